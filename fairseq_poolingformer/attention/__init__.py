@@ -1,0 +1,22 @@
+"""Two-level attention for long sequences, in plain PyTorch: nothing here imports fairseq."""
+
+from .backends import BACKENDS
+from .biases import Pairs, RelativePositionBias, ScoreTerm
+from .functional import band_attention
+from .modules import TwoLevelAttention
+from .patterns import Pooling, Window, visible_pairs
+from .pooling import POOL_TYPES, pool_keys
+
+__all__ = [
+    "BACKENDS",
+    "POOL_TYPES",
+    "Pairs",
+    "Pooling",
+    "RelativePositionBias",
+    "ScoreTerm",
+    "TwoLevelAttention",
+    "Window",
+    "band_attention",
+    "pool_keys",
+    "visible_pairs",
+]

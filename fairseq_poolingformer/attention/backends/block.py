@@ -1,0 +1,382 @@
+"""Attention a block of queries at a time, in linear memory, on any device.
+
+Each block multiplies with the slice of keys that it can see: no unfolded copy of the keys, no stored scores. The
+backward pass recomputes the probabilities from the saved log-denominators (Dao et al. 2022, FlashAttention, alg. 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..biases import Pairs, ScoreTerm, term_tensors, with_tensors
+from ..call import Call, GlobalTokens
+from .streams import Chunk, Lane, Source, Stream, add_bmm, lanes, take
+
+MIN_ROWS = 8  # a multiplication rounds differently with fewer; results must not depend on how the last block falls
+
+
+def why_not(call: Call) -> str | None:
+    """It can run every call."""
+    return None
+
+
+def run(call: Call) -> Tensor:
+    """See :func:`fairseq_poolingformer.attention.band_attention`."""
+    plan = _Plan.of(call)
+    tensors = [tensor for term in call.score_terms for tensor in term_tensors(term).values()]
+    return _BlockAttention.apply(plan, call.query, call.key, call.value, *tensors)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Everything of a call but the tensors that gradients are wanted for."""
+
+    lanes: tuple[Lane, ...]
+    padding: Tensor | None
+    hidden: Tensor | None  # from the window: padding, and global tokens, which are a source of their own
+    global_keys: GlobalTokens | None
+    global_queries: GlobalTokens | None
+    terms: tuple[ScoreTerm, ...]
+    num_heads: int
+    query_offset: int
+    key_stride: int
+    scale: float
+    dropout_p: float
+    seed: int
+
+    @classmethod
+    def of(cls, call: Call) -> _Plan:
+        _, heads, queries, _ = call.query.shape
+        global_keys = call.global_keys()
+        masks = [m for m in (call.key_padding_mask, call.global_mask) if m is not None]
+        return cls(
+            lanes=tuple(lanes(call.window, call.pooling, heads, call.query_offset, queries)),
+            padding=call.key_padding_mask,
+            hidden=torch.stack(masks).any(0) if masks else None,
+            global_keys=global_keys,
+            global_queries=call.global_queries(),
+            terms=call.score_terms,
+            num_heads=heads,
+            query_offset=call.query_offset,
+            key_stride=1 if call.pooling is None else call.pooling.key_stride,
+            scale=call.scale,
+            dropout_p=call.dropout_p,
+            # from the CPU's generator, which activation checkpointing restores before it runs a layer again
+            seed=int(torch.randint(2**62, ())) if call.dropout_p else 0,
+        )
+
+
+@dataclass
+class _Buffers:
+    """The tensors of a pass, in the call's own shapes; gradients only in the backward pass."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    out: Tensor
+    lse: Tensor
+    global_lse: Tensor | None
+    grad_out: Tensor | None = None
+    grad_query: Tensor | None = None
+    grad_key: Tensor | None = None
+    grad_value: Tensor | None = None
+
+
+class _BlockAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, plan: _Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor) -> Tensor:
+        batch, heads, queries, _ = query.shape
+        out = _zeros_like(query)
+        lse = query.new_full((batch, heads, queries), torch.inf, dtype=_softmax_dtype(query))
+        slots = plan.global_queries.num_slots if plan.global_queries else 0
+        global_lse = lse.new_full((batch, heads, slots), torch.inf)
+        buffers = _Buffers(query, key, value, out, lse, global_lse)
+        with torch.autocast(query.device.type, enabled=False):
+            for stream in _local_streams(plan, buffers):
+                _forward(plan, stream)
+            if plan.global_queries:
+                stream = _global_stream(plan, buffers)
+                _forward(plan, stream)
+                plan.global_queries.put(out, stream.out)
+                # the window had its say on these rows too: without weight in the backward pass it is taken back
+                lse[plan.global_queries.row, :, plan.global_queries.token] = torch.inf
+        ctx.plan = plan
+        ctx.save_for_backward(query, key, value, out, lse, global_lse, *tensors)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_out: Tensor):
+        plan = ctx.plan
+        query, key, value, out, lse, global_lse, *tensors = ctx.saved_tensors
+        dtype = _softmax_dtype(query)
+        grad_query = _zeros_like(query)
+        grad_key, grad_value = _zeros_like(key, dtype), _zeros_like(value, dtype)
+        buffers = _Buffers(query, key, value, out, lse, global_lse, grad_out, grad_query, grad_key, grad_value)
+        term_grads = _TermGradients(plan, tensors, ctx.needs_input_grad[4:])
+        with torch.autocast(query.device.type, enabled=False):
+            for stream in _local_streams(plan, buffers):
+                _backward(plan, stream, term_grads)
+                if plan.global_keys:
+                    heads, extra = stream.heads, stream.sources[1]
+                    plan.global_keys.add(grad_key[:, heads], extra.grad_key)
+                    plan.global_keys.add(grad_value[:, heads], extra.grad_value)
+            if plan.global_queries:
+                stream = _global_stream(plan, buffers)
+                _backward(plan, stream, term_grads)
+                plan.global_queries.put(grad_query, stream.grad_query)
+        return None, grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), *term_grads.sums
+
+
+def _local_streams(plan: _Plan, x: _Buffers) -> Iterator[Stream]:
+    """One stream for each lane: its window, and the global tokens."""
+    query_index = torch.arange(x.query.size(2), device=x.query.device)
+    key_index = torch.arange(x.key.size(2), device=x.query.device)
+    backward = x.grad_out is not None
+    for number, lane in enumerate(plan.lanes):
+        queries, keys = (slice(None), lane.heads, lane.queries), (slice(None), lane.heads, lane.keys)
+        window = Source(
+            key=x.key[keys],
+            value=x.value[keys],
+            index=key_index[lane.keys],
+            hidden=None if plan.hidden is None else plan.hidden[:, lane.keys],
+            band=lane.band,
+            grad_key=x.grad_key[keys] if backward else None,
+            grad_value=x.grad_value[keys] if backward else None,
+        )
+        sources = [window]
+        if plan.global_keys:
+            key = plan.global_keys.gather(x.key[:, lane.heads])
+            value = plan.global_keys.gather(x.value[:, lane.heads])
+            dtype = _softmax_dtype(key)
+            sources.append(
+                Source(
+                    key=key,
+                    value=value,
+                    index=plan.global_keys.index,
+                    hidden=plan.global_keys.unused,
+                    grad_key=_zeros_like(key, dtype) if backward else None,
+                    grad_value=_zeros_like(value, dtype) if backward else None,
+                )
+            )
+        yield Stream(
+            number=number,
+            query=x.query[queries],
+            index=query_index[lane.queries],
+            sources=sources,
+            heads=lane.heads,
+            out=x.out[queries],
+            lse=x.lse[queries],
+            grad_out=x.grad_out[queries] if backward else None,
+            grad_query=x.grad_query[queries] if backward else None,
+        )
+
+
+def _global_stream(plan: _Plan, x: _Buffers) -> Stream:
+    """The global queries, which see every token."""
+    tokens = plan.global_queries
+    backward = x.grad_out is not None
+    query = tokens.gather(x.query)
+    source = Source(
+        key=x.key,
+        value=x.value,
+        index=torch.arange(x.key.size(2), device=x.key.device),
+        hidden=plan.padding,
+        grad_key=x.grad_key,
+        grad_value=x.grad_value,
+    )
+    return Stream(
+        number=len(plan.lanes),
+        query=query,
+        index=tokens.index,
+        sources=[source],
+        heads=slice(0, plan.num_heads),
+        out=tokens.gather(x.out) if backward else torch.zeros_like(query),
+        lse=x.global_lse,
+        grad_out=tokens.gather(x.grad_out) if backward else None,
+        grad_query=torch.zeros_like(query) if backward else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A block of a stream's queries: ``count`` of them from ``start``, of the ``size`` that a whole block has."""
+
+    stream: Stream
+    start: int
+    size: int
+    count: int
+
+    @property
+    def rows(self) -> slice:
+        return slice(self.start, self.start + self.count)
+
+    def take(self, x: Tensor, dtype: torch.dtype, fill: float = 0.0) -> Tensor:
+        """The block of ``x`` (B, H, U, D): (B·H, t, D), with at least MIN_ROWS rows, ``fill`` in those made up."""
+        return take(x, self.start, self.count, max(self.count, MIN_ROWS), dtype, fill)
+
+    def write(self, x: Tensor, values: Tensor) -> None:
+        """Set the block of ``x`` (B, H, U, D) to ``values`` (B·H, t, D)."""
+        x[:, :, self.rows] = values[:, : self.count].unflatten(0, x.shape[:2])
+
+    def chunks(self) -> Iterator[tuple[Source, Chunk]]:
+        """All that the block's queries are multiplied with."""
+        for source in self.stream.sources:
+            for chunk in source.chunks(self.start, self.size):
+                yield source, chunk
+
+
+def _blocks(stream: Stream) -> Iterator[_Block]:
+    size, length = stream.block_size(), stream.query.size(2)
+    for start in range(0, length, size):
+        yield _Block(stream, start, size, min(size, length - start))
+
+
+def _forward(plan: _Plan, stream: Stream) -> None:
+    """Write ``stream.out`` and ``stream.lse``; the softmax is kept up as chunks of keys come by."""
+    dtype, softmax_dtype = _matmul_dtype(stream.query), _softmax_dtype(stream.query)
+    for block in _blocks(stream):
+        query = block.take(stream.query, dtype)
+        top = torch.full(
+            (*query.shape[:2], 1), torch.finfo(softmax_dtype).min, dtype=softmax_dtype, device=query.device
+        )
+        total, mixed = torch.zeros_like(top), None
+        for number, (source, chunk) in enumerate(block.chunks()):
+            weights = _scores(plan, block, source, chunk, query)
+            higher = torch.maximum(top, weights.amax(-1, keepdim=True))
+            weights.sub_(higher).exp_()
+            fade = top.sub_(higher).exp_()
+            total.mul_(fade).add_(weights.sum(-1, keepdim=True))
+            keep = _dropout_mask(plan, weights, (stream.number, block.start, number))
+            if keep is not None:
+                weights.mul_(keep)
+            product = torch.bmm(weights.to(dtype), chunk.take(source.value, dtype)).to(softmax_dtype)
+            mixed = product if mixed is None else product.addcmul_(mixed, fade)
+            top = higher
+        if mixed is None:
+            continue  # out is zero and lse +inf already
+        blind = total == 0.0
+        block.write(stream.out, mixed / total.masked_fill(blind, 1.0))
+        block.write(stream.lse.unsqueeze(-1), total.log_().add_(top).masked_fill_(blind, torch.inf))
+
+
+def _backward(plan: _Plan, stream: Stream, term_grads: _TermGradients) -> None:
+    """Write ``stream.grad_query`` and add to the sources' gradients."""
+    dtype, softmax_dtype = _matmul_dtype(stream.query), _softmax_dtype(stream.query)
+    for block in _blocks(stream):
+        query, grad_out = block.take(stream.query, dtype), block.take(stream.grad_out, dtype)
+        lse = block.take(stream.lse.unsqueeze(-1), softmax_dtype, torch.inf)
+        delta = (grad_out * block.take(stream.out, softmax_dtype)).sum(-1, keepdim=True)
+        grad_query = torch.zeros_like(query, dtype=softmax_dtype)
+        for number, (source, chunk) in enumerate(block.chunks()):
+            weights = _scores(plan, block, source, chunk, query).sub_(lse).exp_()
+            value = chunk.take(source.value, dtype)
+            grad_scores = torch.bmm(grad_out, value.transpose(1, 2)).to(softmax_dtype)
+            keep = _dropout_mask(plan, weights, (stream.number, block.start, number))
+            kept = weights
+            if keep is not None:
+                kept = weights * keep
+                grad_scores.mul_(keep)
+            chunk.add(source.grad_value, kept.to(dtype).transpose(1, 2), grad_out)
+            grad_scores.sub_(delta).mul_(weights)
+            term_grads.add(block, source, chunk, grad_scores)
+            grad_scores = grad_scores.to(dtype)
+            chunk.add(source.grad_key, grad_scores.transpose(1, 2), query, plan.scale)
+            add_bmm(grad_query, grad_scores, chunk.take(source.key, dtype), plan.scale)
+        block.write(stream.grad_query, grad_query)
+
+
+def _scores(plan: _Plan, block: _Block, source: Source, chunk: Chunk, query: Tensor) -> Tensor:
+    """Scaled, masked scores of one block against one chunk: (B·H, t, s), -inf where a key is not seen."""
+    dtype, softmax_dtype = query.dtype, _softmax_dtype(source.key)
+    key = chunk.take(source.key, dtype).transpose(1, 2)
+    mask = source.mask(block.start, query.size(1), chunk, softmax_dtype)
+    if mask is not None and dtype == softmax_dtype:
+        scores = torch.baddbmm(mask, query, key, alpha=plan.scale)
+    else:
+        scores = torch.bmm(query, key).to(softmax_dtype).mul_(plan.scale)
+        if mask is not None:
+            scores.add_(mask)
+    by_row = scores.unflatten(0, source.key.shape[:2])
+    for term in plan.terms:
+        by_row[:, :, : block.count, : chunk.size].add_(_term_scores(plan, term, block, source, chunk))
+    hidden = source.hidden_in(chunk.keys)
+    if hidden is not None:
+        by_row[..., : chunk.size].masked_fill_(hidden[:, None, None, :], -torch.inf)
+    by_row[..., chunk.size :] = -torch.inf
+    return scores
+
+
+def _term_scores(plan: _Plan, term: ScoreTerm, block: _Block, source: Source, chunk: Chunk) -> Tensor:
+    """A term's scores of one block against one chunk, of the stream's heads: broadcastable to (B, H, t, s)."""
+    stream = block.stream
+    query_index, key_index = stream.index[..., block.rows], source.index[..., chunk.keys]
+    scores = term.scores(Pairs(query_index, key_index, plan.query_offset, plan.key_stride))
+    if scores.dim() > 2 and scores.size(-3) == plan.num_heads:
+        scores = scores[..., stream.heads, :, :]
+    return scores
+
+
+class _TermGradients:
+    """Sums of the score terms' gradients over blocks; each block's term is computed again under autograd."""
+
+    def __init__(self, plan: _Plan, tensors: list[Tensor], wanted: tuple[bool, ...]) -> None:
+        self.plan = plan
+        self.terms: list[tuple[ScoreTerm, list[int]]] = []
+        self.sums: list[Tensor | None] = []
+        self.leaves: list[Tensor] = []
+        for term in plan.terms:
+            names = list(term_tensors(term))
+            first = len(self.leaves)
+            numbers = range(first, first + len(names))
+            leaves = [tensors[n].detach().requires_grad_(wanted[n]) for n in numbers]
+            self.leaves += leaves
+            self.sums += [torch.zeros_like(leaf) if leaf.requires_grad else None for leaf in leaves]
+            term = with_tensors(term, dict(zip(names, leaves, strict=True)))
+            self.terms.append((term, [n for n in numbers if wanted[n]]))
+
+    def add(self, block: _Block, source: Source, chunk: Chunk, grad_scores: Tensor) -> None:
+        """Add what ``grad_scores`` (B·H, t, s) means for every term's tensors."""
+        for term, numbers in self.terms:
+            if not numbers:
+                continue
+            with torch.enable_grad():
+                scores = _term_scores(self.plan, term, block, source, chunk)
+            by_row = grad_scores.unflatten(0, source.key.shape[:2])[:, :, : block.count, : chunk.size]
+            grad = by_row.sum_to_size(scores.shape).to(scores.dtype)
+            grads = torch.autograd.grad(scores, [self.leaves[n] for n in numbers], grad)
+            for number, tensor_grad in zip(numbers, grads, strict=True):
+                self.sums[number] += tensor_grad
+
+
+def _dropout_mask(plan: _Plan, weights: Tensor, block: tuple[int, int, int]) -> Tensor | None:
+    """0 or 1/(1−p), the same for the same block in the forward and the backward pass; None without dropout."""
+    if not plan.dropout_p:
+        return None
+    generator = torch.Generator(weights.device).manual_seed(hash((plan.seed, *block)) % 2**62)
+    keep = 1.0 - plan.dropout_p
+    return torch.empty_like(weights).bernoulli_(keep, generator=generator).div_(keep)
+
+
+def _zeros_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """(B, H, S, D) zeros laid out as (S, B, H, D): heads merge to (S, B, C), fairseq's layout, without a copy."""
+    batch, heads, length, head_dim = x.shape
+    return x.new_zeros(length, batch, heads, head_dim, dtype=dtype).permute(1, 2, 0, 3)
+
+
+def _softmax_dtype(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _matmul_dtype(x: Tensor) -> torch.dtype:
+    """What to multiply in: the tensor's own dtype where the device has units for it, else float32."""
+    if x.device.type != "cpu" or x.dtype not in (torch.float16, torch.bfloat16):
+        return x.dtype
+    if x.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        return torch.bfloat16
+    return torch.float32

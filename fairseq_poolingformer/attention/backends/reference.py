@@ -1,0 +1,47 @@
+"""The oracle: dense, quadratic, written from the equations. For tests and for reading, at any size that fits."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..biases import Pairs
+from ..call import Call
+from ..patterns import visible_pairs
+
+
+def why_not(call: Call) -> str | None:
+    """It can run every call."""
+    return None
+
+
+def visibility(call: Call) -> Tensor:
+    """Who sees whom: (B, H, T, S) bool, expanded."""
+    batch, heads, queries, _ = call.query.shape
+    keys, device = call.key.size(2), call.query.device
+    seen = visible_pairs(call.window, call.pooling, heads, call.query_offset, queries, keys).to(device)
+    seen = seen.expand(batch, heads, queries, keys)
+    if call.global_mask is not None:
+        position = torch.arange(call.query_offset, call.query_offset + queries, device=device)
+        inside = (position >= 0) & (position < keys)
+        global_query = call.global_mask[:, position.clamp(0, keys - 1)] & inside
+        seen = seen | call.global_mask[:, None, None, :] | global_query[:, None, :, None]
+    if call.key_padding_mask is not None:
+        seen = seen & ~call.key_padding_mask[:, None, None, :]
+    return seen
+
+
+def run(call: Call) -> Tensor:
+    """``softmax(scale·QKᵀ + terms, over what is seen) V``, rows that see nothing zero."""
+    scores = call.scale * call.query @ call.key.transpose(-1, -2)
+    key_stride = 1 if call.pooling is None else call.pooling.key_stride
+    query_index = torch.arange(call.query.size(2), device=call.query.device)
+    key_index = torch.arange(call.key.size(2), device=call.query.device)
+    for term in call.score_terms:
+        scores = scores + term.scores(Pairs(query_index, key_index, call.query_offset, key_stride))
+    scores = scores.masked_fill(~visibility(call), -torch.inf)
+    blind = scores.amax(-1, keepdim=True) == -torch.inf  # a term may hide pairs as well
+    weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+    weights = F.dropout(weights.to(call.value.dtype), call.dropout_p)
+    return weights @ call.value

@@ -1,0 +1,213 @@
+"""How the block backend cuts a call up: streams of queries, the sources of keys each attends to, and their blocks.
+
+A *stream* is a run of queries that share the same sources. A *source* is a run of keys with a band (the sliding window)
+or without (every query sees every key). Dilated windows and query-aligned pooling become one stream for each residue
+class, inside which the window is a plain one. Global tokens become one more source of every stream and one more stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..patterns import Band, Pooling, Window, band_of
+
+SCORES_PER_BLOCK = 28_000  # of one head; fp32 scores of a few heads then stay in a core's second-level cache
+MIN_BLOCK, MAX_BLOCK = 32, 512  # queries
+CHUNK = 512  # keys multiplied at a time
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Some heads' queries and keys of one residue class, between which the band has step 1.
+
+    Args:
+        heads, queries, keys: slices of the call's dimensions.
+        band: with query u of the lane at position u and key j of the lane at position ``key_stride·j``.
+    """
+
+    heads: slice
+    queries: slice
+    keys: slice
+    band: Band
+
+
+def lanes(
+    window: Window,
+    pooling: Pooling | None,
+    num_heads: int,
+    query_offset: int,
+    num_queries: int,
+) -> Iterator[Lane]:
+    """Cut a call into lanes: one where the band has step 1, else one for each residue class and run of equal heads."""
+    first_head = 0
+    for dilation, run in groupby(window.head_dilations(num_heads)):
+        heads = slice(first_head, first_head + len(list(run)))
+        first_head = heads.stop
+        band = band_of(window, pooling, dilation)
+        for residue in range(min(band.step, num_queries)):
+            position = query_offset + residue
+            first_key = (position + band.lowest) % band.step
+            lowest = position + band.lowest - first_key
+            highest = position + band.highest - first_key
+            yield Lane(
+                heads,
+                slice(residue, None, band.step),
+                slice(first_key, None, band.step),
+                Band(lowest // band.step, highest // band.step, key_stride=band.key_stride),
+            )
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A run of neighbouring keys that one block of queries is multiplied with.
+
+    Args:
+        start, stop: the keys; ``stop`` may lie beyond the last key, zeros then make up the width.
+        size: how many of them exist.
+    """
+
+    start: int
+    stop: int
+    size: int
+
+    @property
+    def keys(self) -> slice:
+        """The keys that exist."""
+        return slice(self.start, self.start + self.size)
+
+    def take(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """The chunk of keys or values ``x`` (B, H, S, D): (B·H, s, D), zeros beyond the last."""
+        return take(x, self.start, self.size, self.stop - self.start, dtype)
+
+    def add(self, x: Tensor, a: Tensor, b: Tensor, scale: float = 1.0) -> None:
+        """Add ``scale·(a @ b)``, a (B·H, s, t), b (B·H, t, D), to the chunk of the gradients ``x`` (B, H, S, D)."""
+        target, a = x[:, :, self.keys], a[:, : self.size]
+        batch, heads = target.shape[:2]
+        if batch == 1 or target.stride(0) == heads * target.stride(1):
+            add_bmm(target.flatten(0, 1), a, b, scale)
+        else:
+            target.add_(torch.bmm(a, b).view(target.shape), alpha=scale)
+
+
+@dataclass
+class Source:
+    """Keys and values that a stream attends to.
+
+    Args:
+        key, value: (B, H, S, D).
+        index: (S,) or (B, S), each key's index in the call.
+        hidden: (B, S) bool, True at keys that no query sees here; None without any.
+        band: what each query sees; None for everything.
+        grad_key, grad_value: (B, H, S, D) accumulators, in the backward pass.
+    """
+
+    key: Tensor
+    value: Tensor
+    index: Tensor
+    hidden: Tensor | None = None
+    band: Band | None = None
+    grad_key: Tensor | None = None
+    grad_value: Tensor | None = None
+    _masks: dict[tuple[int, int, int], Tensor] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self._any_hidden = None if self.hidden is None else self.hidden.any(0).cpu()
+
+    def width(self, block: int) -> int:
+        """Keys that ``block`` neighbouring queries can see, were the sequence endless; CHUNK without a band."""
+        if self.band is None:
+            return CHUNK
+        return max(0, self.band.highest - self.band.lowest + block - 1) // self.band.key_stride + 1
+
+    def chunks(self, start: int, block: int) -> Iterator[Chunk]:
+        """The keys that the queries ``start`` … ``start + block − 1`` can see, cut to equal widths.
+
+        Widths and starts do not depend on the number of keys S: rounding, and so the result to the last bit, is the
+        same however much padding follows a sequence.
+        """
+        num_keys = self.key.size(2)
+        first, width = 0, CHUNK
+        stop = num_keys
+        if self.band is not None:
+            first, stop = self.band.key_range(start, start + block - 1)
+            width = -(-(stop - first) // -(-self.width(block) // CHUNK)) if stop > first else 1
+        for begin in range(first, min(stop, num_keys), width):
+            end = begin + width if self.band is None else min(begin + width, stop)
+            yield Chunk(begin, end, min(end, num_keys) - begin)
+
+    def mask(self, start: int, block: int, chunk: Chunk, dtype: torch.dtype) -> Tensor | None:
+        """Additive (block, chunk) mask of the band, 0 or -inf; None where everything is seen."""
+        if self.band is None or self.band.covers(range(start, start + block), range(chunk.start, chunk.stop)):
+            return None
+        # blocks away from the edges share their masks
+        shape = (self.band.key_stride * chunk.start - start, block, chunk.stop - chunk.start)
+        if shape not in self._masks:
+            if len(self._masks) >= 16:
+                self._masks.clear()
+            device = self.key.device
+            queries = torch.arange(start, start + block, device=device)
+            seen = self.band.visible(queries, torch.arange(chunk.start, chunk.stop, device=device))
+            self._masks[shape] = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, -torch.inf)
+        return self._masks[shape]
+
+    def hidden_in(self, keys: slice) -> Tensor | None:
+        """The (B, s) hidden keys of a range; None without any."""
+        if self.hidden is None or not self._any_hidden[keys].any():
+            return None
+        return self.hidden[:, keys]
+
+
+@dataclass
+class Stream:
+    """Queries that share their sources.
+
+    Args:
+        number: its place in the call.
+        query: (B, H, U, D).
+        index: (U,) or (B, U), each query's index in the call.
+        sources: what they attend to, together in one softmax.
+        heads: which of the call's heads these are.
+        out: (B, H, U, D), written by the forward pass, read by the backward pass.
+        lse: (B, H, U) logarithm of the softmax's denominator, the same; +inf where a query sees nothing.
+        grad_out, grad_query: (B, H, U, D), in the backward pass.
+    """
+
+    number: int
+    query: Tensor
+    index: Tensor
+    sources: list[Source]
+    heads: slice
+    out: Tensor
+    lse: Tensor
+    grad_out: Tensor | None = None
+    grad_query: Tensor | None = None
+
+    def block_size(self) -> int:
+        """Queries in a block: the largest multiple of MIN_BLOCK whose scores fit SCORES_PER_BLOCK."""
+        size = MAX_BLOCK
+        while size > MIN_BLOCK and size * min(CHUNK, max(s.width(size) for s in self.sources)) > SCORES_PER_BLOCK:
+            size -= MIN_BLOCK
+        return size
+
+
+def take(x: Tensor, start: int, count: int, width: int, dtype: torch.dtype, fill: float = 0.0) -> Tensor:
+    """``x[:, :, start:start + count]`` of (B, H, S, D) as (B·H, width, D), ``fill`` after the first ``count``.
+
+    A view where nothing is made up and batch and heads merge, as they do in fairseq's (T, B, C) layout.
+    """
+    taken = x[:, :, start : start + count].flatten(0, 1).to(dtype)
+    return F.pad(taken, (0, 0, 0, width - count), value=fill) if width > count else taken
+
+
+def add_bmm(target: Tensor, a: Tensor, b: Tensor, scale: float) -> None:
+    """``target += scale·(a @ b)`` in place, whatever the dtype of ``target``."""
+    if target.dtype == a.dtype:
+        target.baddbmm_(a, b, alpha=scale)
+    else:
+        target.add_(torch.bmm(a, b), alpha=scale)

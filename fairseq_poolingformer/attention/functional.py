@@ -1,0 +1,130 @@
+"""The attention operator: checks its arguments, picks a backend, calls it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from .backends import BACKENDS
+from .biases import ScoreTerm
+from .call import Call
+from .patterns import Pooling, Window
+
+logger = logging.getLogger(__name__)
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def band_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    window: Window,
+    pooling: Pooling | None = None,
+    global_mask: Tensor | None = None,
+    key_padding_mask: Tensor | None = None,
+    score_terms: Sequence[ScoreTerm] = (),
+    query_offset: int = 0,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+    backend: str | None = None,
+) -> Tensor:
+    """Attention of each query to the keys in its window, and to and from global tokens, in one softmax.
+
+    ``softmax(scale·q_i·K_N(i)ᵀ + terms) V_N(i)`` (eq. 4, 8, 12–13), where N(i) is what ``window`` (and ``pooling``)
+    shows query i, plus all global tokens, or every token when i is global. A query that sees nothing returns zeros.
+
+    Args:
+        query: (B, H, T, D). Query t stands at token ``query_offset + t``.
+        key: (B, H, S, D): tokens 0 … S−1, or with ``pooling`` the pooled segments of :func:`pool_keys`.
+        value: (B, H, S, D).
+        window: tokens visible on each side, dilated or not.
+        pooling: how ``key`` and ``value`` were pooled; None for tokens.
+        global_mask: (B, S) bool, True at global tokens; not with ``pooling``.
+        key_padding_mask: (B, S) bool, True at keys (tokens, or segments) that no query sees, global or not.
+        score_terms: what is added to the scores.
+        query_offset: token position of query 0.
+        dropout_p: probability of dropping an attention weight.
+        scale: α; 1/sqrt(D) by default.
+        backend: one of ``BACKENDS``; None picks the fastest that can run the call.
+
+    Returns:
+        (B, H, T, D), the dtype of ``query``.
+
+    Raises:
+        ValueError: an argument is out of range or the named backend cannot run the call.
+    """
+    call = Call(
+        query=query,
+        key=key,
+        value=value,
+        window=window,
+        pooling=pooling,
+        global_mask=global_mask,
+        key_padding_mask=key_padding_mask,
+        score_terms=tuple(score_terms),
+        query_offset=query_offset,
+        dropout_p=dropout_p,
+        scale=query.size(-1) ** -0.5 if scale is None else scale,
+    )
+    _check(call)
+    return BACKENDS[_pick(call, backend)].run(call)
+
+
+def _check(call: Call) -> None:
+    query, key, value = call.query, call.key, call.value
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.dim() != 4:
+            raise ValueError(f"{name} must be (B, H, length, D), got shape {tuple(x.shape)}")
+        if x.dtype != query.dtype or x.device != query.device:
+            raise ValueError(f"{name} is {x.dtype} on {x.device}, query is {query.dtype} on {query.device}")
+    if query.dtype not in DTYPES:
+        raise ValueError(f"query must be one of {DTYPES}, got {query.dtype}")
+    batch, heads, queries, head_dim = query.shape
+    keys = key.size(2)
+    if key.shape != (batch, heads, keys, head_dim) or value.shape != key.shape:
+        raise ValueError(
+            f"key and value must be (B, H, S, D) = ({batch}, {heads}, S, {head_dim}) as query has it, "
+            f"got key {tuple(key.shape)}, value {tuple(value.shape)}"
+        )
+    if queries < 1 or keys < 1:
+        raise ValueError(f"query and key must have at least one position, got {queries} and {keys}")
+    for name, mask in (("global_mask", call.global_mask), ("key_padding_mask", call.key_padding_mask)):
+        if mask is not None and (mask.shape != (batch, keys) or mask.dtype != torch.bool):
+            raise ValueError(f"{name} must be {(batch, keys)} bool, got {tuple(mask.shape)} {mask.dtype}")
+    if call.pooling is not None and call.global_mask is not None:
+        raise ValueError("global_mask marks tokens; pooled keys have none, leave it out with pooling")
+    dilations = call.window.head_dilations(heads)
+    if call.pooling is not None and set(dilations) != {1}:
+        raise ValueError(f"a window over pooled keys cannot be dilated, got dilation {call.window.dilation}")
+    if not 0.0 <= call.dropout_p < 1.0:
+        raise ValueError(f"dropout_p must be in [0, 1), got {call.dropout_p}")
+
+
+def _pick(call: Call, name: str | None) -> str:
+    if name is not None:
+        if name not in BACKENDS:
+            raise ValueError(f"backend must be one of {tuple(BACKENDS)} or None, got {name!r}")
+        reason = BACKENDS[name].why_not(call)
+        if reason is not None:
+            raise ValueError(f"backend {name!r} cannot run this call: {reason}")
+        return name
+    refusals = []
+    for candidate, module in BACKENDS.items():
+        reason = module.why_not(call)
+        if reason is None:
+            _announce_once(candidate, call.query.device.type, tuple(refusals))
+            return candidate
+        refusals.append(f"{candidate}: {reason}")
+    raise ValueError("no backend can run this call; " + "; ".join(refusals))
+
+
+@cache
+def _announce_once(name: str, device: str, refusals: tuple[str, ...]) -> None:
+    passed_over = f" (passed over: {'; '.join(refusals)})" if refusals else ""
+    logger.info("attention backend on %s: %s%s", device, name, passed_over)

@@ -1,0 +1,199 @@
+"""Poolingformer's two-level self-attention as a module."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .biases import ScoreTerm
+from .call import GlobalTokens
+from .functional import band_attention
+from .patterns import Pooling, Window
+from .pooling import POOL_TYPES, pool_keys
+
+
+class TwoLevelAttention(nn.Module):
+    """Sliding-window attention with global tokens, then pooling attention over a wider window (eq. 1–13, T 2.15).
+
+    Level one gives Y. With ``pooling``, level two projects Y again, pools its keys and values, and attends to the
+    pooled segments, which gives Z. The output is ``W_o(Y + Z)``.
+
+    Projections are initialized as :class:`torch.nn.Linear` does, W_p of the LDConv kinds from N(0, 0.02²), so that the
+    dynamic weights start close to a mean.
+
+    Args:
+        embed_dim: C.
+        num_heads: H, a divisor of C.
+        window: level one's window, w1.
+        pooled_window: level two's window in tokens, w2; given together with ``pooling``.
+        pooling: level two's kernel size κ, stride ξ and alignment; None for level one alone.
+        pool_type: one of :data:`~fairseq_poolingformer.attention.POOL_TYPES`.
+        ldconv_heads: sets of dynamic weights of the LDConv kinds.
+        mix: level two projects the layer's input X instead of Y.
+        share_weights: level two uses level one's projections W_q, W_k, W_v.
+        separate_global_projections: global tokens attend with projections of their own (Longformer §3.1).
+        dropout: probability of dropping an attention weight in training.
+        backend: see :func:`~fairseq_poolingformer.attention.band_attention`.
+        batch_first: inputs are (B, T, C) instead of (T, B, C).
+
+    Raises:
+        ValueError: arguments that do not go together.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        window: Window,
+        pooled_window: Window | None = None,
+        pooling: Pooling | None = None,
+        pool_type: str = "ldconv",
+        ldconv_heads: int = 1,
+        mix: bool = False,
+        share_weights: bool = False,
+        separate_global_projections: bool = False,
+        dropout: float = 0.0,
+        backend: str | None = None,
+        batch_first: bool = True,
+    ) -> None:
+        super().__init__()
+        if embed_dim % num_heads:
+            raise ValueError(f"embed_dim must be a multiple of num_heads, got {embed_dim} and {num_heads}")
+        if (pooling is None) != (pooled_window is None):
+            raise ValueError("pooling and pooled_window are given together, or neither for level one alone")
+        if pool_type not in POOL_TYPES:
+            raise ValueError(f"pool_type must be one of {POOL_TYPES}, got {pool_type!r}")
+        if ldconv_heads < 1 or num_heads % ldconv_heads:
+            raise ValueError(f"ldconv_heads must divide {num_heads} heads, got {ldconv_heads}")
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.window, self.pooled_window, self.pooling = window, pooled_window, pooling
+        self.pool_type, self.mix = pool_type, mix
+        self.dropout, self.backend, self.batch_first = dropout, backend, batch_first
+
+        def linear() -> nn.Linear:
+            return nn.Linear(embed_dim, embed_dim)
+
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = linear(), linear(), linear(), linear()
+        self.global_q_proj = self.global_k_proj = self.global_v_proj = None
+        if separate_global_projections:
+            self.global_q_proj, self.global_k_proj, self.global_v_proj = linear(), linear(), linear()
+        self.pooled_q_proj = self.pooled_k_proj = self.pooled_v_proj = None
+        if pooling is not None and not share_weights:
+            self.pooled_q_proj, self.pooled_k_proj, self.pooled_v_proj = linear(), linear(), linear()
+        self.pooled_k_pool_weight = self.pooled_v_pool_weight = None
+        if pooling is not None and pool_type in ("ldconv", "mean-ldconv"):
+            shape = (ldconv_heads * pooling.kernel_size, embed_dim)
+            self.pooled_k_pool_weight = nn.Parameter(0.02 * torch.randn(shape))
+            self.pooled_v_pool_weight = nn.Parameter(0.02 * torch.randn(shape))
+
+    def extra_repr(self) -> str:
+        levels = f"window={self.window}"
+        if self.pooling is not None:
+            levels += f", pooled_window={self.pooled_window}, pooling={self.pooling}, pool_type={self.pool_type}"
+        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}, {levels}"
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        global_mask: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        score_terms: tuple[ScoreTerm, ...] = (),
+    ) -> Tensor:
+        """Attend.
+
+        Args:
+            x: (B, T, C), or (T, B, C) without ``batch_first``.
+            global_mask: (B, T) bool, True at global tokens.
+            key_padding_mask: (B, T) bool, True at padding.
+            score_terms: added to level one's scores.
+
+        Returns:
+            The shape of ``x``.
+        """
+        dropout_p = self.dropout if self.training else 0.0
+        query = self._split(self.q_proj(x))
+        key, value = self._split(self.k_proj(x)), self._split(self.v_proj(x))
+        y = band_attention(
+            query,
+            key,
+            value,
+            window=self.window,
+            global_mask=global_mask,
+            key_padding_mask=key_padding_mask,
+            score_terms=score_terms,
+            dropout_p=dropout_p,
+            backend=self.backend,
+        )
+        if self.global_q_proj is not None and global_mask is not None:
+            y = self._attend_globally(x, y, global_mask, key_padding_mask, dropout_p)
+        if self.pooling is None:
+            return self.out_proj(self._merge(y))
+        if not (self.mix and self.pooled_q_proj is None):  # with Mix and sharing, level one's own are the ones
+            query, key, value = self._project_pooled(x if self.mix else self._merge(y))
+        z = self._attend_to_pooled(query, key, value, key_padding_mask, dropout_p)
+        return self.out_proj(self._merge(y + z))
+
+    def _project_pooled(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Level two's Q̃, K̃, Ṽ (eq. 5), (B, H, T, D) each."""
+        if self.pooled_q_proj is None:
+            projections = (self.q_proj, self.k_proj, self.v_proj)
+        else:
+            projections = (self.pooled_q_proj, self.pooled_k_proj, self.pooled_v_proj)
+        query, key, value = (self._split(projection(x)) for projection in projections)
+        return query, key, value
+
+    def _attend_to_pooled(
+        self, query: Tensor, key: Tensor, value: Tensor, padding_mask: Tensor | None, dropout_p: float
+    ) -> Tensor:
+        """Level two's Z (eq. 6–8), (B, H, T, D)."""
+        pool = {"kind": self.pool_type, "padding_mask": padding_mask}
+        pooled_keys, pooled_padding = pool_keys(key, self.pooling, weight=self.pooled_k_pool_weight, **pool)
+        pooled_values, _ = pool_keys(value, self.pooling, weight=self.pooled_v_pool_weight, **pool)
+        return band_attention(
+            query,
+            pooled_keys,
+            pooled_values,
+            window=self.pooled_window,
+            pooling=self.pooling,
+            key_padding_mask=pooled_padding,
+            dropout_p=dropout_p,
+            backend=self.backend,
+        )
+
+    def _attend_globally(
+        self, x: Tensor, y: Tensor, global_mask: Tensor, padding_mask: Tensor | None, dropout_p: float
+    ) -> Tensor:
+        """Y with the global tokens' rows computed by their own projections over the whole sequence."""
+        tokens = GlobalTokens.of(global_mask)
+        if not tokens.num_slots:
+            return y
+        time = 1 if self.batch_first else 0
+        rows = x[tokens.row, tokens.token] if self.batch_first else x[tokens.token, tokens.row]
+        shape = [tokens.num_rows, tokens.num_rows, self.embed_dim]
+        shape[time] = tokens.num_slots
+        gathered = x.new_zeros(shape)
+        slots = (tokens.row, tokens.slot) if self.batch_first else (tokens.slot, tokens.row)
+        gathered = gathered.index_put(slots, rows)
+        attended = band_attention(
+            self._split(self.global_q_proj(gathered)),
+            self._split(self.global_k_proj(x)),
+            self._split(self.global_v_proj(x)),
+            window=Window(x.size(time)),
+            key_padding_mask=padding_mask,
+            dropout_p=dropout_p,
+            backend=self.backend,
+        )
+        batch, heads = torch.meshgrid(tokens.row, torch.arange(self.num_heads, device=x.device), indexing="ij")
+        values = attended[tokens.row, :, tokens.slot]
+        return y.index_put((batch, heads, tokens.token[:, None].expand_as(batch)), values)
+
+    def _split(self, x: Tensor) -> Tensor:
+        """To (B, H, T, D), a view."""
+        x = x.unflatten(-1, (self.num_heads, -1))
+        return x.transpose(1, 2) if self.batch_first else x.permute(1, 2, 0, 3)
+
+    def _merge(self, x: Tensor) -> Tensor:
+        """From (B, H, T, D) back to the layout of the input."""
+        return (x.transpose(1, 2) if self.batch_first else x.permute(2, 0, 1, 3)).flatten(2)

@@ -1,0 +1,78 @@
+"""Loop-by-loop twins in float64, written from the papers: what the operator, the pooling and the module are held to."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def sees(i: int, j: int, *, left, right, dilation=1) -> bool:
+    """eq. 3 and Longformer's dilation, as a set."""
+    taps = [i + m * dilation for m in range(-left, right + 1)]
+    return j in taps
+
+
+def sees_segment(i: int, j: int, *, left, right, kernel_size, stride, alignment) -> bool:
+    """Whether query i sees pooled segment j, by DESIGN's two readings of eq. 6–7."""
+    if alignment == "grid":
+        centre = j * stride + (kernel_size - 1) / 2
+        return -left <= centre - i <= right
+    start = i - left
+    while start + kernel_size - 1 <= i + right:
+        if start == j:
+            return True
+        start += stride
+    return False
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, seen, scale: float, bias=None) -> Tensor:
+    """One softmax a query over what ``seen(b, h, t, s)`` allows; zeros where it allows nothing."""
+    out = torch.zeros_like(q)
+    batch, heads, queries, _ = q.shape
+    for b in range(batch):
+        for h in range(heads):
+            for t in range(queries):
+                keys = [s for s in range(k.size(2)) if seen(b, h, t, s)]
+                if not keys:
+                    continue
+                scores = [scale * (q[b, h, t] @ k[b, h, s]) + (bias[h][t][s] if bias else 0.0) for s in keys]
+                top = max(float(s) for s in scores)
+                weights = [math.exp(float(s) - top) for s in scores]
+                for s, weight in zip(keys, weights, strict=True):
+                    out[b, h, t] += weight / sum(weights) * v[b, h, s]
+    return out
+
+
+def pool(x: Tensor, *, kernel_size, stride, kind, padding=None, weight=None) -> tuple[Tensor, Tensor]:
+    """Segments one by one over real tokens only (eq. 9–11); returns pooled (B, H, P, D) and the empty ones (B, P)."""
+    batch, heads, tokens, head_dim = x.shape
+    starts = range(0, tokens, stride)
+    pooled = torch.zeros(batch, heads, len(starts), head_dim, dtype=x.dtype)
+    empty = torch.zeros(batch, len(starts), dtype=torch.bool)
+    sets = 0 if weight is None else weight.size(0) // kernel_size
+    for b in range(batch):
+        for p, start in enumerate(starts):
+            real = [
+                (tap, start + tap)
+                for tap in range(kernel_size)
+                if start + tap < tokens and not (padding is not None and padding[b, start + tap])
+            ]
+            if not real:
+                empty[b, p] = True
+                continue
+            vectors = torch.stack([x[b, :, token] for _, token in real])  # (n, H, D)
+            if kind == "mean":
+                pooled[b, :, p] = vectors.mean(0)
+            elif kind == "max":
+                pooled[b, :, p] = vectors.max(0).values
+            else:
+                centre = math.ceil((1 + kernel_size) / 2) - 1
+                before = [token for tap, token in real if tap <= centre]
+                context = x[b, :, before[-1] if before else real[0][1]] if kind == "ldconv" else vectors.mean(0)
+                logits = (weight @ context.reshape(-1)).view(sets, kernel_size)[:, [tap for tap, _ in real]]
+                for h in range(heads):
+                    delta = logits[h * sets // heads].softmax(-1)
+                    pooled[b, h, p] = (delta[:, None] * vectors[:, h]).sum(0)
+    return pooled, empty

@@ -1,0 +1,142 @@
+"""TwoLevelAttention against the equations written out for one token after another."""
+
+import itertools
+
+import pytest
+import torch
+
+from fairseq_poolingformer.attention import POOL_TYPES, Pooling, TwoLevelAttention, Window
+
+from .naive import attend, pool, sees, sees_segment
+
+C, H = 8, 2
+
+
+def build(**arguments):
+    torch.manual_seed(0)
+    defaults = {"window": Window(2), "pooled_window": Window(5), "pooling": Pooling(3, 2), "pool_type": "mean"}
+    return TwoLevelAttention(C, H, **{**defaults, **arguments}).double().eval()
+
+
+def split(x):
+    return x.view(*x.shape[:2], H, -1).transpose(1, 2)
+
+
+def merge(x):
+    return x.transpose(1, 2).flatten(2)
+
+
+def expected_output(module, x, global_mask, padding):
+    """eq. 1–8, 12–13 and T 2.15, with Mix, weight sharing and separate global projections as DESIGN has them."""
+    tokens = x.size(1)
+
+    def level_one(b, h, t, s):
+        inside = sees(t, s, left=module.window.left, right=module.window.right)
+        return (inside or global_mask[b, s] or global_mask[b, t]) and not padding[b, s]
+
+    q, k, v = split(module.q_proj(x)), split(module.k_proj(x)), split(module.v_proj(x))
+    scale = (C // H) ** -0.5
+    y = attend(q, k, v, level_one, scale)
+    if module.global_q_proj is not None:
+        projections = (module.global_q_proj, module.global_k_proj, module.global_v_proj)
+        everything = attend(*(split(p(x)) for p in projections), lambda b, h, t, s: not padding[b, s], scale)
+        y = torch.where(global_mask[:, None, :, None], everything, y)
+    if module.pooling is None:
+        return module.out_proj(merge(y))
+    source = x if module.mix else merge(y)
+    own = module.pooled_q_proj is not None
+    names = ("pooled_q_proj", "pooled_k_proj", "pooled_v_proj") if own else ("q_proj", "k_proj", "v_proj")
+    q, k, v = (split(getattr(module, name)(source)) for name in names)
+    pooling = module.pooling
+    stride = pooling.stride if pooling.alignment == "grid" else 1
+    arguments = {"kernel_size": pooling.kernel_size, "stride": stride, "kind": module.pool_type, "padding": padding}
+    k, empty = pool(k, weight=module.pooled_k_pool_weight, **arguments)
+    v, _ = pool(v, weight=module.pooled_v_pool_weight, **arguments)
+
+    def level_two(b, h, t, s):
+        reach = module.pooled_window.left
+        geometry = {"kernel_size": pooling.kernel_size, "stride": pooling.stride, "alignment": pooling.alignment}
+        return sees_segment(t, s, left=reach, right=reach, **geometry) and not empty[b, s]
+
+    assert k.size(2) == len(range(0, tokens, stride))
+    return module.out_proj(merge(y + attend(q, k, v, level_two, scale)))
+
+
+def example(batch_first=True):
+    torch.manual_seed(1)
+    x = torch.randn(2, 13, C, dtype=torch.float64)
+    global_mask = torch.zeros(2, 13, dtype=torch.bool)
+    global_mask[0, 0] = global_mask[0, 7] = global_mask[1, 0] = True
+    padding = torch.arange(13) >= torch.tensor([13, 8])[:, None]
+    return x, global_mask, padding
+
+
+@pytest.mark.parametrize("pool_type", POOL_TYPES)
+@pytest.mark.parametrize("alignment", ["grid", "query"])
+@pytest.mark.parametrize(("mix", "share"), list(itertools.product([False, True], repeat=2)))
+@torch.no_grad()
+def test_two_levels(pool_type, alignment, mix, share):
+    module = build(
+        pool_type=pool_type,
+        pooling=Pooling(3, 2, alignment),
+        mix=mix,
+        share_weights=share,
+        ldconv_heads=2 if "ldconv" in pool_type else 1,
+    )
+    x, global_mask, padding = example()
+    out = module(x, global_mask=global_mask, key_padding_mask=padding)
+    torch.testing.assert_close(out, expected_output(module, x, global_mask, padding), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+@torch.no_grad()
+def test_separate_global_projections(pooled):
+    levels = {} if pooled else {"pooling": None, "pooled_window": None}
+    module = build(separate_global_projections=True, **levels)
+    x, global_mask, padding = example()
+    out = module(x, global_mask=global_mask, key_padding_mask=padding)
+    torch.testing.assert_close(out, expected_output(module, x, global_mask, padding), atol=1e-12, rtol=0)
+
+
+def test_time_first_is_the_same_attention_with_the_same_gradients():
+    x, global_mask, padding = example()
+    results = []
+    for batch_first in (True, False):
+        module = build(batch_first=batch_first, separate_global_projections=True, pool_type="ldconv")
+        given = x if batch_first else x.transpose(0, 1)
+        out = module(given, global_mask=global_mask, key_padding_mask=padding)
+        (out if batch_first else out.transpose(0, 1)).pow(2).sum().backward()
+        results.append({name: p.grad for name, p in module.named_parameters()})
+    assert results[0].keys() == results[1].keys()
+    for name, grad in results[0].items():
+        torch.testing.assert_close(grad, results[1][name], atol=1e-10, rtol=0)
+        assert grad.abs().max() > 0, name
+
+
+def test_every_parameter_is_used_whatever_the_options():
+    """DDP needs a gradient for every parameter."""
+    x, global_mask, padding = example()
+    for mix, share, separate, pool_type in itertools.product([0, 1], [0, 1], [0, 1], POOL_TYPES):
+        module = build(
+            mix=bool(mix), share_weights=bool(share), separate_global_projections=bool(separate), pool_type=pool_type
+        )
+        module(x, global_mask=global_mask, key_padding_mask=padding).sum().backward()
+        assert all(p.grad is not None for p in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ({"pooling": None}, "together"),
+        ({"pool_type": "sum"}, "pool_type"),
+        ({"ldconv_heads": 3}, "ldconv_heads"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, word):
+    with pytest.raises(ValueError, match=word):
+        build(**arguments)
+
+
+def test_embed_dim_must_be_a_multiple_of_heads():
+    with pytest.raises(ValueError, match="embed_dim"):
+        TwoLevelAttention(7, 2, window=Window(1))

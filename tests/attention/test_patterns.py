@@ -1,0 +1,80 @@
+"""Bands against the sets of the papers, enumerated one by one."""
+
+import itertools
+
+import pytest
+import torch
+
+from fairseq_poolingformer.attention import Pooling, Window, visible_pairs
+from fairseq_poolingformer.attention.patterns import Band, band_of
+
+from .naive import sees, sees_segment
+
+
+@pytest.mark.parametrize(("left", "right", "dilation"), [(0, 0, 1), (2, 2, 1), (3, 0, 1), (1, 4, 2), (2, 1, 3)])
+@pytest.mark.parametrize("offset", [-3, 0, 5])
+def test_token_window_is_the_papers_neighbour_set(left, right, dilation, offset):
+    seen = visible_pairs(Window(left, right, dilation), None, 1, offset, 7, 11)[0]
+    for t, s in itertools.product(range(7), range(11)):
+        assert seen[t, s] == sees(offset + t, s, left=left, right=right, dilation=dilation)
+
+
+@pytest.mark.parametrize(("kernel_size", "stride"), [(1, 1), (5, 4), (4, 4), (2, 5), (3, 1), (7, 2)])
+@pytest.mark.parametrize("alignment", ["grid", "query"])
+@pytest.mark.parametrize(("left", "right"), [(0, 0), (6, 6), (9, 2), (1, 1)])
+def test_pooled_window_is_the_designs_segment_set(kernel_size, stride, alignment, left, right):
+    pooling = Pooling(kernel_size, stride, alignment)
+    tokens = 23
+    segments = pooling.num_segments(tokens)
+    seen = visible_pairs(Window(left, right), pooling, 1, 0, tokens, segments)[0]
+    for i, j in itertools.product(range(tokens), range(segments)):
+        expected = sees_segment(
+            i, j, left=left, right=right, kernel_size=kernel_size, stride=stride, alignment=alignment
+        )
+        assert seen[i, j] == expected, (i, j)
+
+
+def test_heads_have_their_own_dilation():
+    seen = visible_pairs(Window(1, 1, (1, 3)), None, 2, 0, 8, 8)
+    assert seen[0, 4].nonzero().flatten().tolist() == [3, 4, 5]
+    assert seen[1, 4].nonzero().flatten().tolist() == [1, 4, 7]
+
+
+@pytest.mark.parametrize("key_stride", [1, 3, 4])
+def test_key_range_and_covers_agree_with_visible(key_stride):
+    for lowest, highest in [(-5, 5), (-9, 0), (2, 6), (3, 1)]:
+        band = Band(lowest, highest, key_stride=key_stride)
+        seen = band.visible(torch.arange(20), torch.arange(9))
+        for first in range(0, 20, 3):
+            rows = seen[first : first + 4]
+            start, stop = (min(key, 9) for key in band.key_range(first, first + rows.size(0) - 1))
+            columns = rows.any(0).nonzero().flatten()
+            if len(columns):
+                assert (start, stop) == (columns[0], columns[-1] + 1)
+            else:
+                assert not seen[first : first + 4, start:stop].any()
+            if start < stop:
+                whole = rows[:, start:stop].all().item()
+                assert band.covers(range(first, first + rows.size(0)), range(start, stop)) == whole
+
+
+def test_literal_query_alignment_is_band_with_step():
+    assert band_of(Window(8), Pooling(5, 4, "query")) == Band(-8, 4, step=4)
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda: Window(-1), "left"),
+        (lambda: Window(1, -1), "right"),
+        (lambda: Window(1.5), "left"),
+        (lambda: Window(1, dilation=0), "dilation"),
+        (lambda: Pooling(0, 1), "kernel_size"),
+        (lambda: Pooling(1, 0), "stride"),
+        (lambda: Pooling(1, 1, "centre"), "alignment"),
+        (lambda: Window(1, 1, (1, 2)).head_dilations(3), "2 values for 3 heads"),
+    ],
+)
+def test_bad_arguments_are_named(make, word):
+    with pytest.raises(ValueError, match=word):
+        make()

@@ -1,0 +1,107 @@
+"""pool_keys against the segment-by-segment twin, by hand, and its gradients."""
+
+import pytest
+import torch
+
+from fairseq_poolingformer.attention import POOL_TYPES, Pooling, pool_keys
+
+from .naive import pool
+
+SHAPES = [(5, 4), (4, 4), (3, 5), (1, 1), (2, 1), (6, 2)]
+
+
+def weight_for(kind, kernel_size, channels, sets=1):
+    return torch.randn(sets * kernel_size, channels, dtype=torch.float64) if "ldconv" in kind else None
+
+
+@pytest.mark.parametrize(("kernel_size", "stride"), SHAPES)
+@pytest.mark.parametrize("kind", POOL_TYPES)
+@pytest.mark.parametrize("alignment", ["grid", "query"])
+@pytest.mark.parametrize("padding", ["none", "right", "holes"])
+def test_equals_the_naive_twin(kernel_size, stride, kind, alignment, padding):
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, 13, 2, dtype=torch.float64)
+    mask = None
+    if padding == "right":
+        mask = torch.arange(13) >= torch.tensor([13, 6, 1])[:, None]
+    elif padding == "holes":
+        mask = torch.rand(3, 13) < 0.5
+        mask[2] = True
+    weight = weight_for(kind, kernel_size, 8, sets=2)
+    pooled, empty = pool_keys(x, Pooling(kernel_size, stride, alignment), kind=kind, padding_mask=mask, weight=weight)
+    step = stride if alignment == "grid" else 1
+    expected, expected_empty = pool(x, kernel_size=kernel_size, stride=step, kind=kind, padding=mask, weight=weight)
+    torch.testing.assert_close(pooled, expected, atol=1e-12, rtol=0)
+    assert empty is None if mask is None else torch.equal(empty, expected_empty)
+
+
+def test_mean_by_hand():
+    x = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).view(1, 1, 6, 1)
+    padding = torch.tensor([[False, False, False, False, False, True]])
+    pooled, empty = pool_keys(x, Pooling(3, 2), padding_mask=padding)
+    assert pooled.flatten().tolist() == [2.0, 4.0, 5.0]  # (1,2,3), (3,4,5), (5) without the padded 6
+    assert not empty.any()
+
+
+def test_ldconv_by_hand():
+    """W_p = log 2 on the first position only: weights 1/2, 1/4, 1/4 at a centre of 1."""
+    x = torch.tensor([4.0, 1.0, 8.0]).view(1, 1, 3, 1)
+    weight = torch.tensor([[2.0], [1.0], [1.0]]).log()
+    pooled, _ = pool_keys(x, Pooling(3, 3), kind="ldconv", weight=weight)
+    torch.testing.assert_close(pooled.item(), 4 / 2 + 1 / 4 + 8 / 4)
+
+
+@pytest.mark.parametrize("kind", POOL_TYPES)
+def test_gradients(kind):
+    torch.manual_seed(0)
+    x = torch.randn(2, 2, 9, 2, dtype=torch.float64, requires_grad=True)
+    weight = weight_for(kind, 3, 4)
+    mask = torch.arange(9) >= torch.tensor([9, 5])[:, None]
+    if weight is not None:
+        weight.requires_grad_()
+
+    def run(x, weight):
+        return pool_keys(x, Pooling(3, 2), kind=kind, padding_mask=mask, weight=weight)[0]
+
+    assert torch.autograd.gradcheck(run, (x, weight))
+
+
+@pytest.mark.parametrize("kind", POOL_TYPES)
+def test_padding_has_no_influence_and_no_gradient(kind):
+    torch.manual_seed(0)
+    weight = weight_for(kind, 5, 8)
+    x = torch.randn(1, 4, 11, 2, dtype=torch.float64, requires_grad=True)
+    mask = torch.arange(11)[None] >= 7
+    padded, empty = pool_keys(x, Pooling(5, 4), kind=kind, padding_mask=mask, weight=weight)
+    cut, _ = pool_keys(x[:, :, :7], Pooling(5, 4), kind=kind, weight=weight)
+    torch.testing.assert_close(padded[:, :, : cut.size(2)], cut, atol=1e-14, rtol=0)
+    assert empty[0].tolist() == [False, False, True]
+    padded.sum().backward()
+    assert (x.grad[:, :, 7:] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", POOL_TYPES)
+def test_dtype_is_kept_without_nan(kind, dtype):
+    weight = weight_for(kind, 5, 8)
+    x = torch.randn(2, 4, 10, 2).to(dtype)
+    pooled, _ = pool_keys(x, Pooling(5, 4), kind=kind, padding_mask=torch.ones(2, 10, dtype=torch.bool), weight=weight)
+    assert pooled.dtype == dtype
+    assert (pooled == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ({"kind": "median"}, "kind"),
+        ({"kind": "ldconv"}, "needs weight"),
+        ({"kind": "mean", "weight": torch.zeros(5, 8)}, "leave it out"),
+        ({"kind": "ldconv", "weight": torch.zeros(4, 8)}, "ldconv_heads"),
+        ({"kind": "ldconv", "weight": torch.zeros(15, 8)}, "divisor"),
+        ({"kind": "ldconv", "weight": torch.zeros(5, 9)}, "ldconv_heads"),
+        ({"padding_mask": torch.zeros(2, 9, dtype=torch.bool)}, "padding_mask"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, word):
+    with pytest.raises(ValueError, match=word):
+        pool_keys(torch.randn(2, 4, 10, 2), Pooling(5, 4), **arguments)
