@@ -1,0 +1,219 @@
+"""What one Hugging Face model family is to the converter, and the conversion that all families share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Settings = dict[str, Any]
+State = dict[str, Tensor]
+
+LEVEL_TWO = ".self_attn.pooled_"  # in the name of every parameter of the second attention level
+HEADS = "classification_heads."  # fairseq's name for heads beside the language model
+
+
+class ConversionError(ValueError):
+    """A folder or checkpoint that cannot be converted without changing what the model computes."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """One Hugging Face model family: its names, and what of it fairseq stores elsewhere.
+
+    Adding a family is making one of these values and listing it in :mod:`fairseq_poolingformer.models.conversion`.
+
+    Attributes:
+        model_type: ``model_type`` of its ``config.json``.
+        architecture: the class that ``config.json`` names on the way back.
+        prefix: what Hugging Face puts before the parameters' names in a model with a head, with its dot.
+        names: settings -> {Hugging Face name without prefix: fairseq name}, one entry for each parameter.
+        huggingface_tied: names of the one token embedding; the first is the one in ``names``, and the one written.
+        fairseq_tied: the same in fairseq, where all are written.
+        position_tables: fairseq position table -> the setting that says how many positions it has.
+        position_offset: rows that fairseq has in front of Hugging Face's position 0 beyond Hugging Face's own.
+        read_config: ``config.json`` -> settings; raises ConversionError for what fairseq cannot express.
+        write_config: settings -> ``config.json``; raises ConversionError for what the family cannot express.
+        default_arch: settings -> fairseq architecture with the same computation.
+        complete: settings, fairseq state -> fairseq state with the parameters that only Hugging Face keeps apart.
+        buffers: fairseq buffers that Hugging Face lacks, with the value they always have.
+        zero: Hugging Face parameters that fairseq has no place for and that must be zero.
+        heads: first parts of the names of Hugging Face heads that are no part of the sequence-to-sequence model.
+    """
+
+    model_type: str
+    architecture: str
+    prefix: str
+    names: Callable[[Settings], dict[str, str]]
+    huggingface_tied: tuple[str, ...]
+    fairseq_tied: tuple[str, ...]
+    position_tables: Mapping[str, str]
+    position_offset: int
+    read_config: Callable[[Settings], Settings]
+    write_config: Callable[[Settings], Settings]
+    default_arch: Callable[[Settings], str]
+    complete: Callable[[Settings, State], State] = lambda settings, state: state
+    buffers: Mapping[str, float] = field(default_factory=dict)
+    zero: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What a conversion gives.
+
+    Attributes:
+        settings: fairseq's settings (names and values of its ``args``), or Hugging Face's ``config.json``.
+        state: the parameters under their new names, in their own dtype.
+        notes: what a person should know: what was left out or filled in, one sentence each.
+    """
+
+    settings: Settings
+    state: State
+    notes: list[str]
+
+
+def state_to_fairseq(family: Family, settings: Settings, state: State, drop_heads: bool) -> tuple[State, list[str]]:
+    """Rename Hugging Face parameters to fairseq's, one for one.
+
+    Args:
+        family: the family that ``state`` is of.
+        settings: fairseq settings made from its ``config.json``.
+        state: Hugging Face name -> tensor.
+        drop_heads: leave out classification and question-answering heads, which are an error otherwise.
+
+    Returns:
+        fairseq name -> tensor, and notes on what was left out.
+
+    Raises:
+        ConversionError: a parameter is missing, unknown, of the wrong size, or would be lost.
+    """
+    state = _without_prefix(family.prefix, state)
+    heads = [name for name in state if name.startswith(family.heads)]
+    notes = _drop(state, heads, drop_heads, "heads", "--drop-heads")
+    for name in family.zero:
+        bias = state.pop(name, None)
+        if bias is not None and bool(bias.any()):
+            raise ConversionError(f"{name} is not zero, and fairseq has no place for it")
+    _untie(state, family.huggingface_tied)
+    names = family.names(settings)
+    _check_names(state, names, f"Hugging Face {family.model_type} of this config.json")
+
+    converted = {fairseq: state[huggingface] for huggingface, fairseq in names.items()}
+    for table in family.position_tables:
+        # fairseq counts positions from padding_idx + 1 = 2; rows 0 and 1 are never seen by a real token.
+        unused = converted[table].new_zeros(family.position_offset, converted[table].size(1))
+        converted[table] = torch.cat([unused, converted[table]]) if len(unused) else converted[table]
+    converted.update(dict.fromkeys(family.fairseq_tied, converted[family.fairseq_tied[0]]))
+    converted.update({name: torch.tensor([value]) for name, value in family.buffers.items()})
+    check_sizes(family, settings, converted)
+    return converted, notes
+
+
+def state_to_huggingface(
+    family: Family, settings: Settings, state: State, drop_heads: bool, drop_pooled: bool
+) -> tuple[State, list[str]]:
+    """Rename fairseq parameters to Hugging Face's, the reverse of :func:`state_to_fairseq`.
+
+    Args:
+        family: the family to convert to.
+        settings: the settings (``args``) of the fairseq checkpoint.
+        state: fairseq name -> tensor.
+        drop_heads: leave out classification heads, which are an error otherwise.
+        drop_pooled: leave out the parameters of level two, which are an error otherwise.
+
+    Returns:
+        Hugging Face name -> tensor, no two sharing memory, and notes on what was left out.
+
+    Raises:
+        ConversionError: a parameter is missing, unknown, of the wrong size, or would be lost.
+    """
+    state = {name: tensor for name, tensor in state.items() if name not in family.buffers}
+    heads = [name for name in state if name.startswith(HEADS)]
+    pooled = [name for name in state if LEVEL_TWO in name]
+    notes = _drop(state, heads, drop_heads, "heads", "--drop-heads")
+    notes += _drop(state, pooled, drop_pooled, "parameters of the second attention level", "--drop-pooled")
+    _untie(state, family.fairseq_tied)
+    given = set(state)
+    state = family.complete(settings, state)
+    if added := sorted(set(state) - given):
+        notes.append(f"filled in as copies, since this model has no separate ones: {_listed(added)}")
+    names = {fairseq: huggingface for huggingface, fairseq in family.names(settings).items()}
+    _check_names(state, names, "fairseq model of these settings")
+    check_sizes(family, settings, state)
+
+    for table in family.position_tables:
+        state[table] = state[table][family.position_offset :]
+    converted = {names[name]: tensor.detach().clone().contiguous() for name, tensor in state.items()}
+    return {f"{family.prefix}{name}": tensor for name, tensor in converted.items()}, notes
+
+
+def check_sizes(family: Family, settings: Settings, state: State) -> None:
+    """Check that the settings and the tables of embeddings and positions say the same."""
+    width = settings["encoder_embed_dim"]
+    rows = {table: settings[key] + 2 for table, key in family.position_tables.items()}
+    if "vocab_size" in settings:
+        rows[family.fairseq_tied[0]] = settings["vocab_size"]
+    for name, count in rows.items():
+        if tuple(state[name].shape) != (count, width):
+            raise ConversionError(
+                f"{name} is {tuple(state[name].shape)} where the configuration asks for {(count, width)}: "
+                "the weights and the configuration are of different models"
+            )
+
+
+def _without_prefix(prefix: str, state: State) -> State:
+    """Drop the prefix that a model with a head has and a bare one has not; refuse a name given twice."""
+    bare = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
+    if len(bare) != len(state):
+        twice = sorted(name for name in state if prefix + name in state)
+        raise ConversionError(f"given both with and without {prefix!r}: {_listed(twice)}")
+    return bare
+
+
+def _drop(state: State, names: list[str], allowed: bool, what: str, option: str) -> list[str]:
+    """Remove ``names`` from ``state``; return the note that says so."""
+    if not names:
+        return []
+    if not allowed:
+        raise ConversionError(
+            f"the {what} have no counterpart on the other side: {_listed(names)}; "
+            f"leave them out with {option}, and the converted model computes without them"
+        )
+    for name in names:
+        del state[name]
+    return [f"left out {what}: {_listed(names)}"]
+
+
+def _untie(state: State, tied: tuple[str, ...]) -> None:
+    """Keep the first of the tied names only, after checking that all that are there are equal."""
+    present = [name for name in tied if name in state]
+    if not present:
+        raise ConversionError(f"no token embedding: expected one of {_listed(tied)}")
+    kept = state[present[0]]
+    for name in present[1:]:
+        if not torch.equal(kept, state[name]):
+            raise ConversionError(
+                f"{present[0]} and {name} differ: only models that share all token embeddings can be converted"
+            )
+    for name in present:
+        del state[name]
+    state[tied[0]] = kept
+
+
+def _check_names(state: State, names: Iterable[str], what: str) -> None:
+    """Refuse a state whose names are not exactly ``names``."""
+    missing = sorted(set(names) - set(state))
+    unexpected = sorted(set(state) - set(names))
+    if missing or unexpected:
+        raise ConversionError(
+            f"these are not the parameters of a {what}: missing: {_listed(missing)}; unexpected: {_listed(unexpected)}"
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Return names for a message: all of them, since a person will search for one."""
+    return ", ".join(names) or "none"

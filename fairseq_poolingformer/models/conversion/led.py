@@ -1,0 +1,109 @@
+"""LED: BART with Longformer's encoder attention, separate global projections, and position tables of its own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from fairseq_poolingformer.models.conversion import bart
+from fairseq_poolingformer.models.conversion.family import ConversionError, Settings, State
+
+# fairseq's part of the encoder's self_attn -> Hugging Face's
+PROJECTIONS = {
+    "q_proj": "longformer_self_attn.query",
+    "k_proj": "longformer_self_attn.key",
+    "v_proj": "longformer_self_attn.value",
+    "global_q_proj": "longformer_self_attn.query_global",
+    "global_k_proj": "longformer_self_attn.key_global",
+    "global_v_proj": "longformer_self_attn.value_global",
+    "out_proj": "output",
+}
+GLOBAL_PROJECTIONS = {"q_proj": "global_q_proj", "k_proj": "global_k_proj", "v_proj": "global_v_proj"}
+_ENCODER_ATTENTION = re.compile(r"encoder\.layers\.\d+\.self_attn\.")
+
+
+def names(settings: Settings) -> dict[str, str]:
+    """Return Hugging Face name -> fairseq name for every parameter but the tied embedding's other names."""
+    table = {hf: fs for hf, fs in bart.names(settings).items() if not _ENCODER_ATTENTION.match(hf)}
+    for layer in range(settings["encoder_layers"]):
+        attention = f"encoder.layers.{layer}.self_attn"
+        for fairseq, huggingface in PROJECTIONS.items():
+            for parameter in ("weight", "bias"):
+                table[f"{attention}.{huggingface}.{parameter}"] = f"{attention}.{fairseq}.{parameter}"
+    return table
+
+
+def one_sided(attention_window: int | list[int], layers: int) -> list[int]:
+    """Return each layer's window to one side from Hugging Face's two-sided ``attention_window``."""
+    windows = [attention_window] * layers if isinstance(attention_window, int) else attention_window
+    if len(windows) != layers or any(window % 2 or window < 2 for window in windows):
+        raise ConversionError(
+            f"config.json: attention_window {attention_window!r}: needs one positive even number, "
+            f"or one for each of the {layers} encoder layers"
+        )
+    return [window // 2 for window in windows]
+
+
+def copy_global_projections(settings: Settings, state: State) -> State:
+    """Give a model whose global tokens share W_q, W_k, W_v copies of them as the separate ones that LED has."""
+    if settings.get("separate_global_projections"):
+        return state
+    copies = {}
+    for name, tensor in state.items():
+        head, _, tail = name.partition(".self_attn.")
+        part, _, parameter = tail.partition(".")
+        if head.startswith("encoder.") and part in GLOBAL_PROJECTIONS:
+            copies[f"{head}.self_attn.{GLOBAL_PROJECTIONS[part]}.{parameter}"] = tensor.clone()
+    return {**state, **copies}
+
+
+def _read_config(config: Settings) -> Settings:
+    settings = bart.read_shared_config(config)
+    windows = one_sided(config.get("attention_window", 512), settings["encoder_layers"])
+    return {
+        **settings,
+        "max_source_positions": config.get("max_encoder_position_embeddings", 16384),
+        "max_target_positions": config.get("max_decoder_position_embeddings", 1024),
+        "window_size": windows[0] if len(set(windows)) == 1 else windows,
+        "pooled_layers": "none",
+        "separate_global_projections": True,
+        "global_tokens": 1,
+    }
+
+
+def _write_config(settings: Settings) -> Settings:
+    positions = settings["max_source_positions"]
+    window_size = settings.get("window_size")
+    if window_size is None:
+        raise ConversionError(
+            "the checkpoint's settings have no window_size, so this is no sliding-window model; "
+            "convert to BART with --model-type bart"
+        )
+    layers = settings["encoder_layers"]
+    windows = [2 * w for w in (window_size if isinstance(window_size, list) else [window_size] * layers)]
+    if min(windows) < 2 or max(windows) > positions:
+        raise ConversionError(
+            f"window_size {window_size} is {max(windows)} tokens to both sides: Hugging Face's LED needs "
+            f"a window of at least 2 and at most max_source_positions, {positions}; for a window as wide as "
+            "the sequence convert to BART with --model-type bart"
+        )
+    return {
+        **bart.write_shared_config(settings),
+        "attention_window": windows,
+        "max_encoder_position_embeddings": positions,
+        "max_decoder_position_embeddings": settings["max_target_positions"],
+    }
+
+
+LED = replace(
+    bart.BART,
+    model_type="led",
+    architecture="LEDForConditionalGeneration",
+    prefix="led.",
+    names=names,
+    position_offset=2,
+    read_config=_read_config,
+    write_config=_write_config,
+    default_arch=lambda settings: f"led_bart_{bart.size_name(settings)}",
+    complete=copy_global_projections,
+)

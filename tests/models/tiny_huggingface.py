@@ -1,0 +1,70 @@
+"""Tiny random Hugging Face folders for the tests of the converter."""
+
+import json
+from pathlib import Path
+
+import torch
+from transformers import BartConfig, BartForConditionalGeneration, LEDConfig, LEDForConditionalGeneration
+
+from fairseq_poolingformer.models.conversion import gpt2_bpe
+
+MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ã ©", "Ġ a", "e r", "in g"]
+SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
+MODELS = {"bart": BartForConditionalGeneration, "led": LEDForConditionalGeneration}
+
+
+def vocabulary() -> dict[str, int]:
+    """Token -> row, in an order of its own: OpenAI's ids and the rows must not be mixed up."""
+    bpe = [*gpt2_bpe.byte_tokens(), *(merge.replace(" ", "") for merge in MERGES), "<|endoftext|>"]
+    tokens = [*SPECIAL_TOKENS, *sorted(bpe, reverse=True), "madeupword0000", "<mask>"]
+    return {token: row for row, token in enumerate(tokens)}
+
+
+def config(model_type: str, **changes):
+    """A configuration whose sizes all differ, so that no two can be taken for each other."""
+    sizes = {
+        "vocab_size": len(vocabulary()),
+        "d_model": 24,
+        "encoder_layers": 3,
+        "encoder_ffn_dim": 40,
+        "encoder_attention_heads": 4,
+        "decoder_layers": 2,
+        "decoder_ffn_dim": 56,
+        "decoder_attention_heads": 3,
+        "attn_implementation": "eager",
+    }
+    if model_type == "bart":
+        return BartConfig(**{**sizes, "max_position_embeddings": 40, **changes})
+    positions = {"max_encoder_position_embeddings": 48, "max_decoder_position_embeddings": 20}
+    return LEDConfig(**{**sizes, **positions, "attention_window": [4, 8, 4], **changes})
+
+
+def model(model_type: str, **changes):
+    """A model whose every parameter is large enough to be missed in the outputs, biases and norms included."""
+    torch.manual_seed(1)
+    made = MODELS[model_type](config(model_type, **changes)).eval()
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name else 0.25))
+    return made
+
+
+def folder(path: Path, model_type: str, **changes) -> Path:
+    """A folder as Hugging Face saves it, with the classic tokenizer files."""
+    model(model_type, **changes).save_pretrained(path)
+    (path / "vocab.json").write_text(json.dumps(vocabulary()), encoding="utf-8")
+    (path / "merges.txt").write_text(gpt2_bpe.format_merges(MERGES), encoding="utf-8")
+    return path
+
+
+def batch(rows: int = 3, length: int = 22, target_length: int = 9) -> tuple[torch.Tensor, torch.Tensor]:
+    """Source and shifted target ids, (rows, length) and (rows, target_length), with ragged padding at the right."""
+    torch.manual_seed(2)
+    source = torch.randint(4, len(vocabulary()), (rows, length))
+    source[:, 0] = 0
+    for row, end in enumerate((length, 13, 6)[:rows]):
+        source[row, end - 1] = 2
+        source[row, end:] = 1
+    target = torch.randint(4, len(vocabulary()), (rows, target_length))
+    target[:, 0] = 2
+    return source, target
