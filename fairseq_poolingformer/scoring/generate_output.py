@@ -1,0 +1,177 @@
+"""Reads summaries from text files and from what fairseq-generate prints, without losing the order or a line.
+
+Lines end at line feeds only: carriage returns, tabs and Unicode's line separators inside a summary are
+ordinary white space.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+_RECORD = re.compile(r"([STHDPAI])-(\d+)\t(.*)", re.DOTALL)
+_END_OF_GENERATION = re.compile(r"Generate \S+ with beam=")
+_SHOWN = 10
+
+
+@dataclass
+class Generated:
+    """Hypotheses and references by the number of the input line they belong to."""
+
+    hypotheses: dict[int, tuple[float, str]] = field(default_factory=dict)
+    targets: dict[int, str] = field(default_factory=dict)
+    expected: set[int] = field(default_factory=set)
+
+
+def decode_lines(content: bytes, name: str) -> list[str]:
+    """Split a file's bytes into lines, at line feeds only.
+
+    Args:
+        content: UTF-8 text.
+        name: the file's, for the error.
+
+    Returns:
+        The lines without their ends.
+
+    Raises:
+        ValueError: naming the first line that is no UTF-8.
+    """
+    lines = content.split(b"\n")
+    if lines[-1] == b"":
+        lines.pop()
+    decoded = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            decoded.append(line.decode("utf-8").removesuffix("\r"))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name}, line {number}: not UTF-8 ({error.reason} at byte {error.start})") from None
+    return decoded
+
+
+def one_line(text: str) -> str:
+    """Make white space of every kind single spaces, so that a summary is one line whoever reads it."""
+    return " ".join(text.split())
+
+
+def is_generate_output(lines: Sequence[str]) -> bool:
+    """Whether the lines are fairseq-generate's output rather than one plain summary each."""
+    return any(_END_OF_GENERATION.match(line) or _is_record(line, "HD") for line in lines)
+
+
+def read_generate_output(files: dict[str, Sequence[str]]) -> Generated:
+    """Collect the detokenized hypotheses (D- lines) and the targets (T- lines) of one or several shards of a run.
+
+    Of several hypotheses for an input (``--nbest``) the best by its score is kept.
+
+    Args:
+        files: each file's lines, by its name.
+
+    Returns:
+        What was found, by input number.
+
+    Raises:
+        ValueError: if a file has no D- line, or two files disagree about the same input.
+    """
+    merged, origin = Generated(), {}
+    for name, lines in files.items():
+        found = _read_one(name, lines)
+        if not found.hypotheses:
+            raise ValueError(f"{name} has no D- line (detokenized hypothesis): was it written with --quiet, or cut?")
+        for index, hypothesis in found.hypotheses.items():
+            if merged.hypotheses.setdefault(index, hypothesis) != hypothesis:
+                raise ValueError(
+                    f"input {index} has different hypotheses in {origin[index]} and {name}: "
+                    "give only the shards of one run"
+                )
+            origin.setdefault(index, name)
+        merged.targets |= found.targets
+        merged.expected |= found.expected
+    return merged
+
+
+def in_input_order(found: Generated, count: int | None) -> list[str]:
+    """Hypotheses sorted by input number, none missing.
+
+    Args:
+        found: from :func:`read_generate_output`.
+        count: how many inputs there were, or None for the highest number seen; a tail that was never
+            generated is then not noticed.
+
+    Returns:
+        One hypothesis per input.
+
+    Raises:
+        ValueError: naming the inputs without a hypothesis, or the hypotheses beyond ``count``.
+    """
+    beyond = [index for index in found.hypotheses if count is not None and index >= count]
+    if beyond:
+        raise ValueError(
+            f"there are {count} references, but also hypotheses for input {_some(beyond)}: inputs count from 0"
+        )
+    if count is None:
+        count = max(found.expected | found.hypotheses.keys()) + 1
+    missing = [index for index in range(count) if index not in found.hypotheses]
+    if missing:
+        raise ValueError(
+            f"{len(missing)} of {count} inputs have no hypothesis: {_some(missing)}. Give every shard's file; generate "
+            "with --required-batch-size-multiple 1 if the last batch was dropped"
+        )
+    return [found.hypotheses[index][1] for index in range(count)]
+
+
+def targets_in_input_order(found: Generated, count: int) -> list[str]:
+    """The T- lines of inputs 0 to ``count`` − 1.
+
+    Args:
+        found: from :func:`read_generate_output`.
+        count: how many inputs there were.
+
+    Returns:
+        One target per input.
+
+    Raises:
+        ValueError: naming the inputs without one.
+    """
+    missing = [index for index in range(count) if index not in found.targets]
+    if missing:
+        raise ValueError(f"no T- line (target) for input {_some(missing)}: give the references in a file")
+    return [found.targets[index] for index in range(count)]
+
+
+def _read_one(name: str, lines: Sequence[str]) -> Generated:
+    found = Generated()
+    records = [_RECORD.match(line) for line in lines]
+    for position, record in enumerate(records):
+        if record is None:
+            continue
+        kind, index, text = record[1], int(record[2]), record[3]
+        found.expected.add(index)
+        if kind == "T":
+            found.targets[index] = text + _continuation(lines, records, position, "H")
+        elif kind == "D":
+            score, tab, hypothesis = text.partition("\t")
+            if not tab:
+                raise ValueError(f"{name}, line {position + 1}: D-{index} has no score before its text")
+            hypothesis += _continuation(lines, records, position, "P")
+            if index not in found.hypotheses or float(score) > found.hypotheses[index][0]:
+                found.hypotheses[index] = float(score), hypothesis
+    return found
+
+
+def _continuation(lines: Sequence[str], records: list, position: int, successor: str) -> str:
+    """The rest of a text with line feeds of its own: up to the record that fairseq prints next for that input."""
+    end = position + 1
+    while end < len(lines) and records[end] is None:
+        end += 1
+    if end == len(lines) or records[end][1] != successor or records[end][2] != records[position][2]:
+        return ""
+    return "".join(" " + line for line in lines[position + 1 : end])
+
+
+def _is_record(line: str, kinds: str) -> bool:
+    record = _RECORD.match(line)
+    return record is not None and record[1] in kinds
+
+
+def _some(indices: list[int]) -> str:
+    shown = ", ".join(map(str, sorted(indices)[:_SHOWN]))
+    return f"{shown}, … ({len(indices)} in all)" if len(indices) > _SHOWN else shown

@@ -1,0 +1,149 @@
+import io
+import json
+import sys
+
+import pytest
+
+from fairseq_poolingformer.cli import score
+from fairseq_poolingformer.scoring import perl
+
+REFERENCES = ["We pool keys. It helps.", "A window of 512.", "Nothing else."]
+LOG = "2024-01-01 10:00:00 | INFO | fairseq_cli.generate | NOTE: base 2"
+
+
+def generated(index: int, *hypotheses: str, start: float = -0.5) -> str:
+    """The lines of one input as fairseq_cli/generate.py prints them, best hypothesis first."""
+    lines = [f"S-{index}\tsource {index}", f"T-{index}\t{REFERENCES[index]}"]
+    for rank, hypothesis in enumerate(hypotheses):
+        value = start - rank
+        lines += [f"H-{index}\t{value}\t12 34", f"D-{index}\t{value}\t{hypothesis}", f"P-{index}\t-0.1 -0.2"]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def files(tmp_path):
+    def write(**texts: str) -> list[str]:
+        for name, text in texts.items():
+            (tmp_path / name).write_bytes(text.encode())
+        return [str(tmp_path / name) for name in texts]
+
+    return write
+
+
+def run(capsys, *argv: str) -> tuple[int, str, str]:
+    status = score.main([*argv, "--no-perl"])
+    return status, *capsys.readouterr()
+
+
+def test_shards_in_input_order(files, tmp_path, capsys):
+    awkward = "We\tpool\rkeys.\u2028It\u0085helps.\nD'accord"
+    shards = files(
+        shard0=f"{LOG}\n" + generated(2, "Nothing.") + generated(0, awkward) + f"{LOG}\nGenerate test with beam=5: x\n",
+        shard1=generated(1, "A window.", "A worse one."),
+        references="\n".join(REFERENCES) + "\n",
+    )
+    output, report = str(tmp_path / "test.hypo"), str(tmp_path / "scores.json")
+    status, out, err = run(capsys, *shards[:2], "--references", shards[2], "--output", output, "--json", report)
+    assert (status, err) == (0, "")
+    with open(output, encoding="utf-8", newline="") as file:
+        assert file.read() == "We pool keys. It helps. D'accord\nA window.\nNothing.\n"
+    assert "3 examples" in out
+    assert "stemming on" in out
+    with open(report, encoding="utf-8") as file:
+        result = json.load(file)
+    assert result["examples"] == 3
+    assert [(row["tool"], row["stemming"], row["sentences"]) for row in result["flavours"]] == [
+        ("rouge-score", True, "rule"),
+        ("rouge-score", True, "period"),
+        ("rouge-score", False, "rule"),
+        ("rouge-score", False, "period"),
+    ]
+    assert set(result["flavours"][0]["scores"]["rougeLsum"]["f1"]) == {"mean", "low", "high"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "references",
+        "scores.json",
+        "shard0",
+        "shard1",
+        "test.hypo",
+    ]
+
+
+def test_targets_stand_in_for_references_and_best_is_kept(files, tmp_path, capsys):
+    text = generated(0, REFERENCES[0]) + generated(1, "Worse", start=-3) + generated(1, REFERENCES[1])
+    output = str(tmp_path / "hypo")
+    status, out, _ = run(capsys, *files(out=text), "--output", output)
+    assert status == 0
+    assert "F1 100.00" in out
+    with open(output, encoding="utf-8") as file:
+        assert file.read().splitlines() == REFERENCES[:2]
+
+
+def test_standard_input(monkeypatch, capsys):
+    content = (generated(0, REFERENCES[0])).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert run(capsys)[0] == 0
+
+
+def test_plain_hypotheses(files, capsys):
+    hypotheses, references = files(hypo="a\u2028b\r\n\nc\n", references="a b\nb\nc\n")
+    status, out, _ = run(capsys, hypotheses, "--references", references)
+    assert status == 0
+    assert "ROUGE of 3 examples" in out
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"out": generated(0, "a"), "references": "a\nb\nc\n"}, "2 of 3 inputs have no hypothesis: 1, 2."),
+        ({"out": generated(0, "a") + generated(2, "c")}, "1 of 3 inputs have no hypothesis: 1."),
+        ({"out": generated(0, "a") + "T-1\tx\nS-1\ty\n"}, "1 of 2 inputs have no hypothesis: 1."),
+        ({"out": generated(1, "a"), "references": "a\n"}, "1 references, but also hypotheses for input 1"),
+        ({"out": generated(0, "a"), "other": generated(0, "b")}, "input 0 has different hypotheses in"),
+        ({"out": "Generate test with beam=5: x\n", "references": "a\n"}, "has no D- line"),
+        ({"out": "H-0\t-0.1\t12 34\n", "references": "a\n"}, "has no D- line"),
+        ({"out": "D-0\tno score\n", "references": "a\n"}, "out, line 1: D-0 has no score"),
+        ({"out": "D-0\t-0.1\ta\n"}, "no T- line (target) for input 0"),
+        ({"out": "a\nb\n", "references": "a\n"}, "2 hypotheses but 1 references"),
+        ({"out": "a\n", "other": "b\n", "references": "a\n"}, "plain hypotheses are one file"),
+        ({"out": "a\n"}, "plain hypotheses need --references"),
+        ({"out": "", "references": ""}, "the input has no hypothesis"),
+    ],
+)
+def test_errors_for_people(files, capsys, texts, message):
+    paths = files(**texts)
+    if "references" in texts:
+        paths.insert(-1, "--references")
+    status, out, err = run(capsys, *paths)
+    assert (status, out) == (1, "")
+    assert message in err
+
+
+def test_names_the_line_that_is_not_utf8(tmp_path, capsys):
+    path = tmp_path / "hypo"
+    path.write_bytes(b"good\nbad \xff\n")
+    status, _, err = run(capsys, str(path), "--references", str(path))
+    assert status == 1
+    assert f"{path}, line 2: not UTF-8" in err
+
+
+def test_lead_baseline(files, tmp_path, capsys):
+    documents, references = files(docs="We pool keys. More.\nA window of 512.\n", references="We pool\nA window\n")
+    output = str(tmp_path / "lead")
+    lead = ["--documents", documents, "--lead-words", "2", "--references", references]
+    status, out, _ = run(capsys, *lead, "--output", output)
+    assert status == 0
+    assert "F1 100.00" in out
+    with pytest.raises(SystemExit):
+        score.main(["--documents", documents])
+    with pytest.raises(SystemExit):
+        score.main([references, *lead])
+
+
+def test_perl_rows(pairs, files, capsys):
+    hypotheses, references = files(hypo="\n".join(pairs[0]) + "\n", references="\n".join(pairs[1]) + "\n")
+    assert score.main([hypotheses, "--references", references]) == 0
+    out, err = capsys.readouterr()
+    rows = [line for line in out.splitlines() if line.startswith("ROUGE-1.5.5 (")]
+    said = [line for line in err.splitlines() if line.startswith("no row for ROUGE-1.5.5 (")]
+    assert len(rows) + len(said) == 3
+    assert (perl.rouge155_obstacle() is None) == ("ROUGE-1.5.5's ROUGE-L is summary-level" in out)
