@@ -1,0 +1,59 @@
+"""What preprocessing, the tasks and the command lines ask of a tokenizer."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+
+class Tokenizer(ABC):
+    """Text to the indices of a fairseq dictionary, and back."""
+
+    kind: ClassVar[str]  # names the class in tokenizer/config.json
+    files: ClassVar[tuple[str, ...]]  # what tokenizer/ holds beside it
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """The size of the fairseq dictionary, its four special symbols included."""
+
+    @abstractmethod
+    def encode(self, text: str) -> np.ndarray:
+        """Dictionary indices of a text.
+
+        Args:
+            text: any string. A lone surrogate, which has no UTF-8, counts as U+FFFD.
+
+        Returns:
+            int64 array without ``<s>`` and ``</s>``, empty for an empty text.
+        """
+
+    def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """:meth:`encode` of every text."""
+        return [self.encode(text) for text in texts]
+
+    @abstractmethod
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of dictionary indices; an unknown one stays visible, other special symbols are left out."""
+
+    @abstractmethod
+    def write_dictionary(self, path: Path) -> None:
+        """Writes the dictionary as fairseq reads it."""
+
+    @abstractmethod
+    def _write_files(self, folder: Path) -> None:
+        """Writes :attr:`files` into an existing folder."""
+
+    @classmethod
+    @abstractmethod
+    def from_files(cls, folder: Path) -> "Tokenizer":
+        """The tokenizer whose :attr:`files` lie in a folder."""
+
+    def save(self, data_folder: Path) -> None:
+        """Writes ``tokenizer/`` into a data folder; ``load_tokenizer(data_folder)`` rebuilds the tokenizer from it."""
+        folder = Path(data_folder) / "tokenizer"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._write_files(folder)
+        (folder / "config.json").write_text(json.dumps({"kind": self.kind}) + "\n", encoding="utf-8")

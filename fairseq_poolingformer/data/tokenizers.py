@@ -1,0 +1,115 @@
+"""Text to dictionary indices and back, rebuilt from a data folder alone.
+
+A data folder holds ``tokenizer/``: ``config.json`` with the kind, and the files of that kind. Nothing here imports
+torch or fairseq.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from fairseq_poolingformer.data.dictionary import SPECIAL_SYMBOLS, UNK, replace_lone_surrogates
+from fairseq_poolingformer.data.gpt2_bpe import GPT2Tokenizer
+from fairseq_poolingformer.data.tokenizer_base import Tokenizer
+
+__all__ = ["GPT2Tokenizer", "SentencePieceTokenizer", "Tokenizer", "fingerprint", "load_tokenizer"]
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """A sentencepiece model; the dictionary's symbols are its pieces, in the model's order.
+
+    The model's own control symbols (``<s>``, ``</s>``, ``<pad>``) and its unknown piece are left out: fairseq's four
+    come first.
+
+    Args:
+        model: the model file.
+
+    Raises:
+        ValueError: the file is not a sentencepiece model.
+    """
+
+    kind = "sentencepiece"
+    files = ("sentencepiece.model",)
+
+    def __init__(self, model: Path):
+        self._proto = Path(model).read_bytes()
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=self._proto)
+        except RuntimeError as error:
+            raise ValueError(f"{model}: not a sentencepiece model ({error})") from error
+        processor = self._processor
+        pieces = range(processor.get_piece_size())
+        self._pieces = [p for p in pieces if not (processor.is_control(p) or processor.is_unknown(p))]
+        self._index_of_piece = np.full(len(pieces), UNK)
+        self._index_of_piece[self._pieces] = np.arange(len(self._pieces)) + len(SPECIAL_SYMBOLS)
+
+    def __len__(self) -> int:
+        return len(SPECIAL_SYMBOLS) + len(self._pieces)
+
+    def encode(self, text: str) -> np.ndarray:
+        pieces = self._processor.encode(replace_lone_surrogates(text), out_type=int)
+        return self._index_of_piece[np.array(pieces, dtype=np.int64)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        first = len(SPECIAL_SYMBOLS)
+        pieces = []
+        for index in map(int, ids):
+            if first <= index < len(self):
+                pieces.append(self._pieces[index - first])
+            elif index == UNK:
+                pieces.append(self._processor.unk_id())
+        return self._processor.decode(pieces)
+
+    def write_dictionary(self, path: Path) -> None:
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            for piece in self._pieces:
+                name = self._processor.id_to_piece(piece)
+                # A line of its own is all that fairseq's reader cannot take inside a symbol.
+                symbol = f"<piece{piece}>" if "\n" in name or "\r" in name else name
+                file.write(f"{symbol} 1\n")
+
+    def _write_files(self, folder: Path) -> None:
+        (folder / self.files[0]).write_bytes(self._proto)
+
+    @classmethod
+    def from_files(cls, folder: Path) -> "SentencePieceTokenizer":
+        return cls(Path(folder) / cls.files[0])
+
+
+_KINDS = {cls.kind: cls for cls in (GPT2Tokenizer, SentencePieceTokenizer)}
+
+
+def load_tokenizer(data_folder: Path) -> Tokenizer:
+    """The tokenizer that made a data folder.
+
+    Args:
+        data_folder: a folder that preprocessing wrote.
+
+    Returns:
+        The tokenizer, whose ids are those of the folder's ``dict.source.txt``.
+
+    Raises:
+        FileNotFoundError: the folder has no ``tokenizer/``.
+        ValueError: its kind is unknown, or its files are damaged.
+    """
+    folder = Path(data_folder) / "tokenizer"
+    config = folder / "config.json"
+    if not config.is_file():
+        raise FileNotFoundError(f"{config}: not found; is {data_folder} a folder that preprocessing wrote?")
+    kind = json.loads(config.read_text(encoding="utf-8")).get("kind")
+    if kind not in _KINDS:
+        raise ValueError(f"{config}: unknown kind {kind!r}; this version knows {', '.join(sorted(_KINDS))}")
+    return _KINDS[kind].from_files(folder)
+
+
+def fingerprint(data_folder: Path) -> str:
+    """A digest of everything that decides the ids of a saved tokenizer (hexadecimal)."""
+    digest = hashlib.sha256()
+    for path in sorted((Path(data_folder) / "tokenizer").iterdir()):
+        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

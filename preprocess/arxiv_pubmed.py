@@ -1,0 +1,212 @@
+"""arXiv, PubMed and any other summarization corpus in JSON lines, to a data folder.
+
+Two kinds of lines are understood, in plain or gzip-compressed files:
+
+- the arXiv/PubMed release (Cohan et al., 2018): ``article_id, article_text, abstract_text, section_names, sections``,
+  where texts are lists of sentences and those of the abstract are marked ``<S> … </S>``;
+- ``{"article" | "document" | "text": …, "abstract" | "summary": …}`` with a string, or a list of strings, each.
+
+What becomes of the text: in the release format, whitespace inside a sentence becomes single spaces, sentences are
+joined by a space and sections by a newline; in the plain format, strings stay as they are but for whitespace at both
+ends. The summary's sentences are joined by a space, without their marks. Nothing is put before the text: GPT-2 BPE sees
+no leading space, as in fairseq's own recipes for BART.
+"""
+
+import argparse
+import functools
+import json
+import re
+import sys
+from pathlib import Path
+
+from preprocess import cli
+from preprocess.core import Corpus, Split
+from preprocess.records import (
+    MAX_LINE_BYTES,
+    Example,
+    InputError,
+    Record,
+    Reject,
+    describe_file,
+    expand,
+    read_lines,
+)
+
+_ARTICLE_KEYS = ("article_text", "article", "document", "text")
+_SUMMARY_KEYS = ("abstract_text", "abstract", "summary")
+_ID_KEYS = ("article_id", "id")
+_MARKS = re.compile(r"</?S>")
+_FILES_OF_RELEASE = {"train": ("train",), "valid": ("val", "valid"), "test": ("test",)}
+_SUFFIXES = (".txt", ".jsonl", ".json")
+
+
+class _BadLine(ValueError):
+    """Why a line is no example; becomes a Reject."""
+
+
+def parse(record: Record, section_names: bool = False) -> Example | Reject:
+    """An example of one line.
+
+    Args:
+        record: the line.
+        section_names: whether to put the name of each section, where known, before it on a line of its own.
+
+    Returns:
+        The example, its texts being article and summary, or the reason why there is none.
+    """
+    try:
+        fields = _read_json(record.data)
+        article = _article(fields, section_names)
+        summary = _summary(fields)
+        name = next((fields[key] for key in _ID_KEYS if key in fields), f"{Path(record.file).name}:{record.line}")
+    except _BadLine as error:
+        return Reject(str(error))
+    if not isinstance(name, str | int):
+        return Reject(f"wrong type: the id is {_type_name(name)}, not a string")
+    return Example(str(name), (article, summary))
+
+
+def _read_json(line: bytes) -> dict:
+    try:
+        fields = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise _BadLine(f"not UTF-8: byte {error.start} of the line, {error.reason}") from error
+    except RecursionError as error:
+        raise _BadLine("broken JSON: nested too deeply") from error
+    except ValueError as error:
+        raise _BadLine(f"broken JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise _BadLine(f"wrong type: the line is {_type_name(fields)}, not an object")
+    return fields
+
+
+def _article(fields: dict, section_names: bool) -> str:
+    key, value = _first(fields, _ARTICLE_KEYS, "article")
+    if isinstance(value, str):
+        text = value.strip()
+    elif key == "article_text":
+        text = _join_sections(fields, _sentences(key, value), section_names)
+    else:
+        text = "\n".join(_sentences(key, value))
+    if not text:
+        raise _BadLine(f"empty article: {key}")
+    return text
+
+
+def _summary(fields: dict) -> str:
+    key, value = _first(fields, _SUMMARY_KEYS, "abstract")
+    sentences = _sentences(key, [value] if isinstance(value, str) else value, marks=True)
+    if not sentences:
+        raise _BadLine(f"empty abstract: {key}")
+    return " ".join(sentences)
+
+
+def _join_sections(fields: dict, article: list[str], section_names: bool) -> str:
+    """The article with its section breaks, where ``sections`` tells them and has the same sentences."""
+    sections = fields.get("sections")
+    if not (isinstance(sections, list) and all(isinstance(section, list) for section in sections)):
+        return " ".join(article)
+    cut = [_sentences("sections", section) for section in sections]
+    if [sentence for section in cut for sentence in section] != article:
+        return " ".join(article)
+    blocks = [" ".join(section) for section in cut]
+    if section_names:
+        names = _sentences("section_names", fields.get("section_names") or [], keep_empty=True)
+        if len(names) == len(blocks):
+            blocks = [
+                f"{name}\n{block}" if name and block else block for name, block in zip(names, blocks, strict=True)
+            ]
+    return "\n".join(block for block in blocks if block)
+
+
+def _first(fields: dict, keys: tuple[str, ...], what: str) -> tuple[str, object]:
+    for key in keys:
+        if key in fields:
+            return key, fields[key]
+    raise _BadLine(f"no {what}: expected one of the keys {', '.join(keys)}")
+
+
+def _sentences(key: str, value: object, marks: bool = False, keep_empty: bool = False) -> list[str]:
+    """The sentences of a list with their whitespace made single spaces, empty ones left out."""
+    if not isinstance(value, list):
+        raise _BadLine(f"wrong type: {key} is {_type_name(value)}, not a string or a list of strings")
+    sentences = []
+    for position, sentence in enumerate(value):
+        if not isinstance(sentence, str):
+            raise _BadLine(f"wrong type: {key}[{position}] is {_type_name(sentence)}, not a string")
+        sentences.append(" ".join((_MARKS.sub(" ", sentence) if marks else sentence).split()))
+    return sentences if keep_empty else [sentence for sentence in sentences if sentence]
+
+
+def _type_name(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def make_corpus(args: argparse.Namespace) -> Corpus:
+    """The corpus that the command line names.
+
+    Raises:
+        InputError: a file is missing.
+    """
+    files = _files(args)
+    read = functools.partial(read_lines, max_line_bytes=args.max_line_bytes)
+    return Corpus(
+        name="arxiv_pubmed",
+        splits={
+            split: Split(functools.partial(read, paths), sum(path.stat().st_size for path in paths))
+            for split, paths in files.items()
+        },
+        parse=functools.partial(parse, section_names=args.section_names),
+        settings={"section_names": args.section_names, "max_line_bytes": args.max_line_bytes},
+        inputs={split: [describe_file(path) for path in paths] for split, paths in files.items()},
+    )
+
+
+def _files(args: argparse.Namespace) -> dict[str, list[Path]]:
+    named = {"train": args.train, "valid": args.valid, "test": args.test}
+    if args.input_folder is None:
+        files = {split: expand(patterns) for split, patterns in named.items() if patterns}
+    elif any(named.values()):
+        raise InputError("--input-folder and --train, --valid, --test exclude each other: give the one or the others")
+    else:
+        files = {split: _files_of_split(args.input_folder, names) for split, names in _FILES_OF_RELEASE.items()}
+        files = {split: found for split, found in files.items() if found}
+    if "train" not in files:
+        where = args.input_folder / "train.txt[.gz]" if args.input_folder else "--train"
+        raise InputError(f"no training data: {where} is missing")
+    return files
+
+
+def _files_of_split(folder: Path, names: tuple[str, ...]) -> list[Path]:
+    candidates = [folder / f"{name}{suffix}{gz}" for name in names for suffix in _SUFFIXES for gz in ("", ".gz")]
+    found = [path for path in candidates if path.is_file()]
+    if len(found) > 1:
+        raise InputError(f"--input-folder {folder}: both {found[0].name} and {found[1].name}; name files with --train")
+    return found
+
+
+def main() -> int:
+    """The command line."""
+    parser = cli.make_parser("preprocess.arxiv_pubmed", __doc__.split("\n")[0])
+    group = parser.add_argument_group("input (JSON lines, plain or .gz)")
+    group.add_argument(
+        "--input-folder", metavar="DIR", type=Path, help="a folder of the release: train.txt, val.txt, test.txt, or .gz"
+    )
+    for split in ("train", "valid", "test"):
+        group.add_argument(f"--{split}", metavar="FILE", nargs="+", help=f"files or globs of the {split} split")
+    group.add_argument(
+        "--section-names", action="store_true", help="put each section's name before it, on a line of its own"
+    )
+    group.add_argument(
+        "--max-line-bytes",
+        metavar="N",
+        type=int,
+        default=MAX_LINE_BYTES,
+        help="reject longer lines without loading them (default: %(default)s)",
+    )
+    return cli.main(parser, make_corpus)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

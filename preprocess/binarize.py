@@ -1,0 +1,84 @@
+"""fairseq's memory-mapped dataset format, written from parts that are already binary.
+
+A dataset is two files: ``.bin``, all ids one after the other, and ``.idx``: magic, version, type, number of sequences,
+their lengths (int32), their byte offsets (int64). fairseq's own writer needs torch and a tensor for each sequence.
+"""
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+_MAGIC = b"MMIDIDX\x00\x00"
+_CODE_OF_DTYPE = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
+
+
+class MMapWriter:
+    """Writes one dataset beside its final name; leaving the ``with`` block well renames it."""
+
+    def __init__(self, prefix: Path, dtype: np.dtype):
+        self._prefix = Path(prefix)
+        self._dtype = dtype
+        self._sizes: list[np.ndarray] = []
+
+    def __enter__(self) -> "MMapWriter":
+        self._files = contextlib.ExitStack()
+        bin_path = self._files.enter_context(whole_file(self._path(".bin")))
+        self._bin = self._files.enter_context(open(bin_path, "wb"))
+        return self
+
+    def add(self, ids_file: Path, sizes: np.ndarray) -> None:
+        """Appends sequences: their ids from the front of a file, and their lengths."""
+        self._sizes.append(np.asarray(sizes, dtype=np.int32))
+        left = int(self._sizes[-1].sum(dtype=np.int64)) * self._dtype.itemsize
+        with open(ids_file, "rb") as ids:
+            while left:
+                block = ids.read(min(left, 2**20))
+                if not block:
+                    raise ValueError(f"{ids_file}: {left} bytes shorter than its lengths say")
+                self._bin.write(block)
+                left -= len(block)
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            with whole_file(self._path(".idx")) as path:
+                self._write_index(path)
+        self._files.__exit__(*error)
+
+    def _write_index(self, path: Path) -> None:
+        sizes = np.concatenate([np.empty(0, np.int32), *self._sizes])
+        ends = np.cumsum(sizes, dtype=np.int64)
+        with open(path, "wb") as index:
+            index.write(_MAGIC + struct.pack("<QBQ", 1, _CODE_OF_DTYPE[self._dtype], len(sizes)))
+            index.write(sizes.tobytes())
+            index.write(((ends - sizes) * self._dtype.itemsize).tobytes())
+
+    def _path(self, suffix: str) -> Path:
+        return self._prefix.with_name(self._prefix.name + suffix)
+
+
+def read_sizes(prefix: Path) -> np.ndarray:
+    """Lengths (int32) of the sequences of a dataset, ``</s>`` included."""
+    with open(f"{prefix}.idx", "rb") as index:
+        head = index.read(len(_MAGIC) + struct.calcsize("<QBQ"))
+        if not head.startswith(_MAGIC):
+            raise ValueError(f"{prefix}.idx: not an index of fairseq's mmap format")
+        _, _, count = struct.unpack("<QBQ", head[len(_MAGIC) :])
+        return np.frombuffer(index.read(4 * count), np.int32)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A name beside the final one to write to; what was written gets the final name where the block ends well."""
+    unfinished = path.with_name(path.name + ".unfinished")
+    yield unfinished
+    os.replace(unfinished, path)
+
+
+def write_whole(path: Path, lines: Iterable[str]) -> None:
+    """Writes a text file beside its final name and renames it when whole."""
+    with whole_file(path) as unfinished, open(unfinished, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(line + "\n" for line in lines)

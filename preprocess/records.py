@@ -1,0 +1,102 @@
+"""What preprocessing passes along: raw records in, examples or rejects out."""
+
+import glob
+import gzip
+import hashlib
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+MAX_LINE_BYTES = 64 * 2**20
+
+
+class InputError(ValueError):
+    """An error for people: what is wrong, where, what to do. Command lines print it without a traceback."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One raw document, not looked into yet.
+
+    Attributes:
+        file: where it stands, for messages.
+        line: line number in the file, from 1.
+        data: its bytes, or None where it is longer than the reader's bound.
+        progress: bytes of input, as on disk, read since the record before.
+    """
+
+    file: str
+    line: int
+    data: bytes | None
+    progress: int = 0
+
+
+@dataclass(frozen=True)
+class Example:
+    """A document that is fit for use. ``texts`` has one text for each side of the data, e.g. source and target."""
+
+    id: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reject:
+    """Why a record is left out: a general reason, then after a colon what is special to this one."""
+
+    reason: str
+
+
+def expand(patterns: Sequence[str]) -> list[Path]:
+    """The files that paths and glob patterns name, in order of the arguments and sorted within a pattern.
+
+    Raises:
+        InputError: one names no file.
+    """
+    files: list[Path] = []
+    for pattern in patterns:
+        found = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern, recursive=True))
+        found = [path for path in found if Path(path).is_file()]
+        if not found:
+            raise InputError(f"{pattern}: no such file")
+        files += map(Path, found)
+    return files
+
+
+def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Record]:
+    """The lines of plain or gzip-compressed files as records; blank lines are passed over.
+
+    A line of more than ``max_line_bytes`` is skipped unread, and yields a record without data.
+
+    Raises:
+        InputError: a compressed file is damaged.
+    """
+    for path in paths:
+        with open(path, "rb") as disk:
+            lines = gzip.GzipFile(fileobj=disk) if path.suffix == ".gz" else disk
+            try:
+                yield from _read_open_file(str(path), lines, disk, max_line_bytes)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise InputError(f"{path}: damaged gzip file ({error}); fetch it again") from error
+
+
+def _read_open_file(name: str, lines: BinaryIO, disk: BinaryIO, max_line_bytes: int) -> Iterator[Record]:
+    number, position = 0, 0
+    while line := lines.readline(max_line_bytes + 1):
+        number += 1
+        too_long = len(line) > max_line_bytes and not line.endswith(b"\n")
+        while too_long and line and not line.endswith(b"\n"):
+            line = lines.readline(max_line_bytes)
+        if too_long or not line.isspace():
+            yield Record(name, number, None if too_long else line.rstrip(b"\r\n"), disk.tell() - position)
+            position = disk.tell()
+
+
+def describe_file(path: Path) -> dict[str, object]:
+    """What identifies an input file whatever folder it lies in: name, size, digest."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest.hexdigest()}
