@@ -51,7 +51,7 @@ def make_parser(module: str, description: str, default_vocabulary: int | None = 
 def main(parser: argparse.ArgumentParser, make_corpus: Callable[[argparse.Namespace], core.Corpus]) -> int:
     """Runs a corpus's command line; returns the exit status."""
     args = parser.parse_args()
-    logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr, force=True)
     logging.getLogger("preprocess").setLevel(logging.INFO)
     if args.workers < 1:
         parser.error(f"--workers {args.workers}: must be 1 or more")

@@ -4,6 +4,7 @@ import argparse
 import hashlib
 import heapq
 import io
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from preprocess.records import Example, InputError, Record, describe_file
 
 logger = logging.getLogger("preprocess")
 
-SAMPLE_BYTES = 48 * 2**20  # of raw records, for training a model
+SAMPLE_BYTES = 48 * 2**20  # of raw records held in memory for training a model
+TRAINING_CHARS = 8 * 2**20  # of text a model is trained on, spread evenly over the sample
 _SENTENCE_CHARS = 1000  # sentencepiece drops sentences of more than 4,192 bytes
 _THREADS = 2  # a constant: the model depends on it
 
@@ -79,7 +81,12 @@ def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoic
             settings, lambda folder: _load(SentencePieceTokenizer, args.sentencepiece_model).save(folder)
         )
     size, kind = args.sentencepiece_train, args.sentencepiece_type
-    settings = {"kind": SentencePieceTokenizer.kind, "train": size, "type": kind, "sample_bytes": SAMPLE_BYTES}
+    settings = {
+        "kind": SentencePieceTokenizer.kind,
+        "train": size,
+        "type": kind,
+        "sample": [SAMPLE_BYTES, TRAINING_CHARS],
+    }
     return TokenizerChoice(settings, lambda folder: train_sentencepiece(corpus, size, kind, folder))
 
 
@@ -106,12 +113,14 @@ def train_sentencepiece(corpus: Corpus, vocabulary: int, kind: str, folder: Path
         InputError: the corpus has no text, or too little for so large a vocabulary.
     """
     logger.info("training a sentencepiece model of %d symbols", vocabulary)
-    examples = map(corpus.parse, sample(corpus.splits["train"].records(), SAMPLE_BYTES))
-    sentences = (s for example in examples if isinstance(example, Example) for s in _sentences(example))
+    records = sample(corpus.splits["train"].records(), SAMPLE_BYTES)
+    every = max(1, round(sum(len(record.data or b"") for record in records) / TRAINING_CHARS))
+    examples = (example for example in map(corpus.parse, records) if isinstance(example, Example))
+    sentences = (sentence for example in examples for sentence in _sentences(example))
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=sentences,
+            sentence_iterator=itertools.islice(sentences, 0, None, every),
             model_writer=model,
             model_type=kind,
             # The model's <unk>, <s> and </s> are not in the dictionary, which has four special symbols of its own.

@@ -1,0 +1,16 @@
+"""Says which corpora there are."""
+
+import sys
+
+_TEXT = """\
+usage: python -m preprocess.CORPUS [options]
+
+Makes a data folder that fairseq trains on. Corpora:
+
+  arxiv_pubmed  arXiv, PubMed and any other summarization corpus in JSON lines
+  stdlib        the Python installation itself: sources and their docstrings, no download
+
+python -m preprocess.CORPUS --help tells the options of each."""
+
+print(_TEXT)
+sys.exit(0 if sys.argv[1:] in ([], ["-h"], ["--help"]) else 2)
