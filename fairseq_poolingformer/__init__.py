@@ -1,8 +1,8 @@
 """Poolingformer for fairseq: the ``--user-dir`` entry.
 
-Importing the package mends what fairseq needs on current torch (:mod:`fairseq_poolingformer.compat`) and registers every
-model, task and scorer. ``fairseq_poolingformer.attention`` alone needs only torch: without fairseq installed, importing
-this package does nothing.
+Importing the package mends what fairseq needs on current torch (:mod:`fairseq_poolingformer.compat`) and registers
+every model, task and scorer. ``fairseq_poolingformer.attention`` alone needs only torch: without fairseq installed,
+importing this package does nothing.
 """
 
 from importlib.util import find_spec

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 ALIGNMENTS = ("grid", "query")
+UNLIMITED = 2**40  # taps on one side; more than any sequence has
 
 
 def _check_int(name: str, value: object, minimum: int) -> None:
@@ -44,6 +45,11 @@ class Window:
             object.__setattr__(self, "dilation", tuple(self.dilation))
         for value in self.dilation if isinstance(self.dilation, tuple) else (self.dilation,):
             _check_int("dilation", value, 1)
+
+    @classmethod
+    def unlimited(cls, *, causal: bool = False) -> Window:
+        """The window of full attention: everything, or with ``causal`` everything up to the query itself."""
+        return cls(UNLIMITED, 0 if causal else UNLIMITED)
 
     def head_dilations(self, num_heads: int) -> tuple[int, ...]:
         """The dilation of every head.

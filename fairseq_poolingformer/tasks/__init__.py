@@ -1,0 +1,5 @@
+"""fairseq tasks; importing this registers them."""
+
+from .long_summarization import LongSummarizationTask
+
+__all__ = ["LongSummarizationTask"]

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..patterns import Band, Pooling, Window, band_of
+from ..patterns import UNLIMITED, Band, Pooling, Window, band_of
 
 SCORES_PER_BLOCK = 28_000  # of one head; fp32 scores of a few heads then stay in a core's second-level cache
 MIN_BLOCK, MAX_BLOCK = 32, 512  # queries
@@ -28,13 +28,14 @@ class Lane:
 
     Args:
         heads, queries, keys: slices of the call's dimensions.
-        band: with query u of the lane at position u and key j of the lane at position ``key_stride·j``.
+        band: with query u of the lane at position u and key j of the lane at position ``key_stride·j``; None when
+            every query sees every key.
     """
 
     heads: slice
     queries: slice
     keys: slice
-    band: Band
+    band: Band | None
 
 
 def lanes(
@@ -45,6 +46,9 @@ def lanes(
     num_queries: int,
 ) -> Iterator[Lane]:
     """Cut a call into lanes: one where the band has step 1, else one for each residue class and run of equal heads."""
+    if window.left == window.right == UNLIMITED:
+        yield Lane(slice(0, num_heads), slice(None), slice(None), None)
+        return
     first_head = 0
     for dilation, run in groupby(window.head_dilations(num_heads)):
         heads = slice(first_head, first_head + len(list(run)))

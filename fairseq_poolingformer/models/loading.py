@@ -1,0 +1,89 @@
+"""Pretrained checkpoints into longer, two-level models: positions extended, new parameters filled in, all logged."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch import Tensor, nn
+
+logger = logging.getLogger(__name__)
+
+COPIED = {  # parameters that start as copies: Longformer §4
+    "self_attn.global_q_proj": "self_attn.q_proj",
+    "self_attn.global_k_proj": "self_attn.k_proj",
+    "self_attn.global_v_proj": "self_attn.v_proj",
+}
+NEW = ("self_attn.pooled_",)  # parameters that keep the model's own random initialization
+
+
+def extend_positions(table: Tensor, num_rows: int, offset: int) -> Tensor:
+    """Learned positions for a longer input: the pretrained rows again and again (Longformer §5), or the first of them.
+
+    Args:
+        table: (offset + n, C) pretrained rows.
+        num_rows: wanted rows, ``offset`` included.
+        offset: leading rows that are no positions (fairseq: padding_idx + 1), kept as they are.
+
+    Returns:
+        (num_rows, C).
+    """
+    positions = table[offset:]
+    repeats = -(-(num_rows - offset) // positions.size(0))
+    return torch.cat([table[:offset], positions.repeat(repeats, 1)])[:num_rows].clone()
+
+
+def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) -> None:
+    """Make a pretrained state dict fit ``model``, in place; a state dict that fits is left alone.
+
+    Position tables of another length are extended or cut. Global projections that the state dict lacks become copies of
+    the ordinary ones. Level two's parameters that it lacks keep the model's random values: projections N(0, 0.02²) as
+    in BERT, so that Z starts as a small average beside Y, and W_p N(0, 0.02²), close to a mean. Everything done is
+    logged; what is missing or unexpected otherwise is left for ``load_state_dict`` to refuse.
+
+    Args:
+        model: the model that will load it.
+        state: the state dict.
+        offset: leading rows of position tables that are no positions.
+
+    Raises:
+        ValueError: the embedding tables are of other sizes than the dictionary.
+    """
+    own = model.state_dict()
+    _check_embeddings(own, state)
+    for name in [n for n in state if n.endswith("embed_positions.weight") and n in own]:
+        have, want = state[name].size(0), own[name].size(0)
+        if have != want:
+            state[name] = extend_positions(state[name], want, offset)
+            how = "by repeating them" if want > have else "to the first ones"
+            logger.info("%s: %d positions -> %d, %s", name, have - offset, want - offset, how)
+    missing = [name for name in own if name not in state]
+    copied, fresh = [], []
+    for name in missing:
+        source = next((name.replace(new, old) for new, old in COPIED.items() if new in name), None)
+        if source in state:
+            state[name] = state[source].clone()
+            copied.append(name)
+        elif any(part in name for part in NEW):
+            state[name] = own[name].clone()
+            fresh.append(name)
+    if copied:
+        logger.info("copied from the ordinary projections: %s", ", ".join(copied))
+    if fresh:
+        logger.info("newly initialized: %s", ", ".join(fresh))
+    still_missing = [name for name in own if name not in state]
+    unexpected = [name for name in state if name not in own]
+    if still_missing:
+        logger.warning("missing in the checkpoint: %s", ", ".join(still_missing))
+    if unexpected:
+        logger.warning("in the checkpoint but not in the model: %s", ", ".join(unexpected))
+
+
+def _check_embeddings(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
+    for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
+        if name in own and name in state and own[name].shape != state[name].shape:
+            raise ValueError(
+                f"{name} is {tuple(state[name].shape)} in the checkpoint and {tuple(own[name].shape)} in the model. "
+                "dict.source.txt in the data folder must be the checkpoint's own dictionary (for BART gpt2_bpe/dict.txt), "
+                "and --encoder-embed-dim its width"
+            )

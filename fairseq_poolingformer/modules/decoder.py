@@ -1,0 +1,159 @@
+"""BART's decoder over the same attention operator: no target × source matrix is ever stored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from fairseq.distributed import fsdp_wrap
+from fairseq.models.transformer import TransformerDecoderBase
+from fairseq.modules import MultiheadAttention
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from torch import Tensor, nn
+
+from fairseq_poolingformer.attention import Window, band_attention
+
+
+def _split(x: Tensor, num_heads: int) -> Tensor:
+    """(T, B, C) to (B, H, T, D), a view."""
+    return x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
+
+
+class CausalSelfAttention(MultiheadAttention):
+    """fairseq's decoder self-attention, with the operator when whole targets are scored.
+
+    Parameters, names and incremental decoding are fairseq's.
+    """
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict[str, Any] | None = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """See :class:`fairseq.modules.MultiheadAttention`; ``attn_mask`` says only whether attention is causal."""
+        if incremental_state is not None:
+            return super().forward(
+                query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask
+            )
+        attended = band_attention(
+            *(_split(project(query), self.num_heads) for project in (self.q_proj, self.k_proj, self.v_proj)),
+            window=Window.unlimited(causal=attn_mask is not None),
+            key_padding_mask=key_padding_mask,
+            dropout_p=self.dropout_module.p if self.training else 0.0,
+        )
+        return self.out_proj(attended.permute(2, 0, 1, 3).flatten(2)), None
+
+
+class CrossAttention(MultiheadAttention):
+    """fairseq's encoder-decoder attention without stored weights, and with one copy of the source for all beams.
+
+    The queries of a sentence's beams are so many more queries to the same keys. So ``--beam 5`` projects and keeps a
+    long source's keys and values once, not five times. Attention weights are not returned: ``--print-alignment`` and
+    ``--replace-unk`` have nothing to work with.
+    """
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None,
+        value: Tensor | None,
+        key_padding_mask: Tensor | None = None,
+        incremental_state: dict[str, Any] | None = None,
+        need_weights: bool = True,
+        static_kv: bool = False,
+        attn_mask: Tensor | None = None,
+        before_softmax: bool = False,
+        need_head_weights: bool = False,
+    ) -> tuple[Tensor, None]:
+        """Attend to the source.
+
+        Args:
+            query: (T, B·beams, C).
+            key: (S, B, C) encoder output; its projection is kept in ``incremental_state``.
+            value: the same as ``key``.
+            key_padding_mask: (B, S) bool, True at padding.
+            incremental_state: fairseq's, in generation.
+
+        Returns:
+            (T, B·beams, C), and None.
+        """
+        keys, values, padding = self._source(key, key_padding_mask, incremental_state)
+        length, rows, channels = query.shape
+        batch = keys.size(1)
+        beams = rows // batch
+        q = self.q_proj(query).view(length, batch, beams, self.num_heads, self.head_dim)
+        attended = band_attention(
+            q.permute(1, 3, 2, 0, 4).flatten(2, 3),
+            _split(keys, self.num_heads),
+            _split(values, self.num_heads),
+            window=Window.unlimited(),
+            key_padding_mask=padding,
+            dropout_p=self.dropout_module.p if self.training else 0.0,
+        )
+        attended = attended.unflatten(2, (beams, length)).permute(3, 0, 2, 1, 4)
+        return self.out_proj(attended.reshape(length, rows, channels)), None
+
+    def _source(
+        self, key: Tensor | None, padding: Tensor | None, incremental_state: dict[str, Any] | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Projected keys and values (S, B, C), and their padding (B, S), from the state where they are kept already."""
+        if incremental_state is None:
+            return self.k_proj(key), self.v_proj(key), padding
+        saved = self._get_input_buffer(incremental_state)
+        if "keys" not in saved:
+            saved = {"keys": self.k_proj(key), "values": self.v_proj(key), "padding": padding}
+            self._set_input_buffer(incremental_state, saved)
+        return saved["keys"], saved["values"], saved["padding"]
+
+    @torch.jit.unused
+    def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> dict[str, Any] | None:
+        """Keep the rows of the sentences that still have beams; beams of one sentence share theirs."""
+        saved = self._get_input_buffer(incremental_state)
+        if "keys" not in saved or saved["keys"].size(1) * self.beam_size == new_order.numel():
+            return incremental_state  # beams only change places within their sentence
+        rows = new_order.view(-1, self.beam_size)[:, 0] // self.beam_size
+        padding = saved["padding"]
+        kept = {
+            "keys": saved["keys"].index_select(1, rows),
+            "values": saved["values"].index_select(1, rows),
+            "padding": None if padding is None else padding.index_select(0, rows),
+        }
+        return self._set_input_buffer(incremental_state, kept)
+
+
+class PoolingformerDecoderLayer(TransformerDecoderLayerBase):
+    """fairseq's decoder layer over :class:`CausalSelfAttention` and :class:`CrossAttention`."""
+
+    def build_self_attention(self, embed_dim: int, cfg, add_bias_kv: bool = False, add_zero_attn: bool = False):
+        return CausalSelfAttention(
+            embed_dim, cfg.decoder.attention_heads, dropout=cfg.attention_dropout, self_attention=True
+        )
+
+    def build_encoder_attention(self, embed_dim: int, cfg):
+        return CrossAttention(
+            embed_dim,
+            cfg.decoder.attention_heads,
+            kdim=cfg.encoder.embed_dim,
+            vdim=cfg.encoder.embed_dim,
+            dropout=cfg.attention_dropout,
+            encoder_decoder_attention=True,
+        )
+
+
+class PoolingformerDecoder(TransformerDecoderBase):
+    """fairseq's transformer decoder with :class:`PoolingformerDecoderLayer`."""
+
+    def build_decoder_layer(self, cfg, no_encoder_attn: bool = False) -> nn.Module:
+        layer = PoolingformerDecoderLayer(cfg, no_encoder_attn)
+        if cfg.checkpoint_activations:
+            layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)

@@ -1,0 +1,141 @@
+"""fairseq's transformer encoder with two-level attention."""
+
+from __future__ import annotations
+
+import torch
+from fairseq.distributed import fsdp_wrap
+from fairseq.models.transformer import TransformerEncoderBase
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from torch import Tensor, nn
+
+from .settings import AttentionSettings
+
+
+class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
+    """fairseq's encoder layer around :class:`~fairseq_poolingformer.attention.TwoLevelAttention`.
+
+    Args:
+        cfg: fairseq's TransformerConfig with the flags of :class:`AttentionSettings`.
+        layer: the layer's 0-based number.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
+
+    def __init__(self, cfg, layer: int) -> None:
+        self.layer = layer  # before super().__init__, which builds the attention
+        super().__init__(cfg)
+
+    def build_self_attention(self, embed_dim: int, cfg) -> nn.Module:
+        if cfg.quant_noise.pq > 0:
+            raise ValueError("--quant-noise-pq is not supported in Poolingformer's encoder; leave it out")
+        return AttentionSettings.of(cfg).build(
+            self.layer, cfg.encoder.layers, embed_dim, cfg.encoder.attention_heads, cfg.attention_dropout
+        )
+
+    def forward(
+        self, x: Tensor, encoder_padding_mask: Tensor | None = None, global_mask: Tensor | None = None
+    ) -> Tensor:
+        """Attention and feed-forward, each with its residual connection.
+
+        Args:
+            x: (T, B, C).
+            encoder_padding_mask: (B, T) bool, True at padding; None without any.
+            global_mask: (B, T) bool, True at global tokens.
+
+        Returns:
+            (T, B, C).
+        """
+        residual = x
+        if self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+        x = self.self_attn(x, global_mask=global_mask, key_padding_mask=encoder_padding_mask)
+        x = self.residual_connection(self.dropout_module(x), residual)
+        if not self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+
+        residual = x
+        if self.normalize_before:
+            x = self.final_layer_norm(x)
+        x = self.activation_dropout_module(self.activation_fn(self.fc1(x)))
+        x = self.dropout_module(self.fc2(x))
+        x = self.residual_connection(x, residual)
+        if not self.normalize_before:
+            x = self.final_layer_norm(x)
+        return x
+
+
+class PoolingformerEncoder(TransformerEncoderBase):
+    """fairseq's transformer encoder with Poolingformer's layers and a mask of global tokens.
+
+    The first ``--global-tokens`` tokens of each row are global unless the caller says which ones are.
+    """
+
+    def __init__(self, cfg, dictionary, embed_tokens) -> None:
+        self._layers_built = 0
+        super().__init__(cfg, dictionary, embed_tokens)
+        self.global_tokens = AttentionSettings.of(cfg).global_tokens
+        if self.global_tokens < 0:
+            raise ValueError(f"--global-tokens must be 0 or more, got {self.global_tokens}")
+
+    def build_encoder_layer(self, cfg) -> nn.Module:
+        layer = PoolingformerEncoderLayer(cfg, self._layers_built)
+        self._layers_built += 1
+        if cfg.checkpoint_activations:
+            layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        # a checkpointed layer is wrapped by FSDP whatever its size, as in fairseq
+        return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Tensor | None = None,
+        global_mask: Tensor | None = None,
+    ) -> dict[str, list[Tensor]]:
+        """Encode.
+
+        Args:
+            src_tokens: (B, T) indices, padded on either side.
+            src_lengths: unused; lengths follow from the padding.
+            return_all_hiddens: also return every layer's output.
+            token_embeddings: (B, T, C) in place of the embedding table's.
+            global_mask: (B, T) bool, True at global tokens; None for the first ``--global-tokens``.
+
+        Returns:
+            fairseq's encoder output: ``encoder_out`` [(T, B, C)], ``encoder_padding_mask`` [(B, T)], and the rest.
+        """
+        padding_mask = src_tokens.eq(self.padding_idx)
+        if global_mask is None:
+            global_mask = self.first_tokens(padding_mask)
+        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        layer_padding_mask = None
+        if padding_mask.any():
+            layer_padding_mask = padding_mask
+            x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+        x = x.transpose(0, 1)
+
+        states = [x] if return_all_hiddens else []
+        for layer in self.layers:
+            x = layer(x, encoder_padding_mask=layer_padding_mask, global_mask=global_mask)
+            if return_all_hiddens:
+                states.append(x)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        return {
+            "encoder_out": [x],
+            "encoder_padding_mask": [padding_mask],
+            "encoder_embedding": [embedding],
+            "encoder_states": states,
+            "fc_results": [],
+            "src_tokens": [],
+            "src_lengths": [(~padding_mask).sum(1, dtype=torch.int32, keepdim=True)],
+        }
+
+    def first_tokens(self, padding_mask: Tensor) -> Tensor | None:
+        """(B, T) bool, True at the first ``--global-tokens`` tokens that are not padding; None when that is 0."""
+        if not self.global_tokens:
+            return None
+        return ((~padding_mask).cumsum(1) <= self.global_tokens) & ~padding_mask

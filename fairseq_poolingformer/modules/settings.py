@@ -1,0 +1,159 @@
+"""The encoder's attention as command-line flags, and as one validated value per layer."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, fields
+from typing import Any
+
+from fairseq_poolingformer.attention import BACKENDS, POOL_TYPES, Pooling, TwoLevelAttention, Window
+from fairseq_poolingformer.attention.patterns import ALIGNMENTS
+
+
+def layer_numbers(text: str) -> frozenset[int]:
+    """Layer indices from ``"6-11"``, ``"0,2,4-6"``, ``"none"`` or ``""``.
+
+    Raises:
+        ValueError: the text is something else.
+    """
+    if text.strip() in ("", "none"):
+        return frozenset()
+    layers: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
+            raise ValueError(
+                f"--pooled-layers must be none, or 0-based layer numbers and ranges such as 0,3,6-11; got {text!r}"
+            )
+        layers.update(range(int(first), int(last or first) + 1))
+    return frozenset(layers)
+
+
+def per_layer(flag: str, text: str | int, num_layers: int) -> tuple[int, ...]:
+    """One positive number for each layer, from one number or a comma-separated list.
+
+    Raises:
+        ValueError: the text is something else, or the list has another length.
+    """
+    values = str(text).split(",")
+    if not all(value.strip().isdigit() for value in values):
+        raise ValueError(f"{flag} must be a number or one number a layer separated by commas, got {text!r}")
+    if len(values) not in (1, num_layers):
+        raise ValueError(f"{flag} has {len(values)} values for {num_layers} layers; give one, or one a layer")
+    numbers = tuple(int(value) for value in values)
+    return numbers * num_layers if len(numbers) == 1 else numbers
+
+
+@dataclass(frozen=True)
+class AttentionSettings:
+    """Every choice of the two levels, under the names of the flags; the defaults are the papers' (§3.2, thesis §3.1).
+
+    Windows count the tokens on one side. ``pooled_layers`` are 0-based.
+    """
+
+    window_size: str | int = "128"
+    pooled_window_size: str | int = "512"
+    pooled_layers: str = "6-11"
+    pool_kernel_size: int = 5
+    pool_stride: int = 4
+    pool_type: str = "ldconv"
+    pool_alignment: str = "grid"
+    ldconv_heads: int = 1
+    pool_mix: bool = False
+    pool_share_weights: bool = False
+    global_tokens: int = 1
+    separate_global_projections: bool = False
+    attention_backend: str | None = None
+
+    @classmethod
+    def of(cls, args: Any) -> AttentionSettings:
+        """From an object that has (some of) the settings as attributes: a Namespace or a model's config."""
+        found = {field.name: getattr(args, field.name, None) for field in fields(cls)}
+        return cls(**{name: value for name, value in found.items() if value is not None})
+
+    @staticmethod
+    def add_args(parser: argparse.ArgumentParser) -> None:
+        """Add the flags; without defaults, which the architectures give."""
+        add = parser.add_argument
+        add(
+            "--window-size",
+            metavar="W",
+            help="level one's window: tokens on each side, one number or one a layer, separated by commas "
+            "(Hugging Face's attention_window counts both sides: twice this)",
+        )
+        add(
+            "--pooled-window-size",
+            metavar="W",
+            help="level two's window: tokens on each side, one number or one a layer (both sides: twice this)",
+        )
+        add(
+            "--pooled-layers",
+            metavar="L",
+            help="0-based layers with level two, e.g. 6-11 or 0,3,5-7; none for no level two",
+        )
+        add("--pool-kernel-size", type=int, metavar="K", help="tokens pooled to one key (κ)")
+        add("--pool-stride", type=int, metavar="S", help="tokens between neighbouring pooled keys (ξ)")
+        add("--pool-type", choices=POOL_TYPES, help="how keys and values are pooled")
+        add(
+            "--pool-alignment",
+            choices=ALIGNMENTS,
+            help="grid: segments at multiples of the stride, shared by all queries; query: eq. 6-7 read literally",
+        )
+        add("--ldconv-heads", type=int, metavar="H", help="sets of dynamic weights of the ldconv kinds")
+        add(
+            "--pool-mix", action="store_true", help="level two projects the layer's input instead of level one's output"
+        )
+        add("--pool-share-weights", action="store_true", help="level two uses level one's projections")
+        add("--global-tokens", type=int, metavar="N", help="the first N tokens of the input are global")
+        add(
+            "--separate-global-projections",
+            action="store_true",
+            help="global tokens have projections of their own, as in Longformer",
+        )
+        add(
+            "--attention-backend",
+            choices=tuple(BACKENDS),
+            help="implementation of the attention; default: the fastest that can run the call",
+        )
+
+    def build(self, layer: int, num_layers: int, embed_dim: int, num_heads: int, dropout: float) -> TwoLevelAttention:
+        """The self-attention of one layer, time first as fairseq has it.
+
+        Raises:
+            ValueError: a setting is out of range.
+        """
+        windows = per_layer("--window-size", self.window_size, num_layers)
+        pooled_windows = per_layer("--pooled-window-size", self.pooled_window_size, num_layers)
+        pooled_layers = layer_numbers(self.pooled_layers)
+        if pooled_layers and max(pooled_layers) >= num_layers:
+            raise ValueError(
+                f"--pooled-layers {self.pooled_layers} names layer {max(pooled_layers)}, "
+                f"but the encoder has layers 0 to {num_layers - 1}"
+            )
+        level_two = {}
+        if layer in pooled_layers:
+            level_two = {
+                "pooled_window": Window(pooled_windows[layer]),
+                "pooling": Pooling(self.pool_kernel_size, self.pool_stride, self.pool_alignment),
+                "pool_type": self.pool_type,
+                "ldconv_heads": self.ldconv_heads,
+                "mix": self.pool_mix,
+                "share_weights": self.pool_share_weights,
+            }
+        return TwoLevelAttention(
+            embed_dim,
+            num_heads,
+            window=Window(windows[layer]),
+            separate_global_projections=self.separate_global_projections,
+            dropout=dropout,
+            backend=self.attention_backend,
+            batch_first=False,
+            **level_two,
+        )
+
+
+def set_defaults(args: argparse.Namespace, **defaults: Any) -> None:
+    """Give ``args`` the attributes that it lacks, as fairseq's architectures do."""
+    for name, value in defaults.items():
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)

@@ -1,0 +1,215 @@
+"""Summarization of long documents, on fairseq's translation task."""
+
+from __future__ import annotations
+
+import json
+import logging
+from argparse import Namespace
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import utils
+from fairseq.data import LanguagePairDataset, ListDataset, data_utils
+from fairseq.logging import metrics
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from fairseq_poolingformer.data.framed_dataset import FramedDataset
+from fairseq_poolingformer.data.symbols import DictionaryBPE
+from fairseq_poolingformer.data.tokenizers import load_tokenizer
+from fairseq_poolingformer.scoring.rouge import ROUGE_TYPES, mean_f1
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class LongSummarizationConfig(TranslationConfig):
+    source_lang: str | None = field(default="source", metadata={"help": "name of the documents in the data folder"})
+    target_lang: str | None = field(default="target", metadata={"help": "name of the summaries in the data folder"})
+    left_pad_source: bool = field(default=False, metadata={"help": "pad documents on the left"})
+    max_source_positions: int | None = field(
+        default=None,
+        metadata={
+            "help": "tokens of a document, <s> and </s> included; longer ones are cut. Default: what the model takes"
+        },
+    )
+    max_target_positions: int | None = field(
+        default=None,
+        metadata={
+            "help": "tokens of a summary, <s> and </s> included; longer ones are cut in training and validation. "
+            "Default: what the model takes"
+        },
+    )
+    max_target_length: int | None = field(
+        default=None,
+        metadata={"help": "cut the training and validation summaries to this many tokens, <s> and </s> included"},
+    )
+    eval_rouge: bool = field(
+        default=False, metadata={"help": "generate summaries in validation and report their ROUGE F1 (0 to 100)"}
+    )
+    eval_rouge_args: str = field(
+        default='{"beam": 1, "max_len_b": 256}',
+        metadata={"help": 'generation options for --eval-rouge as JSON, e.g. \'{"beam": 5, "lenpen": 2.0}\''},
+    )
+    eval_rouge_print_samples: bool = field(
+        default=False, metadata={"help": "log the first summary of every validation batch"}
+    )
+
+
+@register_task("long_summarization", dataclass=LongSummarizationConfig)
+class LongSummarizationTask(TranslationTask):
+    """Documents and summaries as BART was trained on them: ``<s> text </s>`` on both sides.
+
+    Documents are padded on the right and cut to what the model takes, which is counted and logged. The decoder is fed
+    ``</s> <s> …`` and generation begins with ``<s>``, in training and generation alike. The tokenizer comes with the
+    data folder, so that no ``--bpe`` is needed.
+    """
+
+    cfg: LongSummarizationConfig
+
+    def __init__(self, cfg: LongSummarizationConfig, src_dict, tgt_dict) -> None:
+        super().__init__(cfg, src_dict, tgt_dict)
+        self.source_limit, self.target_limit = cfg.max_source_positions, cfg.max_target_positions
+        self.data_folder = Path(utils.split_paths(cfg.data)[0])
+
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        """Build the model and learn from it how long documents may be."""
+        model = super().build_model(cfg, from_checkpoint)
+        encoder_limit, decoder_limit = model.max_positions()
+        self.source_limit = min(self.source_limit or encoder_limit, encoder_limit)
+        self.target_limit = min(self.target_limit or decoder_limit, decoder_limit)
+        if self.cfg.eval_rouge:
+            arguments = json.loads(self.cfg.eval_rouge_args)
+            self.sequence_generator = self.build_generator([model], Namespace(**arguments))
+            self.rouge_bpe = self.build_bpe(None)
+        return model
+
+    def max_positions(self) -> tuple[int | None, int | None]:
+        """The most tokens of a document and of a summary, None where no model has said."""
+        return self.source_limit, self.target_limit
+
+    # ------------------------------------------------------------------ data
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """Load a split of the data folder.
+
+        Raises:
+            FileNotFoundError: the folder has no such split.
+        """
+        paths = utils.split_paths(self.cfg.data)
+        path = Path(paths[(epoch - 1) % len(paths)] if split == self.cfg.train_subset else paths[0])
+        source = self._load_indexed(path, split, self.cfg.source_lang, self.src_dict)
+        target = self._load_indexed(path, split, self.cfg.target_lang, self.tgt_dict)
+        learning = split == self.cfg.train_subset or split.startswith("valid")
+        limits = [n for n in (self.target_limit, self.cfg.max_target_length) if n is not None]
+        source = self._frame(source, source.sizes, self.source_limit)
+        # a reference is scored whole; only what the decoder is fed must fit
+        target = self._frame(target, target.sizes, min(limits) if learning and limits else None)
+        self._log_truncation(split, "documents", source)
+        self._log_truncation(split, "summaries", target)
+        self.datasets[split] = LanguagePairDataset(
+            source,
+            source.sizes,
+            self.src_dict,
+            target,
+            target.sizes,
+            self.tgt_dict,
+            left_pad_source=self.cfg.left_pad_source,
+            left_pad_target=self.cfg.left_pad_target,
+            num_buckets=self.cfg.num_batch_buckets,
+            shuffle=split == self.cfg.train_subset,
+            pad_to_multiple=self.cfg.required_seq_len_multiple,
+        )
+
+    def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None) -> LanguagePairDataset:
+        """Documents given as index tensors, with or without ``<s>``, always with ``</s>``."""
+        has_bos = all(len(tokens) and int(tokens[0]) == self.src_dict.bos() for tokens in src_tokens)
+        source = self._frame(
+            ListDataset(src_tokens, src_lengths), np.array(src_lengths), self.source_limit, has_bos=has_bos
+        )
+        self._log_truncation("input", "documents", source)
+        return LanguagePairDataset(
+            source,
+            source.sizes,
+            self.src_dict,
+            tgt_dict=self.tgt_dict,
+            left_pad_source=self.cfg.left_pad_source,
+            constraints=constraints,
+        )
+
+    def _load_indexed(self, folder: Path, split: str, language: str, dictionary):
+        prefix = folder / f"{split}.{self.cfg.source_lang}-{self.cfg.target_lang}.{language}"
+        dataset = data_utils.load_indexed_dataset(str(prefix), dictionary, self.cfg.dataset_impl)
+        if dataset is None:
+            raise FileNotFoundError(
+                f"{prefix}.bin/.idx: not found; the data folder has no split {split!r}. "
+                "Make it with python -m preprocess.arxiv_pubmed or preprocess.stdlib"
+            )
+        return dataset
+
+    def _frame(self, dataset, sizes: np.ndarray, max_length: int | None, has_bos: bool = False) -> FramedDataset:
+        bos, eos = self.src_dict.bos(), self.src_dict.eos()
+        return FramedDataset(dataset, sizes, has_bos=has_bos, bos=bos, eos=eos, max_length=max_length)
+
+    def _log_truncation(self, split: str, what: str, dataset: FramedDataset) -> None:
+        if dataset.num_truncated:
+            whole = int(dataset.sizes.sum()) + dataset.num_tokens_cut
+            logger.info(
+                "%s: %d of %d %s cut to %d tokens (%.1f%% of all tokens lost)",
+                split,
+                dataset.num_truncated,
+                len(dataset),
+                what,
+                dataset.max_length,
+                100 * dataset.num_tokens_cut / whole,
+            )
+
+    def build_bpe(self, args):
+        """The ``--bpe`` that is named, or else the data folder's own tokenizer."""
+        if args is not None and getattr(args, "_name", None) is not None:
+            return super().build_bpe(args)
+        return DictionaryBPE(load_tokenizer(self.data_folder), self.tgt_dict)
+
+    # ------------------------------------------------------------------ generation and validation
+
+    def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
+        """Generate; every summary begins with ``<s>``, as in training."""
+        if prefix_tokens is None:
+            source = sample["net_input"]["src_tokens"]
+            prefix_tokens = source.new_full((source.size(0), 1), self.tgt_dict.bos())
+        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
+
+    def valid_step(self, sample, model, criterion):
+        """The loss, and with ``--eval-rouge`` the ROUGE of generated summaries."""
+        loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
+        if self.cfg.eval_rouge:
+            hypotheses, references = self._summarize(sample, model)
+            logging_output["_rouge_count"] = len(hypotheses)
+            for name, score in mean_f1(hypotheses, references).items():
+                logging_output[f"_{name}_sum"] = score * len(hypotheses)
+        return loss, sample_size, logging_output
+
+    def _summarize(self, sample, model) -> tuple[list[str], list[str]]:
+        def text(tokens: torch.Tensor) -> str:
+            return self.rouge_bpe.decode(self.tgt_dict.string(tokens.int().cpu()))
+
+        with torch.no_grad():
+            generated = self.inference_step(self.sequence_generator, [model], sample)
+        hypotheses = [text(best[0]["tokens"]) for best in generated]
+        references = [text(utils.strip_pad(target, self.tgt_dict.pad())) for target in sample["target"]]
+        if self.cfg.eval_rouge_print_samples:
+            logger.info("example hypothesis: %s", hypotheses[0])
+            logger.info("example reference: %s", references[0])
+        return hypotheses, references
+
+    def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion) -> None:
+        """Sum over batches and workers; ``rouge1``, ``rouge2``, ``rougeL``, ``rougeLsum`` are means over summaries."""
+        super().reduce_metrics(logging_outputs, criterion)
+        count = sum(float(log.get("_rouge_count", 0)) for log in logging_outputs)
+        if count:
+            for name in ROUGE_TYPES:
+                total = sum(float(log.get(f"_{name}_sum", 0)) for log in logging_outputs)
+                metrics.log_scalar(name, total / count, count, round=2)
