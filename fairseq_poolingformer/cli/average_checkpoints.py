@@ -1,0 +1,185 @@
+"""Average the parameters of several checkpoints into one.
+
+fairseq's script of that name is not part of its installed package; this one takes the same options::
+
+    python -m fairseq_poolingformer.cli.average_checkpoints --inputs a.pt b.pt --output mean.pt
+    python -m fairseq_poolingformer.cli.average_checkpoints --inputs save-dir --num-epoch-checkpoints 5 --output mean.pt
+"""
+
+import argparse
+import os
+import re
+import sys
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fairseq_poolingformer.compat import CheckpointError, quiet_logging
+from fairseq_poolingformer.compat.checkpoints import load
+
+EPOCH_CHECKPOINT = re.compile(r"checkpoint(\d+)\.pt")
+UPDATE_CHECKPOINT = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+
+
+def last_checkpoints(folder: Path, name: re.Pattern, count: int, upper_bound: int | None = None) -> list[Path]:
+    """Return the last checkpoints of a folder, the newest first.
+
+    Args:
+        folder: The save directory of a training.
+        name: The pattern of the file names; its first group is the epoch or the update.
+        count: How many to return.
+        upper_bound: The largest epoch or update to take; None for no bound.
+
+    Returns:
+        ``count`` files, by falling epoch or update.
+
+    Raises:
+        ValueError: ``folder`` is no folder, or has too few such checkpoints.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"--inputs {folder} is no folder; with a number of checkpoints, give the save directory")
+    found = [(int(match.group(1)), path) for path in folder.iterdir() if (match := name.fullmatch(path.name))]
+    found = sorted((entry for entry in found if upper_bound is None or entry[0] <= upper_bound), reverse=True)
+    if not 0 < count <= len(found):
+        bound = "" if upper_bound is None else f" up to {upper_bound}"
+        raise ValueError(f"{count} checkpoints asked for, but {folder} has {len(found)} named {name.pattern}{bound}")
+    return [path for _, path in found[:count]]
+
+
+def average_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
+    """Return the first checkpoint with its parameters replaced by the mean over all of them.
+
+    Sums are taken in float64. Half-precision parameters come out as float32, as with fairseq's script. Integer and
+    boolean buffers have no mean: the first checkpoint's are taken. Parameters that are one tensor in every checkpoint
+    (tied embeddings) are one tensor in the result.
+
+    Args:
+        paths: The checkpoint files; one is in memory at a time, beside the sums.
+
+    Returns:
+        fairseq's state; all but ``"model"`` is the first checkpoint's.
+
+    Raises:
+        CheckpointError: A file cannot be loaded.
+        ValueError: A checkpoint has no parameters, or others than the first.
+    """
+    first: dict[str, Any] = {}
+    sums: OrderedDict[str, torch.Tensor] = OrderedDict()
+    identities: dict[str, list] = {}
+    for path in paths:
+        state = load(path)
+        if "model" not in state:
+            raise ValueError(f"{path} has no entry 'model': it is not a checkpoint of fairseq")
+        model = state.pop("model")
+        if not first:
+            first = state
+            sums = OrderedDict((key, _summand(tensor).clone()) for key, tensor in model.items())
+            dtypes = {key: tensor.dtype for key, tensor in model.items()}
+        else:
+            _check_same_parameters(path, model, sums)
+            for key, total in sums.items():
+                if total.is_floating_point():
+                    total += _summand(model[key])
+        for key, tensor in model.items():
+            identities.setdefault(key, []).append((tensor.data_ptr(), tensor.shape, tensor.stride()))
+    averaged: OrderedDict[str, torch.Tensor] = OrderedDict()
+    one_tensor: dict[tuple, torch.Tensor] = {}
+    for key, total in sums.items():
+        identity = tuple(identities[key])
+        if identity not in one_tensor:
+            one_tensor[identity] = _mean(total, len(paths), dtypes[key])
+        averaged[key] = one_tensor[identity]
+    first["model"] = averaged
+    return first
+
+
+def _summand(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def _mean(total: torch.Tensor, count: int, dtype: torch.dtype) -> torch.Tensor:
+    if not total.is_floating_point():
+        return total
+    return (total / count).to(torch.promote_types(dtype, torch.float32))
+
+
+def _check_same_parameters(path: Path, model: dict, sums: dict) -> None:
+    differing = sorted(model.keys() ^ sums.keys())
+    differing += [key for key in model.keys() & sums.keys() if model[key].shape != sums[key].shape]
+    if differing:
+        shown = ", ".join(differing[:5]) + (", …" if len(differing) > 5 else "")
+        raise ValueError(
+            f"{path} has other parameters than the first checkpoint: {shown}. Average one model at a time."
+        )
+
+
+def save(state: dict[str, Any], output: Path) -> None:
+    """Write a checkpoint beside its final name, and rename it when it is whole.
+
+    Args:
+        state: What to save.
+        output: The file.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = output.with_name(f"{output.name}.{os.getpid()}.tmp")
+    try:
+        torch.save(state, unfinished)
+        unfinished.replace(output)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, with the options of fairseq's script."""
+    parser = argparse.ArgumentParser(description="Average the parameters of checkpoints into a new checkpoint.")
+    parser.add_argument("--inputs", required=True, nargs="+", type=Path, help="checkpoint files, or one save directory")
+    parser.add_argument("--output", required=True, metavar="FILE", type=Path, help="the checkpoint to write")
+    number = parser.add_mutually_exclusive_group()
+    number.add_argument(
+        "--num-epoch-checkpoints", type=int, metavar="N", help="average the last N checkpointE.pt of the folder"
+    )
+    number.add_argument(
+        "--num-update-checkpoints", type=int, metavar="N", help="average the last N checkpoint_E_U.pt of the folder"
+    )
+    parser.add_argument(
+        "--checkpoint-upper-bound", type=int, metavar="N", help="with one of the above, take no epoch or update after N"
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: The arguments; None for those of the process.
+
+    Returns:
+        The exit status.
+    """
+    quiet_logging()
+    parser = get_parser()
+    args = parser.parse_args(argv)
+    by_update = args.num_update_checkpoints is not None
+    count = args.num_update_checkpoints if by_update else args.num_epoch_checkpoints
+    if count is None and args.checkpoint_upper_bound is not None:
+        parser.error("--checkpoint-upper-bound needs --num-epoch-checkpoints or --num-update-checkpoints")
+    if count is not None and len(args.inputs) != 1:
+        parser.error("with a number of checkpoints, --inputs is one folder")
+    try:
+        paths = args.inputs
+        if count is not None:
+            name = UPDATE_CHECKPOINT if by_update else EPOCH_CHECKPOINT
+            paths = last_checkpoints(args.inputs[0], name, count, args.checkpoint_upper_bound)
+        save(average_checkpoints(paths), args.output)
+    except (CheckpointError, OSError, ValueError) as error:
+        print(f"average_checkpoints: {error}", file=sys.stderr)
+        return 1
+    print(f"averaged {', '.join(str(path) for path in paths)} into {args.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

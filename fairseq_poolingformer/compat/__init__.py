@@ -1,0 +1,38 @@
+"""What fairseq needs on current Python, torch and numpy, mended from inside the plugin.
+
+Each module holds one kind of mend, and each mend gives its reason where it stands. Nothing in fairseq's own files is
+changed; the functions replaced keep their original as ``__wrapped__``.
+
+=====================  =================================================================================================
+:mod:`.checkpoints`    the allow-list of ``torch.load(weights_only=True)``; a missing ``--restore-file`` is an error
+:mod:`.data`           no batch is dropped; ``--mask-whole-words`` finds its word boundaries
+:mod:`.numpy_shims`    names that numpy has removed
+:mod:`.options`        ``--bf16`` no longer means TPU
+:mod:`.distributed`    ``torchrun`` is one training; several processes on a CPU
+:mod:`.precision`      ``--fp16`` on a CPU
+:mod:`.logs`           ``quiet_logging`` for scripts; not part of :func:`apply`
+=====================  =================================================================================================
+"""
+
+from fairseq_poolingformer.compat import checkpoints, data, distributed, numpy_shims, options, precision
+from fairseq_poolingformer.compat.checkpoints import CheckpointError
+from fairseq_poolingformer.compat.logs import quiet_logging
+
+__all__ = ["CheckpointError", "apply", "quiet_logging"]
+
+
+def apply() -> None:
+    """Mend fairseq in this process; calling it again changes nothing.
+
+    Called when :mod:`fairseq_poolingformer` is imported, which ``--user-dir`` does before a fairseq command parses its
+    options, starts its processes or opens a checkpoint.
+
+    Raises:
+        ImportError: torch is too old to load checkpoints safely.
+    """
+    checkpoints.apply()
+    numpy_shims.apply()
+    data.apply()
+    options.apply()
+    distributed.apply()
+    precision.apply()

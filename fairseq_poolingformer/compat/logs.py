@@ -1,0 +1,16 @@
+"""Logging when fairseq is used as a library."""
+
+import logging
+
+
+def quiet_logging(level: int = logging.WARNING) -> None:
+    """Set the root logger's level, which importing fairseq as a library leaves at DEBUG.
+
+    One of fairseq's modules calls ``logging.basicConfig(level=logging.DEBUG)`` on import, so that a script that imports
+    fairseq before it sets up logging prints every library's debug lines. The command-line tools set their own logging
+    first and need nothing.
+
+    Args:
+        level: The level of the root logger, as in :mod:`logging`.
+    """
+    logging.getLogger().setLevel(level)

@@ -1,0 +1,29 @@
+"""Replacing one function of fairseq, once, with the original kept."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+
+def replace(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None:
+    """Replace ``owner.name`` by ``make(original)``, unless that has been done already.
+
+    A missing name raises: a mend that silently does not apply would bring back the mistake it mends.
+
+    Args:
+        owner: The module or class that holds the function.
+        name: The function's name there.
+        make: Takes the original function and returns the one to use; for a class method, the plain function whose
+            first argument is the class.
+
+    Raises:
+        AttributeError: ``owner`` has no such name.
+    """
+    held = inspect.getattr_static(owner, name)
+    original = held.__func__ if isinstance(held, classmethod) else held
+    if hasattr(original, "_mended_by_compat"):
+        return
+    mended = functools.wraps(original)(make(original))
+    mended._mended_by_compat = True
+    setattr(owner, name, classmethod(mended) if isinstance(held, classmethod) else mended)

@@ -1,0 +1,149 @@
+"""The averaging of checkpoints."""
+
+import pytest
+import torch
+
+from fairseq_poolingformer.cli.average_checkpoints import average_checkpoints, main
+from fairseq_poolingformer.compat.checkpoints import load
+from tests.compat.helpers import generate, train
+
+
+def write(path, **tensors):
+    torch.save({"model": tensors, "cfg": {"from": path.name}}, path)
+    return path
+
+
+def test_mean_of_each_parameter(tmp_path):
+    first = write(tmp_path / "a.pt", w=torch.tensor([1.0, 2.0]), n=torch.tensor(3))
+    second = write(tmp_path / "b.pt", w=torch.tensor([2.0, 5.0]), n=torch.tensor(4))
+    state = average_checkpoints([first, second])
+    assert state["model"]["w"].tolist() == [1.5, 3.5]
+    assert state["model"]["n"].item() == 3  # an integer has no mean: the first checkpoint's
+    assert state["cfg"] == {"from": "a.pt"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "result"),
+    [
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+        (torch.int64, torch.int64),
+        (torch.bool, torch.bool),
+    ],
+)
+def test_dtypes(tmp_path, dtype, result):
+    paths = [write(tmp_path / f"{i}.pt", w=torch.ones(3, dtype=dtype)) for i in range(3)]
+    mean = average_checkpoints(paths)["model"]["w"]
+    assert mean.dtype == result
+    assert (mean == 1).all()
+
+
+def test_sums_do_not_overflow_or_lose(tmp_path):
+    values = [6e4, 6e4, 6e4]  # a float16 sum would be infinite
+    paths = [write(tmp_path / f"h{i}.pt", w=torch.tensor(v, dtype=torch.float16)) for i, v in enumerate(values)]
+    assert average_checkpoints(paths)["model"]["w"].item() == torch.tensor(6e4, dtype=torch.float16).item()
+    values = [2.0**24, 1.0, 1.0, 2.0]  # a float32 sum would lose the ones
+    paths = [write(tmp_path / f"f{i}.pt", w=torch.tensor(v)) for i, v in enumerate(values)]
+    assert average_checkpoints(paths)["model"]["w"].item() == 2.0**22 + 1
+
+
+def test_shared_tensors_stay_shared(tmp_path):
+    for name in ("a.pt", "b.pt"):
+        tied = torch.rand(2, 3)
+        write(tmp_path / name, encoder=tied, decoder=tied, alone=torch.rand(2, 3))
+    main(["--inputs", str(tmp_path / "a.pt"), str(tmp_path / "b.pt"), "--output", str(tmp_path / "mean.pt")])
+    model = load(tmp_path / "mean.pt")["model"]
+    assert model["encoder"].data_ptr() == model["decoder"].data_ptr()
+    assert model["alone"].data_ptr() != model["decoder"].data_ptr()
+
+
+def test_tensors_shared_in_one_checkpoint_only(tmp_path):
+    one = torch.ones(2)
+    write(tmp_path / "a.pt", x=one, y=one)
+    write(tmp_path / "b.pt", x=torch.ones(2), y=torch.zeros(2))
+    model = average_checkpoints([tmp_path / "a.pt", tmp_path / "b.pt"])["model"]
+    assert (model["x"].tolist(), model["y"].tolist()) == ([1, 1], [0.5, 0.5])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for epoch in (1, 2, 3, 10):
+        write(tmp_path / f"checkpoint{epoch}.pt", w=torch.tensor(float(epoch)))
+        write(tmp_path / f"checkpoint_{epoch}_{100 * epoch}.pt", w=torch.tensor(100.0 * epoch))
+    write(tmp_path / "checkpoint_last.pt", w=torch.tensor(-1.0))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "mean"),
+    [
+        (["--num-epoch-checkpoints", "2"], 6.5),
+        (["--num-epoch-checkpoints", "2", "--checkpoint-upper-bound", "3"], 2.5),
+        (["--num-update-checkpoints", "3"], 500),
+        (["--num-update-checkpoints", "2", "--checkpoint-upper-bound", "999"], 250),
+    ],
+)
+def test_the_last_of_a_folder(folder, arguments, mean):
+    assert main(["--inputs", str(folder), *arguments, "--output", str(folder / "mean.pt")]) == 0
+    assert load(folder / "mean.pt")["model"]["w"].item() == mean
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["{}", "--num-epoch-checkpoints", "5"], "has 4 named"),
+        (["{}", "--num-epoch-checkpoints", "0"], "0 checkpoints asked for"),
+        (["{}/checkpoint1.pt", "--num-epoch-checkpoints", "1"], "is no folder"),
+        (["{}/checkpoint1.pt", "{}/absent.pt"], "absent.pt"),
+        (["{}/checkpoint1.pt", "{}/other.pt"], "other parameters than the first checkpoint: v, w"),
+        (["{}/checkpoint1.pt", "{}/shape.pt"], "other parameters than the first checkpoint: w"),
+        (["{}/garbage.pt"], "cannot be read as a checkpoint"),
+        (["{}/bare.pt"], "no entry 'model'"),
+    ],
+)
+def test_mistakes_are_named_and_leave_no_file(folder, capsys, arguments, message):
+    write(folder / "other.pt", v=torch.tensor(1.0))
+    write(folder / "shape.pt", w=torch.ones(2))
+    torch.save({"v": torch.tensor(1.0)}, folder / "bare.pt")
+    (folder / "garbage.pt").write_bytes(b"garbage")
+    before = sorted(folder.iterdir())
+    status = main(["--inputs", *(a.format(folder) for a in arguments), "--output", str(folder / "mean.pt")])
+    assert status == 1
+    assert message in capsys.readouterr().err
+    assert sorted(folder.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["a.pt", "--checkpoint-upper-bound", "3"], ["a.pt", "b.pt", "--num-epoch-checkpoints", "2"]],
+)
+def test_options_that_do_not_go_together(arguments):
+    with pytest.raises(SystemExit):
+        main(["--inputs", *arguments, "--output", "mean.pt"])
+
+
+def test_killed_while_writing_leaves_the_old_file(folder, monkeypatch):
+    output = write(folder / "mean.pt", w=torch.tensor(7.0))
+
+    def save(state, path):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        main(["--inputs", str(folder / "checkpoint1.pt"), "--output", str(output)])
+    assert load(output)["model"]["w"].item() == 7
+    assert not list(folder.glob("*.tmp"))
+
+
+def test_average_of_a_training_generates(corpus, tmp_path):
+    train(corpus, tmp_path, "--max-epoch", 2)
+    output = tmp_path / "mean.pt"
+    assert main(["--inputs", str(tmp_path), "--num-epoch-checkpoints", "2", "--output", str(output)]) == 0
+    assert len(generate(corpus, output, "--batch-size", 12)) == 12
+    first, second, mean = (load(tmp_path / name)["model"] for name in ("checkpoint1.pt", "checkpoint2.pt", "mean.pt"))
+    torch.testing.assert_close(
+        mean["encoder.layers.0.fc1.weight"], (first[k := "encoder.layers.0.fc1.weight"] + second[k]) / 2
+    )
