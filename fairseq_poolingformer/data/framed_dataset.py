@@ -29,7 +29,7 @@ class FramedDataset(BaseWrapperDataset):
             raise ValueError(f"max_length must leave room for <s>, a token and </s>, got {max_length}")
         self.bos, self.eos, self.has_bos = bos, eos, has_bos
         self.max_length = np.iinfo(np.int64).max if max_length is None else max_length
-        whole = np.asarray(sizes) + (0 if has_bos else 1)
+        whole = np.asarray(sizes, dtype=np.int64) + (0 if has_bos else 1)
         self._sizes = np.minimum(whole, self.max_length)
         self.num_truncated = int((whole > self.max_length).sum())
         self.num_tokens_cut = int((whole - self._sizes).sum())

@@ -10,6 +10,7 @@ A run of two or more whitespace characters is a pre-token of its own, except tha
 that follows it.
 """
 
+import itertools
 import json
 import re
 import shutil
@@ -32,6 +33,7 @@ from fairseq_poolingformer.data.tokenizer_base import Tokenizer
 _PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 # What \s means in that pattern. Python's own \s also has \x1c-\x1f, which GPT-2 counts as punctuation.
 _SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_DOUBLE = re.compile(rf"[{_SPACES}]{{2}}")
 _RUN = re.compile(rf"[{_SPACES}]{{2,}}|[{_SPACES}]\Z")
 
 _MAX_REMEMBERED = 2**18  # units; about 60 MB of ordinary text
@@ -73,8 +75,8 @@ class GPT2Tokenizer(Tokenizer):
         for token, index in zip(tokens, self._index_of_token.tolist(), strict=True):
             if index != UNK:
                 self._text_of_index[index] = token
-        self._heads: dict[str, bytes] = {}  # unit -> its ids
-        self._units: dict[str, bytes] = {}  # unit -> the ids of " " + unit
+        self._heads: dict[str, bytes] = {}  # first unit of a span -> its ids
+        self._units: dict[str, bytes] = {}  # later unit -> the ids of " " + unit
         self._runs: dict[str, bytes] = {}  # whitespace -> its ids
 
     def __len__(self) -> int:
@@ -82,10 +84,11 @@ class GPT2Tokenizer(Tokenizer):
 
     def encode(self, text: str) -> np.ndarray:
         text = replace_lone_surrogates(text)
+        span = text.split(" ")
         try:
-            buffer = self._look_up(text)
+            buffer = self._look_up(span)
         except KeyError:
-            buffer = self._encode_new(text)
+            buffer = self._encode_new(text, span)
         return np.frombuffer(buffer, self._dtype).astype(np.int64)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -103,25 +106,31 @@ class GPT2Tokenizer(Tokenizer):
     def from_files(cls, folder: Path) -> "GPT2Tokenizer":
         return cls(*(Path(folder) / name for name in cls.files))
 
-    def _look_up(self, span: str) -> bytes:
-        """Indices, in the dictionary's type, of a span whose every unit is known; KeyError otherwise."""
-        head, *units = span.split(" ")
-        return self._heads[head] + b"".join(map(self._units.__getitem__, units))
+    def _look_up(self, span: list[str]) -> bytes:
+        """Indices, in the dictionary's type, of a head and its units; KeyError where one is not known."""
+        return self._heads[span[0]] + b"".join(map(self._units.__getitem__, itertools.islice(span, 1, None)))
 
-    def _encode_new(self, text: str) -> bytes:
+    def _encode_new(self, text: str, span: list[str]) -> bytes:
         if len(self._heads) + len(self._units) + len(self._runs) > _MAX_REMEMBERED:
             for known in (self._heads, self._units, self._runs):
                 known.clear()
-        spans, runs = _split_at_runs(text)
-        units_of_spans = [span.split(" ") for span in spans]
-        self._learn_each(self._heads, {units[0] for units in units_of_spans}, self._bpe)
+        spans, runs = [span], []
+        new = self._unknown_units(spans)
+        if _DOUBLE.search(" ".join([span[0], *new, ""])):  # what is known has no such thing
+            texts, runs = _split_at_runs(text)
+            spans = [text.split(" ") for text in texts]
+            new = self._unknown_units(spans)
+        self._learn_units(new)
+        self._learn_each(self._heads, {span[0] for span in spans}, self._bpe)
         self._learn_each(self._runs, set(runs), self._run)
-        self._learn_units({unit for units in units_of_spans for unit in units[1:]}.difference(self._units))
         chunks = [self._look_up(spans[0])]
         for run, span in zip(runs, spans[1:], strict=True):
-            chunks.append(self._runs[run])
-            chunks.append(self._look_up(span))
+            chunks += [self._runs[run], self._look_up(span)]
         return b"".join(chunks)
+
+    def _unknown_units(self, spans: list[list[str]]) -> set[str]:
+        units = itertools.chain.from_iterable(itertools.islice(span, 1, None) for span in spans)
+        return set(itertools.filterfalse(self._units.__contains__, units))
 
     def _learn_each(self, known: dict[str, bytes], texts: set[str], encoding: tiktoken.Encoding) -> None:
         for text in texts.difference(known):
