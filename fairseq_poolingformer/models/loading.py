@@ -84,6 +84,6 @@ def _check_embeddings(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
         if name in own and name in state and own[name].shape != state[name].shape:
             raise ValueError(
                 f"{name} is {tuple(state[name].shape)} in the checkpoint and {tuple(own[name].shape)} in the model. "
-                "dict.source.txt in the data folder must be the checkpoint's own dictionary (for BART gpt2_bpe/dict.txt), "
+                "The data folder's dictionary must be the checkpoint's own (for BART gpt2_bpe/dict.txt), "
                 "and --encoder-embed-dim its width"
             )

@@ -1,13 +1,13 @@
 """Summarization of long documents, on fairseq's translation task."""
 
-from __future__ import annotations
+# ruff: noqa: UP045 - fairseq reads the fields' types at run time and knows Optional only
 
 import json
 import logging
 from argparse import Namespace
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import torch
@@ -27,23 +27,23 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class LongSummarizationConfig(TranslationConfig):
-    source_lang: str | None = field(default="source", metadata={"help": "name of the documents in the data folder"})
-    target_lang: str | None = field(default="target", metadata={"help": "name of the summaries in the data folder"})
+    source_lang: Optional[str] = field(default="source", metadata={"help": "name of the documents in the data folder"})
+    target_lang: Optional[str] = field(default="target", metadata={"help": "name of the summaries in the data folder"})
     left_pad_source: bool = field(default=False, metadata={"help": "pad documents on the left"})
-    max_source_positions: int | None = field(
+    max_source_positions: Optional[int] = field(
         default=None,
         metadata={
             "help": "tokens of a document, <s> and </s> included; longer ones are cut. Default: what the model takes"
         },
     )
-    max_target_positions: int | None = field(
+    max_target_positions: Optional[int] = field(
         default=None,
         metadata={
             "help": "tokens of a summary, <s> and </s> included; longer ones are cut in training and validation. "
             "Default: what the model takes"
         },
     )
-    max_target_length: int | None = field(
+    max_target_length: Optional[int] = field(
         default=None,
         metadata={"help": "cut the training and validation summaries to this many tokens, <s> and </s> included"},
     )

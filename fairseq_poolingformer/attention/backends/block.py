@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from ..biases import Pairs, ScoreTerm, term_tensors, with_tensors
 from ..call import Call, GlobalTokens
-from .streams import Chunk, Lane, Source, Stream, add_bmm, lanes, take
+from .streams import CHUNK, Chunk, Lane, Source, Stream, add_bmm, lanes, take
 
 MIN_ROWS = 8  # a multiplication rounds differently with fewer; results must not depend on how the last block falls
 
@@ -48,6 +48,16 @@ class _Plan:
     scale: float
     dropout_p: float
     seed: int
+
+    @property
+    def dropped(self) -> int:
+        """How many of the 65,536 draws of 16 bits drop a weight."""
+        return min(round(self.dropout_p * 2**16), 2**16 - 1)
+
+    @property
+    def keep(self) -> float:
+        """The probability that a weight is kept."""
+        return 1.0 - self.dropped / 2**16
 
     @classmethod
     def of(cls, call: Call) -> _Plan:
@@ -160,6 +170,7 @@ def _local_streams(plan: _Plan, x: _Buffers) -> Iterator[Stream]:
                     value=value,
                     index=plan.global_keys.index,
                     hidden=plan.global_keys.unused,
+                    chunk_width=min(CHUNK, -(-key.size(2) // MIN_ROWS) * MIN_ROWS),
                     grad_key=_zeros_like(key, dtype) if backward else None,
                     grad_value=_zeros_like(value, dtype) if backward else None,
                 )
@@ -252,16 +263,15 @@ def _forward(plan: _Plan, stream: Stream) -> None:
             weights.sub_(higher).exp_()
             fade = top.sub_(higher).exp_()
             total.mul_(fade).add_(weights.sum(-1, keepdim=True))
-            keep = _dropout_mask(plan, weights, (stream.number, block.start, number))
-            if keep is not None:
-                weights.mul_(keep)
+            if plan.dropout_p:
+                weights.mul_(_kept(plan, weights, (stream.number, block.start, number)))
             product = torch.bmm(weights.to(dtype), chunk.take(source.value, dtype)).to(softmax_dtype)
             mixed = product if mixed is None else product.addcmul_(mixed, fade)
             top = higher
         if mixed is None:
             continue  # out is zero and lse +inf already
         blind = total == 0.0
-        block.write(stream.out, mixed / total.masked_fill(blind, 1.0))
+        block.write(stream.out, mixed / total.masked_fill(blind, 1.0).mul_(plan.keep))
         block.write(stream.lse.unsqueeze(-1), total.log_().add_(top).masked_fill_(blind, torch.inf))
 
 
@@ -272,16 +282,17 @@ def _backward(plan: _Plan, stream: Stream, term_grads: _TermGradients) -> None:
         query, grad_out = block.take(stream.query, dtype), block.take(stream.grad_out, dtype)
         lse = block.take(stream.lse.unsqueeze(-1), softmax_dtype, torch.inf)
         delta = (grad_out * block.take(stream.out, softmax_dtype)).sum(-1, keepdim=True)
+        grad_out = grad_out / plan.keep
         grad_query = torch.zeros_like(query, dtype=softmax_dtype)
         for number, (source, chunk) in enumerate(block.chunks()):
             weights = _scores(plan, block, source, chunk, query).sub_(lse).exp_()
             value = chunk.take(source.value, dtype)
             grad_scores = torch.bmm(grad_out, value.transpose(1, 2)).to(softmax_dtype)
-            keep = _dropout_mask(plan, weights, (stream.number, block.start, number))
             kept = weights
-            if keep is not None:
-                kept = weights * keep
-                grad_scores.mul_(keep)
+            if plan.dropout_p:
+                mask = _kept(plan, weights, (stream.number, block.start, number))
+                kept = weights * mask
+                grad_scores.mul_(mask)
             chunk.add(source.grad_value, kept.to(dtype).transpose(1, 2), grad_out)
             grad_scores.sub_(delta).mul_(weights)
             term_grads.add(block, source, chunk, grad_scores)
@@ -354,13 +365,15 @@ class _TermGradients:
                 self.sums[number] += tensor_grad
 
 
-def _dropout_mask(plan: _Plan, weights: Tensor, block: tuple[int, int, int]) -> Tensor | None:
-    """0 or 1/(1−p), the same for the same block in the forward and the backward pass; None without dropout."""
-    if not plan.dropout_p:
-        return None
+def _kept(plan: _Plan, weights: Tensor, block: tuple[int, int, int]) -> Tensor:
+    """Which weights dropout keeps, the same for the same block in both passes: bool, the shape of ``weights``.
+
+    Drawn 16 bits a weight: several times faster on a CPU than ``bernoulli_``.
+    """
     generator = torch.Generator(weights.device).manual_seed(hash((plan.seed, *block)) % 2**62)
-    keep = 1.0 - plan.dropout_p
-    return torch.empty_like(weights).bernoulli_(keep, generator=generator).div_(keep)
+    bits = torch.empty(-(-weights.numel() // 4), dtype=torch.int64, device=weights.device)
+    bits.random_(-(2**63), None, generator=generator)
+    return (bits.view(torch.int16)[: weights.numel()] >= plan.dropped - 2**15).view(weights.shape)
 
 
 def _zeros_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:

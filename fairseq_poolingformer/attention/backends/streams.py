@@ -108,6 +108,7 @@ class Source:
         index: (S,) or (B, S), each key's index in the call.
         hidden: (B, S) bool, True at keys that no query sees here; None without any.
         band: what each query sees; None for everything.
+        chunk_width: keys multiplied at a time, at most.
         grad_key, grad_value: (B, H, S, D) accumulators, in the backward pass.
     """
 
@@ -116,6 +117,7 @@ class Source:
     index: Tensor
     hidden: Tensor | None = None
     band: Band | None = None
+    chunk_width: int = CHUNK
     grad_key: Tensor | None = None
     grad_value: Tensor | None = None
     _masks: dict[tuple[int, int, int], Tensor] = field(default_factory=dict, repr=False)
@@ -124,9 +126,9 @@ class Source:
         self._any_hidden = None if self.hidden is None else self.hidden.any(0).cpu()
 
     def width(self, block: int) -> int:
-        """Keys that ``block`` neighbouring queries can see, were the sequence endless; CHUNK without a band."""
+        """Keys that ``block`` neighbouring queries can see, were the sequence endless; one chunk's without a band."""
         if self.band is None:
-            return CHUNK
+            return self.chunk_width
         return max(0, self.band.highest - self.band.lowest + block - 1) // self.band.key_stride + 1
 
     def chunks(self, start: int, block: int) -> Iterator[Chunk]:
@@ -136,11 +138,11 @@ class Source:
         same however much padding follows a sequence.
         """
         num_keys = self.key.size(2)
-        first, width = 0, CHUNK
+        first, width = 0, self.chunk_width
         stop = num_keys
         if self.band is not None:
             first, stop = self.band.key_range(start, start + block - 1)
-            width = -(-(stop - first) // -(-self.width(block) // CHUNK)) if stop > first else 1
+            width = -(-(stop - first) // -(-self.width(block) // self.chunk_width)) if stop > first else 1
         for begin in range(first, min(stop, num_keys), width):
             end = begin + width if self.band is None else min(begin + width, stop)
             yield Chunk(begin, end, min(end, num_keys) - begin)
