@@ -14,7 +14,7 @@ RESTORE = "--reset-optimizer --reset-dataloader --reset-meters --reset-lr-schedu
 
 
 def to_fairseq(options: argparse.Namespace) -> None:
-    """Convert a Hugging Face folder to ``model.pt``, ``dict.txt``, ``tokenizer/`` and ``flags.txt``."""
+    """Convert a Hugging Face folder to ``model.pt``, dictionaries, ``tokenizer/`` and ``flags.txt``."""
     source, output = options.source, options.output
     config = files.read_config(source)
     state = files.read_huggingface_weights(source)
@@ -30,6 +30,9 @@ def to_fairseq(options: argparse.Namespace) -> None:
     _report(output, converted.notes)
     print(f"train from it: fairseq-train DATA --user-dir fairseq_poolingformer {flags} \\")
     print(f"    --restore-file {output / 'model.pt'} {RESTORE} …")
+    arch = converted.settings["arch"]
+    if arch.startswith("bart_"):
+        print(f"as a Poolingformer: the same with --arch poolingformer_{arch} and a larger --max-source-positions")
 
 
 def to_huggingface(options: argparse.Namespace) -> None:

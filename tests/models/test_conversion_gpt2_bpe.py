@@ -98,6 +98,7 @@ def test_dictionary_without_mask_row(tmp_path):
     """fairseq's BART drops the row of <mask> when it is fine-tuned; the tokenizer then has no such token either."""
     vocab = tiny_huggingface.vocabulary()
     made = gpt2_bpe.to_fairseq_files(vocab, tiny_huggingface.MERGES, len(vocab))
+    assert gpt2_bpe.to_fairseq_files(vocab, tiny_huggingface.MERGES, len(vocab) - 1) == made
     del vocab["<mask>"]
     assert gpt2_bpe.to_huggingface_vocab(made, len(vocab)) == vocab
     files.write_huggingface_tokenizer(tmp_path, vocab, made, "bart", 40)

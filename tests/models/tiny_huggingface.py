@@ -45,7 +45,7 @@ def model(model_type: str, **changes):
     made = MODELS[model_type](config(model_type, **changes)).eval()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
-            parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name else 0.25))
+            parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name else 0.2))
     return made
 
 
@@ -58,13 +58,16 @@ def folder(path: Path, model_type: str, **changes) -> Path:
 
 
 def batch(rows: int = 3, length: int = 22, target_length: int = 9) -> tuple[torch.Tensor, torch.Tensor]:
-    """Source and shifted target ids, (rows, length) and (rows, target_length), with ragged padding at the right."""
+    """Source and shifted target ids, (rows, length) and (rows, target_length), with ragged padding at the right.
+
+    None is <mask>, which a fine-tuned model has no row for.
+    """
     torch.manual_seed(2)
-    source = torch.randint(4, len(vocabulary()), (rows, length))
+    source = torch.randint(4, len(vocabulary()) - 1, (rows, length))
     source[:, 0] = 0
     for row, end in enumerate((length, 13, 6)[:rows]):
         source[row, end - 1] = 2
         source[row, end:] = 1
-    target = torch.randint(4, len(vocabulary()), (rows, target_length))
+    target = torch.randint(4, len(vocabulary()) - 1, (rows, target_length))
     target[:, 0] = 2
     return source, target

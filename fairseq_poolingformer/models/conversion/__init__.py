@@ -1,4 +1,4 @@
-"""Hugging Face weights and configurations to fairseq's and back; needs torch only.
+"""Hugging Face weights and configurations to fairseq's and back, with torch and safetensors alone.
 
 A family of models is one :class:`Family` value in a file of its own, listed in ``FAMILIES``. Folders are read and
 written by :mod:`.files`, tokenizers are :mod:`.gpt2_bpe`, the command line is :mod:`fairseq_poolingformer.cli.convert`.
@@ -124,7 +124,7 @@ def _family(model_type: str | None, where: str) -> Family:
 def _attention_notes(family: Family, settings: Settings, drop_pooled: bool) -> list[str]:
     """Return what Hugging Face's configuration cannot say about this package's attention."""
     pooled_layers = settings.get("pooled_layers", "none")
-    if pooled_layers != "none" and not drop_pooled:
+    if pooled_layers not in ("", "none") and not drop_pooled:
         raise ConversionError(
             f"the model has a second attention level (pooled_layers {pooled_layers}), which no Hugging Face model "
             "has; leave it out with --drop-pooled, and the converted model computes without it"

@@ -140,8 +140,9 @@ def size_name(settings: Settings) -> str:
 
 
 def size_flags(settings: Settings, size: str) -> dict[str, int]:
-    """Return the settings in which a model differs from the architectures of a size."""
-    sizes = {f"{s}_{k}": v for s in ("encoder", "decoder") for k, v in ARCH_SIZES[size].items()}
+    """Return the settings in which a model differs from the architectures of a size: all, for a size not known here."""
+    known = ARCH_SIZES.get(size, {})
+    sizes = {f"{side}_{key}": known.get(key) for side in ("encoder", "decoder") for key in ARCH_SIZES["base"]}
     return {key: settings[key] for key, value in sizes.items() if settings[key] != value}
 
 

@@ -84,7 +84,9 @@ def read_huggingface_weights(folder: Path) -> State:
             return _read_weights(folder / name)
         if index.is_file():
             state: State = {}
-            weight_map = read_json(index)["weight_map"]
+            weight_map = read_json(index).get("weight_map")
+            if not weight_map:
+                raise ConversionError(f'{index} has no "weight_map", which says what lies in which shard')
             for shard in sorted(set(weight_map.values())):
                 state.update(_read_weights(folder / shard))
             if lacking := sorted(set(weight_map) - set(state)):
@@ -221,12 +223,13 @@ def read_gpt2_files(folder: Path) -> GPT2Files:
 
 
 def write_gpt2_files(folder: Path, files: GPT2Files) -> None:
-    """Write ``dict.txt`` and the ``tokenizer`` folder that this package's commands take."""
+    """Write the dictionary under the names that fairseq's tasks look for, and this package's ``tokenizer`` folder."""
     tokenizer = folder / "tokenizer"
     tokenizer.mkdir()
     write_json(tokenizer / "config.json", {"kind": "gpt2"})
     # One line, as OpenAI's own file.
     (tokenizer / "encoder.json").write_text(json.dumps(files.encoder), encoding="utf-8")
     (tokenizer / "vocab.bpe").write_text(gpt2_bpe.format_merges(files.merges), encoding="utf-8")
-    for place in (folder, tokenizer):
-        (place / "dict.txt").write_text(gpt2_bpe.format_dictionary(files.symbols), encoding="utf-8")
+    dictionary = gpt2_bpe.format_dictionary(files.symbols)
+    for name in ("dict.txt", "dict.source.txt", "dict.target.txt", "tokenizer/dict.txt"):
+        (folder / name).write_text(dictionary, encoding="utf-8")

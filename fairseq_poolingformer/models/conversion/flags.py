@@ -36,7 +36,7 @@ def training_flags(settings: Settings) -> str:
     Returns:
         One line for a shell, from ``--arch`` on.
     """
-    size = "base" if settings["arch"].endswith("_base") else "large"
+    size = settings["arch"].rpartition("_")[2]
     values = {"arch": settings["arch"]}
     if settings["task"] != "denoising":  # pretraining, which a converted model has behind it
         values["task"] = settings["task"]
@@ -49,5 +49,5 @@ def training_flags(settings: Settings) -> str:
             continue
         words.append("--" + key.replace("_", "-"))
         if value is not True:
-            words.append(",".join(map(str, value)) if isinstance(value, list) else str(value))
+            words.append(str(value))
     return shlex.join(words)

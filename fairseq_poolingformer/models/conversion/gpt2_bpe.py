@@ -66,6 +66,8 @@ def to_fairseq_files(vocab: Mapping[str, int], merges: list[str], rows: int) -> 
     Raises:
         ConversionError: the vocabulary cannot be a fairseq dictionary.
     """
+    if vocab.get(MASK) == rows:  # bart-large-cnn: the tokenizer kept <mask>, the model dropped its row
+        vocab = {token: row for token, row in vocab.items() if token != MASK}
     token_of = {row: token for token, row in vocab.items()}
     if len(token_of) != len(vocab):
         raise ConversionError("the vocabulary has two tokens with one id")

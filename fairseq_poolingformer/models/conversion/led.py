@@ -64,7 +64,7 @@ def _read_config(config: Settings) -> Settings:
         **settings,
         "max_source_positions": config.get("max_encoder_position_embeddings", 16384),
         "max_target_positions": config.get("max_decoder_position_embeddings", 1024),
-        "window_size": windows[0] if len(set(windows)) == 1 else windows,
+        "window_size": ",".join(map(str, windows[:1] if len(set(windows)) == 1 else windows)),
         "pooled_layers": "none",
         "separate_global_projections": True,
         "global_tokens": 1,
@@ -79,8 +79,8 @@ def _write_config(settings: Settings) -> Settings:
             "the checkpoint's settings have no window_size, so this is no sliding-window model; "
             "convert to BART with --model-type bart"
         )
-    layers = settings["encoder_layers"]
-    windows = [2 * w for w in (window_size if isinstance(window_size, list) else [window_size] * layers)]
+    sides = [int(side) for side in str(window_size).split(",")]  # one, or one a layer
+    windows = [2 * side for side in (sides * settings["encoder_layers"] if len(sides) == 1 else sides)]
     if min(windows) < 2 or max(windows) > positions:
         raise ConversionError(
             f"window_size {window_size} is {max(windows)} tokens to both sides: Hugging Face's LED needs "
