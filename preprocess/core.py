@@ -143,7 +143,7 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], str], tokenizer_setting
     fingerprint = tokenizers.fingerprint(parts_folder)
     encoding = Encoding(corpus.parse, corpus.sides, parts_folder, fingerprint)
     results = {split: _run_split(corpus, split, encoding, options) for split in corpus.splits}
-    _remove_old_corpus(folder)
+    _remove_old_corpus(folder, set(corpus.splits))
     dictionary_size = _merge(corpus, folder, parts_folder, results)
     written = settings | {
         "limit": options.limit,
@@ -192,7 +192,7 @@ def _open_parts_folder(folder: Path, settings: dict) -> Path:
     return parts
 
 
-def _remove_old_corpus(folder: Path) -> None:
+def _remove_old_corpus(folder: Path, new_splits: set[str]) -> None:
     """Removes the splits of an overwritten corpus, and first of all the file that says that it is whole."""
     old = folder / "corpus.json"
     if old.is_file():
@@ -200,7 +200,7 @@ def _remove_old_corpus(folder: Path) -> None:
         old.unlink()
         for split in splits:
             for path in folder.glob(f"{split}.*"):
-                if not path.name.endswith(".rejects.jsonl"):
+                if split not in new_splits or not path.name.endswith(".rejects.jsonl"):
                     path.unlink()
 
 

@@ -36,7 +36,7 @@ _HEADING = re.compile(
 _FIELD = re.compile(r"^\s*(:\w+[^:`]*:( |$)|@\w+|\.\. )")
 _ROLE = re.compile(r":[\w:]+:`~?([^`<]+?)(?:\s*<[^`]*>)?`")
 _UNDERLINE = re.compile(r"^\s*([=\-~^*#_+.])\1{2,}\s*$")
-_SIGNATURE = re.compile(r"^[\w.]+\([^)]*\)\s*(->.*)?$", re.DOTALL)
+_SIGNATURE = re.compile(r"^[\w.]+\([^)]*\)\s*(->.*)?$")
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,10 @@ def clean_summary(docstring: str) -> str:
         lines = paragraph.split("\n")
         if any(_HEADING.match(line) for line in lines[:1]) or _FIELD.match(lines[0]):
             break
-        if not _is_prose(paragraph, lines):
-            continue
         text = " ".join(" ".join(line for line in lines if not _UNDERLINE.match(line)).split())
         text = _ROLE.sub(r"\1", text).replace("``", "").replace("`", "")
+        if not _is_prose(text, lines):
+            continue
         if chosen and words + len(text.split()) > MAX_SUMMARY_WORDS:
             break
         chosen.append(text)
@@ -147,13 +147,13 @@ def clean_summary(docstring: str) -> str:
     return " ".join(" ".join(chosen).split()[:MAX_SUMMARY_WORDS])
 
 
-def _is_prose(paragraph: str, lines: list[str]) -> bool:
-    if _SIGNATURE.match(paragraph.strip()) or lines[0].startswith((" ", "\t", ">>>", "$", "|", "+-")):
+def _is_prose(text: str, lines: list[str]) -> bool:
+    if _SIGNATURE.match(text) or lines[0].startswith((" ", "\t", ">>>", "$", "|", "+-")):
         return False
     if len(lines) == 2 and _UNDERLINE.match(lines[1]):
         return False
-    letters = sum(char.isalpha() or char == " " for char in paragraph)
-    return letters > 0.75 * len(paragraph) and not any(map(_FIELD.match, lines))
+    letters = sum(char.isalpha() or char == " " for char in text)
+    return letters > 0.75 * len(text) and not any(map(_FIELD.match, lines))
 
 
 def drop_duplicates(documents: Iterable[Document]) -> Iterator[Document]:

@@ -20,7 +20,7 @@ from preprocess.records import Example, InputError, Record, describe_file
 logger = logging.getLogger("preprocess")
 
 SAMPLE_BYTES = 48 * 2**20  # of raw records held in memory for training a model
-TRAINING_CHARS = 8 * 2**20  # of text a model is trained on, spread evenly over the sample
+CHARS_PER_SYMBOL = 500  # how much text a model is trained on, spread evenly over the sample
 _SENTENCE_CHARS = 1000  # sentencepiece drops sentences of more than 4,192 bytes
 _THREADS = 2  # a constant: the model depends on it
 
@@ -85,7 +85,7 @@ def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoic
         "kind": SentencePieceTokenizer.kind,
         "train": size,
         "type": kind,
-        "sample": [SAMPLE_BYTES, TRAINING_CHARS],
+        "sample": [SAMPLE_BYTES, CHARS_PER_SYMBOL],
     }
     return TokenizerChoice(settings, lambda folder: train_sentencepiece(corpus, size, kind, folder))
 
@@ -114,7 +114,7 @@ def train_sentencepiece(corpus: Corpus, vocabulary: int, kind: str, folder: Path
     """
     logger.info("training a sentencepiece model of %d symbols", vocabulary)
     records = sample(corpus.splits["train"].records(), SAMPLE_BYTES)
-    every = max(1, round(sum(len(record.data or b"") for record in records) / TRAINING_CHARS))
+    every = max(1, round(sum(len(record.data or b"") for record in records) / (CHARS_PER_SYMBOL * vocabulary)))
     examples = (example for example in map(corpus.parse, records) if isinstance(example, Example))
     sentences = (sentence for example in examples for sentence in _sentences(example))
     model = io.BytesIO()

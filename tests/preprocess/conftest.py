@@ -1,0 +1,60 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from preprocess import arxiv_pubmed
+from tests.data.tiny_gpt2 import write_vocabulary
+
+SHARED_DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """Real data to try things with, where it is at hand."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip("no real data at hand")
+    return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def release():
+    """A tiny corpus in the format of the arXiv/PubMed release."""
+    return Path(__file__).parent / "fixtures" / "release"
+
+
+@pytest.fixture(scope="session")
+def gpt2_folder(tmp_path_factory):
+    return write_vocabulary(tmp_path_factory.mktemp("gpt2"))
+
+
+@pytest.fixture
+def command(monkeypatch, gpt2_folder):
+    """Runs the arxiv_pubmed command line in this process, with a small GPT-2 vocabulary unless told otherwise."""
+
+    def run(output, *args, tokenizer=None):
+        tokenizer = ["--gpt2-bpe", gpt2_folder] if tokenizer is None else tokenizer
+        argv = ["arxiv_pubmed", *tokenizer, "--output-folder", output, "--workers", "1", *args]
+        monkeypatch.setattr("sys.argv", [str(arg) for arg in argv])
+        return arxiv_pubmed.main()
+
+    return run
+
+
+@pytest.fixture
+def write_lines(tmp_path):
+    """Writes objects, or raw bytes, as the lines of a file."""
+
+    def write(name, lines):
+        raw = [line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines]
+        path = tmp_path / name
+        path.write_bytes(b"".join(line + b"\n" for line in raw))
+        return path
+
+    return write
+
+
+def contents(folder):
+    """Every file of a folder by name."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

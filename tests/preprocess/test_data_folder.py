@@ -1,0 +1,139 @@
+"""What the command line leaves: readable by fairseq, the same however it was made."""
+
+import gzip
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary, data_utils, indexed_dataset
+
+from fairseq_poolingformer.data.tokenizers import load_tokenizer
+from preprocess import parts
+from preprocess.arxiv_pubmed import parse
+from preprocess.binarize import MMapWriter, read_sizes
+from preprocess.records import read_lines
+from tests.preprocess.conftest import contents
+
+
+def read_side(folder, split, side):
+    return data_utils.load_indexed_dataset(str(folder / f"{split}.source-target.{side}"), None, dataset_impl="mmap")
+
+
+def test_fairseq_reads_it_and_the_text_comes_back(command, release, tmp_path, capsys):
+    assert command(tmp_path, "--input-folder", release) == 0
+    tokenizer = load_tokenizer(tmp_path)
+    for split, name in (("train", "train"), ("valid", "val"), ("test", "test")):
+        examples = [parse(record) for record in read_lines([release / f"{name}.txt"])]
+        for number, side in enumerate(("source", "target")):
+            dictionary = Dictionary.load(str(tmp_path / f"dict.{side}.txt"))
+            dataset = read_side(tmp_path, split, side)
+            assert len(dataset) == len(examples)
+            assert len(dictionary) == len(tokenizer)
+            for example, ids in zip(examples, dataset, strict=True):
+                assert ids[-1] == dictionary.eos()
+                assert dictionary.bos() not in ids
+                assert tokenizer.decode(ids.tolist()).replace("<unk>", "z") == example.texts[number]
+        summaries = (tmp_path / f"{split}.summary.txt").read_text(encoding="utf-8").split("\n")
+        assert summaries == [*(example.texts[1] for example in examples), ""]
+        ids = (tmp_path / f"{split}.id.txt").read_text(encoding="utf-8").splitlines()
+        assert ids == [example.id for example in examples]
+        assert (tmp_path / f"{split}.rejects.jsonl").read_text() == ""
+    assert not list(tmp_path.glob(".parts")) + list(tmp_path.glob("*unfinished"))
+    table = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in table[1:]] == [["train", "5"], ["valid", "2"], ["test", "1"], ["all", "8"]]
+    assert json.loads((tmp_path / "corpus.json").read_text())["table"] == table
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
+def test_files_are_those_of_fairseqs_builder(tmp_path, dtype):
+    sequences = [[5, 6, 7, 2], [2], [65499, 0, 2], list(range(300))]
+    builder = indexed_dataset.MMapIndexedDatasetBuilder(str(tmp_path / "theirs.bin"), dtype=dtype)
+    for sequence in sequences:
+        builder.add_item(torch.tensor(sequence))
+    builder.finalize(str(tmp_path / "theirs.idx"))
+    ids = tmp_path / "part.ids"
+    ids.write_bytes(np.concatenate([np.array(sequence) for sequence in sequences]).astype(dtype).tobytes())
+    with MMapWriter(tmp_path / "ours", np.dtype(dtype)) as writer:
+        writer.add(ids, np.array([len(sequence) for sequence in sequences]))
+    for suffix in ("bin", "idx"):
+        assert (tmp_path / f"ours.{suffix}").read_bytes() == (tmp_path / f"theirs.{suffix}").read_bytes()
+    assert read_sizes(tmp_path / "ours").tolist() == [4, 1, 3, 300]
+
+
+def test_the_same_bytes_whatever_the_number_of_workers(command, release, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "PART_BYTES", 500)
+    assert command(tmp_path / "one", "--input-folder", release) == 0
+    assert command(tmp_path / "three", "--input-folder", release, "--workers", "3") == 0
+    assert contents(tmp_path / "one") == contents(tmp_path / "three")
+    monkeypatch.setattr(parts, "PART_BYTES", 10**6)
+    assert command(tmp_path / "large", "--input-folder", release) == 0
+    assert contents(tmp_path / "one") == contents(tmp_path / "large")
+
+
+def test_gzip_globs_and_several_files(command, release, tmp_path):
+    assert command(tmp_path / "plain", "--train", release / "train.txt", "--valid", release / "val.txt") == 0
+    lines = (release / "train.txt").read_bytes().splitlines(keepends=True)
+    for number, piece in enumerate((lines[:2], lines[2:])):
+        with gzip.open(tmp_path / f"piece-{number}.jsonl.gz", "wb") as file:
+            file.writelines(piece)
+    assert command(tmp_path / "zipped", "--train", tmp_path / "piece-*.gz", "--valid", release / "val.txt") == 0
+    plain, zipped = contents(tmp_path / "plain"), contents(tmp_path / "zipped")
+    assert plain.pop("corpus.json") != zipped.pop("corpus.json")
+    assert plain == zipped
+
+
+def test_folder_of_compressed_files(command, release, tmp_path):
+    for name in ("train", "val"):
+        (tmp_path / f"{name}.txt.gz").write_bytes(gzip.compress((release / f"{name}.txt").read_bytes()))
+    assert command(tmp_path / "out", "--input-folder", tmp_path) == 0
+    assert len(read_side(tmp_path / "out", "train", "source")) == 5
+    shutil.copy(release / "train.txt", tmp_path)
+    assert command(tmp_path / "out2", "--input-folder", tmp_path) == 1
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_sentencepiece_trained_and_given(command, release, tmp_path, kind):
+    train = ["--sentencepiece-train", "340", "--sentencepiece-type", kind]
+    for name in ("first", "second"):
+        assert command(tmp_path / name, "--input-folder", release, tokenizer=train) == 0
+    assert contents(tmp_path / "first") == contents(tmp_path / "second"), "training is not deterministic"
+    assert len(Dictionary.load(str(tmp_path / "first" / "dict.source.txt"))) == 340
+    for side in ("source", "target"):
+        for ids in read_side(tmp_path / "first", "valid", side):
+            assert 3 not in ids.tolist()
+    model = tmp_path / "first" / "tokenizer" / "sentencepiece.model"
+    given = ["--sentencepiece-model", model]
+    assert command(tmp_path / "given", "--input-folder", release, tokenizer=given) == 0
+    first, again = contents(tmp_path / "first"), contents(tmp_path / "given")
+    first.pop("corpus.json"), again.pop("corpus.json")
+    assert first == again
+
+
+def test_limit_takes_the_first_good_examples_of_train(command, release, tmp_path, monkeypatch, write_lines):
+    monkeypatch.setattr(parts, "PART_RECORDS", 2)
+    good = [json.loads(line) for line in (release / "train.txt").read_text(encoding="utf-8").splitlines()]
+    train = write_lines("train.txt", [b"bad", *good[:3], b"bad", good[3], b"bad"])
+    for workers in (1, 2):
+        out = tmp_path / f"out{workers}"
+        args = ["--train", train, "--valid", release / "val.txt", "--max-reject-fraction", "0.5"]
+        assert command(out, *args, "--limit", "3", "--workers", workers) == 0
+        assert (out / "train.id.txt").read_text().split() == [example["article_id"] for example in good[:3]]
+        rejects = [json.loads(line) for line in (out / "train.rejects.jsonl").read_text().splitlines()]
+        assert [reject["line"] for reject in rejects] == [1]
+        assert len(read_side(out, "valid", "source")) == 2
+
+
+def test_real_data_gives_fairseqs_ids(command, shared_data, tmp_path):
+    from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+
+    bpe = shared_data / "gpt2_bpe"
+    folder = shared_data / "arxiv_pubmed_sample" / "pubmed-dataset"
+    assert command(tmp_path, "--input-folder", folder, tokenizer=["--gpt2-bpe", bpe]) == 0
+    encoder = get_encoder(str(bpe / "encoder.json"), str(bpe / "vocab.bpe"))
+    dictionary = Dictionary.load(str(bpe / "dict.txt"))
+    for number, side in enumerate(("source", "target")):
+        for record, ids in zip(read_lines([folder / "train.txt"]), read_side(tmp_path, "train", side), strict=True):
+            line = " ".join(map(str, encoder.encode(parse(record).texts[number])))
+            assert ids.tolist() == dictionary.encode_line(line, add_if_not_exist=False).tolist()

@@ -1,0 +1,172 @@
+"""Bad lines, killed runs, dead workers, and other people's folders."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from preprocess import arxiv_pubmed, parts
+from tests.preprocess.conftest import contents
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# As the command line, but in many parts and slowly.
+SLOW = """
+import sys, time
+from preprocess import arxiv_pubmed, parts
+parts.PART_BYTES = 500
+real = arxiv_pubmed.parse
+def slow(record, **options):
+    time.sleep(0.4)
+    return real(record, **options)
+arxiv_pubmed.parse = slow
+sys.exit(arxiv_pubmed.main())
+"""
+
+
+def die(record, **options):
+    """Parsing in a worker that runs out of memory."""
+    os._exit(1)
+
+
+def test_every_bad_line_is_named_and_the_good_ones_go_on(command, release, tmp_path, write_lines, capsys):
+    good = (release / "train.txt").read_bytes().splitlines()
+    large = json.dumps({"article_id": "large", "article": "long document " * 750_000, "abstract": "the document"})
+    lines = [
+        good[0],
+        b'{"article": "x", ',
+        {"article": "", "abstract": "x"},
+        b"",
+        {"article": "x", "abstract": []},
+        b'{"article": "\xff", "abstract": "x"}',
+        large.encode(),
+        {"article": 1, "abstract": "x"},
+        b'{"article": "' + b"x" * 12_000_000 + b'"}',
+        {"article": "lone \ud800 half", "abstract": "carriage\rreturn \u2028 and\x85line \ud800"},
+        good[1],
+    ]
+    train = write_lines("train.txt", lines)
+    args = ["--train", train, "--valid", release / "val.txt", "--max-line-bytes", "11000000"]
+    out = tmp_path / "out"
+    assert command(out, *args) == 1
+    errors = capsys.readouterr().err
+    assert "--max-reject-fraction 0.01" in errors
+    assert f"{train}, line 2: broken JSON" in errors
+    assert not (out / "corpus.json").exists()
+    rejects = [json.loads(line) for line in (out / "train.rejects.jsonl").read_text().splitlines()]
+    assert {reject["line"]: reject["reason"].split(":")[0] for reject in rejects} == {
+        2: "broken JSON",
+        3: "empty article",
+        5: "empty abstract",
+        6: "not UTF-8",
+        8: "wrong type",
+        9: "line too long",
+    }
+    assert {reject["file"] for reject in rejects} == {str(train)}
+
+    assert command(out, *args, "--max-reject-fraction", "0.7") == 0
+    reused, parts_of_train = map(
+        int, re.search(r"train: (\d+) of (\d+) parts were there", capsys.readouterr().err).groups()
+    )
+    assert reused == parts_of_train > 1
+    assert (out / "train.id.txt").read_text().splitlines() == ["toy.0001", "large", "train.txt:10", "toy.0002"]
+    summaries = (out / "train.summary.txt").read_text(encoding="utf-8").split("\n")
+    assert summaries[2:] == ["carriage return and line \ufffd", "pooling is cheap .", ""]
+
+
+def test_a_killed_run_leaves_nothing_half_and_goes_on(command, release, tmp_path, monkeypatch, gpt2_folder, capfd):
+    monkeypatch.setattr(parts, "PART_BYTES", 500)
+    assert command(tmp_path / "whole", "--input-folder", release) == 0
+    out = tmp_path / "killed"
+    argv = ["--gpt2-bpe", gpt2_folder, "--output-folder", out, "--input-folder", release, "--workers", "2"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", SLOW, *map(str, argv)], env=environment, cwd=ROOT)
+    wait_for(lambda: (out / ".parts" / "train-000000.json").exists())
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (out / "corpus.json").exists()
+    assert not list(out.glob("*.bin"))
+    capfd.readouterr()
+    assert command(out, "--input-folder", release) == 0
+    log = capfd.readouterr().err
+    assert "going on where an earlier run stopped" in log
+    assert "parts were there already" in log
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def test_work_of_other_settings_is_not_used(command, release, tmp_path, write_lines, capsys):
+    train = write_lines("train.txt", [b"bad", (release / "train.txt").read_bytes().splitlines()[0]])
+    out = tmp_path / "out"
+    assert command(out, "--train", train) == 1
+    assert command(out, "--train", train, "--section-names", "--max-reject-fraction", "0.5") == 0
+    log = capsys.readouterr().err
+    assert "unfinished work of other settings or input is deleted" in log
+    assert "parts were there already" not in log
+
+
+def test_a_worker_that_dies_is_an_error_and_no_hang(command, release, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(arxiv_pubmed, "parse", die)
+    assert command(tmp_path, "--input-folder", release, "--workers", "2") == 1
+    assert "a worker process died" in capsys.readouterr().err
+
+
+def test_a_finished_folder_is_kept_unless_told_otherwise(command, release, tmp_path, capsys):
+    assert command(tmp_path, "--input-folder", release) == 0
+    before, table = contents(tmp_path), capsys.readouterr().out
+    assert command(tmp_path, "--input-folder", release, "--max-source-length", "10") == 0
+    assert "up to date" in (output := capsys.readouterr()).err
+    assert "input > 10" in output.out
+    assert output.out.splitlines()[1].split()[:3] == table.splitlines()[1].split()[:3]
+    other = ["--train", release / "val.txt", "--valid", release / "test.txt"]
+    assert command(tmp_path, *other) == 1
+    assert "differs in: inputs" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+    assert command(tmp_path, *other, "--overwrite") == 0
+    assert (tmp_path / "train.id.txt").read_text().split() == ["toy.0101", "toy.0102"]
+    assert not list(tmp_path.glob("test.*"))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--train", "nowhere.txt"], "nowhere.txt: no such file"),
+        (["--valid", "RELEASE/val.txt"], "no training data: --train is missing"),
+        (["--input-folder", "EMPTY"], "train.txt[.gz] is missing"),
+        (["--input-folder", "RELEASE", "--train", "RELEASE/train.txt"], "exclude each other"),
+        (["--train", "EMPTY/empty.txt"], "train: no good example"),
+        (["--train", "EMPTY/cut.txt.gz"], "damaged gzip file"),
+    ],
+)
+def test_wrong_arguments_are_explained(command, release, tmp_path, capsys, args, message):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "empty.txt").write_text("\n")
+    (empty / "cut.txt.gz").write_bytes(b"\x1f\x8b\x08\x00" + b"\0" * 30)
+    args = [arg.replace("RELEASE", str(release)).replace("EMPTY", str(empty)) for arg in args]
+    assert command(tmp_path / "out", *args) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out" / "corpus.json").exists()
+
+
+def test_wrong_tokenizers_are_explained(command, release, tmp_path, capsys):
+    for tokenizer, message in (
+        (["--gpt2-bpe", tmp_path], "lacks encoder.json"),
+        (["--sentencepiece-model", tmp_path / "no.model"], "no.model: no such file"),
+        (["--sentencepiece-model", release / "val.txt"], "not a sentencepiece model"),
+        (["--sentencepiece-train", "50"], "Try another size"),
+    ):
+        assert command(tmp_path / "out", "--input-folder", release, tokenizer=tokenizer) == 1
+        assert message in capsys.readouterr().err

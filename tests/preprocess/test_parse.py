@@ -1,0 +1,89 @@
+"""One line of a corpus to an example, or the reason why not."""
+
+import json
+
+import pytest
+
+from preprocess.arxiv_pubmed import parse
+from preprocess.records import Example, Record, Reject, read_lines
+
+
+def parsed(line, **options):
+    data = line if isinstance(line, bytes) else json.dumps(line).encode()
+    return parse(Record("folder/some.txt", 7, data), **options)
+
+
+def release(**changes):
+    fields = {
+        "article_id": "a1",
+        "article_text": ["one  sentence .", "", "\n two .", "three ."],
+        "abstract_text": ["<S> first . </S>", "<S> second <b> . \n </S>"],
+        "labels": None,
+        "section_names": ["intro", "end"],
+        "sections": [["one  sentence ."], ["\n two .", "three ."]],
+    }
+    return fields | changes
+
+
+def test_release_format():
+    assert parsed(release()) == Example("a1", ("one sentence .\ntwo . three .", "first . second <b> ."))
+
+
+def test_section_names_are_headings_on_request():
+    assert parsed(release(), section_names=True).texts[0] == "intro\none sentence .\nend\ntwo . three ."
+    assert parsed(release(section_names=None), section_names=True).texts[0] == "one sentence .\ntwo . three ."
+
+
+@pytest.mark.parametrize("sections", [None, [["other ."]], [[]], "one"])
+def test_sections_that_do_not_fit_give_no_breaks(sections):
+    assert parsed(release(sections=sections)).texts[0] == "one sentence . two . three ."
+
+
+@pytest.mark.parametrize("article", ["article", "document", "text"])
+@pytest.mark.parametrize("summary", ["abstract", "summary"])
+def test_plain_format(article, summary):
+    line = {article: " Body  text.\nSecond line. ", summary: "Short\nsummary."}
+    assert parsed(line) == Example("some.txt:7", ("Body  text.\nSecond line.", "Short summary."))
+    assert parsed({article: ["a b", "c"], summary: ["d", "e"], "id": 5}) == Example("5", ("a b\nc", "d e"))
+
+
+def test_byte_order_mark_is_no_error():
+    assert isinstance(parsed(b"\xef\xbb\xbf" + json.dumps(release()).encode()), Example)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b'{"article_text": ["x"', "broken JSON: Expecting"),
+        (b"not json", "broken JSON"),
+        (b"[" * 200_000, "broken JSON: nested too deeply"),
+        (b'{"article": ' + b"9" * 5000 + b"}", "broken JSON"),
+        (b'{"article": "caf\xe9", "abstract": "x"}', "not UTF-8: byte 16"),
+        (b"[1, 2]", "wrong type: the line is a list"),
+        (b"null", "wrong type: the line is null"),
+        (release(article_text=[]), "empty article: article_text"),
+        (release(article_text=["  ", "\n"]), "empty article"),
+        (release(abstract_text=[]), "empty abstract"),
+        (release(abstract_text=["<S>  </S>"]), "empty abstract"),
+        (release(article_text=3), "wrong type: article_text is a number"),
+        (release(article_text=["x", None]), "wrong type: article_text[1] is null"),
+        (release(abstract_text={"a": 1}), "wrong type: abstract_text is an object"),
+        (release(article_id=["a"]), "wrong type: the id is a list"),
+        ({"article": "x"}, "no abstract"),
+        ({"abstract": "x"}, "no article"),
+        ({"article": " ", "abstract": "x"}, "empty article"),
+        ({"article": True, "abstract": "x"}, "wrong type: article is true or false"),
+    ],
+)
+def test_bad_lines_say_why(line, reason):
+    result = parsed(line)
+    assert isinstance(result, Reject)
+    assert result.reason.startswith(reason)
+
+
+def test_reading_bounds_lines_and_passes_over_blank_ones(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_bytes(b"12345678\n\n" + b"x" * 100_000 + b"\r\n  \n123456789\nlast")
+    records = list(read_lines([path], max_line_bytes=8))
+    assert [(r.line, r.data) for r in records] == [(1, b"12345678"), (3, None), (5, None), (6, b"last")]
+    assert sum(record.progress for record in records) <= path.stat().st_size
