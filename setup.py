@@ -19,7 +19,7 @@ setup(
     python_requires=">=3.10",
     packages=find_packages(include=["fairseq_poolingformer*", "preprocess*"]),
     install_requires=[
-        "torch>=2.4",
+        "torch>=2.6",
         "numpy",
         "sentencepiece",
         "tiktoken",

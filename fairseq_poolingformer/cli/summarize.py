@@ -1,0 +1,126 @@
+"""``poolingformer-summarize``: text files to summaries, from a checkpoint, without knowing fairseq."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+
+from fairseq_poolingformer.compat import CheckpointError, quiet_logging
+from fairseq_poolingformer.compat.checkpoints import load
+from fairseq_poolingformer.models import PoolingformerBART
+from fairseq_poolingformer.models.hub import PoolingformerHubInterface
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+_EPILOG = """\
+examples:
+  poolingformer-summarize --checkpoint run/checkpoint_best.pt paper.txt report.txt
+  pdftotext paper.pdf - | poolingformer-summarize --checkpoint run/checkpoint_best.pt -
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; the exit status is 1, with one line of explanation, when an input is wrong."""
+    args = _parser().parse_args(argv)
+    quiet_logging()
+    try:
+        documents = {name: _read(name) for name in args.files}
+        hub = _load(args.checkpoint, args.data_folder).to(device=args.device, dtype=DTYPES[args.precision]).eval()
+    except (CheckpointError, OSError, ValueError) as error:
+        print(f"poolingformer-summarize: {error}", file=sys.stderr)
+        return 1
+    for name, text in documents.items():
+        tokens = hub.count_tokens(text)
+        if tokens > hub.max_source_tokens:
+            print(
+                f"{name}: {tokens:,} tokens; the model reads the first {hub.max_source_tokens:,}, "
+                f"{100 * hub.max_source_tokens / tokens:.0f} % of it",
+                file=sys.stderr,
+            )
+    names = list(documents)
+    for first in range(0, len(names), args.batch_size):
+        batch = names[first : first + args.batch_size]
+        summaries = hub.summarize(
+            [documents[name] for name in batch],
+            beam=args.beam,
+            lenpen=args.lenpen,
+            max_len_b=args.max_length,
+            min_len=args.min_length,
+            no_repeat_ngram_size=args.no_repeat_ngram_size,
+        )
+        for name, summary in zip(batch, summaries, strict=True):
+            print(summary if len(names) == 1 else f"{name}\t{summary}", flush=True)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="poolingformer-summarize",
+        description="Summarize text files with a trained checkpoint. One summary a line; before it, with more than one "
+        "file, the file's name and a tab.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("files", nargs="+", metavar="FILE", help="UTF-8 text, one document a file; - reads standard input")
+    add("--checkpoint", type=Path, required=True, help="a checkpoint of task long_summarization")
+    add(
+        "--data-folder",
+        type=Path,
+        help="folder with dict.source.txt and tokenizer/; default: the checkpoint's folder, else its training data's",
+    )
+    add("--beam", type=int, default=5, help="beam size (default: %(default)s)")
+    add("--lenpen", type=float, default=2.0, help="length penalty; longer with more (default: %(default)s)")
+    add("--max-length", type=int, default=256, metavar="N", help="tokens of a summary at most (default: %(default)s)")
+    add("--min-length", type=int, default=1, metavar="N", help="tokens of a summary at least (default: %(default)s)")
+    add("--no-repeat-ngram-size", type=int, default=0, metavar="N", help="never repeat N tokens (default: off)")
+    add("--batch-size", type=int, default=1, metavar="N", help="documents at a time (default: %(default)s)")
+    add("--precision", choices=DTYPES, default="fp32", help="(default: %(default)s)")
+    add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="(default here: %(default)s)")
+    return parser
+
+
+def _read(name: str) -> str:
+    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: not UTF-8 at byte {error.start}; convert it, e.g. with iconv") from error
+    if not text.strip():
+        raise ValueError(f"{name}: no text in it")
+    return text
+
+
+def _load(checkpoint: Path, data_folder: Path | None) -> PoolingformerHubInterface:
+    """The checkpoint with its dictionary and tokenizer.
+
+    Raises:
+        CheckpointError: the file is no checkpoint.
+        FileNotFoundError: no checkpoint, or no folder with its dictionary and tokenizer.
+    """
+    if not checkpoint.is_file():
+        raise FileNotFoundError(f"{checkpoint}: no such checkpoint")
+    folder = data_folder or _find_data_folder(checkpoint)
+    missing = [name for name in ("dict.source.txt", "tokenizer/config.json") if not (folder / name).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"{folder}: has no {' and no '.join(missing)}; give the folder that preprocessing wrote with --data-folder"
+        )
+    return PoolingformerBART.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))
+
+
+def _find_data_folder(checkpoint: Path) -> Path:
+    if (checkpoint.parent / "dict.source.txt").is_file():
+        return checkpoint.parent
+    config = load(checkpoint).get("cfg") or {}
+    data = (config.get("task") or {}).get("data")
+    if data is None:
+        return checkpoint.parent
+    return Path(str(data).split(":")[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

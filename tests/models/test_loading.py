@@ -1,0 +1,89 @@
+"""Pretrained BART weights into longer, two-level models."""
+
+import logging
+
+import pytest
+import torch
+from fairseq.models.bart import BARTModel
+
+from fairseq_poolingformer.models.loading import extend_positions
+
+from .tiny_bart import SIZES, build, parse, write_data_folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_data_folder(tmp_path_factory.mktemp("data"))
+
+
+def test_positions_are_copied_in_a_loop_with_the_offset_rows_kept():
+    table = torch.tensor([[-2.0], [-1.0], [0.0], [1.0], [2.0]])  # rows 0 and 1 are no positions
+    assert extend_positions(table, 10, 2).flatten().tolist() == [-2, -1, 0, 1, 2, 0, 1, 2, 0, 1]
+    assert extend_positions(table, 4, 2).flatten().tolist() == [-2, -1, 0, 1]
+
+
+@pytest.fixture
+def bart_state(folder):
+    """The state dict of a fairseq BART with 20 source and 1,024 target positions."""
+    task, _ = build(folder, *SIZES)
+    torch.manual_seed(7)
+    return BARTModel.build_model(parse(folder, *SIZES, "--max-source-positions", "20"), task).state_dict()
+
+
+def test_a_bart_checkpoint_loads_into_a_longer_two_level_model(folder, bart_state, caplog):
+    _, model = build(folder, *SIZES, "--max-source-positions", "50", "--pooled-layers", "2")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    original = {name: value.clone() for name, value in bart_state.items()}
+    with caplog.at_level(logging.INFO):
+        model.load_state_dict(bart_state, strict=True)
+    after = model.state_dict()
+    for name, value in after.items():
+        if name == "encoder.embed_positions.weight":
+            expected = torch.cat([original[name][:2], original[name][2:].repeat(3, 1)])[:52]
+            torch.testing.assert_close(value, expected, atol=0, rtol=0)
+        elif "pooled_" in name:
+            assert torch.equal(value, before[name])
+        else:
+            assert torch.equal(value, original[name]), name
+    assert "embed_positions.weight: 20 positions -> 50" in caplog.text
+    new = [name for name in after if "pooled_" in name]
+    assert len(new) == 8
+    assert all(name in caplog.text for name in new)
+
+
+def test_global_projections_start_as_copies_not_aliases(folder, bart_state):
+    _, model = build(folder, *SIZES, "--pooled-layers", "none", "--separate-global-projections")
+    model.load_state_dict(bart_state, strict=True)
+    attention = model.encoder.layers[1].self_attn
+    for letter in "qkv":
+        ordinary, own = getattr(attention, f"{letter}_proj"), getattr(attention, f"global_{letter}_proj")
+        assert torch.equal(ordinary.weight, own.weight)
+        assert torch.equal(ordinary.bias, own.bias)
+        assert ordinary.weight.data_ptr() != own.weight.data_ptr()
+
+
+def test_own_checkpoints_load_unchanged(folder):
+    _, trained = build(folder, *SIZES, seed=1)
+    _, fresh = build(folder, *SIZES, seed=2)
+    state = {name: value.clone() for name, value in trained.state_dict().items()}
+    fresh.load_state_dict(state, strict=True)
+    for name, value in fresh.state_dict().items():
+        assert torch.equal(value, trained.state_dict()[name])
+
+
+def test_nothing_is_dropped_silently(folder, bart_state, caplog):
+    _, model = build(folder, *SIZES, "--pooled-layers", "none")
+    missing = {name: value for name, value in bart_state.items() if "layers.1.fc1" not in name}
+    with pytest.raises(RuntimeError, match=r"layers\.1\.fc1"):
+        model.load_state_dict(missing, strict=True)
+    assert "missing in the checkpoint: encoder.layers.1.fc1.weight" in caplog.text
+    _, two_level = build(folder, *SIZES, "--pooled-layers", "0")
+    with pytest.raises(RuntimeError, match="pooled_q_proj"):
+        model.load_state_dict(two_level.state_dict(), strict=True)
+
+
+def test_another_dictionary_is_explained(folder, bart_state, tmp_path):
+    write_data_folder(tmp_path, num_words=50)
+    _, model = build(tmp_path, *SIZES)
+    with pytest.raises(ValueError, match="dictionary must be the checkpoint's own"):
+        model.load_state_dict(bart_state, strict=True)

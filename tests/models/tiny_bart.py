@@ -1,0 +1,53 @@
+"""Tiny Poolingformer-BARTs through fairseq's own option parsing, and a data folder for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from fairseq import options, tasks
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+
+USER_DIR = str(Path(__file__).parents[2] / "fairseq_poolingformer")
+SIZES = [
+    *("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-attention-heads", "4"),
+    *("--decoder-attention-heads", "4", "--encoder-layers", "3", "--decoder-layers", "2"),
+]
+
+
+def write_data_folder(
+    folder: Path, num_words: int = 30, splits: dict[str, list[tuple[list[int], list[int]]]] | None = None
+):
+    """A data folder of word indices: dictionaries, and splits of (document, summary) index lists without <s>, </s>."""
+    folder.mkdir(parents=True, exist_ok=True)
+    dictionary = Dictionary()
+    for number in range(num_words):
+        dictionary.add_symbol(f"w{number}")
+    for language in ("source", "target"):
+        dictionary.save(str(folder / f"dict.{language}.txt"))
+    for split, examples in (splits or {}).items():
+        for side, language in enumerate(("source", "target")):
+            prefix = str(folder / f"{split}.source-target.{language}")
+            builder = MMapIndexedDatasetBuilder(prefix + ".bin", dtype=np.uint16)
+            for example in examples:
+                builder.add_item(torch.tensor([*example[side], dictionary.eos()]))
+            builder.finalize(prefix + ".idx")
+    return folder
+
+
+def parse(folder: Path, *flags: str, arch: str = "poolingformer_bart_tiny"):
+    """The parsed training options."""
+    parser = options.get_training_parser()
+    arguments = [str(folder), "--user-dir", USER_DIR, "--task", "long_summarization", "--arch", arch, "--cpu", *flags]
+    return options.parse_args_and_arch(parser, arguments)
+
+
+def build(folder: Path, *flags: str, arch: str = "poolingformer_bart_tiny", seed: int = 0):
+    """``(task, model)``, the model random, in float32 and eval mode."""
+    args = parse(folder, *flags, arch=arch)
+    task = tasks.setup_task(args)
+    torch.manual_seed(seed)
+    model = task.build_model(args)
+    return task, model.eval()

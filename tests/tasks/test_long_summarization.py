@@ -1,0 +1,138 @@
+"""The task: BART's framing on both sides, truncation that is counted, generation that begins with <s>."""
+
+import logging
+
+import pytest
+import torch
+from fairseq import search
+from fairseq.data import data_utils
+from fairseq.sequence_generator import SequenceGenerator
+
+from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
+
+BOS, PAD, EOS = 0, 1, 2
+EXAMPLES = [([4 + n % 20] * (3 + 7 * n), [4 + n % 5] * (1 + n)) for n in range(8)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    splits = {"train": EXAMPLES, "valid": EXAMPLES[:3], "test": EXAMPLES}
+    return write_data_folder(tmp_path_factory.mktemp("data"), splits=splits)
+
+
+def batch_of(task, split):
+    dataset = task.dataset(split)
+    return dataset.collater([dataset[n] for n in range(len(dataset))])
+
+
+def test_both_sides_are_framed_as_bart_wants_them(folder):
+    task, _ = build(folder, *SIZES)
+    task.load_dataset("train")
+    sample = batch_of(task, "train")
+    source, target = sample["net_input"]["src_tokens"], sample["target"]
+    previous = sample["net_input"]["prev_output_tokens"]
+    assert (source[:, 0] == BOS).all()
+    assert (target[:, 0] == BOS).all()
+    assert (previous[:, :2] == torch.tensor([EOS, BOS])).all()
+    for row, index in enumerate(sample["id"].tolist()):
+        document, summary = EXAMPLES[index]
+        assert source[row].tolist() == [BOS, *document, EOS, *[PAD] * (source.size(1) - len(document) - 2)]
+        assert target[row][target[row] != PAD].tolist() == [BOS, *summary, EOS]
+
+
+def test_truncation_is_to_the_models_length_counted_and_logged(folder, caplog):
+    task, _ = build(folder, *SIZES, "--max-source-positions", "20", "--max-target-length", "5")
+    with caplog.at_level(logging.INFO):
+        task.load_dataset("train")
+    assert max(task.dataset("train").src_sizes) == 20
+    assert "train: 5 of 8 documents cut to 20 tokens" in caplog.text
+    assert "train: 5 of 8 summaries cut to 5 tokens" in caplog.text
+    assert (batch_of(task, "train")["net_input"]["src_tokens"].size(1)) == 20
+    task.load_dataset("test")
+    assert max(task.dataset("test").tgt_sizes) == 10, "references are scored whole"
+
+
+def test_the_length_is_the_models_unless_a_shorter_one_is_asked_for(folder):
+    """fairseq-generate knows the model's flags only from its checkpoint."""
+    task, _ = build(folder, *SIZES, "--max-source-positions", "64")
+    model_options = parse(folder, *SIZES, "--max-source-positions", "64")
+    for asked, given in [(None, 64), (20, 20), (100, 64)]:
+        task.cfg.max_source_positions = asked
+        generating = type(task)(task.cfg, task.src_dict, task.tgt_dict)
+        generating.build_model(model_options)
+        assert generating.max_positions() == (given, 1024)
+
+
+def test_documents_given_directly_may_have_their_bos(folder):
+    task, _ = build(folder, *SIZES, "--max-source-positions", "6")
+    bare, framed = torch.tensor([5, 6, EOS]), torch.tensor([BOS, 5, 6, EOS])
+    for tokens in (bare, framed):
+        dataset = task.build_dataset_for_inference([tokens], [len(tokens)])
+        assert dataset[0]["source"].tolist() == [BOS, 5, 6, EOS]
+    long = torch.tensor([5] * 30 + [EOS])
+    assert task.build_dataset_for_inference([long], [31])[0]["source"].tolist() == [BOS, 5, 5, 5, 5, EOS]
+
+
+def test_a_missing_split_says_what_to_do(folder):
+    task, _ = build(folder, *SIZES)
+    with pytest.raises(FileNotFoundError, match=r"dev.*preprocess"):
+        task.load_dataset("dev")
+
+
+def test_generation_begins_with_bos_and_equals_full_decoding(folder):
+    """Greedy search by whole forward passes gives the tokens of incremental decoding, whatever finishes when."""
+    task, model = build(folder, *SIZES, "--window-size", "4")
+    task.load_dataset("test")
+    sample = batch_of(task, "test")
+    generator = SequenceGenerator(
+        [model], task.tgt_dict, beam_size=1, max_len_b=12, search_strategy=search.BeamSearch(task.tgt_dict)
+    )
+    hypotheses = task.inference_step(generator, [model], sample)
+    for row, hypothesis in enumerate(hypotheses):
+        tokens = hypothesis[0]["tokens"].tolist()
+        assert tokens[0] == BOS
+        previous = torch.tensor([[EOS, *tokens[:-1]]])
+        with torch.no_grad():
+            logits, _ = model(sample["net_input"]["src_tokens"][row : row + 1], None, previous)
+        log_probs = logits[0].log_softmax(-1)
+        chosen = log_probs.gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
+        torch.testing.assert_close(chosen, hypothesis[0]["positional_scores"], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+def test_beams_share_one_source_and_batches_change_nothing(folder, batch_size):
+    """Beam 5 over batches of any size gives what beam 5 gives one document at a time."""
+    task, model = build(folder, *SIZES, "--window-size", "4", seed=3)
+    task.load_dataset("test")
+    dataset = task.dataset("test")
+
+    def generate(indices):
+        generator = task.build_generator([model], Namespace5())
+        sample = dataset.collater([dataset[n] for n in indices])
+        results = task.inference_step(generator, [model], sample)
+        return {int(n): [h["tokens"].tolist() for h in hypos] for n, hypos in zip(sample["id"], results, strict=True)}
+
+    together = {}
+    for first in range(0, len(dataset), batch_size):
+        together |= generate(range(first, min(first + batch_size, len(dataset))))
+    alone = {}
+    for n in range(len(dataset)):
+        alone |= generate([n])
+    assert together == alone
+    assert all(len(hypotheses) == 5 for hypotheses in together.values())
+
+
+class Namespace5:
+    """Generation options, as fairseq reads them from a namespace."""
+
+    beam, max_len_a, max_len_b, lenpen, nbest = 5, 0, 15, 2.0, 5
+
+
+def test_sizes_batch_by_length(folder):
+    task, _ = build(folder, *SIZES)
+    task.load_dataset("train")
+    dataset = task.dataset("train")
+    with data_utils.numpy_seed(1):
+        order = dataset.ordered_indices()
+    lengths = [int(dataset.src_sizes[n]) for n in order]
+    assert lengths == sorted(lengths)
