@@ -1,0 +1,48 @@
+"""The first examples of a split as a split of its own, SPLIT-few, with its documents and summaries as text beside it.
+
+    python run_scripts/few_examples.py DATA SPLIT N
+
+For a quick look at a model: fairseq generates for a whole split only, and the lead baseline needs documents as text.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_poolingformer.data import tokenizers
+from fairseq_poolingformer.data.dictionary import smallest_dtype
+from preprocess.binarize import MMapWriter, read_sizes, write_whole
+
+
+def cut(data: Path, split: str, count: int) -> int:
+    """Write the first ``count`` examples of a split, or all if it has fewer; returns how many."""
+    tokenizer = tokenizers.load_tokenizer(data)
+    dtype = smallest_dtype(len(tokenizer))
+    for side, name in (("source", "document"), ("target", "summary")):
+        whole, few = (data / f"{name}.source-target.{side}" for name in (split, f"{split}-few"))
+        sizes = read_sizes(whole)[:count]
+        with MMapWriter(few, dtype) as writer:
+            writer.add(Path(f"{whole}.bin"), sizes)
+        ids = np.fromfile(f"{few}.bin", dtype)
+        texts = (tokenizer.decode(sequence) for sequence in np.split(ids, np.cumsum(sizes)[:-1]))
+        write_whole(data / f"{split}-few.{name}.txt", (" ".join(text.split()) for text in texts))
+    return len(sizes)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", type=Path, help="a data folder that preprocessing made")
+    parser.add_argument("split", help="train, valid or test")
+    parser.add_argument("count", type=int, help="number of examples")
+    args = parser.parse_args()
+    if args.count < 1:
+        parser.error(f"N {args.count}: must be 1 or more")
+    print(f"{args.split}-few: {cut(args.data, args.split, args.count)} examples")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

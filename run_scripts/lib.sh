@@ -1,0 +1,99 @@
+# shellcheck shell=bash
+# Functions that the run scripts share; sourced, never run. Needs bash 4.4 or later.
+#
+# Every script takes its options as KEY=value arguments. It lists them, each with its default and what it means, in an
+# array "options" of lines
+#   "key=default" # meaning
+# and calls parse_options "$@", which makes a variable of each. --help prints the header of the script and this array.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+rest=() # the arguments after --
+
+fail() {
+  printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+  exit 1
+}
+
+print_help() {
+  sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p;}' "$0"
+  echo
+  echo "Options, KEY=value, with their defaults:"
+  # shellcheck disable=SC2016 # the pattern is the text of a script, where $root stands as it is
+  sed -n '/^options=(/,/^)/{s#\$root/##;s/^  "\([^"]*\)" # \(.*\)$/  \1\n      \2/p;}' "$0"
+}
+
+# parse_options ARGUMENT…: a variable of each of "options", with the value that an argument gives or the default.
+parse_options() {
+  local argument key names=" "
+  # shellcheck disable=SC2154 # the script has it
+  for argument in "${options[@]}"; do
+    printf -v "${argument%%=*}" '%s' "${argument#*=}"
+    names+="${argument%%=*} "
+  done
+  while (($#)); do
+    argument=$1
+    shift
+    case $argument in
+      -h | --help) print_help && exit 0 ;;
+      --) rest=("$@") && return ;;
+      *=*)
+        key=${argument%%=*}
+        [[ $names == *" $key "* ]] || fail "there is no option $key=; the options are:$names(see --help)"
+        printf -v "$key" '%s' "${argument#*=}"
+        ;;
+      *) fail "options are KEY=value, got $argument (see --help)" ;;
+    esac
+  done
+}
+
+# require_count KEY…: stops unless each variable is a whole number, 0 or more.
+require_count() {
+  local key
+  for key; do
+    [[ ${!key} =~ ^[0-9]+$ ]] || fail "$key= must be a whole number, got '${!key}'"
+  done
+}
+
+# absolute PATH: prints it as seen from /, whether it exists or not.
+absolute() {
+  case $1 in
+    /*) printf '%s\n' "$1" ;;
+    *) printf '%s\n' "$PWD/$1" ;;
+  esac
+}
+
+# find_python PYTHON: prints the interpreter to use: PYTHON if given, else that of the active virtual environment, else
+# that of .venv, else python3.
+find_python() {
+  local candidate
+  for candidate in "$1" "${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/python}" "$root/.venv/bin/python"; do
+    if [[ -n $candidate ]]; then
+      [[ -x $candidate ]] && echo "$candidate" && return
+      [[ $candidate != "$1" ]] || fail "python=$1 is no program"
+    fi
+  done
+  command -v python3 || fail "there is no Python: run run_scripts/install.sh, or give python="
+}
+
+# print_command WORD…: a command as it can be pasted into a shell, each flag on a line of its own.
+print_command() {
+  local word line=""
+  for word; do
+    [[ $word =~ ^[A-Za-z0-9_./=:,@%+-]+$ ]] || word=${word@Q}
+    if [[ -z $line ]]; then
+      line=$word
+    elif [[ $word == --* ]]; then
+      line+=$' \\\n    '$word
+    else
+      line+=" $word"
+    fi
+  done
+  printf '%s\n' "$line"
+}
+
+# run WORD…: prints a command and, unless this is a dry run, runs it.
+run() {
+  print_command "$@"
+  # shellcheck disable=SC2154 # an option of the script
+  [[ $dry_run == 1 ]] || "$@"
+}

@@ -1,0 +1,94 @@
+"""The loss curve of a training, from the file that ``--log-format json --log-file FILE`` writes, as a picture.
+
+    python run_scripts/plot_loss.py train.log [another.log …] --output loss.png
+
+The loss is the mean negative log-likelihood of a token, in bits, without label smoothing. A training that was resumed
+has the updates after its last checkpoint twice; the later ones count.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+Curve = dict[int, float]
+
+
+def read_log(path: Path) -> tuple[Curve, Curve]:
+    """Training and validation loss by update.
+
+    Args:
+        path: the log file.
+
+    Returns:
+        Loss of training, and of validation; the latter is empty where nothing was validated.
+
+    Raises:
+        ValueError: the file has no loss.
+    """
+    train, valid = {}, {}
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            entry = _entry(line)
+            for prefix, curve in (("", train), ("valid_", valid)):
+                # a criterion without label smoothing calls its only loss "loss"
+                loss = entry.get(f"{prefix}nll_loss", entry.get(f"{prefix}loss"))
+                if loss is not None and f"{prefix}num_updates" in entry:
+                    curve[int(entry[f"{prefix}num_updates"])] = float(loss)
+    if not train and not valid:
+        raise ValueError(f"{path}: no loss in it; is it the --log-file of a training with --log-format json?")
+    return train, valid
+
+
+def _entry(line: str) -> dict:
+    """The numbers of a line of progress, or of fairseq's other messages nothing."""
+    if not line.startswith("{"):
+        return {}
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return {}  # the configuration, which fairseq prints as a Python dict; or the last line of a killed run
+    return entry if isinstance(entry, dict) else {}
+
+
+def plot(logs: list[Path], output: Path) -> None:
+    """Draw the curves of one or several trainings."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)  # draws without a display, whatever matplotlib is set to
+    axes = figure.subplots()
+    for number, path in enumerate(logs):
+        train, valid = read_log(path)
+        name = f"{path.stem}: " if len(logs) > 1 else ""
+        color = f"C{number}"
+        if train:
+            axes.plot(*zip(*sorted(train.items()), strict=True), color=color, label=f"{name}training")
+        if valid:
+            style = {"color": color, "marker": "o", "linestyle": "--", "label": f"{name}validation"}
+            axes.plot(*zip(*sorted(valid.items()), strict=True), **style)
+    axes.set(xlabel="update", ylabel="loss (bits per token)")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(output, dpi=150)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("logs", nargs="+", type=Path, help="log files; several are drawn into one picture")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the picture: .png, .svg or .pdf")
+    args = parser.parse_args()
+    try:
+        plot(args.logs, args.output)
+    except (ValueError, OSError) as error:
+        print(f"plot_loss: {error}", file=sys.stderr)
+        return 1
+    print(f"wrote {args.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
