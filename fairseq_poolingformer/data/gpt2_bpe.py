@@ -1,13 +1,12 @@
-"""GPT-2's byte-level BPE with fairseq's dictionary: the very ids fairseq gives, about ten times as fast.
+"""GPT-2's byte-level BPE with fairseq's dictionary: the very ids fairseq gives, several times as fast.
 
 fairseq turns text into GPT-2 ids, writes these as text, and looks every number up in ``dict.txt``. Here the merging is
 tiktoken's, one table goes from a token straight to its dictionary index, and what was encoded once is remembered.
 
-Why remembering is exact: a GPT-2 pre-token starts with at most one space and holds no other whitespace beside text, so
-a token always ends before a single space that stands between two words, and nothing left of that place has a say in
-what follows. Text whose whitespace is single is therefore ``split(" ")`` into units that never influence each other.
-A run of two or more whitespace characters is a pre-token of its own, except that its last character goes with the text
-that follows it.
+Why remembering is exact: no token goes on from text to the whitespace after it, and the pattern never looks back. So a
+text may be cut before every run of whitespace that follows text, and the pieces never influence each other. Where all
+whitespace is single spaces, that is ``split(" ")``, the quickest there is; else the pieces are whitespace and the text
+after it.
 """
 
 import itertools
@@ -32,9 +31,11 @@ from fairseq_poolingformer.data.tokenizer_base import Tokenizer
 # GPT-2's pattern with possessive quantifiers, as tiktoken itself spells it: the same matches, without backtracking.
 _PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 # What \s means in that pattern. Python's own \s also has \x1c-\x1f, which GPT-2 counts as punctuation.
-_SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+_SPACES += "\u2028\u2029\u202f\u205f\u3000"
 _DOUBLE = re.compile(rf"[{_SPACES}]{{2}}")
-_RUN = re.compile(rf"[{_SPACES}]{{2,}}|[{_SPACES}]\Z")
+_UNIT = re.compile(rf"[{_SPACES}]*[^{_SPACES}]+|[{_SPACES}]+")
+_LONG = 1000  # characters; longer units are encoded one by one
 
 _MAX_REMEMBERED = 2**18  # units; about 60 MB of ordinary text
 
@@ -75,20 +76,20 @@ class GPT2Tokenizer(Tokenizer):
         for token, index in zip(tokens, self._index_of_token.tolist(), strict=True):
             if index != UNK:
                 self._text_of_index[index] = token
-        self._heads: dict[str, bytes] = {}  # first unit of a span -> its ids
-        self._units: dict[str, bytes] = {}  # later unit -> the ids of " " + unit
-        self._runs: dict[str, bytes] = {}  # whitespace -> its ids
+        self._after_space: dict[str, bytes] = {}  # word -> the ids of " " + word
+        self._verbatim: dict[str, bytes] = {}  # unit, whitespace included -> its ids
 
     def __len__(self) -> int:
         return self._size
 
     def encode(self, text: str) -> np.ndarray:
         text = replace_lone_surrogates(text)
-        span = text.split(" ")
+        head, *words = text.split(" ")
+        known = self._after_space.__getitem__
         try:
-            buffer = self._look_up(span)
+            buffer = self._verbatim[head] + b"".join(map(known, words))
         except KeyError:
-            buffer = self._encode_new(text, span)
+            buffer = self._encode_new(text, head, words)
         return np.frombuffer(buffer, self._dtype).astype(np.int64)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -106,62 +107,47 @@ class GPT2Tokenizer(Tokenizer):
     def from_files(cls, folder: Path) -> "GPT2Tokenizer":
         return cls(*(Path(folder) / name for name in cls.files))
 
-    def _look_up(self, span: list[str]) -> bytes:
-        """Indices, in the dictionary's type, of a head and its units; KeyError where one is not known."""
-        return self._heads[span[0]] + b"".join(map(self._units.__getitem__, itertools.islice(span, 1, None)))
+    def _encode_new(self, text: str, head: str, words: list[str]) -> bytes:
+        """Indices, in the dictionary's type, of a text with words not seen before, or with runs of whitespace."""
+        if len(self._after_space) + len(self._verbatim) > _MAX_REMEMBERED:
+            self._after_space.clear()
+            self._verbatim.clear()
+        new = set(itertools.filterfalse(self._after_space.__contains__, words))
+        if not _DOUBLE.search(" ".join([head, *new, ""])):  # what is known has no such thing
+            self._learn(self._after_space, new, prefix=" ")
+            self._learn_one_by_one({head})
+            return self._verbatim[head] + b"".join(map(self._after_space.__getitem__, words))
+        units = _UNIT.findall(text)
+        new = set(itertools.filterfalse(self._verbatim.__contains__, units))
+        regular = {unit for unit in new if unit[0] in _SPACES and len(unit) <= _LONG and unit[-1] not in _SPACES}
+        self._learn(self._verbatim, regular)
+        self._learn_one_by_one(new - regular)
+        return b"".join(map(self._verbatim.__getitem__, units))
 
-    def _encode_new(self, text: str, span: list[str]) -> bytes:
-        if len(self._heads) + len(self._units) + len(self._runs) > _MAX_REMEMBERED:
-            for known in (self._heads, self._units, self._runs):
-                known.clear()
-        spans, runs = [span], []
-        new = self._unknown_units(spans)
-        if _DOUBLE.search(" ".join([span[0], *new, ""])):  # what is known has no such thing
-            texts, runs = _split_at_runs(text)
-            spans = [text.split(" ") for text in texts]
-            new = self._unknown_units(spans)
-        self._learn_units(new)
-        self._learn_each(self._heads, {span[0] for span in spans}, self._bpe)
-        self._learn_each(self._runs, set(runs), self._run)
-        chunks = [self._look_up(spans[0])]
-        for run, span in zip(runs, spans[1:], strict=True):
-            chunks += [self._runs[run], self._look_up(span)]
-        return b"".join(chunks)
-
-    def _unknown_units(self, spans: list[list[str]]) -> set[str]:
-        units = itertools.chain.from_iterable(itertools.islice(span, 1, None) for span in spans)
-        return set(itertools.filterfalse(self._units.__contains__, units))
-
-    def _learn_each(self, known: dict[str, bytes], texts: set[str], encoding: tiktoken.Encoding) -> None:
-        for text in texts.difference(known):
-            known[text] = self._index_of_token[encoding.encode_to_numpy(text, disallowed_special=())].tobytes()
-
-    def _learn_units(self, units: set[str]) -> None:
-        """Encodes new units in one call, and finds where each one's tokens end by counting bytes."""
+    def _learn(self, known: dict[str, bytes], units: set[str], prefix: str = "") -> None:
+        """Encodes units that have no influence on each other in one call, and finds their tokens by counting bytes."""
         if not units:
             return
-        tokens = self._bpe.encode_to_numpy(" " + " ".join(units), disallowed_special=())
+        tokens = self._bpe.encode_to_numpy(prefix + prefix.join(units), disallowed_special=())
         ends_of_tokens = np.cumsum(self._bytes_of_token[tokens])
-        ends_of_units = np.cumsum([1 + len(unit.encode()) for unit in units])
+        ends_of_units = np.cumsum([len(prefix) + len(unit.encode()) for unit in units])
         cuts = (np.searchsorted(ends_of_tokens, ends_of_units) + 1) * self._dtype.itemsize
         buffer = self._index_of_token[tokens].tobytes()
         start = 0
         for unit, end in zip(units, cuts.tolist(), strict=True):
-            self._units[unit] = buffer[start:end]
+            known[unit] = buffer[start:end]
             start = end
 
-
-def _split_at_runs(text: str) -> tuple[list[str], list[str]]:
-    """Spans without runs of whitespace, and the runs between them, shorn of the character that goes with what follows.
-
-    No span ends in whitespace. Spans and runs in turn make up the text: one span more than runs, some of them empty.
-    """
-    spans, runs, start = [], [], 0
-    for match in _RUN.finditer(text):
-        spans.append(text[start : match.start()])
-        start = match.end() if match.end() == len(text) else match.end() - 1
-        runs.append(text[match.start() : start])
-    return [*spans, text[start:]], runs
+    def _learn_one_by_one(self, units: set[str]) -> None:
+        """Encodes units of any kind; a run of whitespace apart, as the pattern needs a stack as deep as it is long."""
+        for unit in units.difference(self._verbatim):
+            text = unit.lstrip(_SPACES)
+            run = len(unit) if not text else max(0, len(unit) - len(text) - 1)
+            tokens = [
+                *self._run.encode_to_numpy(unit[:run], disallowed_special=()),
+                *self._bpe.encode_to_numpy(unit[run:], disallowed_special=()),
+            ]
+            self._verbatim[unit] = self._index_of_token[np.array(tokens, dtype=np.int64)].tobytes()
 
 
 def _byte_symbols() -> dict[str, int]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
 
 TEXT = (
-    "the theory of the long document other another is that attention attends to what it attends to 's 're 12 1212 ... !!! "
+    "the theory of the long document other another is that attention attends to what it attends to 's 're 12 1212 !!! "
     * 2
 )
 TEXT += "naïve café naïve café 注意力 注意力 機構 機構 การ การ 😀 😀 \n\n\n\n \t\t\t\t        "
