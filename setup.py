@@ -16,6 +16,7 @@ setup(
     long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="MIT",
+    license_files=["LICENSE"],
     python_requires=">=3.10",
     packages=find_packages(include=["fairseq_poolingformer*", "preprocess*"]),
     install_requires=[
