@@ -14,10 +14,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..biases import Pairs, ScoreTerm, term_tensors, with_tensors
-from ..call import Call, GlobalTokens
-from .streams import CHUNK, Chunk, Lane, Source, Stream, add_bmm, lanes, take
-
-MIN_ROWS = 8  # a multiplication rounds differently with fewer; results must not depend on how the last block falls
+from ..call import Call
+from .plan import Buffers, Plan, global_stream, local_streams, softmax_dtype, zeros_like
+from .streams import MIN_ROWS, Chunk, Source, Stream, add_bmm, take
 
 
 def why_not(call: Call) -> str | None:
@@ -27,90 +26,25 @@ def why_not(call: Call) -> str | None:
 
 def run(call: Call) -> Tensor:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
-    plan = _Plan.of(call)
+    plan = Plan.of(call)
     tensors = [tensor for term in call.score_terms for tensor in term_tensors(term).values()]
     return _BlockAttention.apply(plan, call.query, call.key, call.value, *tensors)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """Everything of a call but the tensors that gradients are wanted for."""
-
-    lanes: tuple[Lane, ...]
-    padding: Tensor | None
-    hidden: Tensor | None  # from the window: padding, and global tokens, which are a source of their own
-    global_keys: GlobalTokens | None
-    global_queries: GlobalTokens | None
-    terms: tuple[ScoreTerm, ...]
-    num_heads: int
-    query_offset: int
-    key_stride: int
-    scale: float
-    dropout_p: float
-    seed: int
-
-    @property
-    def dropped(self) -> int:
-        """How many of the 65,536 draws of 16 bits drop a weight."""
-        return min(round(self.dropout_p * 2**16), 2**16 - 1)
-
-    @property
-    def keep(self) -> float:
-        """The probability that a weight is kept."""
-        return 1.0 - self.dropped / 2**16
-
-    @classmethod
-    def of(cls, call: Call) -> _Plan:
-        _, heads, queries, _ = call.query.shape
-        global_keys = call.global_keys()
-        masks = [m for m in (call.key_padding_mask, call.global_mask) if m is not None]
-        return cls(
-            lanes=tuple(lanes(call.window, call.pooling, heads, call.query_offset, queries)),
-            padding=call.key_padding_mask,
-            hidden=torch.stack(masks).any(0) if masks else None,
-            global_keys=global_keys,
-            global_queries=call.global_queries(),
-            terms=call.score_terms,
-            num_heads=heads,
-            query_offset=call.query_offset,
-            key_stride=1 if call.pooling is None else call.pooling.key_stride,
-            scale=call.scale,
-            dropout_p=call.dropout_p,
-            # from the CPU's generator, which activation checkpointing restores before it runs a layer again
-            seed=int(torch.randint(2**62, ())) if call.dropout_p else 0,
-        )
-
-
-@dataclass
-class _Buffers:
-    """The tensors of a pass, in the call's own shapes; gradients only in the backward pass."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    out: Tensor
-    lse: Tensor
-    global_lse: Tensor | None
-    grad_out: Tensor | None = None
-    grad_query: Tensor | None = None
-    grad_key: Tensor | None = None
-    grad_value: Tensor | None = None
-
-
 class _BlockAttention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, plan: _Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor) -> Tensor:
+    def forward(ctx, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor) -> Tensor:
         batch, heads, queries, _ = query.shape
-        out = _zeros_like(query)
-        lse = query.new_full((batch, heads, queries), torch.inf, dtype=_softmax_dtype(query))
+        out = zeros_like(query)
+        lse = query.new_full((batch, heads, queries), torch.inf, dtype=softmax_dtype(query))
         slots = plan.global_queries.num_slots if plan.global_queries else 0
         global_lse = lse.new_full((batch, heads, slots), torch.inf)
-        buffers = _Buffers(query, key, value, out, lse, global_lse)
+        buffers = Buffers(query, key, value, out, lse, global_lse)
         with torch.autocast(query.device.type, enabled=False):
-            for stream in _local_streams(plan, buffers):
+            for stream in local_streams(plan, buffers):
                 _forward(plan, stream)
             if plan.global_queries:
-                stream = _global_stream(plan, buffers)
+                stream = global_stream(plan, buffers)
                 _forward(plan, stream)
                 plan.global_queries.put(out, stream.out)
                 # the window had its say on these rows too: without weight in the backward pass it is taken back
@@ -124,94 +58,23 @@ class _BlockAttention(torch.autograd.Function):
     def backward(ctx, grad_out: Tensor):
         plan = ctx.plan
         query, key, value, out, lse, global_lse, *tensors = ctx.saved_tensors
-        dtype = _softmax_dtype(query)
-        grad_query = _zeros_like(query)
-        grad_key, grad_value = _zeros_like(key, dtype), _zeros_like(value, dtype)
-        buffers = _Buffers(query, key, value, out, lse, global_lse, grad_out, grad_query, grad_key, grad_value)
+        dtype = softmax_dtype(query)
+        grad_query = zeros_like(query)
+        grad_key, grad_value = zeros_like(key, dtype), zeros_like(value, dtype)
+        buffers = Buffers(query, key, value, out, lse, global_lse, grad_out, grad_query, grad_key, grad_value)
         term_grads = _TermGradients(plan, tensors, ctx.needs_input_grad[4:])
         with torch.autocast(query.device.type, enabled=False):
-            for stream in _local_streams(plan, buffers):
+            for stream in local_streams(plan, buffers):
                 _backward(plan, stream, term_grads)
                 if plan.global_keys:
                     heads, extra = stream.heads, stream.sources[1]
                     plan.global_keys.add(grad_key[:, heads], extra.grad_key)
                     plan.global_keys.add(grad_value[:, heads], extra.grad_value)
             if plan.global_queries:
-                stream = _global_stream(plan, buffers)
+                stream = global_stream(plan, buffers)
                 _backward(plan, stream, term_grads)
                 plan.global_queries.put(grad_query, stream.grad_query)
         return None, grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), *term_grads.sums
-
-
-def _local_streams(plan: _Plan, x: _Buffers) -> Iterator[Stream]:
-    """One stream for each lane: its window, and the global tokens."""
-    query_index = torch.arange(x.query.size(2), device=x.query.device)
-    key_index = torch.arange(x.key.size(2), device=x.query.device)
-    backward = x.grad_out is not None
-    for number, lane in enumerate(plan.lanes):
-        queries, keys = (slice(None), lane.heads, lane.queries), (slice(None), lane.heads, lane.keys)
-        window = Source(
-            key=x.key[keys],
-            value=x.value[keys],
-            index=key_index[lane.keys],
-            hidden=None if plan.hidden is None else plan.hidden[:, lane.keys],
-            band=lane.band,
-            grad_key=x.grad_key[keys] if backward else None,
-            grad_value=x.grad_value[keys] if backward else None,
-        )
-        sources = [window]
-        if plan.global_keys:
-            key = plan.global_keys.gather(x.key[:, lane.heads])
-            value = plan.global_keys.gather(x.value[:, lane.heads])
-            dtype = _softmax_dtype(key)
-            sources.append(
-                Source(
-                    key=key,
-                    value=value,
-                    index=plan.global_keys.index,
-                    hidden=plan.global_keys.unused,
-                    chunk_width=min(CHUNK, -(-key.size(2) // MIN_ROWS) * MIN_ROWS),
-                    grad_key=_zeros_like(key, dtype) if backward else None,
-                    grad_value=_zeros_like(value, dtype) if backward else None,
-                )
-            )
-        yield Stream(
-            number=number,
-            query=x.query[queries],
-            index=query_index[lane.queries],
-            sources=sources,
-            heads=lane.heads,
-            out=x.out[queries],
-            lse=x.lse[queries],
-            grad_out=x.grad_out[queries] if backward else None,
-            grad_query=x.grad_query[queries] if backward else None,
-        )
-
-
-def _global_stream(plan: _Plan, x: _Buffers) -> Stream:
-    """The global queries, which see every token."""
-    tokens = plan.global_queries
-    backward = x.grad_out is not None
-    query = tokens.gather(x.query)
-    source = Source(
-        key=x.key,
-        value=x.value,
-        index=torch.arange(x.key.size(2), device=x.key.device),
-        hidden=plan.padding,
-        grad_key=x.grad_key,
-        grad_value=x.grad_value,
-    )
-    return Stream(
-        number=len(plan.lanes),
-        query=query,
-        index=tokens.index,
-        sources=[source],
-        heads=slice(0, plan.num_heads),
-        out=tokens.gather(x.out) if backward else torch.zeros_like(query),
-        lse=x.global_lse,
-        grad_out=tokens.gather(x.grad_out) if backward else None,
-        grad_query=torch.zeros_like(query) if backward else None,
-    )
 
 
 @dataclass(frozen=True)
@@ -248,14 +111,12 @@ def _blocks(stream: Stream) -> Iterator[_Block]:
         yield _Block(stream, start, size, min(size, length - start))
 
 
-def _forward(plan: _Plan, stream: Stream) -> None:
+def _forward(plan: Plan, stream: Stream) -> None:
     """Write ``stream.out`` and ``stream.lse``; the softmax is kept up as chunks of keys come by."""
-    dtype, softmax_dtype = _matmul_dtype(stream.query), _softmax_dtype(stream.query)
+    dtype, wide = _matmul_dtype(stream.query), softmax_dtype(stream.query)
     for block in _blocks(stream):
         query = block.take(stream.query, dtype)
-        top = torch.full(
-            (*query.shape[:2], 1), torch.finfo(softmax_dtype).min, dtype=softmax_dtype, device=query.device
-        )
+        top = torch.full((*query.shape[:2], 1), torch.finfo(wide).min, dtype=wide, device=query.device)
         total, mixed = torch.zeros_like(top), None
         for number, (source, chunk) in enumerate(block.chunks()):
             weights = _scores(plan, block, source, chunk, query)
@@ -265,7 +126,7 @@ def _forward(plan: _Plan, stream: Stream) -> None:
             total.mul_(fade).add_(weights.sum(-1, keepdim=True))
             if plan.dropout_p:
                 weights.mul_(_kept(plan, weights, (stream.number, block.start, number)))
-            product = torch.bmm(weights.to(dtype), chunk.take(source.value, dtype)).to(softmax_dtype)
+            product = torch.bmm(weights.to(dtype), chunk.take(source.value, dtype)).to(wide)
             mixed = product if mixed is None else product.addcmul_(mixed, fade)
             top = higher
         if mixed is None:
@@ -275,19 +136,19 @@ def _forward(plan: _Plan, stream: Stream) -> None:
         block.write(stream.lse.unsqueeze(-1), total.log_().add_(top).masked_fill_(blind, torch.inf))
 
 
-def _backward(plan: _Plan, stream: Stream, term_grads: _TermGradients) -> None:
+def _backward(plan: Plan, stream: Stream, term_grads: _TermGradients) -> None:
     """Write ``stream.grad_query`` and add to the sources' gradients."""
-    dtype, softmax_dtype = _matmul_dtype(stream.query), _softmax_dtype(stream.query)
+    dtype, wide = _matmul_dtype(stream.query), softmax_dtype(stream.query)
     for block in _blocks(stream):
         query, grad_out = block.take(stream.query, dtype), block.take(stream.grad_out, dtype)
-        lse = block.take(stream.lse.unsqueeze(-1), softmax_dtype, torch.inf)
-        delta = (grad_out * block.take(stream.out, softmax_dtype)).sum(-1, keepdim=True)
+        lse = block.take(stream.lse.unsqueeze(-1), wide, torch.inf)
+        delta = (grad_out * block.take(stream.out, wide)).sum(-1, keepdim=True)
         grad_out = grad_out / plan.keep
-        grad_query = torch.zeros_like(query, dtype=softmax_dtype)
+        grad_query = torch.zeros_like(query, dtype=wide)
         for number, (source, chunk) in enumerate(block.chunks()):
             weights = _scores(plan, block, source, chunk, query).sub_(lse).exp_()
             value = chunk.take(source.value, dtype)
-            grad_scores = torch.bmm(grad_out, value.transpose(1, 2)).to(softmax_dtype)
+            grad_scores = torch.bmm(grad_out, value.transpose(1, 2)).to(wide)
             kept = weights
             if plan.dropout_p:
                 mask = _kept(plan, weights, (stream.number, block.start, number))
@@ -302,15 +163,15 @@ def _backward(plan: _Plan, stream: Stream, term_grads: _TermGradients) -> None:
         block.write(stream.grad_query, grad_query)
 
 
-def _scores(plan: _Plan, block: _Block, source: Source, chunk: Chunk, query: Tensor) -> Tensor:
+def _scores(plan: Plan, block: _Block, source: Source, chunk: Chunk, query: Tensor) -> Tensor:
     """Scaled, masked scores of one block against one chunk: (B·H, t, s), -inf where a key is not seen."""
-    dtype, softmax_dtype = query.dtype, _softmax_dtype(source.key)
+    dtype, wide = query.dtype, softmax_dtype(source.key)
     key = chunk.take(source.key, dtype).transpose(1, 2)
-    mask = source.mask(block.start, query.size(1), chunk, softmax_dtype)
-    if mask is not None and dtype == softmax_dtype:
+    mask = source.mask(block.start, query.size(1), chunk, wide)
+    if mask is not None and dtype == wide:
         scores = torch.baddbmm(mask, query, key, alpha=plan.scale)
     else:
-        scores = torch.bmm(query, key).to(softmax_dtype).mul_(plan.scale)
+        scores = torch.bmm(query, key).to(wide).mul_(plan.scale)
         if mask is not None:
             scores.add_(mask)
     by_row = scores.unflatten(0, source.key.shape[:2])
@@ -323,7 +184,7 @@ def _scores(plan: _Plan, block: _Block, source: Source, chunk: Chunk, query: Ten
     return scores
 
 
-def _term_scores(plan: _Plan, term: ScoreTerm, block: _Block, source: Source, chunk: Chunk) -> Tensor:
+def _term_scores(plan: Plan, term: ScoreTerm, block: _Block, source: Source, chunk: Chunk) -> Tensor:
     """A term's scores of one block against one chunk, of the stream's heads: broadcastable to (B, H, t, s)."""
     stream = block.stream
     query_index, key_index = stream.index[..., block.rows], source.index[..., chunk.keys]
@@ -336,7 +197,7 @@ def _term_scores(plan: _Plan, term: ScoreTerm, block: _Block, source: Source, ch
 class _TermGradients:
     """Sums of the score terms' gradients over blocks; each block's term is computed again under autograd."""
 
-    def __init__(self, plan: _Plan, tensors: list[Tensor], wanted: tuple[bool, ...]) -> None:
+    def __init__(self, plan: Plan, tensors: list[Tensor], wanted: tuple[bool, ...]) -> None:
         self.plan = plan
         self.terms: list[tuple[ScoreTerm, list[int]]] = []
         self.sums: list[Tensor | None] = []
@@ -365,7 +226,7 @@ class _TermGradients:
                 self.sums[number] += tensor_grad
 
 
-def _kept(plan: _Plan, weights: Tensor, block: tuple[int, int, int]) -> Tensor:
+def _kept(plan: Plan, weights: Tensor, block: tuple[int, int, int]) -> Tensor:
     """Which weights dropout keeps, the same for the same block in both passes: bool, the shape of ``weights``.
 
     Drawn 16 bits a weight: several times faster on a CPU than ``bernoulli_``.
@@ -374,16 +235,6 @@ def _kept(plan: _Plan, weights: Tensor, block: tuple[int, int, int]) -> Tensor:
     bits = torch.empty(-(-weights.numel() // 4), dtype=torch.int64, device=weights.device)
     bits.random_(-(2**63), None, generator=generator)
     return (bits.view(torch.int16)[: weights.numel()] >= plan.dropped - 2**15).view(weights.shape)
-
-
-def _zeros_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """(B, H, S, D) zeros laid out as (S, B, H, D): heads merge to (S, B, C), fairseq's layout, without a copy."""
-    batch, heads, length, head_dim = x.shape
-    return x.new_zeros(length, batch, heads, head_dim, dtype=dtype).permute(1, 2, 0, 3)
-
-
-def _softmax_dtype(x: Tensor) -> torch.dtype:
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def _matmul_dtype(x: Tensor) -> torch.dtype:

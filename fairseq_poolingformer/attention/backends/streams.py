@@ -20,6 +20,7 @@ from ..patterns import UNLIMITED, Band, Pooling, Window, band_of
 SCORES_PER_BLOCK = 28_000  # of one head; fp32 scores of a few heads then stay in a core's second-level cache
 MIN_BLOCK, MAX_BLOCK = 32, 512  # queries
 CHUNK = 512  # keys multiplied at a time
+MIN_ROWS = 8  # a multiplication rounds differently with fewer; results must not depend on how the last block falls
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,159 @@
+"""The block backend's reading of a call: its lanes and global tokens, and the streams made of them for each pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..biases import ScoreTerm
+from ..call import Call, GlobalTokens
+from .streams import CHUNK, MIN_ROWS, Lane, Source, Stream, lanes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything of a call but the tensors that gradients are wanted for."""
+
+    lanes: tuple[Lane, ...]
+    padding: Tensor | None
+    hidden: Tensor | None  # from the window: padding, and global tokens, which are a source of their own
+    global_keys: GlobalTokens | None
+    global_queries: GlobalTokens | None
+    terms: tuple[ScoreTerm, ...]
+    num_heads: int
+    query_offset: int
+    key_stride: int
+    scale: float
+    dropout_p: float
+    seed: int
+
+    @property
+    def dropped(self) -> int:
+        """How many of the 65,536 draws of 16 bits drop a weight."""
+        return min(round(self.dropout_p * 2**16), 2**16 - 1)
+
+    @property
+    def keep(self) -> float:
+        """The probability that a weight is kept."""
+        return 1.0 - self.dropped / 2**16
+
+    @classmethod
+    def of(cls, call: Call) -> Plan:
+        _, heads, queries, _ = call.query.shape
+        global_keys = call.global_keys()
+        masks = [m for m in (call.key_padding_mask, call.global_mask) if m is not None]
+        return cls(
+            lanes=tuple(lanes(call.window, call.pooling, heads, call.query_offset, queries)),
+            padding=call.key_padding_mask,
+            hidden=torch.stack(masks).any(0) if masks else None,
+            global_keys=global_keys,
+            global_queries=call.global_queries(),
+            terms=call.score_terms,
+            num_heads=heads,
+            query_offset=call.query_offset,
+            key_stride=1 if call.pooling is None else call.pooling.key_stride,
+            scale=call.scale,
+            dropout_p=call.dropout_p,
+            # from the CPU's generator, which activation checkpointing restores before it runs a layer again
+            seed=int(torch.randint(2**62, ())) if call.dropout_p else 0,
+        )
+
+
+@dataclass
+class Buffers:
+    """The tensors of a pass, in the call's own shapes; gradients only in the backward pass."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    out: Tensor
+    lse: Tensor
+    global_lse: Tensor | None
+    grad_out: Tensor | None = None
+    grad_query: Tensor | None = None
+    grad_key: Tensor | None = None
+    grad_value: Tensor | None = None
+
+
+def local_streams(plan: Plan, x: Buffers) -> Iterator[Stream]:
+    """One stream for each lane: its window, and the global tokens."""
+    query_index = torch.arange(x.query.size(2), device=x.query.device)
+    key_index = torch.arange(x.key.size(2), device=x.query.device)
+    backward = x.grad_out is not None
+    for number, lane in enumerate(plan.lanes):
+        queries, keys = (slice(None), lane.heads, lane.queries), (slice(None), lane.heads, lane.keys)
+        window = Source(
+            key=x.key[keys],
+            value=x.value[keys],
+            index=key_index[lane.keys],
+            hidden=None if plan.hidden is None else plan.hidden[:, lane.keys],
+            band=lane.band,
+            grad_key=x.grad_key[keys] if backward else None,
+            grad_value=x.grad_value[keys] if backward else None,
+        )
+        sources = [window]
+        if plan.global_keys:
+            key = plan.global_keys.gather(x.key[:, lane.heads])
+            value = plan.global_keys.gather(x.value[:, lane.heads])
+            dtype = softmax_dtype(key)
+            sources.append(
+                Source(
+                    key=key,
+                    value=value,
+                    index=plan.global_keys.index,
+                    hidden=plan.global_keys.unused,
+                    chunk_width=min(CHUNK, -(-key.size(2) // MIN_ROWS) * MIN_ROWS),
+                    grad_key=zeros_like(key, dtype) if backward else None,
+                    grad_value=zeros_like(value, dtype) if backward else None,
+                )
+            )
+        yield Stream(
+            number=number,
+            query=x.query[queries],
+            index=query_index[lane.queries],
+            sources=sources,
+            heads=lane.heads,
+            out=x.out[queries],
+            lse=x.lse[queries],
+            grad_out=x.grad_out[queries] if backward else None,
+            grad_query=x.grad_query[queries] if backward else None,
+        )
+
+
+def global_stream(plan: Plan, x: Buffers) -> Stream:
+    """The global queries, which see every token."""
+    tokens = plan.global_queries
+    backward = x.grad_out is not None
+    query = tokens.gather(x.query)
+    source = Source(
+        key=x.key,
+        value=x.value,
+        index=torch.arange(x.key.size(2), device=x.key.device),
+        hidden=plan.padding,
+        grad_key=x.grad_key,
+        grad_value=x.grad_value,
+    )
+    return Stream(
+        number=len(plan.lanes),
+        query=query,
+        index=tokens.index,
+        sources=[source],
+        heads=slice(0, plan.num_heads),
+        out=tokens.gather(x.out) if backward else torch.zeros_like(query),
+        lse=x.global_lse,
+        grad_out=tokens.gather(x.grad_out) if backward else None,
+        grad_query=torch.zeros_like(query) if backward else None,
+    )
+
+
+def zeros_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """(B, H, S, D) zeros laid out as (S, B, H, D): heads merge to (S, B, C), fairseq's layout, without a copy."""
+    batch, heads, length, head_dim = x.shape
+    return x.new_zeros(length, batch, heads, head_dim, dtype=dtype).permute(1, 2, 0, 3)
+
+
+def softmax_dtype(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
