@@ -1,6 +1,6 @@
 """The first examples of a split as a split of its own, SPLIT-few, with its documents and summaries as text beside it.
 
-    python run_scripts/few_examples.py DATA SPLIT N
+    python run_scripts/few_examples.py DATA N SPLIT [SPLIT …]
 
 For a quick look at a model: fairseq generates for a whole split only, and the lead baseline needs documents as text.
 """
@@ -35,12 +35,13 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path, help="a data folder that preprocessing made")
-    parser.add_argument("split", help="train, valid or test")
     parser.add_argument("count", type=int, help="number of examples")
+    parser.add_argument("splits", nargs="+", help="train, valid or test")
     args = parser.parse_args()
     if args.count < 1:
         parser.error(f"N {args.count}: must be 1 or more")
-    print(f"{args.split}-few: {cut(args.data, args.split, args.count)} examples")
+    for split in args.splits:
+        print(f"{split}-few: {cut(args.data, split, args.count)} examples")
     return 0
 
 

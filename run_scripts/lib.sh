@@ -15,7 +15,7 @@ fail() {
 }
 
 print_help() {
-  sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p;}' "$0"
+  sed -n '2,/^$/{/^#/s/^# \{0,1\}//p;}' "$0"
   echo
   echo "Options, KEY=value, with their defaults:"
   # shellcheck disable=SC2016 # the pattern is the text of a script, where $root stands as it is

@@ -14,30 +14,31 @@ from pathlib import Path
 Curve = dict[int, float]
 
 
-def read_log(path: Path) -> tuple[Curve, Curve]:
-    """Training and validation loss by update.
+def read_log(path: Path) -> dict[str, Curve]:
+    """The loss by update, of training and of every split that was validated.
 
     Args:
         path: the log file.
 
     Returns:
-        Loss of training, and of validation; the latter is empty where nothing was validated.
+        Curves by name: "training", and the names of the splits.
 
     Raises:
         ValueError: the file has no loss.
     """
-    train, valid = {}, {}
+    curves: dict[str, Curve] = {}
     with open(path, encoding="utf-8") as lines:
         for line in lines:
             entry = _entry(line)
-            for prefix, curve in (("", train), ("valid_", valid)):
+            for key in [key for key in entry if key.endswith("num_updates")]:
+                prefix = key.removesuffix("num_updates")
                 # a criterion without label smoothing calls its only loss "loss"
                 loss = entry.get(f"{prefix}nll_loss", entry.get(f"{prefix}loss"))
-                if loss is not None and f"{prefix}num_updates" in entry:
-                    curve[int(entry[f"{prefix}num_updates"])] = float(loss)
-    if not train and not valid:
+                if loss is not None and prefix != "train_":  # which is the mean over an epoch
+                    curves.setdefault(prefix.rstrip("_") or "training", {})[int(entry[key])] = float(loss)
+    if not curves:
         raise ValueError(f"{path}: no loss in it; is it the --log-file of a training with --log-format json?")
-    return train, valid
+    return curves
 
 
 def _entry(line: str) -> dict:
@@ -60,14 +61,10 @@ def plot(logs: list[Path], output: Path) -> None:
     FigureCanvasAgg(figure)  # draws without a display, whatever matplotlib is set to
     axes = figure.subplots()
     for number, path in enumerate(logs):
-        train, valid = read_log(path)
-        name = f"{path.stem}: " if len(logs) > 1 else ""
-        color = f"C{number}"
-        if train:
-            axes.plot(*zip(*sorted(train.items()), strict=True), color=color, label=f"{name}training")
-        if valid:
-            style = {"color": color, "marker": "o", "linestyle": "--", "label": f"{name}validation"}
-            axes.plot(*zip(*sorted(valid.items()), strict=True), **style)
+        for name, curve in read_log(path).items():
+            style = {} if name == "training" else {"marker": "o", "linestyle": "--"}
+            label = f"{path.stem}: {name}" if len(logs) > 1 else name
+            axes.plot(*zip(*sorted(curve.items()), strict=True), color=f"C{number}", label=label, **style)
     axes.set(xlabel="update", ylabel="loss (bits per token)")
     axes.grid(alpha=0.3)
     axes.legend()

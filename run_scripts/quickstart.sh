@@ -65,9 +65,7 @@ if [[ -z $data ]]; then
   logged corpus.out "$python" -m preprocess.stdlib --output-folder "$data" --overwrite
   grep '^[a-z]* .* %)' "$out/corpus.out" || true
 fi
-for split in valid test; do
-  "$python" "$root/run_scripts/few_examples.py" "$data" "$split" "$examples" >>"$out/corpus.out"
-done
+logged few.out "$python" "$root/run_scripts/few_examples.py" "$data" "$examples" valid test
 
 announce 3 "Training: $updates updates"
 train=(

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# All checks: the tests, and the form of Python and of shell scripts. .ci/run calls it.
+#
+#   run_scripts/test.sh [KEY=value …] [-- arguments for pytest]
+#
+# Installs into .venv first, which takes minutes the first time. A quick round: run_scripts/test.sh -- -m "not slow"
+
+# shellcheck disable=SC2154 # parse_options sets the variables
+set -euo pipefail
+# shellcheck source=run_scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+options=(
+  "venv=$root/.venv" # the virtual environment, made if it is not there
+  "install=1" # 0: use the virtual environment as it is
+  "torch_index=" # see install.sh
+  "workers=2" # tests at a time
+)
+parse_options "$@"
+require_count workers
+
+venv=$(absolute "$venv")
+if [[ $install == 1 ]]; then
+  echo "Installation into $venv"
+  "$root/run_scripts/install.sh" "venv=$venv" extras=test "torch_index=$torch_index"
+fi
+[[ -x $venv/bin/python ]] || fail "$venv has no bin/python: leave out install=0"
+cd "$root"
+
+echo "ruff, shellcheck"
+"$venv/bin/ruff" check .
+"$venv/bin/ruff" format --check .
+scripts=(.ci/run)
+while IFS= read -r script; do scripts+=("$script"); done < <(find run_scripts -name '*.sh' | sort)
+"$venv/bin/shellcheck" --external-sources "${scripts[@]}"
+
+echo "pytest"
+# One thread to a worker: more of them than cores wait for one another.
+export OMP_NUM_THREADS=1
+exec "$venv/bin/python" -m pytest -q -n "$workers" --dist worksteal --durations 10 "${rest[@]}" </dev/null

@@ -1,0 +1,341 @@
+"""The run scripts: what they would run at full size, and that they run, at tiny size and on a CPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "run_scripts"
+EXPERIMENTS = ["arxiv_4k", "arxiv_16k", "pubmed_4k", "led_4k"]
+ABLATIONS = ["base_w128", "base_w256", "base_w512", "base_w128_p256", "base_w128_p512", "base_mean", "base_max"]
+
+
+def call(script: str, *arguments: object, status: int = 0, **environment: str) -> str:
+    """Run a script; its output, both streams together."""
+    done = subprocess.run(
+        ["bash", SCRIPTS / script, *map(str, arguments)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == status, done.stdout[-5000:]
+    return done.stdout
+
+
+def commands(experiment: str, *arguments: object, **environment: str) -> list[list[str]]:
+    """The commands of a dry run, each as its words."""
+    script, first = f"summarization/{experiment}.sh", []
+    if not (SCRIPTS / script).exists():
+        script, first = "summarization/run.sh", [f"experiments={experiment}"]
+    arguments = [*first, f"python={sys.executable}", "out=/out", "dry_run=1", *arguments]
+    output = call(script, *arguments, **environment).replace("\\\n", " ")
+    return [shlex.split(line) for line in output.splitlines() if "-m " in line]
+
+
+def options(words: list[str]) -> dict[str, str]:
+    """Flags and what follows them."""
+    following = [*words[1:], ""]
+    return {word: value for word, value in zip(words, following, strict=True) if word.startswith("--")}
+
+
+# ------------------------------------------------------------------ what would run at full size
+
+
+def expected(arch, positions, lr, total, window, level_two, lenpen="2", ngram="0"):
+    """The flags of training and generation that thesis §3.1 decides."""
+    flags = {"--pooled-layers": "none"}
+    if level_two:
+        layers, pooled_window, kind = level_two
+        flags = {"--pooled-layers": layers, "--pooled-window-size": pooled_window, "--pool-type": kind}
+        flags |= {"--pool-kernel-size": "5", "--pool-stride": "4"}
+    training = {"--arch": arch, "--max-source-positions": positions, "--max-target-length": "256"}
+    training |= {"--lr": lr, "--lr-scheduler": "polynomial_decay", "--warmup-updates": "1000", "--max-epoch": "10"}
+    training |= {"--optimizer": "adam", "--total-num-update": total, "--window-size": window, **flags}
+    generation = {"--beam": "5", "--lenpen": lenpen, "--no-repeat-ngram-size": ngram, "--max-len-b": "256"}
+    return training, generation
+
+
+LARGE, BASE = "poolingformer_bart_large", "poolingformer_bart_base"
+FULL = ("6-11", "512", "ldconv")
+THESIS = {
+    "arxiv_4k": expected(LARGE, "4096", "2e-4", "15870", "128", FULL),
+    "arxiv_16k": expected(LARGE, "16384", "1e-4", "15870", "128", FULL),
+    "pubmed_4k": expected(LARGE, "4096", "2e-4", "9370", "128", FULL),
+    "led_4k": expected("led_bart_large", "4096", "2e-4", "15870", "512", None),
+    "base_w128": expected(BASE, "4096", "1e-4", "3910", "128", None, "1", "3"),
+    "base_w256": expected(BASE, "4096", "1e-4", "3910", "256", None, "1", "3"),
+    "base_w512": expected(BASE, "4096", "1e-4", "3910", "512", None, "1", "3"),
+    "base_w128_p256": expected(BASE, "4096", "1e-4", "3910", "128", ("3-5", "256", "ldconv"), "1", "3"),
+    "base_w128_p512": expected(BASE, "4096", "1e-4", "3910", "128", ("3-5", "512", "ldconv"), "1", "3"),
+    "base_mean": expected(BASE, "4096", "1e-4", "3910", "128", ("3-5", "512", "mean"), "1", "3"),
+    "base_max": expected(BASE, "4096", "1e-4", "3910", "128", ("3-5", "512", "max"), "1", "3"),
+}
+
+
+@pytest.mark.parametrize("experiment", THESIS)
+def test_the_numbers_are_the_thesis_s(experiment):
+    preprocess, train, generate, score = commands(experiment, "gpus=8")
+    training, generation = THESIS[experiment]
+    assert {name: options(train).get(name) for name in training} == training
+    assert {name: options(generate).get(name) for name in generation} == generation
+    assert ("--pool-type" in train) == ("--pool-type" in training)
+    assert options(preprocess).get("--limit") == ("50000" if experiment in ABLATIONS else None)
+    assert options(score)["--json"] == f"/out/{experiment}/rouge.json"
+
+
+@pytest.mark.parametrize(
+    ("experiment", "devices", "batch", "update_freq"),
+    [
+        ("arxiv_4k", ["gpus=8"], 4, 4),
+        ("arxiv_4k", ["gpus=4"], 4, 8),
+        ("arxiv_4k", ["gpus=1"], 4, 32),
+        ("arxiv_4k", ["gpus=8", "nodes=2", "rendezvous=a:1"], 4, 2),
+        ("arxiv_4k", ["gpus=4", "device_batch=2"], 2, 16),
+        ("arxiv_16k", ["gpus=8"], 1, 16),
+        ("base_max", ["gpus=8"], 8, 2),
+    ],
+)
+def test_an_update_has_128_documents_on_any_number_of_devices(experiment, devices, batch, update_freq):
+    (train,) = commands(experiment, "steps=train", *devices)
+    assert options(train)["--batch-size"] == str(batch)
+    assert options(train)["--update-freq"] == str(update_freq)
+
+
+def test_how_processes_are_started():
+    (single,) = commands("arxiv_4k", "steps=train", "gpus=1")
+    assert single[:3] == [sys.executable, "-m", "fairseq_cli.train"]
+    assert options(single)["--distributed-world-size"] == "1"
+    (one_node,) = commands("arxiv_4k", "steps=train", "gpus=4")
+    assert one_node[1:3] == ["-m", "torch.distributed.run"]
+    assert options(one_node)["--nproc_per_node"] == "4"
+    assert "--standalone" in one_node
+    (on_cpu,) = commands("arxiv_4k", "steps=train", "gpus=0", "--", "--log-interval", 7)
+    assert "--cpu" in on_cpu
+    assert "--fp16" not in on_cpu
+    assert on_cpu[-4:-2] == ["--log-interval", "7"], "after the script's own, which they override"
+
+
+def test_slurm_starts_torchrun_on_every_node(tmp_path):
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text('#!/bin/sh\n[ "$*" = "show hostnames node[3-4]" ] && printf "node3\\nnode4\\n"\n')
+    scontrol.chmod(0o755)
+    job = {"SLURM_JOB_ID": "54321", "SLURM_JOB_NODELIST": "node[3-4]", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8"}
+    job |= {"SLURM_CPUS_PER_TASK": "64", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = SCRIPTS / "summarization" / "arxiv_4k.sh"
+    output = call("slurm.sh", script, f"python={sys.executable}", "dry_run=1", "steps=train", **job)
+    (train,) = (shlex.split(line) for line in output.replace("\\\n", " ").splitlines() if "-m " in line)
+    assert train[0] == "srun"
+    wanted = {"--nodes": "2", "--cpus-per-task": "64", "--nnodes": "2", "--nproc_per_node": "8"}
+    wanted |= {"--rdzv_endpoint": "node3:34321", "--rdzv_id": "54321", "--update-freq": "2"}
+    assert {name: options(train).get(name) for name in wanted} == wanted
+    assert "sbatch" in call("slurm.sh", script, status=1, SLURM_JOB_ID="")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gpus=3"], "no multiple of 3 processes"),
+        (["lrr=1"], "no option lrr="),
+        (["steps=train,test"], "steps= must be"),
+        (["experiments=foo"], "foo is not in"),
+        (["nodes=2", "gpus=1"], "needs rendezvous="),
+        (["metric=bleu", "gpus=1"], "metric= must be"),
+        (["warmup=many"], "warmup= must be a whole number"),
+        (["dry_run=0"], "give raw="),
+        (["dry_run=0", "steps=train"], "give data="),
+    ],
+)
+def test_mistakes_are_explained(arguments, message, tmp_path):
+    output = call("summarization/arxiv_4k.sh", "dry_run=1", f"out={tmp_path}", *arguments, status=1)
+    assert message in output
+
+
+@pytest.mark.parametrize("script", sorted(str(path.relative_to(SCRIPTS)) for path in SCRIPTS.rglob("*.sh")))
+def test_help_names_every_option(script):
+    if script == "lib.sh":
+        pytest.skip("sourced, not run")
+    output = call(script, "--help")
+    defined = re.findall(r'^  "(\w+)=.*" # ', (SCRIPTS / script).read_text(), re.MULTILINE)
+    assert [name for name in defined if f"\n  {name}=" not in output] == []
+    assert f"run_scripts/{script}" in output or "run.sh" in output
+    assert "shellcheck" not in output
+
+
+# ------------------------------------------------------------------ at tiny size
+
+
+@pytest.fixture(scope="session")
+def bart(tmp_path_factory) -> Path:
+    """A folder as bart.large has it, of a tiny model: model.pt, with a row for <mask>, and GPT-2 BPE files."""
+    from fairseq.models.bart import BARTModel
+
+    from fairseq_poolingformer.models.conversion.files import write_checkpoint
+    from tests.data.tiny_gpt2 import write_vocabulary
+    from tests.models.tiny_bart import build, parse
+
+    folder = write_vocabulary(tmp_path_factory.mktemp("bart"))
+    dictionaries = tmp_path_factory.mktemp("dictionaries")
+    for side in ("source", "target"):
+        (dictionaries / f"dict.{side}.txt").write_bytes((folder / "dict.txt").read_bytes())
+    task, _ = build(dictionaries)
+    settings = parse(dictionaries, "--max-source-positions", "30")
+    state = BARTModel.build_model(settings, task).state_dict()
+    for name in state:
+        if name.endswith(("embed_tokens.weight", "output_projection.weight")):
+            state[name] = torch.cat([state[name], state[name][-1:]])
+    write_checkpoint(folder / "model.pt", vars(argparse.Namespace(arch="bart_large")), state)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def raw(tmp_path_factory) -> Path:
+    """A corpus in the format of the arXiv/PubMed release: 16 + 4 + 5 documents."""
+    folder, generator = tmp_path_factory.mktemp("raw"), random.Random(0)
+    words = ["the", "theory", "of", "long", "documents", "attends", "to", "another", "naïve", "café"]
+    for split, count in (("train", 16), ("val", 4), ("test", 5)):
+        with open(folder / f"{split}.txt", "w", encoding="utf-8") as file:
+            for number in range(count):
+                sentences = [" ".join(generator.choices(words, k=12)) + " ." for _ in range(3)]
+                record = {"article_id": f"{split}{number}", "article_text": sentences, "section_names": ["intro"]}
+                record |= {"sections": [sentences], "abstract_text": [f"<S> {sentences[0]} </S>"]}
+                file.write(json.dumps(record) + "\n")
+    return folder
+
+
+TINY = ["input=48", "target=12", "w1=4", "epochs=1", "warmup=1", "beam=2", "gpus=0", "num_workers=0", "perl=0"]
+TINY += ["batch=8", "device_batch=4", "preprocess_workers=1", f"python={sys.executable}"]
+TWO_LEVELS = ["arch=poolingformer_bart_tiny", "w2=8", "pooled_layers=1"]
+# LED has no architecture of tiny size, and so the flags of one
+TINY_LED = ["--", "--encoder-embed-dim", "64", "--encoder-ffn-embed-dim", "256", "--encoder-layers", "2"]
+TINY_LED += ["--decoder-layers", "2", "--encoder-attention-heads", "4", "--decoder-attention-heads", "4"]
+TINY_LED += ["--decoder-ffn-embed-dim", "256"]
+
+
+def check_results(folder: Path, output: str) -> None:
+    """Five summaries scored, from a model trained for two updates from BART's weights."""
+    assert len((folder / "hypotheses.txt").read_text(encoding="utf-8").splitlines()) == 5
+    assert json.loads((folder / "rouge.json").read_text())["examples"] == 5
+    assert (folder / "checkpoints" / "checkpoint_best.pt").is_file()
+    assert '_num_updates": "2"' in output
+    assert "loading pretrained model from" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_runs(experiment, bart, raw, tmp_path):
+    arguments = [f"out={tmp_path}", f"raw={raw}", f"bart={bart}", *TINY]
+    arguments += TINY_LED if experiment.startswith("led") else TWO_LEVELS
+    output = call(f"summarization/{experiment}.sh", *arguments)
+    check_results(tmp_path / experiment, output)
+    row = output.splitlines()[-1].split()
+    assert row[0] == experiment
+    assert len(row) == 8, "four scores of ours, three published"
+
+
+@pytest.mark.slow
+def test_ablations_run_on_few_examples_and_end_in_a_table(bart, raw, tmp_path):
+    arguments = [f"out={tmp_path}", f"raw={raw}", f"bart={bart}", *TINY, *TWO_LEVELS, "limit=15"]
+    output = call("summarization/ablations.sh", *arguments, "experiments=base_mean,base_max")
+    for experiment in ("base_mean", "base_max"):
+        check_results(tmp_path / experiment, output)
+    assert "--pool-type mean" in output
+    assert "--pool-type max" in output
+    assert json.loads((tmp_path / "data" / "arxiv-15" / "corpus.json").read_text())["examples"]["train"] == 15
+    mean, maximum = output.splitlines()[-2:]
+    assert mean.endswith("38.68  14.60  34.05")
+    assert maximum.endswith("38.42  14.45  33.84")
+
+
+@pytest.mark.slow
+def test_two_processes_are_one_training_that_resumes(bart, raw, tmp_path):
+    arguments = [f"out={tmp_path}", f"raw={raw}", f"bart={bart}", *TINY, *TWO_LEVELS, "cpus=2", "device_batch=2"]
+    # one update, so that there is something left to do
+    output = call("summarization/arxiv_4k.sh", *arguments, "steps=preprocess,train", "--", "--max-update", 1)
+    assert "process 1 of 2" in output
+    assert "--update-freq 2" in output
+    rouge = ["metric=rouge1", "steps=train"]
+    output = call("summarization/arxiv_4k.sh", *arguments, *rouge)
+    assert "loading pretrained model from" not in output
+    assert re.search(r"Loaded checkpoint .*checkpoint_last.pt \(epoch \d @ 1 updates\)", output)
+    assert '_num_updates": "2"' in output
+    assert "valid_best_rouge1" in output
+
+
+@pytest.mark.slow
+def test_quickstart(data_folder, tmp_path):
+    arguments = [f"venv={sys.prefix}", "install=0", f"data={data_folder}", f"out={tmp_path}", "examples=3"]
+    tiny = ["dim=32", "max_tokens=1024", "updates=12", "summary_length=8"]
+    output = call("quickstart.sh", *arguments, *tiny)
+    assert [line for line in output.splitlines() if line.startswith("[6/6]")]
+    assert output.count("  reference ") == 3
+    assert re.search(r"^this model +\d", output, re.MULTILINE)
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    trained = (tmp_path / "checkpoints" / "checkpoint_last.pt").stat().st_mtime_ns
+    again = call("quickstart.sh", *arguments, *tiny)
+    assert "done by an earlier run" in again
+    assert (tmp_path / "checkpoints" / "checkpoint_last.pt").stat().st_mtime_ns == trained
+
+
+def test_install_leaves_a_complete_environment_alone_and_explains_what_it_lacks(tmp_path):
+    assert "will not do" in call("install.sh", f"venv={tmp_path}/venv", "python=false", status=1)
+    assert not (tmp_path / "venv").exists()
+
+
+# ------------------------------------------------------------------ the small tools
+
+
+def tool(name: str, *arguments: object, status: int = 0) -> str:
+    """Run a Python script of the folder; its output, both streams together."""
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / name, *map(str, arguments)], capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout + done.stderr
+
+
+def test_plot_reads_resumed_trainings_and_any_validation_split(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    import plot_loss
+
+    log = tmp_path / "train.log"
+    log.write_text(
+        "{'_name': None, 'common': {'seed': 1}}\n"
+        '{"epoch": 1, "loss": "9.5", "nll_loss": "9.1", "num_updates": "10"}\n'
+        '{"epoch": 1, "loss": "8.5", "nll_loss": "8.1", "num_updates": "20"}\n'
+        '{"epoch": 1, "valid_loss": "8.2", "valid_nll_loss": "8.0", "valid_num_updates": "20"}\n'
+        '{"epoch": 1, "train_loss": "9.0", "train_nll_loss": "8.6", "train_num_updates": "20"}\n'
+        "Loaded checkpoint checkpoint_last.pt\n"
+        '{"epoch": 1, "loss": "8.4", "nll_loss": "7.9", "num_updates": "20"}\n'
+        '{"epoch": 1, "loss": "7.4", "nll'
+    )
+    assert plot_loss.read_log(log) == {"training": {10: 9.1, 20: 7.9}, "valid": {20: 8.0}}
+    plain = tmp_path / "plain.log"
+    plain.write_text('{"epoch": 1, "test-few_loss": "3", "test-few_num_updates": "5"}\n')
+    tool("plot_loss.py", log, plain, "--output", tmp_path / "pictures" / "loss.png")
+    assert (tmp_path / "pictures" / "loss.png").read_bytes().startswith(b"\x89PNG")
+    log.write_text("nothing\n")
+    assert "no loss in it" in tool("plot_loss.py", log, "--output", tmp_path / "loss.png", status=1)
+
+
+def test_comparison_leaves_cells_without_a_result_empty(tmp_path):
+    scores = {name: {"f1": {"mean": 0.25}} for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")}
+    (tmp_path / "a.json").write_text(json.dumps({"flavours": [{"scores": scores}]}))
+    arguments = [f"a={tmp_path}/a.json", "a=40.00,15.00,35.00", f"b={tmp_path}/b.json"]
+    rows = [line.split() for line in tool("compare.py", *arguments).splitlines()]
+    assert rows[1] == ["a", "25.00", "25.00", "25.00", "25.00", "40.00", "15.00", "35.00"]
+    assert rows[2] == ["b", *"-------"]
+    assert "published" not in tool("compare.py", f"a={tmp_path}/a.json")
