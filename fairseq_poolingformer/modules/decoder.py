@@ -86,10 +86,11 @@ class CrossAttention(MultiheadAttention):
         Returns:
             (T, B·beams, C), and None.
         """
-        keys, values, padding = self._source(key, key_padding_mask, incremental_state)
         length, rows, channels = query.shape
+        source = self._source(key, key_padding_mask, incremental_state)
+        keys, values, padding = source["keys"], source["values"], source["padding"]
         batch = keys.size(1)
-        beams = rows // batch
+        source["beams"] = beams = rows // batch
         q = self.q_proj(query).view(length, batch, beams, self.num_heads, self.head_dim)
         attended = band_attention(
             q.permute(1, 3, 2, 0, 4).flatten(2, 3),
@@ -104,28 +105,28 @@ class CrossAttention(MultiheadAttention):
 
     def _source(
         self, key: Tensor | None, padding: Tensor | None, incremental_state: dict[str, Any] | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Projected keys and values (S, B, C), and their padding (B, S), from the state where they are kept already."""
-        if incremental_state is None:
-            return self.k_proj(key), self.v_proj(key), padding
-        saved = self._get_input_buffer(incremental_state)
+    ) -> dict[str, Any]:
+        """Projected ``keys`` and ``values`` (S, B, C) and ``padding`` (B, S); the state's where it has them."""
+        saved = {} if incremental_state is None else self._get_input_buffer(incremental_state)
         if "keys" not in saved:
             saved = {"keys": self.k_proj(key), "values": self.v_proj(key), "padding": padding}
-            self._set_input_buffer(incremental_state, saved)
-        return saved["keys"], saved["values"], saved["padding"]
+            if incremental_state is not None:
+                self._set_input_buffer(incremental_state, saved)
+        return saved
 
     @torch.jit.unused
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> dict[str, Any] | None:
         """Keep the rows of the sentences that still have beams; beams of one sentence share theirs."""
         saved = self._get_input_buffer(incremental_state)
-        if "keys" not in saved or saved["keys"].size(1) * self.beam_size == new_order.numel():
+        if "keys" not in saved or saved["keys"].size(1) * saved["beams"] == new_order.numel():
             return incremental_state  # beams only change places within their sentence
-        rows = new_order.view(-1, self.beam_size)[:, 0] // self.beam_size
+        rows = new_order.view(-1, saved["beams"])[:, 0] // saved["beams"]
         padding = saved["padding"]
         kept = {
             "keys": saved["keys"].index_select(1, rows),
             "values": saved["values"].index_select(1, rows),
             "padding": None if padding is None else padding.index_select(0, rows),
+            "beams": saved["beams"],
         }
         return self._set_input_buffer(incremental_state, kept)
 

@@ -122,6 +122,26 @@ def test_beams_share_one_source_and_batches_change_nothing(folder, batch_size):
     assert all(len(hypotheses) == 5 for hypotheses in together.values())
 
 
+def test_beam_sizes_may_follow_one_another(folder):
+    """fairseq leaves the beam size of the last generation in the model."""
+    task, model = build(folder, *SIZES, "--window-size", "4", seed=3)
+    task.load_dataset("test")
+    sample = batch_of(task, "test")
+
+    def generate(beam):
+        options = type("Options", (Namespace5,), {"beam": beam, "nbest": 1})
+        return [
+            h[0]["tokens"].tolist()
+            for h in task.inference_step(task.build_generator([model], options), [model], sample)
+        ]
+
+    first = {beam: generate(beam) for beam in (1, 5, 2)}
+    assert first == {beam: generate(beam) for beam in (1, 5, 2)}
+    _, fresh = build(folder, *SIZES, "--window-size", "4", seed=3)
+    model = fresh
+    assert generate(1) == first[1]
+
+
 class Namespace5:
     """Generation options, as fairseq reads them from a namespace."""
 
