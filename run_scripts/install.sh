@@ -88,7 +88,7 @@ install_fairseq() {
 
 venv=$(absolute "$venv")
 log=$venv/install.log
-mark=$venv/installed
+mark=$venv/installed-$extras
 wanted="$extras $torch $fairseq $(cat "$root/setup.py" "${BASH_SOURCE[0]}" | cksum) $root"
 if [[ -f $mark && $(<"$mark") == "$wanted" ]]; then
   echo "  $venv is complete"

@@ -407,3 +407,16 @@ def test_a_named_backend_that_cannot_run_the_call_says_why(monkeypatch):
     x = torch.zeros(1, 2, 4, 4)
     with pytest.raises(ValueError, match="'block' cannot run this call: of the weather"):
         band_attention(x, x, x, window=Window(1), backend="block")
+
+
+@pytest.mark.parametrize("window", [Window(128), Window(512), Window.unlimited(), Window.unlimited(causal=True)])
+def test_blocks_are_cut_to_few_wide_chunks(window):
+    """Whatever the window, a block of queries meets its keys in chunks of up to 512, not in slivers."""
+    x = torch.zeros(1, 1, 2000, 4)
+    (lane,) = streams.lanes(window, None, 1, 0, 2000)
+    source = streams.Source(x, x, torch.arange(2000), band=lane.band)
+    for start in range(0, 2000, 64):
+        chunks = list(source.chunks(start, 64))
+        wanted = sum(chunk.size for chunk in chunks)
+        assert len(chunks) <= -(-wanted // 512) + 1
+        assert wanted <= min(2000, source.width(64))

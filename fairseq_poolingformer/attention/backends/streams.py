@@ -139,11 +139,12 @@ class Source:
         same however much padding follows a sequence.
         """
         num_keys = self.key.size(2)
-        first, width = 0, self.chunk_width
-        stop = num_keys
-        if self.band is not None:
+        if self.band is None:
+            first, stop, width = 0, num_keys, self.chunk_width
+        else:
             first, stop = self.band.key_range(start, start + block - 1)
-            width = -(-(stop - first) // -(-self.width(block) // self.chunk_width)) if stop > first else 1
+            whole = self.width(block)
+            width = -(-whole // -(-whole // self.chunk_width))
         for begin in range(first, min(stop, num_keys), width):
             end = begin + width if self.band is None else min(begin + width, stop)
             yield Chunk(begin, end, min(end, num_keys) - begin)
