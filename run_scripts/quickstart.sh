@@ -20,10 +20,10 @@ options=(
   "torch_index=" # see install.sh
   "data=" # a data folder that preprocessing made, instead of the corpus of Python sources
   "updates=600" # of training; this and the next five were chosen for about five minutes on two cores
-  "dim=256" # width of the model
+  "dim=128" # width of the model; heads are at most 64 wide
   "layers=2" # of the encoder, and of the decoder; the encoder's last has level two
-  "max_tokens=12288" # of a batch of documents, padding included
-  "lr=1e-3" # peak learning rate, after a tenth of the updates
+  "max_tokens=8192" # of a batch of documents, padding included
+  "lr=2e-3" # peak learning rate, after a tenth of the updates
   "examples=50" # documents to summarize
   "summary_length=100" # the most tokens of a generated summary
 )
@@ -71,15 +71,16 @@ announce 3 "Training: $updates updates"
 train=(
   "$python" -m fairseq_cli.train "$data" --user-dir "$root/fairseq_poolingformer" --task long_summarization --cpu
   --arch poolingformer_bart_tiny --max-source-positions 4096 --max-target-positions 256 --max-target-length 256
-  --encoder-embed-dim "$dim" --encoder-ffn-embed-dim $((4 * dim)) --encoder-attention-heads 4
-  --decoder-attention-heads 4 --encoder-layers "$layers" --decoder-layers "$layers" --pooled-layers $((layers - 1))
-  --dropout 0.1 --attention-dropout 0 --activation-dropout 0
+  --encoder-embed-dim "$dim" --encoder-ffn-embed-dim $((4 * dim)) --encoder-attention-heads $(((dim + 63) / 64))
+  --decoder-attention-heads $(((dim + 63) / 64)) --encoder-layers "$layers" --decoder-layers "$layers" --pooled-layers $((layers - 1))
+  # normalization first and no dropout: what learns most in so few updates from scratch
+  --encoder-normalize-before --decoder-normalize-before --dropout 0 --attention-dropout 0 --activation-dropout 0
   --max-tokens "$max_tokens" --batch-size 8 --required-batch-size-multiple 1 --num-workers 1 --seed 1
   --criterion label_smoothed_cross_entropy --label-smoothing 0.1
   --optimizer adam --adam-betas "(0.9, 0.98)" --weight-decay 0.01 --clip-norm 1
   --lr "$lr" --lr-scheduler polynomial_decay --warmup-updates $(((updates + 9) / 10)) --total-num-update "$updates"
   --max-update "$updates" --valid-subset valid-few
-  --save-dir "$out/checkpoints" --save-interval-updates 200 --keep-interval-updates 1 --no-epoch-checkpoints
+  --save-dir "$out/checkpoints" --save-interval-updates 100 --keep-interval-updates 1 --no-epoch-checkpoints
   --log-format json --log-interval 10 --log-file "$out/train.log"
 )
 # A finished training is not done again, and one of other settings or another corpus is not gone on with.
