@@ -84,6 +84,9 @@ install_fairseq() {
   # Its build needs torch, numpy and cython, which pip would otherwise fetch once more for the build alone. With torch
   # named, pip cannot exchange it.
   pip_install --no-build-isolation "$fairseq" "$torch"
+  # fairseq asks for torchaudio, which it needs for speech alone; one made for another torch does not load, and then
+  # transformers does not either
+  "$venv/bin/python" -c "import torchaudio" || "$venv/bin/python" -m pip uninstall --yes torchaudio
 }
 
 venv=$(absolute "$venv")

@@ -37,4 +37,4 @@ while IFS= read -r script; do scripts+=("$script"); done < <(find run_scripts -n
 echo "pytest"
 # One thread to a worker: more of them than cores wait for one another.
 export OMP_NUM_THREADS=1
-exec "$venv/bin/python" -m pytest -q -n "$workers" --dist worksteal --durations 10 "${rest[@]}" </dev/null
+exec "$venv/bin/python" -m pytest -q -n "$workers" --dist loadfile --durations 10 "${rest[@]}" </dev/null

@@ -10,11 +10,12 @@ changed; the functions replaced keep their original as ``__wrapped__``.
 :mod:`.options`        ``--bf16`` no longer means TPU
 :mod:`.distributed`    ``torchrun`` is one training; several processes on a CPU
 :mod:`.precision`      ``--fp16`` on a CPU
+:mod:`.generation`     ``--no-repeat-ngram-size`` without fairseq's CUDA extension
 :mod:`.logs`           ``quiet_logging`` for scripts; not part of :func:`apply`
 =====================  =================================================================================================
 """
 
-from fairseq_poolingformer.compat import checkpoints, data, distributed, numpy_shims, options, precision
+from fairseq_poolingformer.compat import checkpoints, data, distributed, generation, numpy_shims, options, precision
 from fairseq_poolingformer.compat.checkpoints import CheckpointError
 from fairseq_poolingformer.compat.logs import quiet_logging
 
@@ -36,3 +37,4 @@ def apply() -> None:
     options.apply()
     distributed.apply()
     precision.apply()
+    generation.apply()

@@ -1,0 +1,44 @@
+"""Generation: ``--no-repeat-ngram-size`` where fairseq's CUDA extension is not built."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_poolingformer.compat.patching import replace
+
+
+def apply() -> None:
+    """Mend the blocking of repeated n-grams; see :func:`repeats_blocked`."""
+    from fairseq.ngram_repeat_block import NGramRepeatBlock
+
+    replace(NGramRepeatBlock, "_no_repeat_ngram", repeats_blocked)
+
+
+def repeats_blocked(original: Callable) -> Callable:
+    """Ban the tokens that would repeat an n-gram of the hypothesis.
+
+    The search hands over its whole buffer of tokens, most of it still padding, and fairseq's fallback in Python takes
+    the end of that buffer for the end of the hypothesis: nothing is ever banned. Its loops also move every token to the
+    CPU at each step, which this does not.
+
+    Args:
+        original: ``NGramRepeatBlock._no_repeat_ngram``.
+
+    Returns:
+        The function to use in its place.
+    """
+
+    def _no_repeat_ngram(self: Any, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int) -> Tensor:
+        size = self.no_repeat_ngram_size
+        written = tokens[:, : step + 1]
+        if written.size(1) < size:
+            return lprobs
+        ngrams = written.unfold(1, size, 1)  # (rows, number of n-grams, size)
+        latest = written[:, None, written.size(1) - size + 1 :]
+        repeated = (ngrams[:, :, :-1] == latest).all(-1)
+        bans = torch.zeros_like(lprobs, dtype=torch.int32).scatter_add_(1, ngrams[:, :, -1], repeated.int())
+        return lprobs.masked_fill_(bans > 0, -torch.inf)
+
+    return _no_repeat_ngram
