@@ -1,8 +1,8 @@
 """Packaging of fairseq_poolingformer.
 
 fairseq itself is left out of ``install_requires`` on purpose: its build needs torch already installed and no build
-isolation, so an ordinary resolver cannot install it. ``run_scripts/install.sh`` installs it first; README.md gives the
-two lines for doing that by hand.
+isolation, so an ordinary resolver cannot install it. ``run_scripts/install.sh`` installs it first; docs/fairseq.md
+gives the lines for doing that by hand.
 """
 
 from pathlib import Path

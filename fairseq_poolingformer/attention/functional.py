@@ -97,6 +97,8 @@ def _check(call: Call) -> None:
     for name, mask in (("global_mask", call.global_mask), ("key_padding_mask", call.key_padding_mask)):
         if mask is not None and (mask.shape != (batch, keys) or mask.dtype != torch.bool):
             raise ValueError(f"{name} must be {(batch, keys)} bool, got {tuple(mask.shape)} {mask.dtype}")
+        if mask is not None and mask.device != query.device:
+            raise ValueError(f"{name} is on {mask.device}, query is on {query.device}")
     if call.pooling is not None and call.global_mask is not None:
         raise ValueError("global_mask marks tokens; pooled keys have none, leave it out with pooling")
     dilations = call.window.head_dilations(heads)

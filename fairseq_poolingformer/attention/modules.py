@@ -180,7 +180,7 @@ class TwoLevelAttention(nn.Module):
             self._split(self.global_q_proj(gathered)),
             self._split(self.global_k_proj(x)),
             self._split(self.global_v_proj(x)),
-            window=Window(x.size(time)),
+            window=Window.unlimited(),
             key_padding_mask=padding_mask,
             dropout_p=dropout_p,
             backend=self.backend,

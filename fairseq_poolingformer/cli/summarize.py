@@ -27,12 +27,12 @@ def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     quiet_logging()
     try:
-        documents = {name: _read(name) for name in args.files}
+        documents = [(name, _read(name)) for name in args.files]
         hub = _load(args.checkpoint, args.data_folder).to(device=args.device, dtype=DTYPES[args.precision]).eval()
     except (CheckpointError, OSError, ValueError) as error:
         print(f"poolingformer-summarize: {error}", file=sys.stderr)
         return 1
-    for name, text in documents.items():
+    for name, text in documents:
         tokens = hub.count_tokens(text)
         if tokens > hub.max_source_tokens:
             print(
@@ -40,19 +40,20 @@ def main(argv: list[str] | None = None) -> int:
                 f"{100 * hub.max_source_tokens / tokens:.0f} % of it",
                 file=sys.stderr,
             )
-    names = list(documents)
-    for first in range(0, len(names), args.batch_size):
-        batch = names[first : first + args.batch_size]
+    for first in range(0, len(documents), args.batch_size):
+        batch = documents[first : first + args.batch_size]
         summaries = hub.summarize(
-            [documents[name] for name in batch],
+            [text for _, text in batch],
+            max_length=args.max_length,
+            min_length=args.min_length,
+            batch_size=args.batch_size,
             beam=args.beam,
             lenpen=args.lenpen,
-            max_len_b=args.max_length,
-            min_len=args.min_length,
             no_repeat_ngram_size=args.no_repeat_ngram_size,
         )
-        for name, summary in zip(batch, summaries, strict=True):
-            print(summary if len(names) == 1 else f"{name}\t{summary}", flush=True)
+        for (name, _), summary in zip(batch, summaries, strict=True):
+            line = " ".join(summary.split())  # one line, whatever the model wrote
+            print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
     return 0
 
 

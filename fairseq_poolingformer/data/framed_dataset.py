@@ -11,33 +11,29 @@ from torch import Tensor
 class FramedDataset(BaseWrapperDataset):
     """Begin every sequence with ``<s>``, end it with ``</s>``, and cut what is between to fit ``max_length``.
 
-    Sequences may have their ``<s>`` or ``</s>`` already; both are counted in ``max_length``.
+    Both marks are counted in ``max_length``.
 
     Args:
-        dataset: index tensors (T,).
+        dataset: index tensors (T,), each ending with ``</s>`` already.
         sizes: lengths of the stored sequences.
-        has_bos: the stored sequences begin with ``<s>``; all of them end with ``</s>``.
         bos, eos: indices of ``<s>`` and ``</s>``.
         max_length: the most tokens a sequence may have; None for no limit.
     """
 
-    def __init__(
-        self, dataset, sizes: np.ndarray, *, has_bos: bool, bos: int, eos: int, max_length: int | None
-    ) -> None:
+    def __init__(self, dataset, sizes: np.ndarray, *, bos: int, eos: int, max_length: int | None) -> None:
         super().__init__(dataset)
         if max_length is not None and max_length < 3:
             raise ValueError(f"max_length must leave room for <s>, a token and </s>, got {max_length}")
-        self.bos, self.eos, self.has_bos = bos, eos, has_bos
+        self.bos, self.eos = bos, eos
         self.max_length = np.iinfo(np.int64).max if max_length is None else max_length
-        whole = np.asarray(sizes, dtype=np.int64) + (0 if has_bos else 1)
+        whole = np.asarray(sizes, dtype=np.int64) + 1
         self._sizes = np.minimum(whole, self.max_length)
         self.num_truncated = int((whole > self.max_length).sum())
         self.num_tokens_cut = int((whole - self._sizes).sum())
 
     def __getitem__(self, index: int) -> Tensor:
         tokens = self.dataset[index]
-        if not self.has_bos:
-            tokens = torch.cat([tokens.new_tensor([self.bos]), tokens])
+        tokens = torch.cat([tokens.new_tensor([self.bos]), tokens])
         if len(tokens) > self.max_length:
             tokens = tokens[: self.max_length].clone()
             tokens[-1] = self.eos

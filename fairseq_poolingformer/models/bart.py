@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from fairseq import hub_utils
@@ -104,9 +105,15 @@ class PoolingformerBART(BARTModel):
         Args:
             model_name_or_path: folder of the checkpoint.
             checkpoint_file: its name in there.
-            data_name_or_path: data folder with the dictionary and tokenizer, absolute or from the model's folder.
+            data_name_or_path: data folder with the dictionary and tokenizer; one that begins with a dot is looked up
+                from the model's folder.
             kwargs: overrides of the checkpoint's settings.
         """
+        folder = (
+            Path(model_name_or_path, data_name_or_path) if data_name_or_path[:1] == "." else Path(data_name_or_path)
+        )
+        if not (folder / "dict.source.txt").is_file():
+            raise FileNotFoundError(f"{folder}: no dict.source.txt there; data_name_or_path is a data folder")
         loaded = hub_utils.from_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, load_checkpoint_heads=True, **kwargs
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from fairseq.hub_utils import GeneratorHubInterface
+from omegaconf import open_dict
 from torch import Tensor
 
 
@@ -45,12 +46,30 @@ class PoolingformerHubInterface(GeneratorHubInterface):
         """Text of token indices (T,); ``<s>`` and ``</s>`` are left out."""
         return self.bpe.decode(self.task.target_dictionary.string(tokens))
 
-    def summarize(self, documents: Sequence[str], **generation: Any) -> list[str]:
+    def summarize(
+        self,
+        documents: Sequence[str],
+        *,
+        max_length: int = 256,
+        min_length: int = 1,
+        batch_size: int = 1,
+        **generation: Any,
+    ) -> list[str]:
         """Summaries of documents, in their order.
 
         Args:
             documents: texts; what is longer than ``max_source_tokens`` is cut.
-            generation: fairseq's generation options, e.g. ``beam=5, lenpen=2.0, max_len_b=256``.
+            max_length, min_length: tokens of a summary, ``<s>`` and ``</s>`` not counted.
+            batch_size: documents at a time.
+            generation: fairseq's other generation options, e.g. ``beam=5, lenpen=2.0``.
         """
-        hypotheses = self.generate([self.encode(text) for text in documents], **generation)
+        with open_dict(self.cfg):
+            # else batches are as large as the training's were
+            self.cfg.dataset.batch_size, self.cfg.dataset.max_tokens = batch_size, None
+        hypotheses = self.generate(
+            [self.encode(text) for text in documents],
+            max_len_b=max_length + 1,  # fairseq counts the <s> that every summary begins with
+            min_len=min_length + 1,
+            **generation,
+        )
         return [self.decode(best[0]["tokens"]) for best in hypotheses]

@@ -135,6 +135,8 @@ class PoolingformerDecoderLayer(TransformerDecoderLayerBase):
     """fairseq's decoder layer over :class:`CausalSelfAttention` and :class:`CrossAttention`."""
 
     def build_self_attention(self, embed_dim: int, cfg, add_bias_kv: bool = False, add_zero_attn: bool = False):
+        if cfg.cross_self_attention:
+            raise ValueError("--cross-self-attention is not supported in this decoder; leave it out")
         return CausalSelfAttention(
             embed_dim, cfg.decoder.attention_heads, dropout=cfg.attention_dropout, self_attention=True
         )

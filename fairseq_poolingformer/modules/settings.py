@@ -30,7 +30,7 @@ def layer_numbers(text: str) -> frozenset[int]:
 
 
 def per_layer(flag: str, text: str | int, num_layers: int) -> tuple[int, ...]:
-    """One positive number for each layer, from one number or a comma-separated list.
+    """One number for each layer, from one number or a comma-separated list.
 
     Raises:
         ValueError: the text is something else, or the list has another length.
@@ -107,7 +107,7 @@ class AttentionSettings:
         add("--global-tokens", type=int, metavar="N", help="the first N tokens of the input are global")
         add(
             "--separate-global-projections",
-            action="store_true",
+            action=argparse.BooleanOptionalAction,
             help="global tokens have projections of their own, as in Longformer",
         )
         add(
@@ -122,6 +122,11 @@ class AttentionSettings:
         Raises:
             ValueError: a setting is out of range.
         """
+        if self.separate_global_projections and not self.global_tokens:
+            raise ValueError(
+                "--separate-global-projections with --global-tokens 0 would never use those projections; "
+                "give --global-tokens 1 or more, or --no-separate-global-projections"
+            )
         windows = per_layer("--window-size", self.window_size, num_layers)
         pooled_windows = per_layer("--pooled-window-size", self.pooled_window_size, num_layers)
         pooled_layers = layer_numbers(self.pooled_layers)

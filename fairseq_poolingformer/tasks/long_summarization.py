@@ -72,6 +72,8 @@ class LongSummarizationTask(TranslationTask):
 
     def __init__(self, cfg: LongSummarizationConfig, src_dict, tgt_dict) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
+        if cfg.left_pad_source or cfg.left_pad_target:
+            raise ValueError("documents and summaries are padded on the right: pooling counts from the first position")
         self.source_limit, self.target_limit = cfg.max_source_positions, cfg.max_target_positions
         self.data_folder = Path(utils.split_paths(cfg.data)[0])
 
@@ -91,10 +93,22 @@ class LongSummarizationTask(TranslationTask):
         """The most tokens of a document and of a summary, None where no model has said."""
         return self.source_limit, self.target_limit
 
+    @property
+    def longest_target(self) -> int | None:
+        """Tokens of a summary that the decoder is fed at most; None where no model or flag has said."""
+        limits = [n for n in (self.target_limit, self.cfg.max_target_length) if n is not None]
+        return min(limits) if limits else None
+
     # ------------------------------------------------------------------ data
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load a split of the data folder.
+
+        Args:
+            split: its name.
+            epoch: which of several data folders, in training.
+            combine: unused.
+            kwargs: unused.
 
         Raises:
             FileNotFoundError: the folder has no such split.
@@ -103,11 +117,12 @@ class LongSummarizationTask(TranslationTask):
         path = Path(paths[(epoch - 1) % len(paths)] if split == self.cfg.train_subset else paths[0])
         source = self._load_indexed(path, split, self.cfg.source_lang, self.src_dict)
         target = self._load_indexed(path, split, self.cfg.target_lang, self.tgt_dict)
-        learning = split == self.cfg.train_subset or split.startswith("valid")
-        limits = [n for n in (self.target_limit, self.cfg.max_target_length) if n is not None]
         source = self._frame(source, source.sizes, self.source_limit)
-        # a reference is scored whole; only what the decoder is fed must fit
-        target = self._frame(target, target.sizes, min(limits) if learning and limits else None)
+        # a summary to learn from is cut here; one to be scored against stays whole, see valid_step
+        longest = self.longest_target
+        target = self._frame(target, target.sizes, longest if split == self.cfg.train_subset else None)
+        # sizes filter and order examples, and none may be left out for a long summary
+        target_sizes = target.sizes if longest is None else np.minimum(target.sizes, longest)
         self._log_truncation(split, "documents", source)
         self._log_truncation(split, "summaries", target)
         self.datasets[split] = LanguagePairDataset(
@@ -115,7 +130,7 @@ class LongSummarizationTask(TranslationTask):
             source.sizes,
             self.src_dict,
             target,
-            target.sizes,
+            target_sizes,
             self.tgt_dict,
             left_pad_source=self.cfg.left_pad_source,
             left_pad_target=self.cfg.left_pad_target,
@@ -126,10 +141,10 @@ class LongSummarizationTask(TranslationTask):
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None) -> LanguagePairDataset:
         """Documents given as index tensors, with or without ``<s>``, always with ``</s>``."""
-        has_bos = all(len(tokens) and int(tokens[0]) == self.src_dict.bos() for tokens in src_tokens)
-        source = self._frame(
-            ListDataset(src_tokens, src_lengths), np.array(src_lengths), self.source_limit, has_bos=has_bos
-        )
+        bos = self.src_dict.bos()
+        src_tokens = [tokens[1:] if len(tokens) and int(tokens[0]) == bos else tokens for tokens in src_tokens]
+        sizes = np.array([len(tokens) for tokens in src_tokens])
+        source = self._frame(ListDataset(src_tokens, sizes), sizes, self.source_limit)
         self._log_truncation("input", "documents", source)
         return LanguagePairDataset(
             source,
@@ -150,9 +165,8 @@ class LongSummarizationTask(TranslationTask):
             )
         return dataset
 
-    def _frame(self, dataset, sizes: np.ndarray, max_length: int | None, has_bos: bool = False) -> FramedDataset:
-        bos, eos = self.src_dict.bos(), self.src_dict.eos()
-        return FramedDataset(dataset, sizes, has_bos=has_bos, bos=bos, eos=eos, max_length=max_length)
+    def _frame(self, dataset, sizes: np.ndarray, max_length: int | None) -> FramedDataset:
+        return FramedDataset(dataset, sizes, bos=self.src_dict.bos(), eos=self.src_dict.eos(), max_length=max_length)
 
     def _log_truncation(self, split: str, what: str, dataset: FramedDataset) -> None:
         if dataset.num_truncated:
@@ -183,14 +197,28 @@ class LongSummarizationTask(TranslationTask):
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     def valid_step(self, sample, model, criterion):
-        """The loss, and with ``--eval-rouge`` the ROUGE of generated summaries."""
-        loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
+        """The loss, on as much of each summary as the decoder takes; with ``--eval-rouge`` ROUGE as well."""
+        loss, sample_size, logging_output = super().valid_step(self._fitting(sample), model, criterion)
         if self.cfg.eval_rouge:
             hypotheses, references = self._summarize(sample, model)
             logging_output["_rouge_count"] = len(hypotheses)
             for name, score in mean_f1(hypotheses, references).items():
                 logging_output[f"_{name}_sum"] = score * len(hypotheses)
         return loss, sample_size, logging_output
+
+    def _fitting(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """The batch with its summaries cut to what the decoder takes."""
+        longest = self.longest_target
+        if longest is None or sample["target"].size(1) <= longest:
+            return sample
+        target = sample["target"][:, :longest].contiguous()  # criterions view it as one row
+        previous = sample["net_input"]["prev_output_tokens"][:, :longest].contiguous()
+        return {
+            **sample,
+            "target": target,
+            "ntokens": int(target.ne(self.tgt_dict.pad()).sum()),
+            "net_input": {**sample["net_input"], "prev_output_tokens": previous},
+        }
 
     def _summarize(self, sample, model) -> tuple[list[str], list[str]]:
         def text(tokens: torch.Tensor) -> str:

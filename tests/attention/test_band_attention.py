@@ -420,3 +420,27 @@ def test_blocks_are_cut_to_few_wide_chunks(window):
         wanted = sum(chunk.size for chunk in chunks)
         assert len(chunks) <= -(-wanted // 512) + 1
         assert wanted <= (2000 if lane.band is None else min(2000, source.width(64)))
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("pooling", [None, Pooling(3, 2), Pooling(3, 2, "query")])
+@pytest.mark.parametrize("causal", [True, False])
+def test_unlimited_windows(backend, pooling, causal):
+    keys = 40 if pooling is None else pooling.num_segments(40)
+    inputs = tensors(1, 2, 40, keys, 4)
+    assert_equals_reference(inputs, backend, window=Window.unlimited(causal=causal), pooling=pooling)
+    if pooling is None:
+        reach = Window.unlimited().left
+        assert_equals_reference(inputs, backend, window=Window(reach, 0 if causal else reach, (2, 1)))
+
+
+@pytest.mark.parametrize("backend", FAST)
+def test_float16_scores_are_scaled_before_they_are_rounded(backend, monkeypatch):
+    """As on a GPU, which multiplies in float16: q·k of 80,000 is beyond float16, its scaled 10,000 is not."""
+    monkeypatch.setattr(f"fairseq_poolingformer.attention.backends.{backend}._matmul_dtype", lambda x: x.dtype)
+    x = torch.full((1, 1, 20, 64), 35.0, dtype=torch.float16, requires_grad=True)
+    out, *grads = outputs_and_gradients(
+        [x, x.detach().requires_grad_(), x.detach().requires_grad_()], window=Window(3), backend=backend
+    )
+    assert torch.isfinite(out).all()
+    assert all(torch.isfinite(g).all() for g in grads)

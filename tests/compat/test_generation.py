@@ -14,7 +14,7 @@ def banned_by_hand(tokens, size):
     """Every token that would complete an n-gram which the hypothesis has already."""
     have = {tuple(tokens[i : i + size]) for i in range(len(tokens) - size + 1)}
     prefix = tuple(tokens[len(tokens) - size + 1 :])
-    return {ngram[-1] for ngram in have if ngram[:-1] == prefix}
+    return {ngram[-1] for ngram in have if ngram[:-1] == prefix} - {tokens[0]}
 
 
 def block(tokens, size, step, words=9):
@@ -28,7 +28,7 @@ def test_bans_what_would_repeat_whatever_the_buffer_holds_beyond(size):
     banned = 0
     for step in range(0, 30, 3):
         tokens = torch.full((4, 40), PAD)
-        rows = [[rng.randint(2, 5) for _ in range(step + 1)] for _ in range(4)]
+        rows = [[2, *(rng.randint(3, 5) for _ in range(step))] for _ in range(4)]
         tokens[:, : step + 1] = torch.tensor(rows)
         lprobs = block(tokens, size, step)
         for row, hypothesis in enumerate(rows):

@@ -14,9 +14,9 @@ class Stored(list):
         return torch.tensor(super().__getitem__(index))
 
 
-def frame(sequences, max_length, has_bos=False):
+def frame(sequences, max_length):
     sizes = np.array([len(s) for s in sequences], dtype=np.int32)
-    return FramedDataset(Stored(sequences), sizes, has_bos=has_bos, bos=BOS, eos=EOS, max_length=max_length)
+    return FramedDataset(Stored(sequences), sizes, bos=BOS, eos=EOS, max_length=max_length)
 
 
 def test_frames_and_cuts_and_counts():
@@ -24,12 +24,6 @@ def test_frames_and_cuts_and_counts():
     assert [dataset[n].tolist() for n in range(3)] == [[BOS, 5, 6, EOS], [BOS, 5, 6, 7, EOS], [BOS, EOS]]
     assert dataset.sizes.tolist() == [4, 5, 2]
     assert [dataset.size(n) for n in range(3)] == [4, 5, 2]
-    assert (dataset.num_truncated, dataset.num_tokens_cut) == (1, 1)
-
-
-def test_sequences_with_bos_are_only_cut():
-    dataset = frame([[BOS, 5, 6, EOS], [BOS, 5, EOS]], max_length=3, has_bos=True)
-    assert [dataset[n].tolist() for n in range(2)] == [[BOS, 5, EOS], [BOS, 5, EOS]]
     assert (dataset.num_truncated, dataset.num_tokens_cut) == (1, 1)
 
 
@@ -41,7 +35,7 @@ def test_no_limit():
 
 def test_the_stored_sequence_is_not_changed():
     stored = torch.tensor([5, 6, 7, 8, EOS])
-    dataset = FramedDataset([stored], np.array([5]), has_bos=False, bos=BOS, eos=EOS, max_length=4)
+    dataset = FramedDataset([stored], np.array([5]), bos=BOS, eos=EOS, max_length=4)
     assert dataset[0].tolist() == [BOS, 5, 6, EOS]
     assert stored.tolist() == [5, 6, 7, 8, EOS]
 

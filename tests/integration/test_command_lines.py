@@ -143,7 +143,7 @@ def test_summarize_says_what_it_cuts_and_agrees_with_generate(generated, tmp_pat
     (tmp_path / "short.txt").write_text(documents[short], encoding="utf-8")
     (tmp_path / "long.txt").write_text(" ".join(documents.values()), encoding="utf-8")
     files = [tmp_path / "short.txt", tmp_path / "long.txt"]
-    arguments = ["--checkpoint", folder / "checkpoint_best.pt", "--max-length", 12, "--device", "cpu"]
+    arguments = ["--checkpoint", folder / "checkpoint_best.pt", "--max-length", 11, "--device", "cpu"]
     result = run("fairseq_poolingformer.cli.summarize", *files, *arguments)
     assert re.search(r"long\.txt: [\d,]+ tokens; the model reads the first 126", result)
     assert "short.txt: " not in result
@@ -162,7 +162,7 @@ document = open({document!r}, encoding="utf-8").read()
 assert len(hub.encode(document)) == 128, len(hub.encode(document))
 assert hub.count_tokens(document) > 126
 assert hub.encode("die").tolist()[0] == 0
-print("SUMMARY", hub.summarize([document, "die Größe"], beam=2, max_len_b=8))
+print("SUMMARY", hub.summarize([document, "die Größe"], beam=2, max_length=8, batch_size=2))
 """
 
 

@@ -100,6 +100,9 @@ def test_every_choice_is_a_flag(folder):
         (["--global-tokens", "-1"], "global-tokens"),
         (["--ldconv-heads", "3"], "ldconv_heads"),
         (["--quant-noise-pq", "0.1"], "quant-noise"),
+        (["--cross-self-attention"], "cross-self-attention"),
+        (["--separate-global-projections", "--global-tokens", "0"], "never use"),
+        (["--left-pad-source", "True"], "padded on the right"),
     ],
 )
 def test_bad_flags_are_named(folder, flags, word):

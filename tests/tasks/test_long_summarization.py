@@ -5,6 +5,7 @@ import logging
 import pytest
 import torch
 from fairseq import search
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import data_utils
 from fairseq.sequence_generator import SequenceGenerator
 
@@ -48,8 +49,21 @@ def test_truncation_is_to_the_models_length_counted_and_logged(folder, caplog):
     assert "train: 5 of 8 documents cut to 20 tokens" in caplog.text
     assert "train: 5 of 8 summaries cut to 5 tokens" in caplog.text
     assert (batch_of(task, "train")["net_input"]["src_tokens"].size(1)) == 20
+
+
+def test_references_are_scored_whole_and_none_is_left_out(folder):
+    """fairseq-generate leaves out, or stops at, examples that are longer than the decoder takes."""
+    task, model = build(folder, *SIZES, "--max-target-positions", "5")
     task.load_dataset("test")
-    assert max(task.dataset("test").tgt_sizes) == 10, "references are scored whole"
+    assert max(len(example["target"]) for example in task.dataset("test")) == 10
+    batches = task.get_batch_iterator(
+        task.dataset("test"), max_sentences=3, max_positions=task.max_positions(), num_workers=0
+    ).next_epoch_itr(shuffle=False)
+    batches = list(batches)
+    assert sorted(n for batch in batches for n in batch["id"].tolist()) == list(range(8))
+    criterion = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.1)
+    tokens = [task.valid_step(batch, model, criterion)[1] for batch in batches]
+    assert sum(tokens) == sum(min(len(summary) + 2, 5) for _, summary in EXAMPLES)
 
 
 def test_the_length_is_the_models_unless_a_shorter_one_is_asked_for(folder):

@@ -171,7 +171,8 @@ def _scores(plan: Plan, block: _Block, source: Source, chunk: Chunk, query: Tens
     if mask is not None and dtype == wide:
         scores = torch.baddbmm(mask, query, key, alpha=plan.scale)
     else:
-        scores = torch.bmm(query, key).to(wide).mul_(plan.scale)
+        # scaled before it is rounded: q·k itself overflows float16 √D times sooner
+        scores = torch.bmm(query * plan.scale, key).to(wide)
         if mask is not None:
             scores.add_(mask)
     by_row = scores.unflatten(0, source.key.shape[:2])
@@ -221,9 +222,10 @@ class _TermGradients:
                 scores = _term_scores(self.plan, term, block, source, chunk)
             by_row = grad_scores.unflatten(0, source.key.shape[:2])[:, :, : block.count, : chunk.size]
             grad = by_row.sum_to_size(scores.shape).to(scores.dtype)
-            grads = torch.autograd.grad(scores, [self.leaves[n] for n in numbers], grad)
+            grads = torch.autograd.grad(scores, [self.leaves[n] for n in numbers], grad, allow_unused=True)
             for number, tensor_grad in zip(numbers, grads, strict=True):
-                self.sums[number] += tensor_grad
+                if tensor_grad is not None:  # a term need not use all of its tensors in every block
+                    self.sums[number] += tensor_grad
 
 
 def _kept(plan: Plan, weights: Tensor, block: tuple[int, int, int]) -> Tensor:
@@ -241,6 +243,7 @@ def _matmul_dtype(x: Tensor) -> torch.dtype:
     """What to multiply in: the tensor's own dtype where the device has units for it, else float32."""
     if x.device.type != "cpu" or x.dtype not in (torch.float16, torch.bfloat16):
         return x.dtype
-    if x.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    onednn = torch.backends.mkldnn.is_available()
+    if x.dtype == torch.bfloat16 and onednn and torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return torch.bfloat16
     return torch.float32

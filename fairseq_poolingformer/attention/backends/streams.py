@@ -47,7 +47,7 @@ def lanes(
     num_queries: int,
 ) -> Iterator[Lane]:
     """Cut a call into lanes: one where the band has step 1, else one for each residue class and run of equal heads."""
-    if window.left == window.right == UNLIMITED:
+    if window.left == window.right == UNLIMITED and band_of(window, pooling).step == 1 and window.dilation == 1:
         yield Lane(slice(0, num_heads), slice(None), slice(None), None)
         return
     first_head = 0
