@@ -19,7 +19,8 @@ options=(
   "install=1" # 0: use the virtual environment as it is
   "torch_index=" # see install.sh
   "data=" # a data folder that preprocessing made, instead of the corpus of Python sources
-  "updates=600" # of training; this and the next five were chosen for about five minutes on two cores
+  "vocabulary=4000" # symbols of the sentencepiece model
+  "updates=600" # of training; this and the next four were chosen for about five minutes on two cores
   "dim=128" # width of the model; heads are at most 64 wide
   "layers=2" # of the encoder, and of the decoder; the encoder's last has level two
   "max_tokens=8192" # of a batch of documents, padding included
@@ -28,7 +29,7 @@ options=(
   "summary_length=100" # the most tokens of a generated summary
 )
 parse_options "$@"
-require_count updates dim layers max_tokens examples summary_length
+require_count vocabulary updates dim layers max_tokens examples summary_length
 ((updates >= 1 && examples >= 1)) || fail "updates= and examples= must be 1 or more"
 
 total_start=$SECONDS
@@ -62,7 +63,8 @@ announce 2 "Corpus: Python sources, and their docstrings as summaries"
 if [[ -z $data ]]; then
   data=$out/corpus
   # the corpus changes with the installed packages, so one of an earlier run may be out of date
-  logged corpus.out "$python" -m preprocess.stdlib --output-folder "$data" --overwrite
+  logged corpus.out "$python" -m preprocess.stdlib --output-folder "$data" --overwrite \
+    --sentencepiece-train "$vocabulary"
   grep '^[a-z]* .* %)' "$out/corpus.out" || true
 fi
 logged few.out "$python" "$root/run_scripts/few_examples.py" "$data" "$examples" valid test
@@ -94,15 +96,9 @@ fi
 if [[ -f $out/trained ]]; then
   echo "  done by an earlier run; delete $out to start anew"
 else
-  # one line for ten entries of the log, in words
-  # shellcheck disable=SC2016 # awk's own variables
-  progress='/"num_updates": / && /train_inner/ {
-    if (++count % 5) next
-    match($0, /"num_updates": "[0-9]+/); update = substr($0, RSTART + 16, RLENGTH - 16)
-    match($0, /"nll_loss": "[0-9.]+/); loss = substr($0, RSTART + 13, RLENGTH - 13)
-    printf "  update %4d of %d, loss %.2f bits per token\n", update, updates, loss; fflush()
-  }'
-  "${train[@]}" 2>&1 </dev/null | tee "$out/train.out" | awk -v updates="$updates" "$progress" || {
+  # one line for every 50 updates, in words and without waiting for more (mawk would)
+  progress='s/.*train_inner.*"nll_loss": "([0-9.]+)".*"num_updates": "([0-9]*[05]0)".*/  update \2: loss \1 bits per token/p'
+  "${train[@]}" 2>&1 </dev/null | tee "$out/train.out" | sed --unbuffered --quiet --regexp-extended "$progress" || {
     tail -n 25 "$out/train.out"
     fail "training stopped; its whole output is in $out/train.out. The same command goes on from the last checkpoint"
   }

@@ -102,7 +102,7 @@ def test_every_choice_is_a_flag(folder):
         (["--quant-noise-pq", "0.1"], "quant-noise"),
         (["--cross-self-attention"], "cross-self-attention"),
         (["--separate-global-projections", "--global-tokens", "0"], "never use"),
-        (["--left-pad-source", "True"], "padded on the right"),
+        (["--left-pad-source"], "padded on the right"),
     ],
 )
 def test_bad_flags_are_named(folder, flags, word):
