@@ -108,7 +108,7 @@ fi
 announce 4 "Summaries of $examples unseen documents, beam 5"
 logged generate.out "$python" -m fairseq_cli.generate "$data" --user-dir "$root/fairseq_poolingformer" \
   --task long_summarization --path "$out/checkpoints/checkpoint_last.pt" --gen-subset test-few --cpu \
-  --beam 5 --lenpen 1 --max-len-b "$summary_length" --no-repeat-ngram-size 3 \
+  --beam 5 --lenpen 2 --max-len-b "$summary_length" --no-repeat-ngram-size 3 \
   --max-tokens "$max_tokens" --batch-size 8 --num-workers 1
 
 announce 5 "ROUGE"
@@ -127,8 +127,9 @@ announce 6 "Plot of the loss"
 
 cat <<TEXT
 
-Done. All is in $out. So small a model, trained for minutes, writes what docstrings look like rather than
-what a document says; the papers' results need BART's weights and GPUs: run_scripts/summarization/arxiv_4k.sh --help
+Done. All is in $out. So small a model, trained from nothing for minutes, learns how docstrings begin and
+not yet to read: its summaries hardly differ. The papers start from BART's weights and train on GPUs for days:
+run_scripts/summarization/arxiv_4k.sh --help
 
 With documents of your own, in JSON lines with "article" and "abstract":
 
