@@ -150,7 +150,7 @@ class GPT2Tokenizer(Tokenizer):
             self._verbatim[unit] = self._index_of_token[np.array(tokens, dtype=np.int64)].tobytes()
 
 
-def _byte_symbols() -> dict[str, int]:
+def byte_symbols() -> dict[str, int]:
     """GPT-2's printable stand-in for every byte, in the order of their ranks."""
     printable = [b for b in range(256) if chr(b).isprintable() and chr(b) != " "]
     others = [b for b in range(256) if b not in printable]
@@ -159,7 +159,7 @@ def _byte_symbols() -> dict[str, int]:
 
 def _read_merges(vocab_bpe: Path) -> list[bytes]:
     """Every token as bytes: the 256 bytes, then the merges, in the order in which they are applied."""
-    byte_of = _byte_symbols()
+    byte_of = byte_symbols()
     tokens = [bytes([b]) for b in byte_of.values()]
     with open(vocab_bpe, encoding="utf-8") as file:
         lines = file.read().split("\n")[1:-1]
@@ -178,7 +178,7 @@ def _token_indices(paths: Sequence[Path], tokens: list[bytes], symbols: list[str
     encoder_json, vocab_bpe, _ = paths
     with open(encoder_json, encoding="utf-8") as file:
         gpt2_ids = json.load(file)
-    symbol_of_byte = {b: char for char, b in _byte_symbols().items()}
+    symbol_of_byte = {b: char for char, b in byte_symbols().items()}
     index_of_symbol = {symbol: len(SPECIAL_SYMBOLS) + k for k, symbol in enumerate(symbols)}
     indices = []
     for token in tokens:

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from transformers import BartConfig, BartForConditionalGeneration, LEDConfig, LEDForConditionalGeneration
 
+from fairseq_poolingformer.data.gpt2_bpe import byte_symbols
 from fairseq_poolingformer.models.conversion import gpt2_bpe
 
 MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ã ©", "Ġ a", "e r", "in g"]
@@ -15,7 +16,7 @@ MODELS = {"bart": BartForConditionalGeneration, "led": LEDForConditionalGenerati
 
 def vocabulary() -> dict[str, int]:
     """Token -> row, in an order of its own: OpenAI's ids and the rows must not be mixed up."""
-    bpe = [*gpt2_bpe.byte_tokens(), *(merge.replace(" ", "") for merge in MERGES), "<|endoftext|>"]
+    bpe = [*byte_symbols(), *(merge.replace(" ", "") for merge in MERGES), "<|endoftext|>"]
     tokens = [*SPECIAL_TOKENS, *sorted(bpe, reverse=True), "madeupword0000", "<mask>"]
     return {token: row for row, token in enumerate(tokens)}
 

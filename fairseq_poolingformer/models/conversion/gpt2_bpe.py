@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fairseq_poolingformer.data.dictionary import SPECIAL_SYMBOLS
+from fairseq_poolingformer.data.gpt2_bpe import byte_symbols
 from fairseq_poolingformer.models.conversion.family import ConversionError
 
 MASK = "<mask>"
@@ -34,15 +35,9 @@ class GPT2Files:
     symbols: list[str]
 
 
-def byte_tokens() -> list[str]:
-    """Return the 256 one-byte tokens in OpenAI's order: printable bytes as themselves, then the others from U+0100."""
-    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    return [chr(b) for b in printable] + [chr(256 + i) for i in range(256 - len(printable))]
-
-
 def encoder_of(merges: Iterable[str], vocab: Mapping[str, int]) -> dict[str, int]:
     """Return OpenAI's ``encoder.json`` of these merges; ``<|endoftext|>`` only where the vocabulary has it."""
-    tokens = [*byte_tokens(), *(merge.replace(" ", "") for merge in merges)]
+    tokens = [*byte_symbols(), *(merge.replace(" ", "") for merge in merges)]
     if END_OF_TEXT in vocab:
         tokens.append(END_OF_TEXT)
     encoder = {token: i for i, token in enumerate(tokens)}
