@@ -169,13 +169,7 @@ class TwoLevelAttention(nn.Module):
         tokens = GlobalTokens.of(global_mask)
         if not tokens.num_slots:
             return y
-        time = 1 if self.batch_first else 0
-        rows = x[tokens.row, tokens.token] if self.batch_first else x[tokens.token, tokens.row]
-        shape = [tokens.num_rows, tokens.num_rows, self.embed_dim]
-        shape[time] = tokens.num_slots
-        gathered = x.new_zeros(shape)
-        slots = (tokens.row, tokens.slot) if self.batch_first else (tokens.slot, tokens.row)
-        gathered = gathered.index_put(slots, rows)
+        gathered = self._merge(tokens.gather(self._split(x)))
         attended = band_attention(
             self._split(self.global_q_proj(gathered)),
             self._split(self.global_k_proj(x)),
@@ -185,9 +179,9 @@ class TwoLevelAttention(nn.Module):
             dropout_p=dropout_p,
             backend=self.backend,
         )
-        batch, heads = torch.meshgrid(tokens.row, torch.arange(self.num_heads, device=x.device), indexing="ij")
-        values = attended[tokens.row, :, tokens.slot]
-        return y.index_put((batch, heads, tokens.token[:, None].expand_as(batch)), values)
+        y = y.clone()
+        tokens.put(y, attended)
+        return y
 
     def _split(self, x: Tensor) -> Tensor:
         """To (B, H, T, D), a view."""

@@ -48,6 +48,3 @@ class FramedDataset(BaseWrapperDataset):
 
     def size(self, index: int) -> int:
         return int(self._sizes[index])
-
-    def ordered_indices(self) -> np.ndarray:
-        return np.arange(len(self))

@@ -99,8 +99,6 @@ class LongSummarizationTask(TranslationTask):
         limits = [n for n in (self.target_limit, self.cfg.max_target_length) if n is not None]
         return min(limits) if limits else None
 
-    # ------------------------------------------------------------------ data
-
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load a split of the data folder.
 
@@ -186,8 +184,6 @@ class LongSummarizationTask(TranslationTask):
         if args is not None and getattr(args, "_name", None) is not None:
             return super().build_bpe(args)
         return DictionaryBPE(load_tokenizer(self.data_folder), self.tgt_dict)
-
-    # ------------------------------------------------------------------ generation and validation
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Generate; every summary begins with ``<s>``, as in training."""

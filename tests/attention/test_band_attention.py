@@ -56,9 +56,6 @@ def right_padding(lengths, size):
     return torch.arange(size) >= torch.tensor(lengths)[:, None]
 
 
-# ------------------------------------------------------------------ the reference, by hand and against loops
-
-
 def test_reference_by_hand():
     """Four tokens, window 1, scale log 2: weights are powers of two that can be read off."""
     q = torch.ones(1, 1, 4, 1, dtype=torch.float64)
@@ -128,9 +125,6 @@ def test_reference_equals_loops_over_segments(alignment):
         return sees_segment(t, s, left=4, right=4, kernel_size=3, stride=2, alignment=alignment)
 
     torch.testing.assert_close(out, attend(q, pooled_keys, pooled_values, seen, 2**-0.5), atol=1e-12, rtol=0)
-
-
-# ------------------------------------------------------------------ fast backends against the reference
 
 
 @pytest.mark.parametrize("backend", FAST)
@@ -251,9 +245,6 @@ def test_any_memory_layout(backend, layout):
     assert_equals_reference(inputs, backend, window=Window(6, 6, (1, 2, 2)))
 
 
-# ------------------------------------------------------------------ dropout
-
-
 @pytest.mark.parametrize("backend", FAST)
 def test_dropout_has_the_right_mean_and_is_repeatable(backend):
     inputs = tensors(1, 2, 40, 40, 4)
@@ -287,9 +278,6 @@ def test_dropout_gradients_belong_to_the_same_mask(backend):
         )
 
     assert torch.autograd.gradcheck(run, (*inputs, table))
-
-
-# ------------------------------------------------------------------ properties
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -375,9 +363,6 @@ def test_long_input_needs_memory_for_its_outputs_only():
     out = band_attention(q, k, v, window=Window(16), global_mask=torch.arange(65_536)[None] < 1, backend="block")
     out.sum().backward()
     assert torch.isfinite(k.grad).all()
-
-
-# ------------------------------------------------------------------ errors
 
 
 @pytest.mark.parametrize(

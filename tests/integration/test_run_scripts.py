@@ -52,9 +52,6 @@ def options(words: list[str]) -> dict[str, str]:
     return {word: value for word, value in zip(words, following, strict=True) if word.startswith("--")}
 
 
-# ------------------------------------------------------------------ what would run at full size
-
-
 def expected(arch, positions, lr, total, window, level_two, lenpen="2", ngram="0"):
     """The flags of training and generation that thesis §3.1 decides."""
     flags = {"--pooled-layers": "none"}
@@ -175,9 +172,6 @@ def test_help_names_every_option(script):
     assert "shellcheck" not in output
 
 
-# ------------------------------------------------------------------ at tiny size
-
-
 @pytest.fixture(scope="session")
 def bart(tmp_path_factory) -> Path:
     """A folder as bart.large has it, of a tiny model: model.pt, with a row for <mask>, and GPT-2 BPE files."""
@@ -293,9 +287,6 @@ def test_quickstart(data_folder, tmp_path):
 def test_install_leaves_a_complete_environment_alone_and_explains_what_it_lacks(tmp_path):
     assert "will not do" in call("install.sh", f"venv={tmp_path}/venv", "python=false", status=1)
     assert not (tmp_path / "venv").exists()
-
-
-# ------------------------------------------------------------------ the small tools
 
 
 def tool(name: str, *arguments: object, status: int = 0) -> str:

@@ -181,7 +181,8 @@ def _scores(plan: Plan, block: _Block, source: Source, chunk: Chunk, query: Tens
     hidden = source.hidden_in(chunk.keys)
     if hidden is not None:
         by_row[..., : chunk.size].masked_fill_(hidden[:, None, None, :], -torch.inf)
-    by_row[..., chunk.size :] = -torch.inf
+    if chunk.size < chunk.stop - chunk.start:
+        by_row[..., chunk.size :] = -torch.inf
     return scores
 
 

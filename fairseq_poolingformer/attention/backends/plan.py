@@ -71,7 +71,7 @@ class Buffers:
     value: Tensor
     out: Tensor
     lse: Tensor
-    global_lse: Tensor | None
+    global_lse: Tensor
     grad_out: Tensor | None = None
     grad_query: Tensor | None = None
     grad_key: Tensor | None = None
