@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from ..biases import Pairs, ScoreTerm, term_tensors, with_tensors
+from ..biases import Pairs, ScoreTerm
 from ..call import Call
-from .plan import Buffers, Plan, global_stream, local_streams, softmax_dtype, zeros_like
+from .autograd import Kernels, TermGradients, run_streams
+from .plan import Plan, softmax_dtype
 from .streams import MIN_ROWS, Chunk, Source, Stream, add_bmm, take
 
 
@@ -26,55 +26,7 @@ def why_not(call: Call) -> str | None:
 
 def run(call: Call) -> Tensor:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
-    plan = Plan.of(call)
-    tensors = [tensor for term in call.score_terms for tensor in term_tensors(term).values()]
-    return _BlockAttention.apply(plan, call.query, call.key, call.value, *tensors)
-
-
-class _BlockAttention(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor) -> Tensor:
-        batch, heads, queries, _ = query.shape
-        out = zeros_like(query)
-        lse = query.new_full((batch, heads, queries), torch.inf, dtype=softmax_dtype(query))
-        slots = plan.global_queries.num_slots if plan.global_queries else 0
-        global_lse = lse.new_full((batch, heads, slots), torch.inf)
-        buffers = Buffers(query, key, value, out, lse, global_lse)
-        with torch.autocast(query.device.type, enabled=False):
-            for stream in local_streams(plan, buffers):
-                _forward(plan, stream)
-            if plan.global_queries:
-                stream = global_stream(plan, buffers)
-                _forward(plan, stream)
-                plan.global_queries.put(out, stream.out)
-                # the window had its say on these rows too: without weight in the backward pass it is taken back
-                lse[plan.global_queries.row, :, plan.global_queries.token] = torch.inf
-        ctx.plan = plan
-        ctx.save_for_backward(query, key, value, out, lse, global_lse, *tensors)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_out: Tensor):
-        plan = ctx.plan
-        query, key, value, out, lse, global_lse, *tensors = ctx.saved_tensors
-        dtype = softmax_dtype(query)
-        grad_query = zeros_like(query)
-        grad_key, grad_value = zeros_like(key, dtype), zeros_like(value, dtype)
-        buffers = Buffers(query, key, value, out, lse, global_lse, grad_out, grad_query, grad_key, grad_value)
-        term_grads = _TermGradients(plan, tensors, ctx.needs_input_grad[4:])
-        with torch.autocast(query.device.type, enabled=False):
-            for stream in local_streams(plan, buffers):
-                _backward(plan, stream, term_grads)
-                if plan.global_keys:
-                    heads, extra = stream.heads, stream.sources[1]
-                    plan.global_keys.add(grad_key[:, heads], extra.grad_key)
-                    plan.global_keys.add(grad_value[:, heads], extra.grad_value)
-            if plan.global_queries:
-                stream = global_stream(plan, buffers)
-                _backward(plan, stream, term_grads)
-                plan.global_queries.put(grad_query, stream.grad_query)
-        return None, grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), *term_grads.sums
+    return run_streams(call, Kernels(_forward, _backward))
 
 
 @dataclass(frozen=True)
@@ -136,7 +88,7 @@ def _forward(plan: Plan, stream: Stream) -> None:
         block.write(stream.lse.unsqueeze(-1), total.log_().add_(top).masked_fill_(blind, torch.inf))
 
 
-def _backward(plan: Plan, stream: Stream, term_grads: _TermGradients) -> None:
+def _backward(plan: Plan, stream: Stream, terms: TermGradients) -> None:
     """Write ``stream.grad_query`` and add to the sources' gradients."""
     dtype, wide = _matmul_dtype(stream.query), softmax_dtype(stream.query)
     for block in _blocks(stream):
@@ -156,7 +108,7 @@ def _backward(plan: Plan, stream: Stream, term_grads: _TermGradients) -> None:
                 grad_scores.mul_(mask)
             chunk.add(source.grad_value, kept.to(dtype).transpose(1, 2), grad_out)
             grad_scores.sub_(delta).mul_(weights)
-            term_grads.add(block, source, chunk, grad_scores)
+            _add_term_gradients(plan, terms, block, source, chunk, grad_scores)
             grad_scores = grad_scores.to(dtype)
             chunk.add(source.grad_key, grad_scores.transpose(1, 2), query, plan.scale)
             add_bmm(grad_query, grad_scores, chunk.take(source.key, dtype), plan.scale)
@@ -196,37 +148,21 @@ def _term_scores(plan: Plan, term: ScoreTerm, block: _Block, source: Source, chu
     return scores
 
 
-class _TermGradients:
-    """Sums of the score terms' gradients over blocks; each block's term is computed again under autograd."""
-
-    def __init__(self, plan: Plan, tensors: list[Tensor], wanted: tuple[bool, ...]) -> None:
-        self.plan = plan
-        self.terms: list[tuple[ScoreTerm, list[int]]] = []
-        self.sums: list[Tensor | None] = []
-        self.leaves: list[Tensor] = []
-        for term in plan.terms:
-            names = list(term_tensors(term))
-            first = len(self.leaves)
-            numbers = range(first, first + len(names))
-            leaves = [tensors[n].detach().requires_grad_(wanted[n]) for n in numbers]
-            self.leaves += leaves
-            self.sums += [torch.zeros_like(leaf) if leaf.requires_grad else None for leaf in leaves]
-            term = with_tensors(term, dict(zip(names, leaves, strict=True)))
-            self.terms.append((term, [n for n in numbers if wanted[n]]))
-
-    def add(self, block: _Block, source: Source, chunk: Chunk, grad_scores: Tensor) -> None:
-        """Add what ``grad_scores`` (B·H, t, s) means for every term's tensors."""
-        for term, numbers in self.terms:
-            if not numbers:
-                continue
-            with torch.enable_grad():
-                scores = _term_scores(self.plan, term, block, source, chunk)
-            by_row = grad_scores.unflatten(0, source.key.shape[:2])[:, :, : block.count, : chunk.size]
-            grad = by_row.sum_to_size(scores.shape).to(scores.dtype)
-            grads = torch.autograd.grad(scores, [self.leaves[n] for n in numbers], grad, allow_unused=True)
-            for number, tensor_grad in zip(numbers, grads, strict=True):
-                if tensor_grad is not None:  # a term need not use all of its tensors in every block
-                    self.sums[number] += tensor_grad
+def _add_term_gradients(
+    plan: Plan, terms: TermGradients, block: _Block, source: Source, chunk: Chunk, grad_scores: Tensor
+) -> None:
+    """Add what ``grad_scores`` (B·H, t, s) means for every term's tensors."""
+    for term, numbers in terms.terms:
+        if not numbers:
+            continue
+        with torch.enable_grad():  # the term is computed again
+            scores = _term_scores(plan, term, block, source, chunk)
+        by_row = grad_scores.unflatten(0, source.key.shape[:2])[:, :, : block.count, : chunk.size]
+        grad = by_row.sum_to_size(scores.shape).to(scores.dtype)
+        grads = torch.autograd.grad(scores, [terms.leaves[n] for n in numbers], grad, allow_unused=True)
+        for number, tensor_grad in zip(numbers, grads, strict=True):
+            if tensor_grad is not None:  # a term need not use all of its tensors in every block
+                terms.sums[number] += tensor_grad
 
 
 def _kept(plan: Plan, weights: Tensor, block: tuple[int, int, int]) -> Tensor:

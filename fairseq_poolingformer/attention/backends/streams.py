@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 
 import torch
@@ -123,8 +124,10 @@ class Source:
     grad_value: Tensor | None = None
     _masks: dict[tuple[int, int, int], Tensor] = field(default_factory=dict, repr=False)
 
-    def __post_init__(self) -> None:
-        self._any_hidden = None if self.hidden is None else self.hidden.any(0).cpu()
+    @cached_property
+    def _any_hidden(self) -> Tensor:
+        """(S,) bool, True at keys that are hidden in some row; on the CPU, where it is looked at block by block."""
+        return self.hidden.any(0).cpu()
 
     def width(self, block: int) -> int:
         """Keys that ``block`` neighbouring queries can see, were the sequence endless; one chunk's without a band."""
