@@ -68,7 +68,7 @@ class TwoLevelAttention(nn.Module):
             raise ValueError(f"ldconv_heads must divide {num_heads} heads, got {ldconv_heads}")
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.window, self.pooled_window, self.pooling = window, pooled_window, pooling
-        self.pool_type, self.mix = pool_type, mix
+        self.pool_type, self.ldconv_heads, self.mix = pool_type, ldconv_heads, mix
         self.dropout, self.backend, self.batch_first = dropout, backend, batch_first
 
         def linear() -> nn.Linear:
@@ -130,29 +130,19 @@ class TwoLevelAttention(nn.Module):
             y = self._attend_globally(x, y, global_mask, key_padding_mask, dropout_p)
         if self.pooling is None:
             return self.out_proj(self._merge(y))
-        if not (self.mix and self.pooled_q_proj is None):  # with Mix and sharing, level one's own are the ones
-            query, key, value = self._project_pooled(x if self.mix else self._merge(y))
-        z = self._attend_to_pooled(query, key, value, key_padding_mask, dropout_p)
+        z = self._attend_to_pooled(x if self.mix else self._merge(y), key_padding_mask, dropout_p)
         return self.out_proj(self._merge(y + z))
 
-    def _project_pooled(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Level two's Q̃, K̃, Ṽ (eq. 5), (B, H, T, D) each."""
+    def _attend_to_pooled(self, x: Tensor, padding_mask: Tensor | None, dropout_p: float) -> Tensor:
+        """Level two's Z (eq. 5–8) from what its Q̃, K̃, Ṽ are projected from, (B, H, T, D)."""
         if self.pooled_q_proj is None:
-            projections = (self.q_proj, self.k_proj, self.v_proj)
+            q_proj, k_proj, v_proj = self.q_proj, self.k_proj, self.v_proj
         else:
-            projections = (self.pooled_q_proj, self.pooled_k_proj, self.pooled_v_proj)
-        query, key, value = (self._split(projection(x)) for projection in projections)
-        return query, key, value
-
-    def _attend_to_pooled(
-        self, query: Tensor, key: Tensor, value: Tensor, padding_mask: Tensor | None, dropout_p: float
-    ) -> Tensor:
-        """Level two's Z (eq. 6–8), (B, H, T, D)."""
-        pool = {"kind": self.pool_type, "padding_mask": padding_mask}
-        pooled_keys, pooled_padding = pool_keys(key, self.pooling, weight=self.pooled_k_pool_weight, **pool)
-        pooled_values, _ = pool_keys(value, self.pooling, weight=self.pooled_v_pool_weight, **pool)
+            q_proj, k_proj, v_proj = self.pooled_q_proj, self.pooled_k_proj, self.pooled_v_proj
+        pooled_keys, pooled_padding = self._pool(x, k_proj, self.pooled_k_pool_weight, padding_mask)
+        pooled_values, _ = self._pool(x, v_proj, self.pooled_v_pool_weight, padding_mask)
         return band_attention(
-            query,
+            self._split(q_proj(x)),
             pooled_keys,
             pooled_values,
             window=self.pooled_window,
@@ -161,6 +151,25 @@ class TwoLevelAttention(nn.Module):
             dropout_p=dropout_p,
             backend=self.backend,
         )
+
+    def _pool(
+        self, x: Tensor, projection: nn.Linear, weight: Tensor | None, padding_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Pooled keys or values (B, H, P, D) of ``x``, and which of them are padding (B, P).
+
+        A sum with weights that add up to 1 and serve all channels changes places with the projection, so that only the
+        P pooled vectors are projected: pool(xW + b) = pool(x)W + b. What W_p sees of a projected vector it sees of the
+        vector itself through the product of both, W_p(Wx + b) = (W_p W)x + W_p b.
+        """
+        arguments = {"kind": self.pool_type, "padding_mask": padding_mask}
+        if self.pool_type == "max" or self.ldconv_heads > 1:
+            return pool_keys(self._split(projection(x)), self.pooling, weight=weight, **arguments)
+        if weight is not None:
+            arguments |= {"weight": weight @ projection.weight, "bias": weight @ projection.bias}
+        one_head = x.unsqueeze(1) if self.batch_first else x.permute(1, 0, 2).unsqueeze(1)
+        pooled, pooled_padding = pool_keys(one_head, self.pooling, **arguments)
+        pooled = pooled.squeeze(1) if self.batch_first else pooled.squeeze(1).transpose(0, 1)
+        return self._split(projection(pooled)), pooled_padding
 
     def _attend_globally(
         self, x: Tensor, y: Tensor, global_mask: Tensor, padding_mask: Tensor | None, dropout_p: float

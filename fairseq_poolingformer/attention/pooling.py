@@ -19,6 +19,7 @@ def pool_keys(
     kind: str = "mean",
     padding_mask: Tensor | None = None,
     weight: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Pool every segment of ``x`` to one vector.
 
@@ -37,6 +38,7 @@ def pool_keys(
         padding_mask: (B, S) bool, True at padding.
         weight: (ldconv_heads·κ, H·D), W_p of the two LDConv kinds, whose rows are grouped by set of weights; each set
             serves H / ldconv_heads neighbouring heads.
+        bias: (ldconv_heads·κ,), added to what W_p gives; the paper has none.
 
     Returns:
         ``pooled`` (B, H, P, D), and (B, P) bool, True at segments without a real token (which are zero in
@@ -45,7 +47,7 @@ def pool_keys(
     Raises:
         ValueError: an argument has the wrong shape, or ``weight`` does not go with ``kind``.
     """
-    _check(x, pooling, kind, padding_mask, weight)
+    _check(x, pooling, kind, padding_mask, weight, bias)
     real = _real_taps(x.size(2), pooling, padding_mask, x.device)
     pooled_padding_mask = None if padding_mask is None else ~real.any(-1)
     if kind == "max":
@@ -60,15 +62,17 @@ def pool_keys(
         context = _take(x, _centre_index(real, pooling))
     else:
         context = _weighted_sum(x, uniform[:, None], pooling.key_stride)
-    logits = F.linear(context.transpose(1, 2).flatten(2), weight.to(x.dtype))  # (B, P, sets·κ)
+    logits = F.linear(context.transpose(1, 2).flatten(2), weight.to(x.dtype), bias)  # (B, P, sets·κ)
     logits = logits.unflatten(2, (-1, pooling.kernel_size)).transpose(1, 2)  # (B, sets, P, κ)
     # the smallest finite number, not -inf: a segment without real tokens must not give NaN
     logits = logits.masked_fill(~real[:, None], torch.finfo(logits.dtype).min)
-    dynamic = logits.softmax(-1) * real[:, None]
+    dynamic = logits.softmax(-1).to(x.dtype) * real[:, None]
     return _weighted_sum(x, dynamic, pooling.key_stride), pooled_padding_mask
 
 
-def _check(x: Tensor, pooling: Pooling, kind: str, padding_mask: Tensor | None, weight: Tensor | None) -> None:
+def _check(
+    x: Tensor, pooling: Pooling, kind: str, padding_mask: Tensor | None, weight: Tensor | None, bias: Tensor | None
+) -> None:
     if x.dim() != 4:
         raise ValueError(f"x must be (B, H, S, D), got shape {tuple(x.shape)}")
     if kind not in POOL_TYPES:
@@ -77,8 +81,8 @@ def _check(x: Tensor, pooling: Pooling, kind: str, padding_mask: Tensor | None, 
     if padding_mask is not None and padding_mask.shape != (batch, tokens):
         raise ValueError(f"padding_mask must be {(batch, tokens)}, got {tuple(padding_mask.shape)}")
     if kind in ("mean", "max"):
-        if weight is not None:
-            raise ValueError(f"weight belongs to the ldconv kinds; leave it out with kind={kind!r}")
+        if weight is not None or bias is not None:
+            raise ValueError(f"weight and bias belong to the ldconv kinds; leave them out with kind={kind!r}")
         return
     if weight is None:
         raise ValueError(f"kind={kind!r} needs weight, (ldconv_heads·κ, H·D)")
@@ -88,6 +92,8 @@ def _check(x: Tensor, pooling: Pooling, kind: str, padding_mask: Tensor | None, 
             f"weight must be (ldconv_heads·{pooling.kernel_size}, {heads * head_dim}) with ldconv_heads a divisor "
             f"of {heads} heads, got {tuple(weight.shape)}"
         )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias must be {tuple(weight.shape[:1])}, one number a row of weight, got {tuple(bias.shape)}")
 
 
 def _real_taps(num_tokens: int, pooling: Pooling, padding_mask: Tensor | None, device: torch.device) -> Tensor:

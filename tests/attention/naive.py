@@ -38,10 +38,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seen, scale: float, bias=None) -> Te
                 if not keys:
                     continue
                 scores = [scale * (q[b, h, t] @ k[b, h, s]) + (bias[h][t][s] if bias else 0.0) for s in keys]
-                top = max(float(s) for s in scores)
-                weights = [math.exp(float(s) - top) for s in scores]
-                for s, weight in zip(keys, weights, strict=True):
-                    out[b, h, t] += weight / sum(weights) * v[b, h, s]
+                weights = torch.stack(scores).exp()  # the scores are small, and so may gradients flow through
+                for s, weight in zip(keys, weights / weights.sum(), strict=True):
+                    out[b, h, t] += weight * v[b, h, s]
     return out
 
 

@@ -71,21 +71,28 @@ def example(batch_first=True):
     return x, global_mask, padding
 
 
-@pytest.mark.parametrize("pool_type", POOL_TYPES)
+@pytest.mark.parametrize(
+    ("pool_type", "ldconv_heads"), [("max", 1), ("mean", 1), *itertools.product(["ldconv", "mean-ldconv"], [1, 2])]
+)
 @pytest.mark.parametrize("alignment", ["grid", "query"])
 @pytest.mark.parametrize(("mix", "share"), list(itertools.product([False, True], repeat=2)))
-@torch.no_grad()
-def test_two_levels(pool_type, alignment, mix, share):
+def test_two_levels(pool_type, ldconv_heads, alignment, mix, share):
     module = build(
         pool_type=pool_type,
         pooling=Pooling(3, 2, alignment),
         mix=mix,
         share_weights=share,
-        ldconv_heads=2 if "ldconv" in pool_type else 1,
+        ldconv_heads=ldconv_heads,
     )
     x, global_mask, padding = example()
+    inputs = [x.requires_grad_(), *module.parameters()]
+    grad = torch.randn(x.shape, dtype=x.dtype).masked_fill_(padding[..., None], 0.0)
+    expected = expected_output(module, x, global_mask, padding)
     out = module(x, global_mask=global_mask, key_padding_mask=padding)
-    torch.testing.assert_close(out, expected_output(module, x, global_mask, padding), atol=1e-12, rtol=0)
+    torch.testing.assert_close(out, expected, atol=1e-12, rtol=0)
+    expected_grads = torch.autograd.grad(expected, inputs, grad)
+    for actual, wanted in zip(torch.autograd.grad(out, inputs, grad), expected_grads, strict=True):
+        torch.testing.assert_close(actual, wanted, atol=1e-11, rtol=0)
 
 
 @pytest.mark.parametrize("pooled", [True, False])

@@ -95,7 +95,8 @@ def test_dtype_is_kept_without_nan(kind, dtype):
     [
         ({"kind": "median"}, "kind"),
         ({"kind": "ldconv"}, "needs weight"),
-        ({"kind": "mean", "weight": torch.zeros(5, 8)}, "leave it out"),
+        ({"kind": "mean", "weight": torch.zeros(5, 8)}, "leave them out"),
+        ({"kind": "ldconv", "weight": torch.zeros(5, 8), "bias": torch.zeros(8)}, "bias"),
         ({"kind": "ldconv", "weight": torch.zeros(4, 8)}, "ldconv_heads"),
         ({"kind": "ldconv", "weight": torch.zeros(15, 8)}, "divisor"),
         ({"kind": "ldconv", "weight": torch.zeros(5, 9)}, "ldconv_heads"),
