@@ -23,7 +23,7 @@ setup(
         "torch>=2.6",
         "numpy",
         "sentencepiece",
-        "tiktoken",
+        "tiktoken>=0.13",  # older ones are half as fast, and take a special token in text for one
         "rouge-score",
         "safetensors",
         "tqdm",

@@ -1,15 +1,10 @@
-"""GPT-2's byte-level BPE with fairseq's dictionary: the very ids fairseq gives, several times as fast.
+"""GPT-2's byte-level BPE with fairseq's dictionary: the very ids fairseq gives, more than ten times as fast.
 
-fairseq turns text into GPT-2 ids, writes these as text, and looks every number up in ``dict.txt``. Here the merging is
-tiktoken's, one table goes from a token straight to its dictionary index, and what was encoded once is remembered.
-
-Why remembering is exact: no token goes on from text to the whitespace after it, and the pattern never looks back. So a
-text may be cut before every run of whitespace that follows text, and the pieces never influence each other. Where all
-whitespace is single spaces, that is ``split(" ")``, the quickest there is; else the pieces are whitespace and the text
-after it.
+fairseq turns text into GPT-2 ids, writes these as text, and looks every number up in ``dict.txt``. Here a text goes
+through tiktoken in one call, and one table leads from a token straight to its dictionary index. Nothing is remembered
+between texts: looking up words in Python costs more than merging them anew.
 """
 
-import itertools
 import json
 import re
 import shutil
@@ -19,25 +14,17 @@ from pathlib import Path
 import numpy as np
 import tiktoken
 
-from fairseq_poolingformer.data.dictionary import (
-    SPECIAL_SYMBOLS,
-    UNK,
-    read_symbols,
-    replace_lone_surrogates,
-    smallest_dtype,
-)
+from fairseq_poolingformer.data.dictionary import SPECIAL_SYMBOLS, UNK, read_symbols, replace_lone_surrogates
 from fairseq_poolingformer.data.tokenizer_base import Tokenizer
 
-# GPT-2's pattern with possessive quantifiers, as tiktoken itself spells it: the same matches, without backtracking.
-_PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
-# What \s means in that pattern. Python's own \s also has \x1c-\x1f, which GPT-2 counts as punctuation.
-_SPACES = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-_SPACES += "\u2028\u2029\u202f\u205f\u3000"
-_DOUBLE = re.compile(rf"[{_SPACES}]{{2}}")
-_UNIT = re.compile(rf"[{_SPACES}]*[^{_SPACES}]+|[{_SPACES}]+")
-_LONG = 1000  # characters; longer units are encoded one by one
-
-_MAX_REMEMBERED = 2**18  # units; about 60 MB of ordinary text
+# GPT-2's pattern. All that needs no look-ahead stands in one group: tiktoken's regex engine runs such a group as an
+# automaton, and backtracks only where that finds nothing, before a run of whitespace inside the text.
+_PATTERN = r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+$)|\s+(?!\S)|\s"
+# tiktoken searches every text for special tokens. Where it knows none, "none" is found before every byte, which takes
+# longer than the encoding; so it is given one, and told in each call to read that as text.
+_SPECIAL_TOKEN = "<|endoftext|>"
+_SPACE = r"[^\S\x1c-\x1f]"  # what \s means in that pattern; Python's has four more, which are punctuation to GPT-2
+_MAX_RUN = 500_000  # of whitespace inside a text; tiktoken's backtracking has a stack of a million
 
 
 class GPT2Tokenizer(Tokenizer):
@@ -66,31 +53,22 @@ class GPT2Tokenizer(Tokenizer):
         symbols = read_symbols(self._paths[2])
         tokens = _read_merges(self._paths[1])
         self._size = len(SPECIAL_SYMBOLS) + len(symbols)
-        self._dtype = smallest_dtype(self._size)
-        self._index_of_token = _token_indices(self._paths, tokens, symbols).astype(self._dtype)
-        self._bytes_of_token = np.array([len(token) for token in tokens])
+        self._index_of_token = _token_indices(self._paths, tokens, symbols)
         ranks = {token: rank for rank, token in enumerate(tokens)}
-        self._bpe = tiktoken.Encoding("gpt2", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens={})
-        self._run = tiktoken.Encoding("run", pat_str=r"\s++", mergeable_ranks=ranks, special_tokens={})
+        special = {_SPECIAL_TOKEN: len(tokens)}
+        self._bpe = tiktoken.Encoding("gpt2", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens=special)
         self._text_of_index = {UNK: b"<unk>"}
         for token, index in zip(tokens, self._index_of_token.tolist(), strict=True):
             if index != UNK:
                 self._text_of_index[index] = token
-        self._after_space: dict[str, bytes] = {}  # word -> the ids of " " + word
-        self._verbatim: dict[str, bytes] = {}  # unit, whitespace included -> its ids
 
     def __len__(self) -> int:
         return self._size
 
     def encode(self, text: str) -> np.ndarray:
-        text = replace_lone_surrogates(text)
-        head, *words = text.split(" ")
-        known = self._after_space.__getitem__
-        try:
-            buffer = self._verbatim[head] + b"".join(map(known, words))
-        except KeyError:
-            buffer = self._encode_new(text, head, words)
-        return np.frombuffer(buffer, self._dtype).astype(np.int64)
+        pieces = _cut_long_runs(replace_lone_surrogates(text))
+        tokens = [self._bpe.encode_to_numpy(piece, disallowed_special=()) for piece in pieces]
+        return self._index_of_token[np.concatenate(tokens)]
 
     def decode(self, ids: Sequence[int]) -> str:
         parts = [self._text_of_index.get(int(index), b"") for index in ids]
@@ -107,47 +85,15 @@ class GPT2Tokenizer(Tokenizer):
     def from_files(cls, folder: Path) -> "GPT2Tokenizer":
         return cls(*(Path(folder) / name for name in cls.files))
 
-    def _encode_new(self, text: str, head: str, words: list[str]) -> bytes:
-        """Indices, in the dictionary's type, of a text with words not seen before, or with runs of whitespace."""
-        if len(self._after_space) + len(self._verbatim) > _MAX_REMEMBERED:
-            self._after_space.clear()
-            self._verbatim.clear()
-        new = set(itertools.filterfalse(self._after_space.__contains__, words))
-        if not _DOUBLE.search(" ".join([head, *new, ""])):  # what is known has no such thing
-            self._learn(self._after_space, new, prefix=" ")
-            self._learn_one_by_one({head})
-            return self._verbatim[head] + b"".join(map(self._after_space.__getitem__, words))
-        units = _UNIT.findall(text)
-        new = set(itertools.filterfalse(self._verbatim.__contains__, units))
-        regular = {unit for unit in new if unit[0] in _SPACES and len(unit) <= _LONG and unit[-1] not in _SPACES}
-        self._learn(self._verbatim, regular)
-        self._learn_one_by_one(new - regular)
-        return b"".join(map(self._verbatim.__getitem__, units))
 
-    def _learn(self, known: dict[str, bytes], units: set[str], prefix: str = "") -> None:
-        """Encodes units that have no influence on each other in one call, and finds their tokens by counting bytes."""
-        if not units:
-            return
-        tokens = self._bpe.encode_to_numpy(prefix + prefix.join(units), disallowed_special=())
-        ends_of_tokens = np.cumsum(self._bytes_of_token[tokens])
-        ends_of_units = np.cumsum([len(prefix) + len(unit.encode()) for unit in units])
-        cuts = (np.searchsorted(ends_of_tokens, ends_of_units) + 1) * self._dtype.itemsize
-        buffer = self._index_of_token[tokens].tobytes()
-        start = 0
-        for unit, end in zip(units, cuts.tolist(), strict=True):
-            known[unit] = buffer[start:end]
-            start = end
+def _cut_long_runs(text: str) -> list[str]:
+    """The text in pieces that do not influence each other, so that no piece has a long run of whitespace inside it.
 
-    def _learn_one_by_one(self, units: set[str]) -> None:
-        """Encodes units of any kind; a run of whitespace apart, as the pattern needs a stack as deep as it is long."""
-        for unit in units.difference(self._verbatim):
-            text = unit.lstrip(_SPACES)
-            run = len(unit) if not text else max(0, len(unit) - len(text) - 1)
-            tokens = [
-                *self._run.encode_to_numpy(unit[:run], disallowed_special=()),
-                *self._bpe.encode_to_numpy(unit[run:], disallowed_special=()),
-            ]
-            self._verbatim[unit] = self._index_of_token[np.array(tokens, dtype=np.int64)].tobytes()
+    Of a run before other text, the pattern makes the last character part of what follows, and one match of the rest.
+    """
+    if not any(map(str.isspace, text[_MAX_RUN - 1 :: _MAX_RUN])):  # every long run covers one of these positions
+        return [text]
+    return re.split(rf"(?<!{_SPACE})({_SPACE}{{{_MAX_RUN},}})(?={_SPACE}[\S\x1c-\x1f])", text)
 
 
 def byte_symbols() -> dict[str, int]:
