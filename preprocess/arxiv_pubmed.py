@@ -14,6 +14,7 @@ no leading space, as in fairseq's own recipes for BART.
 
 import argparse
 import functools
+import itertools
 import json
 import re
 import sys
@@ -85,7 +86,7 @@ def _article(fields: dict, section_names: bool) -> str:
     if isinstance(value, str):
         text = value.strip()
     elif key == "article_text":
-        text = _join_sections(fields, _sentences(key, value), section_names)
+        text = _join_sections(fields, value, _sentences(key, value), section_names)
     else:
         text = "\n".join(_sentences(key, value))
     if not text:
@@ -101,12 +102,19 @@ def _summary(fields: dict) -> str:
     return " ".join(sentences)
 
 
-def _join_sections(fields: dict, article: list[str], section_names: bool) -> str:
-    """The article with its section breaks, where ``sections`` tells them and has the same sentences."""
+def _join_sections(fields: dict, raw: list[str], article: list[str], section_names: bool) -> str:
+    """The article with its section breaks, where ``sections`` tells them and has the same sentences.
+
+    ``article`` is what :func:`_sentences` made of ``raw``.
+    """
     sections = fields.get("sections")
     if not (isinstance(sections, list) and all(isinstance(section, list) for section in sections)):
         return " ".join(article)
-    cut = [_sentences("sections", section) for section in sections]
+    if len(raw) == len(article) and list(itertools.chain.from_iterable(sections)) == raw:  # no need to do it again
+        sentences = iter(article)
+        cut = [list(itertools.islice(sentences, len(section))) for section in sections]
+    else:
+        cut = [_sentences("sections", section) for section in sections]
     if [sentence for section in cut for sentence in section] != article:
         return " ".join(article)
     blocks = [" ".join(section) for section in cut]

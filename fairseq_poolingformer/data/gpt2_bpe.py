@@ -111,9 +111,9 @@ def _read_merges(vocab_bpe: Path) -> list[bytes]:
         lines = file.read().split("\n")[1:-1]
     for number, line in enumerate(lines, 2):
         pair = line.split()
-        if len(pair) != 2 or not all(char in byte_of for char in "".join(pair)):
+        if len(pair) != 2 or not byte_of.keys() >= set("".join(pair)):
             raise ValueError(f"{vocab_bpe}, line {number}: expected two byte-level symbols, found {line!r}")
-        tokens.append(bytes(byte_of[char] for char in "".join(pair)))
+        tokens.append(bytes(map(byte_of.__getitem__, "".join(pair))))
     if len(set(tokens)) != len(tokens):
         raise ValueError(f"{vocab_bpe}: two merges make the same token; this is not a GPT-2 style merge list")
     return tokens
@@ -128,7 +128,7 @@ def _token_indices(paths: Sequence[Path], tokens: list[bytes], symbols: list[str
     index_of_symbol = {symbol: len(SPECIAL_SYMBOLS) + k for k, symbol in enumerate(symbols)}
     indices = []
     for token in tokens:
-        name = "".join(symbol_of_byte[b] for b in token)
+        name = "".join(map(symbol_of_byte.__getitem__, token))
         if name not in gpt2_ids:
             raise ValueError(f"{encoder_json}: lacks token {name!r}, which {vocab_bpe} makes; take both from one model")
         indices.append(index_of_symbol.get(str(gpt2_ids[name]), UNK))

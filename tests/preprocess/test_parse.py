@@ -34,6 +34,15 @@ def test_section_names_are_headings_on_request():
     assert parsed(release(section_names=None), section_names=True).texts[0] == "one sentence .\ntwo . three ."
 
 
+@pytest.mark.parametrize(
+    "sections", [[["one  sentence ."], ["\n two .", "three ."]], [["one sentence ."], [], ["two .", "three ."]]]
+)
+def test_sections_of_the_same_sentences_give_breaks(sections):
+    """The very strings of the article, and strings that differ from them in whitespace."""
+    line = release(article_text=["one  sentence .", "\n two .", "three ."], sections=sections)
+    assert parsed(line).texts[0] == "one sentence .\ntwo . three ."
+
+
 @pytest.mark.parametrize("sections", [None, [["other ."]], [[]], "one"])
 def test_sections_that_do_not_fit_give_no_breaks(sections):
     assert parsed(release(sections=sections)).texts[0] == "one sentence . two . three ."
