@@ -1,8 +1,8 @@
 """Poolingformer for fairseq: the ``--user-dir`` entry.
 
 Importing the package mends what fairseq needs on current torch (:mod:`fairseq_poolingformer.compat`) and registers
-every model, task and scorer. ``fairseq_poolingformer.attention`` alone needs only torch: without fairseq installed,
-importing this package does nothing.
+every model, task, criterion, optimizer and scorer. ``fairseq_poolingformer.attention`` alone needs only torch: without
+fairseq installed, importing this package does nothing.
 """
 
 from importlib.util import find_spec
@@ -14,4 +14,4 @@ if find_spec("fairseq") is not None:
 
     compat.apply()
 
-    from fairseq_poolingformer import models, scoring, tasks  # noqa: F401
+    from fairseq_poolingformer import criterions, models, optim, scoring, tasks  # noqa: F401
