@@ -83,7 +83,7 @@ class _StreamAttention(torch.autograd.Function):
         plan = ctx.plan
         query, key, value, out, lse, global_lse, *tensors = ctx.saved_tensors
         dtype = softmax_dtype(query)
-        grad_query = zeros_like(query)
+        grad_query = zeros_like(query, dtype if plan.global_keys else None)  # a sum over sources
         grad_key, grad_value = zeros_like(key, dtype), zeros_like(value, dtype)
         buffers = Buffers(query, key, value, out, lse, global_lse, grad_out, grad_query, grad_key, grad_value)
         terms = TermGradients(plan.terms, tensors, ctx.needs_input_grad[5:])
@@ -98,4 +98,5 @@ class _StreamAttention(torch.autograd.Function):
                 stream = global_stream(plan, buffers)
                 ctx.kernels.backward(plan, stream, terms)
                 plan.global_queries.put(grad_query, stream.grad_query)
-        return None, None, grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), *terms.sums
+        grads = grad_query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype)
+        return None, None, *grads, *terms.sums

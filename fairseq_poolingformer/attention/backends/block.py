@@ -6,6 +6,7 @@ backward pass recomputes the probabilities from the saved log-denominators (Dao 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from ..call import Call
 from .autograd import Kernels, TermGradients, run_streams
 from .plan import Plan, softmax_dtype
 from .streams import MIN_ROWS, Chunk, Source, Stream, add_bmm, take
+
+LOG2_E = math.log2(math.e)  # exp2 is nearly three times as fast as exp on a CPU
 
 
 def why_not(call: Call) -> str | None:
@@ -31,9 +34,18 @@ def run(call: Call) -> Tensor:
 
 @dataclass(frozen=True)
 class _Block:
-    """A block of a stream's queries: ``count`` of them from ``start``, of the ``size`` that a whole block has."""
+    """Some of a stream's queries, to be multiplied with one of its sources.
+
+    Args:
+        number: tells the blocks of a call apart.
+        start: the first query.
+        size: queries of a whole block.
+        count: queries of this one.
+    """
 
     stream: Stream
+    source: Source
+    number: tuple[int, int, int]
     start: int
     size: int
     count: int
@@ -50,86 +62,92 @@ class _Block:
         """Set the block of ``x`` (B, H, U, D) to ``values`` (B·H, t, D)."""
         x[:, :, self.rows] = values[:, : self.count].unflatten(0, x.shape[:2])
 
-    def chunks(self) -> Iterator[tuple[Source, Chunk]]:
-        """All that the block's queries are multiplied with."""
-        for source in self.stream.sources:
-            for chunk in source.chunks(self.start, self.size):
-                yield source, chunk
+    def add(self, x: Tensor, values: Tensor) -> None:
+        """Add ``values`` (B·H, t, D) to the block of ``x`` (B, H, U, D)."""
+        x[:, :, self.rows] += values[:, : self.count].unflatten(0, x.shape[:2])
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The keys that the block's queries are multiplied with."""
+        return self.source.chunks(self.start, self.size)
 
 
 def _blocks(stream: Stream) -> Iterator[_Block]:
-    size, length = stream.block_size(), stream.query.size(2)
-    for start in range(0, length, size):
-        yield _Block(stream, start, size, min(size, length - start))
+    """The blocks before the last source, and so on to the first, which most of the weight falls to."""
+    length = stream.query.size(2)
+    for number, source in reversed(list(enumerate(stream.sources))):
+        size = source.block_size()
+        for start in range(0, length, size):
+            yield _Block(stream, source, (stream.number, number, start), start, size, min(size, length - start))
 
 
 def _forward(plan: Plan, stream: Stream) -> None:
-    """Write ``stream.out`` and ``stream.lse``; the softmax is kept up as chunks of keys come by."""
+    """Write ``stream.out`` and ``stream.lse`` (to base 2); the softmax is kept up as chunks of keys come by."""
     dtype, wide = _matmul_dtype(stream.query), softmax_dtype(stream.query)
     for block in _blocks(stream):
         query = block.take(stream.query, dtype)
-        top = torch.full((*query.shape[:2], 1), torch.finfo(wide).min, dtype=wide, device=query.device)
-        total, mixed = torch.zeros_like(top), None
-        for number, (source, chunk) in enumerate(block.chunks()):
-            weights = _scores(plan, block, source, chunk, query)
+        # what earlier sources left; where that is nothing, the smallest finite number, from which -inf can be taken
+        top = block.take(stream.lse.unsqueeze(-1), wide, torch.inf)
+        blind = top == torch.inf
+        top, total = top.masked_fill(blind, torch.finfo(wide).min), (~blind).to(wide)
+        mixed = block.take(stream.out, wide) * plan.keep
+        for number, chunk in enumerate(block.chunks()):
+            weights = _scores(plan, block, chunk, query)
             higher = torch.maximum(top, weights.amax(-1, keepdim=True))
-            weights.sub_(higher).exp_()
-            fade = top.sub_(higher).exp_()
+            weights.sub_(higher).exp2_()
+            fade = top.sub_(higher).exp2_()
             total.mul_(fade).add_(weights.sum(-1, keepdim=True))
             if plan.dropout_p:
-                weights.mul_(_kept(plan, weights, (stream.number, block.start, number)))
-            product = torch.bmm(weights.to(dtype), chunk.take(source.value, dtype)).to(wide)
-            mixed = product if mixed is None else product.addcmul_(mixed, fade)
+                weights.mul_(_kept(plan, weights, (*block.number, number)))
+            product = torch.bmm(weights.to(dtype), chunk.take(block.source.value, dtype))
+            mixed = torch.addcmul(product, mixed, fade)
             top = higher
-        if mixed is None:
-            continue  # out is zero and lse +inf already
         blind = total == 0.0
-        block.write(stream.out, mixed / total.masked_fill(blind, 1.0).mul_(plan.keep))
-        block.write(stream.lse.unsqueeze(-1), total.log_().add_(top).masked_fill_(blind, torch.inf))
+        block.write(stream.out, mixed.div_(total.masked_fill(blind, 1.0).mul_(plan.keep)))
+        block.write(stream.lse.unsqueeze(-1), total.log2_().add_(top).masked_fill_(blind, torch.inf))
 
 
 def _backward(plan: Plan, stream: Stream, terms: TermGradients) -> None:
-    """Write ``stream.grad_query`` and add to the sources' gradients."""
+    """Write ``stream.grad_query`` and add to the sources' and the terms' gradients."""
     dtype, wide = _matmul_dtype(stream.query), softmax_dtype(stream.query)
     for block in _blocks(stream):
+        source = block.source
         query, grad_out = block.take(stream.query, dtype), block.take(stream.grad_out, dtype)
         lse = block.take(stream.lse.unsqueeze(-1), wide, torch.inf)
         delta = (grad_out * block.take(stream.out, wide)).sum(-1, keepdim=True)
         grad_out = grad_out / plan.keep
         grad_query = torch.zeros_like(query, dtype=wide)
-        for number, (source, chunk) in enumerate(block.chunks()):
-            weights = _scores(plan, block, source, chunk, query).sub_(lse).exp_()
-            value = chunk.take(source.value, dtype)
-            grad_scores = torch.bmm(grad_out, value.transpose(1, 2)).to(wide)
+        for number, chunk in enumerate(block.chunks()):
+            weights = _scores(plan, block, chunk, query).sub_(lse).exp2_()
+            grad_scores = torch.bmm(grad_out, chunk.take(source.value, dtype).transpose(1, 2)).to(wide)
             kept = weights
             if plan.dropout_p:
-                mask = _kept(plan, weights, (stream.number, block.start, number))
+                mask = _kept(plan, weights, (*block.number, number))
                 kept = weights * mask
                 grad_scores.mul_(mask)
             chunk.add(source.grad_value, kept.to(dtype).transpose(1, 2), grad_out)
             grad_scores.sub_(delta).mul_(weights)
-            _add_term_gradients(plan, terms, block, source, chunk, grad_scores)
+            _add_term_gradients(plan, terms, block, chunk, grad_scores)
             grad_scores = grad_scores.to(dtype)
             chunk.add(source.grad_key, grad_scores.transpose(1, 2), query, plan.scale)
             add_bmm(grad_query, grad_scores, chunk.take(source.key, dtype), plan.scale)
-        block.write(stream.grad_query, grad_query)
+        block.add(stream.grad_query, grad_query)
 
 
-def _scores(plan: Plan, block: _Block, source: Source, chunk: Chunk, query: Tensor) -> Tensor:
-    """Scaled, masked scores of one block against one chunk: (B·H, t, s), -inf where a key is not seen."""
-    dtype, wide = query.dtype, softmax_dtype(source.key)
+def _scores(plan: Plan, block: _Block, chunk: Chunk, query: Tensor) -> Tensor:
+    """Scaled, masked scores of one block against one chunk, to base 2: (B·H, t, s), -inf where a key is not seen."""
+    source, dtype, wide = block.source, query.dtype, softmax_dtype(block.source.key)
     key = chunk.take(source.key, dtype).transpose(1, 2)
     mask = source.mask(block.start, query.size(1), chunk, wide)
     if mask is not None and dtype == wide:
-        scores = torch.baddbmm(mask, query, key, alpha=plan.scale)
+        scores = torch.baddbmm(mask, query, key, alpha=plan.scale * LOG2_E)
     else:
         # scaled before it is rounded: q·k itself overflows float16 √D times sooner
-        scores = torch.bmm(query * plan.scale, key).to(wide)
-        if mask is not None:
-            scores.add_(mask)
+        scores = torch.bmm(query * plan.scale, key)
+        scores = scores.to(wide).mul_(LOG2_E) if mask is None else torch.add(mask, scores, alpha=LOG2_E)
     by_row = scores.unflatten(0, source.key.shape[:2])
     for term in plan.terms:
-        by_row[:, :, : block.count, : chunk.size].add_(_term_scores(plan, term, block, source, chunk))
+        seen = by_row[:, :, : block.count, : chunk.size]
+        seen.add_(_term_scores(plan, term, block, chunk), alpha=LOG2_E)
     hidden = source.hidden_in(chunk.keys)
     if hidden is not None:
         by_row[..., : chunk.size].masked_fill_(hidden[:, None, None, :], -torch.inf)
@@ -138,26 +156,24 @@ def _scores(plan: Plan, block: _Block, source: Source, chunk: Chunk, query: Tens
     return scores
 
 
-def _term_scores(plan: Plan, term: ScoreTerm, block: _Block, source: Source, chunk: Chunk) -> Tensor:
+def _term_scores(plan: Plan, term: ScoreTerm, block: _Block, chunk: Chunk) -> Tensor:
     """A term's scores of one block against one chunk, of the stream's heads: broadcastable to (B, H, t, s)."""
     stream = block.stream
-    query_index, key_index = stream.index[..., block.rows], source.index[..., chunk.keys]
+    query_index, key_index = stream.index[..., block.rows], block.source.index[..., chunk.keys]
     scores = term.scores(Pairs(query_index, key_index, plan.query_offset, plan.key_stride))
     if scores.dim() > 2 and scores.size(-3) == plan.num_heads:
         scores = scores[..., stream.heads, :, :]
     return scores
 
 
-def _add_term_gradients(
-    plan: Plan, terms: TermGradients, block: _Block, source: Source, chunk: Chunk, grad_scores: Tensor
-) -> None:
+def _add_term_gradients(plan: Plan, terms: TermGradients, block: _Block, chunk: Chunk, grad_scores: Tensor) -> None:
     """Add what ``grad_scores`` (B·H, t, s) means for every term's tensors."""
     for term, numbers in terms.terms:
         if not numbers:
             continue
         with torch.enable_grad():  # the term is computed again
-            scores = _term_scores(plan, term, block, source, chunk)
-        by_row = grad_scores.unflatten(0, source.key.shape[:2])[:, :, : block.count, : chunk.size]
+            scores = _term_scores(plan, term, block, chunk)
+        by_row = grad_scores.unflatten(0, block.source.key.shape[:2])[:, :, : block.count, : chunk.size]
         grad = by_row.sum_to_size(scores.shape).to(scores.dtype)
         grads = torch.autograd.grad(scores, [terms.leaves[n] for n in numbers], grad, allow_unused=True)
         for number, tensor_grad in zip(numbers, grads, strict=True):
@@ -165,15 +181,16 @@ def _add_term_gradients(
                 terms.sums[number] += tensor_grad
 
 
-def _kept(plan: Plan, weights: Tensor, block: tuple[int, int, int]) -> Tensor:
-    """Which weights dropout keeps, the same for the same block in both passes: bool, the shape of ``weights``.
+def _kept(plan: Plan, weights: Tensor, place: tuple[int, ...]) -> Tensor:
+    """1 at weights that dropout keeps, else 0, the same at the same place in both passes; like ``weights``.
 
-    Drawn 16 bits a weight: several times faster on a CPU than ``bernoulli_``.
+    Drawn 16 bits a weight and compared straight into floats: many times faster on a CPU than ``bernoulli_`` or bools.
     """
-    generator = torch.Generator(weights.device).manual_seed(hash((plan.seed, *block)) % 2**62)
+    generator = torch.Generator(weights.device).manual_seed(hash((plan.seed, *place)) % 2**62)
     bits = torch.empty(-(-weights.numel() // 4), dtype=torch.int64, device=weights.device)
     bits.random_(-(2**63), None, generator=generator)
-    return (bits.view(torch.int16)[: weights.numel()] >= plan.dropped - 2**15).view(weights.shape)
+    drawn = bits.view(torch.int16)[: weights.numel()].view(weights.shape)
+    return torch.ge(drawn, plan.dropped - 2**15, out=torch.empty_like(weights))
 
 
 def _matmul_dtype(x: Tensor) -> torch.dtype:

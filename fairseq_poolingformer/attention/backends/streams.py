@@ -135,6 +135,13 @@ class Source:
             return self.chunk_width
         return max(0, self.band.highest - self.band.lowest + block - 1) // self.band.key_stride + 1
 
+    def block_size(self) -> int:
+        """Queries multiplied with it at a time: the largest multiple of MIN_BLOCK whose scores fit SCORES_PER_BLOCK."""
+        size = MAX_BLOCK
+        while size > MIN_BLOCK and size * min(CHUNK, self.width(size)) > SCORES_PER_BLOCK:
+            size -= MIN_BLOCK
+        return size
+
     def chunks(self, start: int, block: int) -> Iterator[Chunk]:
         """The keys that the queries ``start`` … ``start + block − 1`` can see, cut to equal widths.
 
@@ -185,7 +192,8 @@ class Stream:
         sources: what they attend to, together in one softmax.
         heads: which of the call's heads these are.
         out: (B, H, U, D), written by the forward pass, read by the backward pass.
-        lse: (B, H, U) logarithm of the softmax's denominator, the same; +inf where a query sees nothing.
+        lse: (B, H, U) logarithm of the softmax's denominator to a base of the kernels' choice, the same; +inf where a
+            query sees nothing.
         grad_out, grad_query: (B, H, U, D), in the backward pass.
     """
 
@@ -199,20 +207,16 @@ class Stream:
     grad_out: Tensor | None = None
     grad_query: Tensor | None = None
 
-    def block_size(self) -> int:
-        """Queries in a block: the largest multiple of MIN_BLOCK whose scores fit SCORES_PER_BLOCK."""
-        size = MAX_BLOCK
-        while size > MIN_BLOCK and size * min(CHUNK, max(s.width(size) for s in self.sources)) > SCORES_PER_BLOCK:
-            size -= MIN_BLOCK
-        return size
-
 
 def take(x: Tensor, start: int, count: int, width: int, dtype: torch.dtype, fill: float = 0.0) -> Tensor:
     """``x[:, :, start:start + count]`` of (B, H, S, D) as (B·H, width, D), ``fill`` after the first ``count``.
 
-    A view where nothing is made up and batch and heads merge, as they do in fairseq's (T, B, C) layout.
+    A view where nothing is made up and batch and heads merge, as in fairseq's (T, B, C) layout; a copy in bfloat16
+    on a CPU.
     """
     taken = x[:, :, start : start + count].flatten(0, 1).to(dtype)
+    if dtype == torch.bfloat16 and x.device.type == "cpu":
+        taken = taken.contiguous()  # else oneDNN makes a copy itself, of the transposed matrix, which takes longer
     return F.pad(taken, (0, 0, 0, width - count), value=fill) if width > count else taken
 
 
