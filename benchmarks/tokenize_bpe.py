@@ -1,10 +1,15 @@
-"""GPT-2 BPE on one core: fairseq's own encoder, Hugging Face tokenizers, and this project's.
+"""GPT-2 BPE on one core: fairseq's own encoder, Hugging Face tokenizers, tiktoken, and this project's.
 
-    python benchmarks/tokenize_bpe.py --gpt2-bpe FOLDER [--text FILE]
+    python benchmarks/tokenize_bpe.py --gpt2-bpe FOLDER [--text FILE ...]
 
-FOLDER holds encoder.json, vocab.bpe and fairseq's dict.txt. FILE is text, one document a line; without it, the sources
-of the standard library are the documents. All three must give the same ids, or nothing is timed. The first pass over
-the text, where nothing is remembered yet, is told apart from those after it.
+FOLDER holds encoder.json, vocab.bpe and fairseq's dict.txt. The FILEs are JSON lines as preprocess.arxiv_pubmed reads
+them; without any, the sources of the standard library are the documents. All must give the same ids, or nothing is
+timed.
+
+fairseq's encoder and Hugging Face's remember words, so each encoder is made anew for every repetition and goes over
+one half of the documents, over the other half, whose text it has not seen, and over that half again. Times are CPU
+time of the process, and the encoders take turns. A ratio is to fairseq's encoder in the same repetition. This project
+and fairseq's second row give indices of the dictionary, the others stop at GPT-2's ids.
 """
 
 import argparse
@@ -15,106 +20,128 @@ import statistics
 import sys
 import sysconfig
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 os.environ.update(TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1")  # before the libraries start their threads
 
+import tiktoken
 from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+from tiktoken.load import data_gym_to_mergeable_bpe_ranks
+from tiktoken_ext.openai_public import r50k_pat_str
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from fairseq_poolingformer.data.tokenizers import GPT2Tokenizer
+from preprocess.arxiv_pubmed import parse
+from preprocess.records import Example, read_lines
 
-Encode = Callable[[str], list[int]]
+Encode = Callable[[str], Sequence[int]]
+
+BASE, OURS = "fairseq", "fairseq_poolingformer"
+WITH_INDICES = ("fairseq and its dictionary", OURS)
+PASSES = ("first text", "text not seen", "the same again")
 
 
-def read_documents(path: Path | None, max_bytes: int) -> list[str]:
+def read_documents(paths: Sequence[Path], max_bytes: int) -> list[str]:
     """The first documents, about so many bytes of them."""
-    if path is not None:
-        with open(path, encoding="utf-8") as file:
-            texts = [line.rstrip("\n") for line in file]
-    else:
-        root = Path(sysconfig.get_path("stdlib"))
-        files = [file for file in sorted(root.rglob("*.py")) if "site-packages" not in file.parts]
-        texts = [file.read_text(encoding="utf-8", errors="replace") for file in files]
     documents, size = [], 0
-    for text in texts:
-        if text and size < max_bytes:
-            documents.append(text)
-            size += len(text.encode())
+    for text in _articles(paths) if paths else _sources():
+        if size >= max_bytes:
+            break
+        documents.append(text)
+        size += len(text.encode())
     return documents
 
 
-def make_encoders(folder: Path) -> tuple[dict[str, Callable[[], Encode]], Callable[[list[int]], list[int]]]:
-    """How to make each encoder anew, and how to turn GPT-2 ids into dictionary indices."""
-    encoder_json, vocab_bpe, dict_txt = (str(folder / name) for name in GPT2Tokenizer.files)
-    dictionary = Dictionary.load(dict_txt)
+def _articles(paths: Sequence[Path]) -> Iterator[str]:
+    for record in read_lines(paths):
+        example = parse(record)
+        if isinstance(example, Example):
+            yield example.texts[0]
 
-    def hugging_face() -> Encode:
-        tokenizer = Tokenizer(models.BPE.from_file(encoder_json, vocab_bpe))
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-        return lambda text: tokenizer.encode(text).ids
 
-    encoders = {
-        "fairseq": lambda: get_encoder(encoder_json, vocab_bpe).encode,
-        "Hugging Face tokenizers": hugging_face,
-        "fairseq_poolingformer": lambda: GPT2Tokenizer.from_files(folder).encode,
+def _sources() -> Iterator[str]:
+    root = Path(sysconfig.get_path("stdlib"))
+    for file in sorted(root.rglob("*.py")):
+        if "site-packages" not in file.parts:
+            yield file.read_text(encoding="utf-8", errors="replace")
+
+
+def make_encoders(folder: Path, dictionary: Dictionary) -> dict[str, Encode]:
+    """Each encoder anew, with nothing remembered."""
+    encoder_json, vocab_bpe = (str(folder / name) for name in GPT2Tokenizer.files[:2])
+    fairseq, with_dictionary = (get_encoder(encoder_json, vocab_bpe).encode for _ in range(2))
+
+    def fairseq_indices(text: str) -> list[int]:
+        line = " ".join(map(str, with_dictionary(text)))
+        return dictionary.encode_line(line, append_eos=False, add_if_not_exist=False).tolist()
+
+    hugging_face = Tokenizer(models.BPE.from_file(encoder_json, vocab_bpe))
+    hugging_face.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    hugging_face.decoder = decoders.ByteLevel()
+    ranks = data_gym_to_mergeable_bpe_ranks(vocab_bpe, encoder_json)
+    special = {"<|endoftext|>": len(ranks)}
+    theirs = tiktoken.Encoding("gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special)
+    return {
+        BASE: fairseq,
+        WITH_INDICES[0]: fairseq_indices,
+        "Hugging Face tokenizers": lambda text: hugging_face.encode(text).ids,
+        "tiktoken": theirs.encode_ordinary,
+        OURS: GPT2Tokenizer.from_files(folder).encode,
     }
-    return encoders, lambda ids: [dictionary.index(str(token)) for token in ids]
 
 
-def check_same_ids(encoders: dict[str, Encode], to_indices: Callable, documents: list[str]) -> int:
-    """The number of tokens; exits where an encoder disagrees. Ours gives dictionary indices, the others GPT-2's ids."""
-    tokens = 0
+def check_same_ids(encoders: dict[str, Encode], dictionary: Dictionary, documents: list[str]) -> None:
+    """Exits where an encoder disagrees with fairseq's."""
     for number, document in enumerate(documents, 1):
-        expected = to_indices(encoders["fairseq"](document))
-        tokens += len(expected)
+        gpt2_ids = encoders[BASE](document)
+        indices = [dictionary.index(str(token)) for token in gpt2_ids]
         for name, encode in encoders.items():
-            ids = list(encode(document))
-            if (ids if name == "fairseq_poolingformer" else to_indices(ids)) != expected:
+            if list(encode(document)) != (indices if name in WITH_INDICES else gpt2_ids):
                 sys.exit(f"document {number}: {name} gives other ids than fairseq; not timed")
-    return tokens
 
 
-def time_once(encode: Encode, documents: list[str]) -> float:
-    """Seconds for one pass."""
-    start = time.perf_counter()
-    for document in documents:
-        encode(document)
-    return time.perf_counter() - start
+def tokens_a_second(encode: Encode, documents: list[str]) -> float:
+    """Of CPU time, for one pass."""
+    start = time.process_time()
+    tokens = sum(len(encode(document)) for document in documents)
+    return tokens / (time.process_time() - start)
 
 
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpt2-bpe", metavar="FOLDER", type=Path, required=True)
-    parser.add_argument("--text", metavar="FILE", type=Path)
+    parser.add_argument("--text", metavar="FILE", type=Path, nargs="+", default=[])
     parser.add_argument("--max-bytes", type=int, default=8 * 2**20, help="of text (default: %(default)s)")
-    parser.add_argument("--repetitions", type=int, default=5, help="passes after the first (default: %(default)s)")
+    parser.add_argument("--repetitions", type=int, default=5, help="default: %(default)s")
     args = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     documents = read_documents(args.text, args.max_bytes)
-    makers, to_indices = make_encoders(args.gpt2_bpe)
-    tokens = check_same_ids({name: make() for name, make in makers.items()}, to_indices, documents)
+    dictionary = Dictionary.load(str(args.gpt2_bpe / GPT2Tokenizer.files[2]))
+    check_same_ids(make_encoders(args.gpt2_bpe, dictionary), dictionary, documents)
     size = sum(len(document.encode()) for document in documents)
     versions = [f"{name} {importlib.metadata.version(name)}" for name in ("tiktoken", "tokenizers", "regex")]
     print(f"{platform.machine()}, one core, Python {platform.python_version()}, {', '.join(versions)}")
-    print(f"{len(documents)} documents, {size / 2**20:.1f} MiB, {tokens} tokens, the same ids from all")
+    print(f"{len(documents)} documents, {size / 2**20:.1f} MiB, the same ids from all")
 
-    encoders = {name: make() for name, make in makers.items()}
-    passes: dict[str, list[float]] = {name: [] for name in encoders}
-    for _ in range(args.repetitions + 1):  # in turn, so that a busy machine slows all alike
-        for name, encode in encoders.items():
-            passes[name].append(tokens / time_once(encode, documents))
-    print(f"{'tokens a second':26}{'first pass':>12}{'median':>12}{'least':>12}{'most':>12}{'ratio':>8}{'first':>8}")
-    base_first, base = passes["fairseq"][0], statistics.median(passes["fairseq"][1:])
-    for name, (first, *rest) in passes.items():
-        median = statistics.median(rest)
-        columns = "".join(f"{value:12,.0f}" for value in (first, median, min(rest), max(rest)))
-        print(f"{name:26}{columns}{median / base:7.1f}×{first / base_first:7.1f}×")
+    halves = {PASSES[0]: documents[::2], PASSES[1]: documents[1::2], PASSES[2]: documents[1::2]}
+    speeds: dict[tuple[str, str], list[float]] = {}
+    for _ in range(args.repetitions):
+        encoders = make_encoders(args.gpt2_bpe, dictionary)
+        for text, half in halves.items():
+            for name, encode in encoders.items():
+                speeds.setdefault((name, text), []).append(tokens_a_second(encode, half))
+    print(f"{'tokens a second, ratio (least to most)':40}" + "".join(f"{text:>34}" for text in PASSES))
+    for name in encoders:
+        row = f"{name:40}"
+        for text in PASSES:
+            ratios = [ours / base for ours, base in zip(speeds[name, text], speeds[BASE, text], strict=True)]
+            spread = f"{statistics.median(ratios):.1f}× ({min(ratios):.1f} to {max(ratios):.1f})"
+            row += f"{statistics.median(speeds[name, text]):10,.0f}{spread:>24}"
+        print(row)
 
 
 if __name__ == "__main__":

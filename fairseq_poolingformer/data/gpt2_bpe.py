@@ -1,8 +1,8 @@
-"""GPT-2's byte-level BPE with fairseq's dictionary: the very ids fairseq gives, more than ten times as fast.
+"""GPT-2's byte-level BPE with fairseq's dictionary: the very ids fairseq gives, ten times as fast on new text.
 
 fairseq turns text into GPT-2 ids, writes these as text, and looks every number up in ``dict.txt``. Here a text goes
 through tiktoken in one call, and one table leads from a token straight to its dictionary index. Nothing is remembered
-between texts: looking up words in Python costs more than merging them anew.
+between texts: on new text, looking words up in Python and learning those not seen before costs more than merging all.
 """
 
 import json
