@@ -31,7 +31,7 @@ echo "ruff, shellcheck"
 "$venv/bin/ruff" check .
 "$venv/bin/ruff" format --check .
 scripts=(.ci/run)
-while IFS= read -r script; do scripts+=("$script"); done < <(find run_scripts -name '*.sh' | sort)
+while IFS= read -r script; do scripts+=("$script"); done < <(find run_scripts benchmarks -name '*.sh' | sort)
 "$venv/bin/shellcheck" --external-sources "${scripts[@]}"
 
 echo "pytest"

@@ -1,0 +1,227 @@
+"""The benchmarks as they are typed, at tiny sizes, and what they refuse."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).parents[1]
+TINY = ("--size", "tiny", "--vocabulary", 300, "--led-window", 16, "--threads", 1)
+CHECKED = ("--target-length", 12, "--check-length", 70)
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """The benchmarks' folder on the path, as it is when one is run."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+
+
+def run(script: str, *arguments: object, status: int = 0) -> str:
+    """Run a benchmark with one thread; its standard output, or its errors if it is to fail."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, f"benchmarks/{script}.py", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+def tables(output: str) -> list[dict[str, dict[str, float]]]:
+    """Of every table the rows by name, each as heading -> number."""
+    found: list[dict[str, dict[str, float]]] = []
+    heads: list[str] = []
+    for line in output.splitlines():
+        cells = re.split(r"\s{2,}", line)
+        if "least" in cells and not cells[0]:
+            heads = cells[1:]
+            found.append({})
+        elif heads and len(cells) == len(heads) + 1:
+            found[-1][cells[0]] = dict(zip(heads, map(float, cells[1:]), strict=True))
+    return found
+
+
+def assert_measured(rows: dict[str, dict[str, float]]) -> None:
+    """Times, memory and ratios of every row go together; the first row is the peer."""
+    peer = next(iter(rows.values()))
+    for row in rows.values():
+        assert 0 < row["least"] <= row["s"] <= row["greatest"]
+        assert row["peak GiB"] > row["beyond model"] >= 0
+        assert row["× faster"] == pytest.approx(peer["s"] / row["s"], rel=0.05, abs=0.02)
+        assert row["× smaller"] == pytest.approx(peer["peak GiB"] / row["peak GiB"], abs=0.04)
+
+
+@pytest.mark.slow
+def test_training_step():
+    output = run(
+        *("training_step", *TINY, *CHECKED, "--source-length", 512, "--systems", "huggingface-led", "poolingformer"),
+        *("--repeats", 2, "--dtype", "bfloat16", "--checkpoint-activations", "--attention-dropout", 0.1),
+    )
+    assert f"torch {torch.__version__}" in output
+    assert "1 threads" in output
+    assert "512 tokens in, 12 out, bfloat16, attention dropout 0.1, activations checkpointed" in output
+    (rows,) = tables(output)
+    assert list(rows) == ["LED of Hugging Face", "Poolingformer"]
+    assert_measured(rows)
+
+
+@pytest.mark.slow
+def test_generation():
+    output = run(
+        *("generation", *TINY, "--source-length", 128, "--tokens", 12, "--beam", 3, "--no-repeat-ngram-size", 2),
+        *("--systems", "huggingface-led", "led"),
+    )
+    (rows,) = tables(output)
+    assert list(rows) == ["LED of Hugging Face", "LED here"]
+    assert_measured(rows)
+    for row in rows.values():
+        assert row["encoder s"] > 0
+        assert row["encoder s"] + row["decoding s"] == pytest.approx(row["s"], abs=0.002)
+
+
+@pytest.mark.slow
+def test_growth_and_its_plots(tmp_path):
+    file = tmp_path / "growth.json"
+    output = run(
+        *("growth", "--lengths", 128, 512, "--longest-dense", 100, "--repeats", 1, "--warm-ups", 0, "--threads", 1),
+        *("--systems", "full attention", "LED of Hugging Face", "Poolingformer", "--output", file),
+    )
+    for table in tables(output):
+        assert list(table) == ["Poolingformer"], "no full attention above --longest-dense, no LED of half a window"
+        assert_measured(table)
+    growth = re.search(r"^Poolingformer +128 +512 +([\d.]+) +([\d.]+)$", output, re.MULTILINE)
+    rows = {(row["system"], row["length"]): row for row in json.loads(file.read_text())["rows"]}
+    short, long = rows["Poolingformer", 128], rows["Poolingformer", 512]
+    assert float(growth[1]) == pytest.approx(long["seconds"] / short["seconds"], abs=0.01)
+
+    subprocess.run([sys.executable, "benchmarks/plot.py", file, tmp_path / "growth"], cwd=ROOT, check=True)
+    for name in ("time", "memory"):
+        assert "<svg" in (tmp_path / f"growth_{name}.svg").read_text()
+
+
+@pytest.mark.slow
+def test_long_sequence():
+    (rows,) = tables(run("long_sequence", "--length", 4096, "--heads", 1, "--check-size", 32, "--threads", 1))
+    assert_measured(rows)
+
+
+def test_training_is_not_timed_with_other_logits(scripts, monkeypatch):
+    import training_step
+
+    args = training_step.parser().parse_args([str(argument) for argument in (*TINY, *CHECKED)])
+    training_step.check_led(args, 70)
+    true = training_step.led_from_huggingface
+
+    def narrower(args, theirs, *flags):
+        config, task, model = true(args, theirs, *flags)
+        model.encoder.global_tokens = 0
+        return config, task, model
+
+    monkeypatch.setattr(training_step, "led_from_huggingface", narrower)
+    with pytest.raises(SystemExit, match=r"logits of LED here: differs by .*nothing is timed"):
+        training_step.check_led(args, 70)
+
+
+def test_training_is_not_timed_where_the_backend_is_wrong(scripts, monkeypatch):
+    import training_step
+
+    from fairseq_poolingformer.attention.backends import block
+
+    args = training_step.parser().parse_args([str(argument) for argument in (*TINY, *CHECKED)])
+    training_step.check_backends(args, 70)
+    true = block.run
+    monkeypatch.setattr(block, "run", lambda call: 1.01 * true(call))
+    with pytest.raises(SystemExit, match="Poolingformer's encoder: differs by"):
+        training_step.check_backends(args, 70)
+
+
+def test_generation_is_not_timed_with_other_tokens(scripts, monkeypatch):
+    import generation
+
+    args = generation.parser().parse_args(["--beam", "2"])
+    generation.check(args)
+    true = generation.led_from_huggingface
+
+    def louder(args, theirs):
+        config, task, model = true(args, theirs)
+        with torch.no_grad():
+            model.decoder.layers[0].encoder_attn.out_proj.weight.mul_(1.5)
+        return config, task, model
+
+    monkeypatch.setattr(generation, "led_from_huggingface", louder)
+    with pytest.raises(SystemExit, match="beam 2 writes other tokens than Hugging Face"):
+        generation.check(args)
+
+
+def test_long_sequence_is_not_reported_where_it_is_wrong(scripts):
+    import long_sequence
+
+    args = long_sequence.parser().parse_args(["--length", "1600", "--heads", "1", "--check-size", "16"])
+    window, around = long_sequence.slices(1600, 16)[1]
+    found = long_sequence.sequence(args)()[1]
+    long_sequence.check(found, window, around, 1e-4)
+    found["gradient of key"][0, 0, 3, 5] += 0.01
+    with pytest.raises(SystemExit, match=f"tokens {window.start} to {window.stop}: gradient of key: differs"):
+        long_sequence.check(found, window, around, 1e-4)
+
+
+def note(path: Path, name: str):
+    """A case that writes down when it was built and run."""
+
+    def run() -> str:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(name)
+        return name
+
+    return run
+
+
+def allocate(gib: float) -> float:
+    return float(torch.ones(int(gib * 2**28))[-1])
+
+
+def needing(gib: float):
+    """A case that needs memory."""
+    return partial(allocate, gib)
+
+
+def fail():
+    """A case that cannot be built."""
+    raise ValueError("no such model")
+
+
+def test_cases_run_in_turn(scripts, tmp_path):
+    import measure
+
+    args = argparse.Namespace(device="cpu", threads=1, repeats=2, warm_ups=1, memory_limit=None)
+    results = measure.measure([measure.Case(name, partial(note, tmp_path / "order", name)) for name in "ab"], args)
+    assert (tmp_path / "order").read_text() == "ababab"
+    assert [(result.value, len(result.seconds)) for result in results] == [("a", 2), ("b", 2)]
+
+
+def test_memory_is_measured_and_too_little_of_it_is_a_result(scripts, capfd):
+    import measure
+
+    args = argparse.Namespace(device="cpu", threads=1, repeats=1, warm_ups=0, memory_limit=1.5)
+    cases = [measure.Case(f"{gib} GiB", partial(needing, gib)) for gib in (1, 2)]
+    fits, does_not = measure.measure(cases, args)
+    assert (fits.peak - fits.baseline) / 2**30 == pytest.approx(1, abs=0.1)
+    assert (fits.failure, does_not.failure) == (None, "out of memory at 1.5 GiB")
+    measure.print_table([does_not, fits], tokens=1)
+    assert re.search(r"^2 GiB +out of memory at 1.5 GiB\n1 GiB  [ \d.-]+$", capfd.readouterr().out, re.MULTILINE)
+
+
+def test_an_error_is_no_result(scripts, capfd):
+    import measure
+
+    args = argparse.Namespace(device="cpu", threads=1, repeats=1, warm_ups=0, memory_limit=None)
+    with pytest.raises(SystemExit, match="c: failed with the error above"):
+        measure.measure([measure.Case("c", fail)], args)
+    assert "ValueError: no such model" in capfd.readouterr().err
