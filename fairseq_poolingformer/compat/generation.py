@@ -39,7 +39,7 @@ def repeats_blocked(original: Callable) -> Callable:
         latest = written[:, None, written.size(1) - size + 1 :]
         repeated = (ngrams[:, :, :-1] == latest).all(-1)
         repeated &= ngrams[:, :, -1] != tokens[:, :1]  # the search begins with </s>, which must stay possible
-        bans = torch.zeros_like(lprobs, dtype=torch.int32).scatter_add_(1, ngrams[:, :, -1], repeated.int())
-        return lprobs.masked_fill_(bans > 0, -torch.inf)
+        ceiling = torch.where(repeated, -torch.inf, torch.inf).to(lprobs)
+        return lprobs.scatter_reduce_(1, ngrams[:, :, -1], ceiling, "amin")
 
     return _no_repeat_ngram

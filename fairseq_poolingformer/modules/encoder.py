@@ -134,6 +134,13 @@ class PoolingformerEncoder(TransformerEncoderBase):
             "src_lengths": [(~padding_mask).sum(1, dtype=torch.int32, keepdim=True)],
         }
 
+    def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
+        """Leave the source as it is: :class:`~.decoder.CrossAttention` keeps what it needs of it and reorders that.
+
+        fairseq's copies the whole source at every step of a search with one beam.
+        """
+        return encoder_out
+
     def first_tokens(self, padding_mask: Tensor) -> Tensor | None:
         """(B, T) bool, True at the first ``--global-tokens`` tokens that are not padding; None when that is 0."""
         if not self.global_tokens:

@@ -8,6 +8,7 @@ from fairseq import search
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.data import data_utils
 from fairseq.sequence_generator import SequenceGenerator
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
 
@@ -154,6 +155,39 @@ def test_beam_sizes_may_follow_one_another(folder):
     _, fresh = build(folder, *SIZES, "--window-size", "4", seed=3)
     model = fresh
     assert generate(1) == first[1]
+
+
+class Copies(TorchDispatchMode):
+    """Counts the operations that make a tensor of so many elements or more."""
+
+    def __init__(self, elements: int):
+        super().__init__()
+        self.elements, self.count = elements, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.numel() >= self.elements:
+            given = {x.untyped_storage().data_ptr() for x in args if isinstance(x, torch.Tensor)}
+            self.count += result.untyped_storage().data_ptr() not in given
+        return result
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_no_step_of_generation_copies_the_source(folder, beam):
+    """As many tensors of the source's size are made for four tokens as for nine."""
+    task, model = build(folder, *SIZES)
+    source = torch.randint(4, 30, (2, 1100))
+    source[1, 900:] = PAD
+    sample = {"net_input": {"src_tokens": source, "src_lengths": torch.tensor([1100, 900])}}
+    counts = []
+    for length in (4, 9):
+        limits = {"beam": beam, "min_len": length - 1, "max_len_b": length}
+        generator = task.build_generator([model], type("Options", (Namespace5,), limits))
+        with Copies(source.numel() * 32) as copies:
+            hypotheses = task.inference_step(generator, [model], sample)
+        assert {len(h[0]["tokens"]) for h in hypotheses} == {length + 1}
+        counts.append(copies.count)
+    assert counts[0] == counts[1] > 0
 
 
 class Namespace5:
