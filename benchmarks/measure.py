@@ -199,6 +199,8 @@ def measure(cases: Sequence[Case], args: argparse.Namespace) -> list[Result]:
     Raises:
         SystemExit: a case failed for another reason than memory.
     """
+    if args.device == "cuda":
+        torch.cuda.empty_cache()  # what the checks before have left
     arguments = (args.device, args.threads, args.memory_limit)
     groups = [list(cases)] if args.repeats > 1 else [[case] for case in cases]
     results = []

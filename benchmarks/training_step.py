@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from fairseq.trainer import Trainer
+from fairseq.utils import apply_to_sample
 from measure import DTYPES, Case, add_arguments, measure, must_agree, parse, print_header, print_table
 from models import add_arguments as add_model_arguments
 from models import fairseq_model, global_attention_mask, huggingface_led, led_from_huggingface, random_document, sample
@@ -116,13 +117,14 @@ def check_led(args: argparse.Namespace, length: int) -> None:
     Raises:
         SystemExit: it does not.
     """
-    source, target = (tokens.to(args.device) for tokens in batch(args, length))
+    source, target = batch(args, length)
+    inputs = apply_to_sample(lambda x: x.to(args.device), sample(source, target))
+    source, target = source.to(args.device), target.to(args.device)
     lengths = {"source_length": length, "target_length": args.target_length}
     theirs = huggingface_led(args, **lengths, init_std=0.05).eval()
     config, task, ours = led_from_huggingface(args, theirs, "--criterion", args.criterion)
     theirs, ours = theirs.to(args.device), ours.to(args.device).eval()
     expected = theirs(input_ids=source, global_attention_mask=global_attention_mask(source), labels=target)
-    inputs = sample(source, target)
     tolerance = 1e-4 if args.device == "cpu" else 1e-3  # a GPU's own order of summation
     must_agree("logits of LED here", ours(**inputs["net_input"])[0], expected.logits, tolerance)
     loss, count, _ = task.build_criterion(config.criterion)(ours, inputs)
