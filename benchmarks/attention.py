@@ -1,29 +1,32 @@
-"""Attention of one encoder layer, forward and backward: Poolingformer beside Hugging Face LED and plain PyTorch.
+"""Attention of one encoder layer, forward and backward, beside Hugging Face LED, plain PyTorch and the multiply-adds.
 
-    python benchmarks/attention.py [--length 4096] [--device cpu] [--dtype float32] [--repeats 5]
+    python benchmarks/attention.py [--length 4096] [--device cpu] [--dtype float32] [--parts levels layer]
 
 Needs torch alone; with transformers installed, LED's encoder self-attention is timed too. What does not give the
 expected output is not timed: LED must equal this project's LED with the same weights, unfold + SDPA must equal the
-window alone. On a CPU the time is that of the process on all its threads, on a GPU that of the wall after
-synchronizing.
+window alone. The column ``of limit`` is the time of a call's multiply-adds at the rate of a large product of matrices,
+measured in the same run, over the call's own time.
 """
 
 from __future__ import annotations
 
 import argparse
-import platform
-import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from measure import DTYPES, Case, Result, add_arguments, clock, measure, must_agree, parse, print_header, print_table
+from torch import Tensor, nn
 
-from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window, band_attention
+from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window, band_attention, pool_keys
 
 DIM, HEADS = 768, 12
+WINDOW, POOLED_WINDOW, POOLING = Window(128), Window(512), Pooling(5, 4)
+LED_WINDOW = 512
+PRODUCTS = 7  # of queries × keys × head dim: two forward, five backward, the scores again among them
 
 
 def unfold_attention(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
@@ -52,7 +55,7 @@ def unfold_attention(query: Tensor, key: Tensor, value: Tensor, window: int) -> 
     return out.reshape(query.shape)
 
 
-def led_attention(length: int, window: int) -> tuple[torch.nn.Module, Callable[[Tensor], Tensor]]:
+def led_attention(length: int, window: int) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     """Hugging Face's encoder self-attention with one global token, and a way to call it on (B, T, C)."""
     from transformers import LEDConfig
     from transformers.models.led.modeling_led import LEDEncoderAttention
@@ -79,7 +82,7 @@ def led_attention(length: int, window: int) -> tuple[torch.nn.Module, Callable[[
     return module, call
 
 
-def copy_led(source: torch.nn.Module, target: TwoLevelAttention) -> None:
+def copy_led(source: nn.Module, target: TwoLevelAttention) -> None:
     """Hugging Face's weights into ours."""
     inner = source.longformer_self_attn
     names = {"q_proj": "query", "k_proj": "key", "v_proj": "value"}
@@ -90,30 +93,6 @@ def copy_led(source: torch.nn.Module, target: TwoLevelAttention) -> None:
             state[f"{prefix}{ours}.weight"], state[f"{prefix}{ours}.bias"] = linear.weight, linear.bias
     state["out_proj.weight"], state["out_proj.bias"] = source.output.weight, source.output.bias
     target.load_state_dict(state)
-
-
-def must_agree(name: str, actual: Tensor, expected: Tensor) -> None:
-    """Refuse to time what computes something else."""
-    error = (actual - expected).abs().max().item()
-    tolerance = 1e-4 if actual.dtype == torch.float32 else 0.05
-    if not error < tolerance:
-        raise SystemExit(f"{name}: differs by {error:.2g} from what it must equal; nothing is timed")
-
-
-def seconds(run: Callable[[], object], repeats: int, device: str) -> tuple[float, float, float]:
-    """Median, least and greatest time of ``run`` after one run that is not counted."""
-    clock = time.process_time if device == "cpu" else time.perf_counter
-    times = []
-    for repeat in range(repeats + 1):
-        if device != "cpu":
-            torch.cuda.synchronize()
-        start = clock()
-        run()
-        if device != "cpu":
-            torch.cuda.synchronize()
-        if repeat:
-            times.append(clock() - start)
-    return statistics.median(times), min(times), max(times)
 
 
 def step(call: Callable[..., Tensor], *inputs: Tensor) -> Callable[[], None]:
@@ -127,75 +106,162 @@ def step(call: Callable[..., Tensor], *inputs: Tensor) -> Callable[[], None]:
     return run
 
 
-def operators(args: argparse.Namespace, window: int) -> dict[str, Callable[[], None]]:
-    """Level one alone, without projections."""
-    shape = (1, HEADS, args.length, DIM // HEADS)
-    q, k, v = (torch.randn(shape, device=args.device, dtype=args.dtype) for _ in range(3))
-    runs = {"window alone": lambda q, k, v: band_attention(q, k, v, window=Window(window))}
-    if args.length % window == 0:
-        runs["unfold + SDPA"] = lambda q, k, v: unfold_attention(q, k, v, window)
-        must_agree("unfold + SDPA", runs["unfold + SDPA"](q, k, v), runs["window alone"](q, k, v))
-    if args.length <= args.longest_dense:
-        runs["full attention, SDPA"] = F.scaled_dot_product_attention
-    return {name: step(run, q, k, v) for name, run in runs.items()}
+def level_one(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
+    return band_attention(query, key, value, window=WINDOW, **arguments)
 
 
-def layers(args: argparse.Namespace) -> dict[str, Callable[[], None]]:
-    """Whole self-attentions of an encoder layer, projections included."""
-    x = torch.randn(1, args.length, DIM, device=args.device, dtype=args.dtype)
-    global_mask = torch.arange(args.length, device=args.device)[None] < 1
-
-    def build(**arguments) -> TwoLevelAttention:
-        return TwoLevelAttention(DIM, HEADS, **arguments).to(args.device, args.dtype)
-
-    two_levels = build(window=Window(128), pooled_window=Window(512), pooling=Pooling(5, 4))
-    led = build(window=Window(512), separate_global_projections=True)
-    modules = {"Poolingformer, w1 128, w2 512, κ 5, ξ 4": two_levels, "LED here, window 512": led}
-    runs = {
-        name: step(lambda x, module=module: module(x, global_mask=global_mask), x) for name, module in modules.items()
-    }
-    if find_spec("transformers") is not None and args.length % 1024 == 0:
-        theirs, call = led_attention(args.length, 512)
-        theirs.to(args.device, args.dtype)
-        copy_led(theirs, led)
-        must_agree("Hugging Face LED", call(x), led(x, global_mask=global_mask))
-        runs["LED of Hugging Face, window 512"] = step(call, x)
-    return runs
+def level_one_with_global_token(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    is_global = torch.arange(key.size(2), device=key.device)[None] < 1
+    return level_one(query, key, value, global_mask=is_global)
 
 
-def report(title: str, runs: dict[str, Callable[[], None]], args: argparse.Namespace) -> None:
-    """Time them in turn and print a table; ratios are to the first."""
-    print(f"\n{title}")
-    first = None
-    for name, run in runs.items():
-        median, least, greatest = seconds(run, args.repeats, args.device)
-        first = first or median
-        times = f"{1e3 * median:9.1f} ms  [{1e3 * least:.1f}, {1e3 * greatest:.1f}]"
-        print(f"  {name:<42} {times}  {median / first:6.2f} ×")
+def level_two(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    pooled_keys, _ = pool_keys(key, POOLING)
+    pooled_values, _ = pool_keys(value, POOLING)
+    return band_attention(query, pooled_keys, pooled_values, window=POOLED_WINDOW, pooling=POOLING)
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    add = parser.add_argument
+def both_levels(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    return level_one(query, key, value) + level_two(query, key, value)
+
+
+OPERATORS = {
+    "unfold + SDPA": partial(unfold_attention, window=WINDOW.left),
+    "full attention, SDPA": F.scaled_dot_product_attention,
+    "level one": level_one,
+    "level one, one global token": level_one_with_global_token,
+    "level one, dropout 0.1": partial(level_one, dropout_p=0.1),
+    "level two, mean": level_two,
+    "both levels": both_levels,
+}
+LAYERS = {
+    "LED here": {"window": Window(LED_WINDOW), "separate_global_projections": True},
+    "Poolingformer": {"window": WINDOW, "pooled_window": POOLED_WINDOW, "pooling": POOLING},
+}
+
+
+def operator(args: argparse.Namespace, name: str) -> Callable[[], None]:
+    """A case: an operator on queries, keys and values as a projection gives them, (T, B, C) in memory."""
+    shape = (args.length, 1, HEADS, DIM // HEADS)
+    dtype = getattr(torch, args.dtype)
+    inputs = (torch.randn(shape, device=args.device, dtype=dtype).permute(1, 2, 0, 3) for _ in range(3))
+    return step(OPERATORS[name], *inputs)
+
+
+def layer(args: argparse.Namespace, name: str) -> Callable[[], None]:
+    """A case: a whole self-attention of an encoder layer, projections included."""
+    torch.manual_seed(0)
+    module, call = led_attention(args.length, LED_WINDOW) if name not in LAYERS else ours(args.length, name)
+    dtype = getattr(torch, args.dtype)
+    module.to(args.device, dtype)
+    return step(call, torch.randn(1, args.length, DIM, device=args.device, dtype=dtype))
+
+
+def ours(length: int, name: str) -> tuple[TwoLevelAttention, Callable[[Tensor], Tensor]]:
+    """One of this project's layers, and a way to call it on (B, T, C) with one global token."""
+    module = TwoLevelAttention(DIM, HEADS, **LAYERS[name])
+
+    def call(x: Tensor) -> Tensor:
+        return module(x, global_mask=torch.arange(length, device=x.device)[None] < 1)
+
+    return module, call
+
+
+def matmul_rate(args: argparse.Namespace) -> Callable[[], float]:
+    """A case: multiply-adds a second in a product as large as a projection, the best of five."""
+    dtype = getattr(torch, args.dtype)
+    x = torch.randn(max(args.length, 1024), DIM, device=args.device, dtype=dtype)
+    weight = torch.randn(DIM, DIM, device=args.device, dtype=dtype)
+    count = 1 if args.device == "cpu" else 100
+
+    def run() -> float:
+        times = []
+        for _ in range(6):
+            start = clock(args.device)
+            for _ in range(count):
+                x @ weight
+            times.append(clock(args.device) - start)
+        return count * x.size(0) * DIM * DIM / min(times[1:])
+
+    return run
+
+
+def multiply_adds(args: argparse.Namespace) -> dict[str, float]:
+    """Of each row, forward and backward, counting only pairs that see each other; global tokens left out."""
+    pair = args.length * DIM * PRODUCTS
+    project = 3 * args.length * DIM * DIM  # forward, and the gradients of input and weight
+    one, two = pair * (2 * WINDOW.left + 1), pair * (2 * POOLED_WINDOW.left // POOLING.stride + 1)
+    led = pair * (2 * LED_WINDOW + 1) + 6 * project  # the global queries' projection has few rows
+    pooled = 5 * project + 2 * project / POOLING.stride
+    counts = dict.fromkeys((name for name in OPERATORS if name.startswith("level one")), one)
+    counts |= {"unfold + SDPA": one, "level two, mean": two, "both levels": one + two}
+    counts |= {"full attention, SDPA": pair * args.length}
+    return counts | {"LED of Hugging Face": led, "LED here": led, "Poolingformer": one + two + pooled}
+
+
+@torch.no_grad()
+def check(args: argparse.Namespace) -> None:
+    """Peers and project agree, and the fast backend with the reference, in float32 over 1,024 tokens.
+
+    Raises:
+        SystemExit: they do not.
+    """
+    torch.manual_seed(0)
+    length = 2 * LED_WINDOW
+    tolerance = 1e-4 if args.device == "cpu" else 1e-3
+    q, k, v = (torch.randn(1, 2, length, 64, device=args.device) for _ in range(3))
+    expected = band_attention(q, k, v, window=WINDOW, backend="reference")
+    for name in ("unfold + SDPA", "level one"):
+        must_agree(name, OPERATORS[name](q, k, v), expected, tolerance)
+    if find_spec("transformers") is not None:
+        theirs, call_theirs = led_attention(length, LED_WINDOW)
+        module, call = ours(length, "LED here")
+        copy_led(theirs.to(args.device), module.to(args.device))
+        x = torch.randn(1, length, DIM, device=args.device)
+        must_agree("LED of Hugging Face", call_theirs(x), call(x), tolerance)
+
+
+def report(title: str, cases: list[Case], args: argparse.Namespace, limits: dict[str, float]) -> None:
+    """Measure cases, the peer first, and print their table."""
+    results = measure(cases, args)
+    print(f"\n{title}", end="")
+
+    def of_limit(result: Result) -> str:
+        return f"{limits[result.name] / result.median:.2f}"
+
+    print_table(results, tokens=args.length, columns={"of limit": of_limit})
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    result = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    add = result.add_argument
     add("--length", type=int, default=4096, help="tokens (default: %(default)s)")
     add("--longest-dense", type=int, default=8192, help="no full attention above this (default: %(default)s)")
-    add("--device", default="cpu")
-    add("--dtype", default="float32", choices=("float32", "bfloat16", "float16"))
-    add("--repeats", type=int, default=5)
-    add("--threads", type=int, default=torch.get_num_threads())
-    args = parser.parse_args()
-    args.dtype = getattr(torch, args.dtype)
+    add("--dtype", default="float32", choices=DTYPES)
+    add("--parts", nargs="+", default=["levels", "layer"], choices=("levels", "layer"), help="(default: both)")
+    add_arguments(result, repeats=5)
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the tables."""
+    args = parse(parser(), arguments)
     torch.set_num_threads(args.threads)
-    torch.manual_seed(0)
-    device = torch.cuda.get_device_name() if args.device != "cpu" else platform.processor() or platform.machine()
-    print(
-        f"{device}, {args.threads} threads, torch {torch.__version__}, {args.dtype}, {args.length} tokens, "
-        f"d {DIM}, {HEADS} heads; forward + backward, median of {args.repeats} [least, greatest], "
-        f"{'process CPU time' if args.device == 'cpu' else 'wall time'}"
-    )
-    report("the operator, one-sided window 128", operators(args, 128), args)
-    report("self-attention of an encoder layer", layers(args), args)
+    check(args)
+    print_header(args, f"{args.length} tokens, d {DIM}, {HEADS} heads, {args.dtype}; forward + backward, batch 1")
+    rate = measure([Case("product of matrices", partial(matmul_rate, args))], args)[0].value
+    print(f"a product of {args.length} × {DIM} by {DIM} × {DIM}: {2 * rate / 1e9:.0f} GFLOP/s")
+    limits = {name: count / rate for name, count in multiply_adds(args).items()}
+    if "levels" in args.parts:
+        names = [name for name in OPERATORS if name != "unfold + SDPA" or args.length % WINDOW.left == 0]
+        names = [name for name in names if name != "full attention, SDPA" or args.length <= args.longest_dense]
+        cases = [Case(name, partial(operator, args, name)) for name in names]
+        report("operators, w1 128, w2 512, κ 5, ξ 4", cases, args, limits)
+    if "layer" in args.parts:
+        peers = ["LED of Hugging Face"] if find_spec("transformers") and args.length % (2 * LED_WINDOW) == 0 else []
+        cases = [Case(name, partial(layer, args, name)) for name in (*peers, *LAYERS)]
+        report("self-attention of an encoder layer, LED's window 512 on each side", cases, args, limits)
 
 
 if __name__ == "__main__":
