@@ -18,6 +18,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_poolingformer.data.framed_dataset import FramedDataset
+from fairseq_poolingformer.data.length_buckets import LengthBucketDataset
 from fairseq_poolingformer.data.symbols import DictionaryBPE
 from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from fairseq_poolingformer.scoring.rouge import ROUGE_TYPES, mean_f1
@@ -46,6 +47,10 @@ class LongSummarizationConfig(TranslationConfig):
     max_target_length: Optional[int] = field(
         default=None,
         metadata={"help": "cut the training and validation summaries to this many tokens, <s> and </s> included"},
+    )
+    # fairseq's own default keeps one composition for the whole run, and another one when resumed in a later epoch
+    rebuild_batches: bool = field(
+        default=True, metadata={"help": "keep the first epoch's batches instead of composing them anew in each"}
     )
     eval_rouge: bool = field(
         default=False, metadata={"help": "generate summaries in validation and report their ROUGE F1 (0 to 100)"}
@@ -123,7 +128,7 @@ class LongSummarizationTask(TranslationTask):
         target_sizes = target.sizes if longest is None else np.minimum(target.sizes, longest)
         self._log_truncation(split, "documents", source)
         self._log_truncation(split, "summaries", target)
-        self.datasets[split] = LanguagePairDataset(
+        self.datasets[split] = LengthBucketDataset(
             source,
             source.sizes,
             self.src_dict,

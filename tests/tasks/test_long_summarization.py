@@ -6,7 +6,6 @@ import pytest
 import torch
 from fairseq import search
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from fairseq.data import data_utils
 from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -194,13 +193,3 @@ class Namespace5:
     """Generation options, as fairseq reads them from a namespace."""
 
     beam, max_len_a, max_len_b, lenpen, nbest = 5, 0, 15, 2.0, 5
-
-
-def test_sizes_batch_by_length(folder):
-    task, _ = build(folder, *SIZES)
-    task.load_dataset("train")
-    dataset = task.dataset("train")
-    with data_utils.numpy_seed(1):
-        order = dataset.ordered_indices()
-    lengths = [int(dataset.src_sizes[n]) for n in order]
-    assert lengths == sorted(lengths)

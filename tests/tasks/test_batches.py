@@ -1,0 +1,96 @@
+"""Batches for training: little padding, composed anew in every epoch, the same for every worker and when resumed."""
+
+import numpy as np
+import pytest
+from fairseq.data import Dictionary, LanguagePairDataset, data_utils
+
+from fairseq_poolingformer.data.length_buckets import length_order
+from tests.models.tiny_bart import SIZES, build, write_data_folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    sizes = zip(rng.integers(50, 60, 240), rng.integers(9, 12, 240), strict=True)
+    examples = [([4 + n % 20] * int(source), [4 + n % 5] * int(target)) for n, (source, target) in enumerate(sizes)]
+    return write_data_folder(tmp_path_factory.mktemp("data"), splits={"train": examples, "valid": examples[:10]})
+
+
+def iterator(folder, epoch=1, shard=0, shards=1, flags=(), split="train"):
+    task, _ = build(folder, *SIZES, *flags)
+    task.load_dataset(split)
+    arguments = {"max_sentences": 4, "seed": 1, "num_shards": shards, "shard_id": shard, "epoch": epoch}
+    return task.get_batch_iterator(task.dataset(split), **arguments)
+
+
+def ids(batches):
+    return [tuple(batch["id"].tolist()) for batch in batches if batch]
+
+
+def epochs(batches, count):
+    return [ids(batches.next_epoch_itr()) for _ in range(count)]
+
+
+def composition(epoch):
+    return {frozenset(batch) for batch in epoch}
+
+
+def test_every_epoch_has_all_documents_in_other_batches(folder):
+    first, second, third = epochs(iterator(folder), 3)
+    for epoch in (first, second, third):
+        assert sorted(n for batch in epoch for n in batch) == list(range(240))
+    assert len(composition(first) & composition(second)) < 20
+    assert len(composition(second) & composition(third)) < 20
+
+
+def test_the_flag_keeps_the_first_epochs_batches(folder):
+    first, second = epochs(iterator(folder, flags=["--rebuild-batches"]), 2)
+    assert composition(first) == composition(second)
+    assert first != second
+
+
+def test_resuming_in_a_later_epoch_goes_on_with_its_batches(folder):
+    """fairseq composes them by the epoch it is resumed in: documents would come twice and others not at all."""
+    batches = iterator(folder)
+    epochs(batches, 2)
+    third = batches.next_epoch_itr()
+    seen = [next(third) for _ in range(7)]
+    state = batches.state_dict()
+    rest = ids(third)
+    resumed = iterator(folder, epoch=state["epoch"])
+    resumed.load_state_dict(state)
+    assert ids(resumed.next_epoch_itr()) == rest
+    assert sorted(n for batch in [*ids(seen), *rest] for n in batch) == list(range(240))
+
+
+def test_workers_share_an_epoch_without_overlap(folder):
+    parts = [epochs(iterator(folder, shard=shard, shards=2), 2)[1] for shard in range(2)]
+    assert sorted(n for part in parts for batch in part for n in batch) == list(range(240))
+
+
+def test_validation_keeps_fairseqs_order(folder):
+    task, _ = build(folder, *SIZES)
+    task.load_dataset("valid")
+    dataset = task.dataset("valid")
+    assert dataset.ordered_indices().tolist() == LanguagePairDataset.ordered_indices(dataset).tolist()
+
+
+def padding(order, sizes, batch_size=8):
+    batches = [sizes[order[n : n + batch_size]] for n in range(0, len(order), batch_size)]
+    return 1 - sizes.sum() / sum(len(batch) * batch.max() for batch in batches)
+
+
+def test_both_sides_are_padded_little():
+    rng = np.random.default_rng(0)
+    source = np.minimum(np.exp(rng.normal(8.7, 0.66, 30000)), 16384).astype(int)
+    target = np.minimum(np.exp(rng.normal(5.1, 0.56, 30000)), 256).astype(int)
+    order = length_order(source, target, rng.permutation(30000))
+    assert sorted(order) == list(range(30000))
+    assert padding(order, source) < 0.015
+    assert padding(order, target) < 0.06
+    assert padding(length_order(source, None, rng.permutation(30000)), source) < 0.015
+    # fairseq's order, and chance
+    pairs = LanguagePairDataset(source, source, Dictionary(), target, target)
+    with data_utils.numpy_seed(1):
+        assert padding(pairs.ordered_indices(), target) > 0.2
+    assert padding(rng.permutation(30000), source) > 0.4
