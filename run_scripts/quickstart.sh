@@ -78,8 +78,8 @@ train=(
   # normalization first and no dropout: what learns most in so few updates from scratch
   --encoder-normalize-before --decoder-normalize-before --dropout 0 --attention-dropout 0 --activation-dropout 0
   --max-tokens "$max_tokens" --batch-size 8 --required-batch-size-multiple 1 --num-workers 1 --seed 1
-  --criterion label_smoothed_cross_entropy --label-smoothing 0.1
-  --optimizer adam --adam-betas "(0.9, 0.98)" --weight-decay 0.01 --clip-norm 1
+  --criterion linear_cross_entropy --label-smoothing 0.1
+  --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --weight-decay 0.01 --clip-norm 1
   --lr "$lr" --lr-scheduler polynomial_decay --warmup-updates $(((updates + 9) / 10)) --total-num-update "$updates"
   --max-update "$updates" --valid-subset valid-few
   --save-dir "$out/checkpoints" --save-interval-updates 100 --keep-interval-updates 1 --no-epoch-checkpoints

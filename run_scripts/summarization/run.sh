@@ -151,9 +151,9 @@ train() {
     --pool-stride "$stride" --pool-type "$pool")
   flags+=(
     # The thesis says Adam, linear decay, warm-up and batch. The rest is ours, after fairseq's recipe for BART.
-    --optimizer adam --adam-betas "(0.9, 0.999)" --adam-eps 1e-8 --weight-decay 0.01 --clip-norm 0.1
+    --optimizer fused_adamw --adam-betas "(0.9, 0.999)" --adam-eps 1e-8 --weight-decay 0.01 --clip-norm 0.1
     --dropout 0.1 --attention-dropout 0.1
-    --criterion label_smoothed_cross_entropy --label-smoothing 0.1
+    --criterion linear_cross_entropy --label-smoothing 0.1
     --lr "$lr" --lr-scheduler polynomial_decay --warmup-updates "$warmup"
     --total-num-update $((epochs * updates_per_epoch)) --max-epoch "$epochs"
     --batch-size "$device_batch" --update-freq "$update_freq" --required-batch-size-multiple 1

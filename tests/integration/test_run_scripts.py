@@ -61,7 +61,7 @@ def expected(arch, positions, lr, total, window, level_two, lenpen="2", ngram="0
         flags |= {"--pool-kernel-size": "5", "--pool-stride": "4"}
     training = {"--arch": arch, "--max-source-positions": positions, "--max-target-length": "256"}
     training |= {"--lr": lr, "--lr-scheduler": "polynomial_decay", "--warmup-updates": "1000", "--max-epoch": "10"}
-    training |= {"--optimizer": "adam", "--total-num-update": total, "--window-size": window, **flags}
+    training |= {"--optimizer": "fused_adamw", "--total-num-update": total, "--window-size": window, **flags}
     generation = {"--beam": "5", "--lenpen": lenpen, "--no-repeat-ngram-size": ngram, "--max-len-b": "256"}
     return training, generation
 
