@@ -98,7 +98,7 @@ def _forward(plan: Plan, stream: Stream) -> None:
             total.mul_(fade).add_(weights.sum(-1, keepdim=True))
             if plan.dropout_p:
                 weights.mul_(_kept(plan, weights, (*block.number, number)))
-            product = torch.bmm(weights.to(dtype), chunk.take(block.source.value, dtype))
+            product = torch.bmm(weights.to(dtype), chunk.take(block.source.value, dtype)).to(wide)
             mixed = torch.addcmul(product, mixed, fade)
             top = higher
         blind = total == 0.0
@@ -113,7 +113,7 @@ def _backward(plan: Plan, stream: Stream, terms: TermGradients) -> None:
         source = block.source
         query, grad_out = block.take(stream.query, dtype), block.take(stream.grad_out, dtype)
         lse = block.take(stream.lse.unsqueeze(-1), wide, torch.inf)
-        delta = (grad_out * block.take(stream.out, wide)).sum(-1, keepdim=True)
+        delta = (grad_out.to(wide) * block.take(stream.out, wide)).sum(-1, keepdim=True)
         grad_out = grad_out / plan.keep
         grad_query = torch.zeros_like(query, dtype=wide)
         for number, chunk in enumerate(block.chunks()):
@@ -142,8 +142,8 @@ def _scores(plan: Plan, block: _Block, chunk: Chunk, query: Tensor) -> Tensor:
         scores = torch.baddbmm(mask, query, key, alpha=plan.scale * LOG2_E)
     else:
         # scaled before it is rounded: q·k itself overflows float16 √D times sooner
-        scores = torch.bmm(query * plan.scale, key)
-        scores = scores.to(wide).mul_(LOG2_E) if mask is None else torch.add(mask, scores, alpha=LOG2_E)
+        scores = torch.bmm(query * plan.scale, key).to(wide)
+        scores = scores.mul_(LOG2_E) if mask is None else torch.add(mask, scores, alpha=LOG2_E, out=scores)
     by_row = scores.unflatten(0, source.key.shape[:2])
     for term in plan.terms:
         seen = by_row[:, :, : block.count, : chunk.size]

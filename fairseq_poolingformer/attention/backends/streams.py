@@ -18,8 +18,9 @@ from torch import Tensor
 
 from ..patterns import UNLIMITED, Band, Pooling, Window, band_of
 
-SCORES_PER_BLOCK = 28_000  # of one head; fp32 scores of a few heads then stay in a core's second-level cache
-MIN_BLOCK, MAX_BLOCK = 32, 512  # queries
+SCORES_PER_BLOCK = 2**16  # of one head
+WASTE = 0.25  # keys beyond its own that a query of a block may be multiplied with, as a share of those
+MIN_BLOCK, MAX_BLOCK = 64, 512  # queries
 CHUNK = 512  # keys multiplied at a time
 MIN_ROWS = 8  # a multiplication rounds differently with fewer; results must not depend on how the last block falls
 
@@ -98,7 +99,7 @@ class Chunk:
         if batch == 1 or target.stride(0) == heads * target.stride(1):
             add_bmm(target.flatten(0, 1), a, b, scale)
         else:
-            target.add_(torch.bmm(a, b).view(target.shape), alpha=scale)
+            target.add_(torch.bmm(a, b).view(target.shape).to(target.dtype), alpha=scale)
 
 
 @dataclass
@@ -136,9 +137,11 @@ class Source:
         return max(0, self.band.highest - self.band.lowest + block - 1) // self.band.key_stride + 1
 
     def block_size(self) -> int:
-        """Queries multiplied with it at a time: the largest multiple of MIN_BLOCK whose scores fit SCORES_PER_BLOCK."""
+        """Queries multiplied with it at a time: the most that the limits on waste and size allow."""
         size = MAX_BLOCK
-        while size > MIN_BLOCK and size * min(CHUNK, self.width(size)) > SCORES_PER_BLOCK:
+        while size > MIN_BLOCK and (
+            self.width(size) > (1 + WASTE) * self.width(1) or size * min(CHUNK, self.width(size)) > SCORES_PER_BLOCK
+        ):
             size -= MIN_BLOCK
         return size
 
@@ -225,4 +228,4 @@ def add_bmm(target: Tensor, a: Tensor, b: Tensor, scale: float) -> None:
     if target.dtype == a.dtype:
         target.baddbmm_(a, b, alpha=scale)
     else:
-        target.add_(torch.bmm(a, b), alpha=scale)
+        target.add_(torch.bmm(a, b).to(target.dtype), alpha=scale)  # adding another dtype is slow on a CPU
