@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from attention import DIM, HEADS, copy_led, led_attention
+from attention import DIM, HEADS, LED_WINDOW, POOLED_WINDOW, POOLING, WINDOW, copy_led, led_attention
 from measure import (
     DTYPES,
     GIB,
@@ -35,9 +35,7 @@ from measure import (
 )
 from torch import Tensor, nn
 
-from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window
-
-LED_WINDOW = 512
+from fairseq_poolingformer.attention import TwoLevelAttention, Window
 
 
 class FullAttention(nn.Module):
@@ -73,8 +71,8 @@ def banded(length: int, **arguments: Any) -> tuple[nn.Module, Callable[[Tensor],
 SYSTEMS = {
     "full attention": full,
     "LED of Hugging Face": partial(led_attention, window=LED_WINDOW),
-    "level one": partial(banded, window=Window(128)),
-    "Poolingformer": partial(banded, window=Window(128), pooled_window=Window(512), pooling=Pooling(5, 4)),
+    "level one": partial(banded, window=WINDOW),
+    "Poolingformer": partial(banded, window=WINDOW, pooled_window=POOLED_WINDOW, pooling=POOLING),
 }
 
 

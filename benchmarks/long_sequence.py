@@ -16,13 +16,13 @@ from functools import partial
 
 import numpy as np
 import torch
+from attention import POOLED_WINDOW, POOLING, WINDOW
 from measure import DTYPES, Case, add_arguments, measure, must_agree, parse, print_header, print_table
 from torch import Tensor
 
-from fairseq_poolingformer.attention import Pooling, Window, band_attention, pool_keys
+from fairseq_poolingformer.attention import band_attention, pool_keys
 
 HEAD_DIM = 64
-WINDOW, POOLED_WINDOW, POOLING = Window(128), Window(512), Pooling(5, 4)
 # A gradient depends on outputs that far away, and they on keys as far again.
 HALO = 2 * (WINDOW.left + POOLED_WINDOW.left + POOLING.kernel_size + POOLING.stride)
 Slices = dict[str, np.ndarray]
