@@ -4,8 +4,8 @@
 
 Every system writes exactly --tokens tokens, ``<s>`` first and ``</s>`` last: fairseq's SequenceGenerator as
 ``fairseq-generate`` calls it for the task long_summarization, Hugging Face's ``generate`` with its cache. The encoder's
-time is told apart from that of decoding. Nothing is timed before this project's LED, small and with Hugging Face's
-weights, has given the same hypotheses of every beam and of greedy search as Hugging Face.
+time is told apart from that of decoding, in the last run. Nothing is timed before this project's LED, small and with
+Hugging Face's weights, has given the same hypotheses of every beam and of greedy search as Hugging Face.
 """
 
 from __future__ import annotations

@@ -285,7 +285,9 @@ def print_header(args: argparse.Namespace, what: str) -> None:
     print(f"{seconds}, median of {args.repeats} after {args.warm_ups} warm-ups; memory: {memory}{limit}")
 
 
-def print_table(results: Sequence[Result], *, tokens: int, columns: dict[str, Callable[[Result], str]] | None = None):
+def print_table(
+    results: Sequence[Result], *, tokens: int, columns: dict[str, Callable[[Result], str]] | None = None
+) -> None:
     """Print the results; ratios are the first row's number over the row's own, so that more is better.
 
     Args:
