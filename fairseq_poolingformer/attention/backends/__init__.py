@@ -3,6 +3,6 @@
 Each is a module with ``why_not(call) -> str | None``, the reason why it cannot run a call, and ``run(call) -> Tensor``.
 """
 
-from . import block, reference
+from . import block, reference, triton
 
-BACKENDS = {"block": block, "reference": reference}
+BACKENDS = {"triton": triton, "block": block, "reference": reference}
