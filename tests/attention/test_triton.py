@@ -151,7 +151,9 @@ def test_random_sweep(monkeypatch):
                 arguments["global_mask"] = torch.rand(batch, keys) < rng.choice([0.02, 0.3])
         if rng.random() < 0.6:
             arguments["key_padding_mask"] = torch.rand(batch, keys) < rng.choice([0.2, 0.9])
-        tables = [torch.randn(heads, 2 * rng.choice([0, 2, 30]) + 1, requires_grad=True)] * (rng.random() < 0.3)
+        tables = []
+        if rng.random() < 0.3:
+            tables = [torch.randn(rng.choice([1, heads]), 2 * rng.choice([0, 2, 30]) + 1, requires_grad=True)]
         compare(tensors(batch, heads, queries, keys, head_dim, seed=case), tables, **arguments)
 
 

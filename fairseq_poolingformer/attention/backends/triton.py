@@ -101,7 +101,9 @@ def _backward(plan: Plan, stream: Stream, terms: TermGradients) -> None:
     """Write ``stream.grad_query`` and add to the gradients of the sources and of the terms' tensors."""
     with torch.enable_grad():
         table = distance_table(plan, [term for term, _ in terms.terms])
-    grad_table = torch.zeros_like(table) if table is not None and table.requires_grad else None
+    grad_table = None
+    if table is not None and table.requires_grad:
+        grad_table = torch.zeros(table.shape, dtype=table.dtype, device=table.device)
     delta = _backward_queries(plan, stream, table, grad_table)
     for source in stream.sources:
         _backward_keys(plan, stream, source, table, delta)

@@ -5,9 +5,9 @@ A program has a block of queries (in :func:`backward_keys`, of keys) of one head
 programs would be few, ``num_parts`` of them share such a range and leave partial results for the caller to sum up.
 
 Tensors are (B, H, length, D): strides ``b``, ``h`` and ``m`` (queries) or ``n`` (keys), D contiguous. ``key`` and
-``value`` have the same strides. The *extra* source is that of the gathered global keys: contiguous, without a band.
-Optional pointers are None, and what depends on them is not compiled. Scores and ``lse`` are to base 2, for ``exp2``;
-``rescale`` is what the weights that dropout keeps are multiplied by.
+``value`` have the same strides; tokens and positions are (B, length), contiguous. The *extra* source is that of the
+gathered global keys: contiguous, without a band. Optional pointers are None, and what needs them is not compiled.
+Scores and ``lse`` are to base 2, for ``exp2``; ``rescale`` is what the weights that dropout keeps are multiplied by.
 """
 
 import triton
@@ -20,7 +20,7 @@ from .triton_tiles import (
     load_lse,
     load_positions,
     load_rows,
-    load_shown,
+    load_tokens,
     mask_scores,
     of_head,
     part_of,
@@ -34,27 +34,26 @@ LOWEST = tl.constexpr(-1.0e38)  # a row's maximum before there is any; finite, f
 # Triton compiles anew where an integer becomes 1 or a multiple of 16; of these, which change with lengths, it must not
 VARYING = [
     *("num_queries", "num_keys", "num_extra", "num_parts", "lowest", "highest", "key_stride", "farthest", "spacing"),
-    *("seed", "dropped", "draw", "stride_part", "stride_qpb", "stride_kpb", "stride_xb", "stride_xn"),
-    *("stride_lpart", "stride_lb", "stride_lh", "stride_lm"),
+    *("seed", "dropped", "draw", "stride_part", "stride_lpart", "stride_lb", "stride_lh", "stride_lm"),
 ]
 
 
 @triton.jit
 def _attend(
-    acc, top, total, q, queries, query_position,
-    key, value, stride_kn, hidden, place_x, stride_xn, key_position, place_kp, first, stop, num_keys,
-    scale, table, farthest, lowest, highest, key_stride, seed, dropped, draw, batch_head,
+    acc, top, total, q, queries, query_position, first_token, last_token,
+    key, value, stride_kn, key_token, key_position, place_k, first, stop, num_keys, key_stride,
+    scale, table, farthest, seed, dropped, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Take a source's keys ``first`` … ``stop`` into the softmax of a block of queries."""
     for start in range(first, stop, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         k = load_rows(key, keys, num_keys, stride_kn, HEAD_DIM, BLOCK_D)
-        shown = load_shown(hidden, place_x, keys, num_keys, stride_xn)
-        position = load_positions(key_position, place_kp, keys, num_keys)
+        token = load_tokens(key_token, place_k, keys, num_keys, key_stride)
+        position = load_positions(key_position, place_k, keys, num_keys)
         scores = mask_scores(
-            tl.dot(q, tl.trans(k), input_precision="ieee"), queries[:, None], keys[None, :], shown[None, :],
-            query_position[:, None], position[None, :], scale, table, farthest, lowest, highest, key_stride, BANDED,
+            tl.dot(q, tl.trans(k), input_precision="ieee"), token[None, :], first_token[:, None], last_token[:, None],
+            query_position[:, None], position[None, :], scale, table, farthest, BANDED,
         )  # fmt: skip
         higher = tl.maximum(top, tl.max(scores, 1))
         weights = tl.exp2(scores - higher[:, None])
@@ -70,9 +69,9 @@ def _attend(
 
 @triton.jit(do_not_specialize=VARYING)
 def forward(
-    query, stride_qb, stride_qh, stride_qm, query_position, stride_qpb, num_queries,
-    key, value, stride_kb, stride_kh, stride_kn, hidden, stride_xb, stride_xn, key_position, stride_kpb, num_keys,
-    extra_key, extra_value, extra_hidden, extra_position, num_extra,
+    query, stride_qb, stride_qh, stride_qm, query_position, num_queries,
+    key, value, stride_kb, stride_kh, stride_kn, key_token, key_position, num_keys,
+    extra_key, extra_value, extra_token, extra_position, num_extra,
     out, stride_part, stride_ob, stride_oh, stride_om, lse, stride_lpart, stride_lb, stride_lh, stride_lm,
     heads, num_parts, lowest, highest, key_stride, scale, table, farthest, seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -85,7 +84,7 @@ def forward(
     first_query = tl.program_id(0) % blocks * BLOCK_M
     queries = first_query + tl.arange(0, BLOCK_M)
     q = load_rows(query + batch * stride_qb + head * stride_qh, queries, num_queries, stride_qm, HEAD_DIM, BLOCK_D)
-    query_position = load_positions(query_position, batch * stride_qpb, queries, num_queries)
+    query_position = load_positions(query_position, batch * num_queries, queries, num_queries)
     table = of_head(table, head, farthest)
 
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
@@ -96,20 +95,19 @@ def forward(
     first, stop = part_of(first, stop, part, num_parts, BLOCK_N)
     place = batch * stride_kb + head * stride_kh
     acc, top, total = _attend(
-        acc, top, total, q, queries, query_position,
-        key + place, value + place, stride_kn, hidden, batch * stride_xb, stride_xn, key_position, batch * stride_kpb,
-        first, stop, num_keys, scale, table, farthest, lowest, highest, key_stride,
-        seed, dropped, draw, batch_head, HEAD_DIM, BLOCK_D, BLOCK_N, BANDED, DROPOUT,
+        acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
+        key + place, value + place, stride_kn, key_token, key_position, batch * num_keys,
+        first, stop, num_keys, key_stride, scale, table, farthest, seed, dropped, draw, batch_head,
+        HEAD_DIM, BLOCK_D, BLOCK_N, BANDED, DROPOUT,
     )  # fmt: skip
     if extra_key is not None:
-        slots = batch * num_extra
         place = batch_head.to(tl.int64) * num_extra * HEAD_DIM
         stop = tl.where(part == 0, num_extra, 0)
         acc, top, total = _attend(
-            acc, top, total, q, queries, query_position,
-            extra_key + place, extra_value + place, HEAD_DIM, extra_hidden, slots, 1, extra_position, slots,
-            0, stop, num_extra, scale, table, farthest, 0, 0, 1,
-            seed, dropped, draw + 1, batch_head, HEAD_DIM, BLOCK_D, BLOCK_EXTRA, False, DROPOUT,
+            acc, top, total, q, queries, query_position, queries, queries,
+            extra_key + place, extra_value + place, HEAD_DIM, extra_token, extra_position, batch * num_extra,
+            0, stop, num_extra, 1, scale, table, farthest, seed, dropped, draw + 1, batch_head,
+            HEAD_DIM, BLOCK_D, BLOCK_EXTRA, False, DROPOUT,
         )  # fmt: skip
 
     blind = total == 0.0
@@ -123,9 +121,9 @@ def forward(
 
 @triton.jit
 def _query_gradient(
-    acc, q, queries, query_position, grad_out, lse, delta,
-    key, value, stride_kn, hidden, place_x, stride_xn, key_position, place_kp, first, stop, num_keys,
-    scale, table, farthest, grad_table, spacing, lowest, highest, key_stride, seed, dropped, rescale, draw, batch_head,
+    acc, q, queries, query_position, first_token, last_token, grad_out, lse, delta,
+    key, value, stride_kn, key_token, key_position, place_k, first, stop, num_keys, key_stride,
+    scale, table, farthest, grad_table, spacing, seed, dropped, rescale, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, DIAGONAL: tl.constexpr,
 ):  # fmt: skip
@@ -134,11 +132,11 @@ def _query_gradient(
         keys = start + tl.arange(0, BLOCK_N)
         k = load_rows(key, keys, num_keys, stride_kn, HEAD_DIM, BLOCK_D)
         v = load_rows(value, keys, num_keys, stride_kn, HEAD_DIM, BLOCK_D)
-        shown = load_shown(hidden, place_x, keys, num_keys, stride_xn)
-        position = load_positions(key_position, place_kp, keys, num_keys)
+        token = load_tokens(key_token, place_k, keys, num_keys, key_stride)
+        position = load_positions(key_position, place_k, keys, num_keys)
         scores = mask_scores(
-            tl.dot(q, tl.trans(k), input_precision="ieee"), queries[:, None], keys[None, :], shown[None, :],
-            query_position[:, None], position[None, :], scale, table, farthest, lowest, highest, key_stride, BANDED,
+            tl.dot(q, tl.trans(k), input_precision="ieee"), token[None, :], first_token[:, None], last_token[:, None],
+            query_position[:, None], position[None, :], scale, table, farthest, BANDED,
         )  # fmt: skip
         weights = tl.exp2(scores - lse[:, None])
         grad_weights = tl.dot(grad_out, tl.trans(v), input_precision="ieee")
@@ -156,9 +154,9 @@ def _query_gradient(
 
 @triton.jit(do_not_specialize=VARYING)
 def backward_queries(
-    query, stride_qb, stride_qh, stride_qm, query_position, stride_qpb, num_queries,
-    key, value, stride_kb, stride_kh, stride_kn, hidden, stride_xb, stride_xn, key_position, stride_kpb, num_keys,
-    extra_key, extra_value, extra_hidden, extra_position, num_extra,
+    query, stride_qb, stride_qh, stride_qm, query_position, num_queries,
+    key, value, stride_kb, stride_kh, stride_kn, key_token, key_position, num_keys,
+    extra_key, extra_value, extra_token, extra_position, num_extra,
     out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
     grad_out, stride_gb, stride_gh, stride_gm, delta,
     grad_query, stride_part, stride_dqb, stride_dqh, stride_dqm, grad_table, spacing,
@@ -181,7 +179,7 @@ def backward_queries(
     row_delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
     tl.store(delta + batch_head.to(tl.int64) * num_queries + queries, row_delta, mask=queries < num_queries)
     row_lse = load_lse(lse + batch * stride_lb + head * stride_lh, queries, num_queries, stride_lm)
-    query_position = load_positions(query_position, batch * stride_qpb, queries, num_queries)
+    query_position = load_positions(query_position, batch * num_queries, queries, num_queries)
     table = of_head(table, head, farthest)
     grad_table = of_head(grad_table, head, farthest)
 
@@ -191,21 +189,18 @@ def backward_queries(
     first, stop = part_of(first, stop, part, num_parts, BLOCK_N)
     place = batch * stride_kb + head * stride_kh
     acc = _query_gradient(
-        acc, q, queries, query_position, do, row_lse, row_delta,
-        key + place, value + place, stride_kn, hidden, batch * stride_xb, stride_xn, key_position, batch * stride_kpb,
-        first, stop, num_keys, scale, table, farthest, grad_table, spacing, lowest, highest, key_stride,
-        seed, dropped, rescale, draw, batch_head,
-        HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, DROPOUT, DIAGONAL,
+        acc, q, queries, query_position, queries + lowest, queries + highest, do, row_lse, row_delta,
+        key + place, value + place, stride_kn, key_token, key_position, batch * num_keys,
+        first, stop, num_keys, key_stride, scale, table, farthest, grad_table, spacing,
+        seed, dropped, rescale, draw, batch_head, HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, DROPOUT, DIAGONAL,
     )  # fmt: skip
     if extra_key is not None:
-        slots = batch * num_extra
         place = batch_head.to(tl.int64) * num_extra * HEAD_DIM
         stop = tl.where(part == 0, num_extra, 0)
         acc = _query_gradient(
-            acc, q, queries, query_position, do, row_lse, row_delta,
-            extra_key + place, extra_value + place, HEAD_DIM, extra_hidden, slots, 1, extra_position, slots,
-            0, stop, num_extra, scale, table, farthest, grad_table, 0, 0, 0, 1,
-            seed, dropped, rescale, draw + 1, batch_head,
+            acc, q, queries, query_position, queries, queries, do, row_lse, row_delta,
+            extra_key + place, extra_value + place, HEAD_DIM, extra_token, extra_position, batch * num_extra,
+            0, stop, num_extra, 1, scale, table, farthest, grad_table, 0, seed, dropped, rescale, draw + 1, batch_head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, False, DROPOUT, False,
         )  # fmt: skip
     grad_query += part * stride_part + batch * stride_dqb + head * stride_dqh
@@ -214,8 +209,8 @@ def backward_queries(
 
 @triton.jit(do_not_specialize=VARYING)
 def backward_keys(
-    query, stride_qb, stride_qh, stride_qm, query_position, stride_qpb, num_queries,
-    key, value, stride_kb, stride_kh, stride_kn, hidden, stride_xb, stride_xn, key_position, stride_kpb, num_keys,
+    query, stride_qb, stride_qh, stride_qm, query_position, num_queries,
+    key, value, stride_kb, stride_kh, stride_kn, key_token, key_position, num_keys,
     grad_out, stride_gb, stride_gh, stride_gm, lse, stride_lb, stride_lh, stride_lm, delta,
     grad_key, grad_value, stride_part, stride_dkb, stride_dkh, stride_dkn,
     heads, num_parts, lowest, highest, key_stride, scale, table, farthest, seed, dropped, rescale, draw,
@@ -234,8 +229,8 @@ def backward_keys(
     place = batch * stride_kb + head * stride_kh
     k = load_rows(key + place, keys, num_keys, stride_kn, HEAD_DIM, BLOCK_D)
     v = load_rows(value + place, keys, num_keys, stride_kn, HEAD_DIM, BLOCK_D)
-    shown = load_shown(hidden, batch * stride_xb, keys, num_keys, stride_xn)
-    key_position = load_positions(key_position, batch * stride_kpb, keys, num_keys)
+    token = load_tokens(key_token, batch * num_keys, keys, num_keys, key_stride)
+    key_position = load_positions(key_position, batch * num_keys, keys, num_keys)
     table = of_head(table, head, farthest)
     query += batch * stride_qb + head * stride_qh
     grad_out += batch * stride_gb + head * stride_gh
@@ -250,10 +245,11 @@ def backward_keys(
     for start in range(first, stop, BLOCK_M):
         queries = start + tl.arange(0, BLOCK_M)
         q = load_rows(query, queries, num_queries, stride_qm, HEAD_DIM, BLOCK_D)
-        position = load_positions(query_position, batch * stride_qpb, queries, num_queries)
+        position = load_positions(query_position, batch * num_queries, queries, num_queries)
         scores = mask_scores(
-            tl.dot(k, tl.trans(q), input_precision="ieee"), queries[None, :], keys[:, None], shown[:, None],
-            position[None, :], key_position[:, None], scale, table, farthest, lowest, highest, key_stride, BANDED,
+            tl.dot(k, tl.trans(q), input_precision="ieee"),
+            token[:, None], (queries + lowest)[None, :], (queries + highest)[None, :],
+            position[None, :], key_position[:, None], scale, table, farthest, BANDED,
         )  # fmt: skip
         weights = tl.exp2(scores - load_lse(lse, queries, num_queries, stride_lm)[None, :])
         do = load_rows(grad_out, queries, num_queries, stride_gm, HEAD_DIM, BLOCK_D)

@@ -14,6 +14,7 @@ from .plan import Plan
 from .streams import Source, Stream
 
 LOG2E = math.log2(math.e)
+HIDDEN = 2**31 - 1  # stands for the token of a key that is not seen; beyond every token
 SMALL_BLOCK = 16  # the least that tensor cores multiply
 PROGRAMS = 512  # with fewer a large GPU is not full, and several share the steps of one
 STEPS_PER_PART = 8  # at least; shorter parts cost more to sum up than they save
@@ -121,11 +122,10 @@ def dense(*tensors: Tensor) -> tuple[Tensor, ...]:
 def query_arguments(plan: Plan, stream: Stream, table: Tensor | None) -> dict[str, Any]:
     """The stream's queries."""
     (query,) = dense(stream.query)
-    position = stream.index + plan.query_offset
     return {
         "query": query,
         **strides("q", "m", query),
-        **_positions("query_position", "stride_qpb", position, table),
+        "query_position": _positions(stream.index + plan.query_offset, query, table),
         "num_queries": query.size(2),
     }
 
@@ -133,15 +133,12 @@ def query_arguments(plan: Plan, stream: Stream, table: Tensor | None) -> dict[st
 def key_arguments(plan: Plan, source: Source, table: Tensor | None) -> dict[str, Any]:
     """The keys and values of a source."""
     key, value = dense(source.key, source.value)
-    hidden = source.hidden
     return {
         "key": key,
         "value": value,
         **strides("k", "n", key),
-        "hidden": None if hidden is None else hidden.view(torch.uint8),
-        "stride_xb": 0 if hidden is None else hidden.stride(0),
-        "stride_xn": 0 if hidden is None else hidden.stride(1),
-        **_positions("key_position", "stride_kpb", plan.key_stride * source.index, table),
+        "key_token": _tokens(source),
+        "key_position": _positions(plan.key_stride * source.index, key, table),
         "num_keys": key.size(2),
     }
 
@@ -149,15 +146,15 @@ def key_arguments(plan: Plan, source: Source, table: Tensor | None) -> dict[str,
 def extra_arguments(plan: Plan, sources: Sequence[Source], table: Tensor | None, blocks: Blocks) -> dict[str, Any]:
     """The second source, the gathered global keys, or none."""
     if not sources:
-        names = ("extra_key", "extra_value", "extra_hidden", "extra_position")
+        names = ("extra_key", "extra_value", "extra_token", "extra_position")
         return {**dict.fromkeys(names), "num_extra": 0, "BLOCK_EXTRA": SMALL_BLOCK}
     (source,) = sources
     num_extra = source.key.size(2)
     return {
         "extra_key": source.key.contiguous(),
         "extra_value": source.value.contiguous(),
-        "extra_hidden": source.hidden.contiguous().view(torch.uint8),
-        "extra_position": None if table is None else source.index.int().contiguous(),
+        "extra_token": _tokens(source),
+        "extra_position": _positions(source.index, source.key, table),
         "num_extra": num_extra,
         "BLOCK_EXTRA": SMALL_BLOCK if num_extra <= SMALL_BLOCK else blocks.keys,
     }
@@ -213,8 +210,18 @@ def combine(out: Tensor, lse: Tensor, stream: Stream) -> None:
     stream.lse.copy_((total * LOG2E).masked_fill_(blind, torch.inf))
 
 
-def _positions(name: str, stride: str, position: Tensor, table: Tensor | None) -> dict[str, Any]:
-    """The token positions (L,) or (B, L), where score terms ask for them."""
-    if table is None:
-        return {name: None, stride: 0}
-    return {name: position.int().contiguous(), stride: position.size(-1) if position.dim() == 2 else 0}
+def _positions(position: Tensor, x: Tensor, table: Tensor | None) -> Tensor | None:
+    """The token positions, (L,) or (B, L), of ``x`` (B, H, L, D) as (B, L), where score terms ask for them."""
+    return None if table is None else position.int().expand(x.size(0), x.size(2)).contiguous()
+
+
+def _tokens(source: Source) -> Tensor | None:
+    """(B, S) the tokens that the keys start at, as the band counts them, HIDDEN for hidden keys; None without these.
+
+    The kernels load these numbers ahead, as they cannot a mask of bytes.
+    """
+    if source.hidden is None:
+        return None
+    stride = 1 if source.band is None else source.band.key_stride
+    tokens = torch.arange(0, stride * source.key.size(2), stride, dtype=torch.int32, device=source.key.device)
+    return torch.where(source.hidden, HIDDEN, tokens)

@@ -7,6 +7,10 @@ each other, so that either may be its rows.
 import triton
 import triton.language as tl
 
+from . import triton_launch
+
+HIDDEN = tl.constexpr(triton_launch.HIDDEN)
+
 
 @triton.jit
 def load_rows(x, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
@@ -32,13 +36,14 @@ def store_rows(x, values, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: 
 
 
 @triton.jit
-def load_shown(hidden, place, keys, num_keys, stride):
-    """Whether each key exists and is not hidden."""
-    if hidden is None:
-        shown = keys < num_keys
+def load_tokens(key_token, place, keys, num_keys, key_stride):
+    """The tokens that keys start at, which bands are about; HIDDEN for keys that are hidden or do not exist."""
+    exists = keys < num_keys
+    if key_token is None:
+        tokens = tl.where(exists, keys * key_stride, HIDDEN)
     else:
-        shown = tl.load(hidden + place + keys.to(tl.int64) * stride, mask=keys < num_keys, other=1) == 0
-    return shown
+        tokens = tl.load(key_token + place + keys, mask=exists, other=HIDDEN)
+    return tokens
 
 
 @triton.jit
@@ -95,33 +100,21 @@ def queries_seeing(first_key, last_key, num_queries, lowest, highest, key_stride
 
 @triton.jit
 def mask_scores(
-    product,
-    queries,
-    keys,
-    shown,
-    query_position,
-    key_position,
-    scale,
-    table,
-    farthest,
-    lowest,
-    highest,
-    key_stride,
+    product, key_token, first_token, last_token, query_position, key_position, scale, table, farthest,
     BANDED: tl.constexpr,
-):
+):  # fmt: skip
     """The tile's scores for ``exp2``: scaled, with score terms, -inf where a query does not see a key.
 
-    ``scale`` and ``table``, a score for each clamped distance, hold the factor log2(e). A further score term is
-    computed here, and its gradient taken in :func:`add_term_gradients`.
+    A query sees the keys at ``first_token`` … ``last_token``, or without a band all. ``scale`` and ``table``, a score
+    for each clamped distance, hold the factor log2(e). A further score term is computed here, and its gradient taken
+    in :func:`add_term_gradients`.
     """
     scores = product * scale
     if table is not None:
         distance = query_position - key_position
         scores += tl.load(table + tl.minimum(tl.maximum(distance, -farthest), farthest) + farthest)
-    if BANDED:
-        offset = keys * key_stride - queries
-        shown = shown & (offset >= lowest) & (offset <= highest)
-    return tl.where(shown, scores, float("-inf"))
+    seen = (key_token >= first_token) & (key_token <= last_token) if BANDED else key_token < HIDDEN
+    return tl.where(seen, scores, float("-inf"))
 
 
 @triton.jit
