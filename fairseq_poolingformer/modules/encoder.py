@@ -9,6 +9,7 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from .lean import SeededDropout, activated_linear
 from .settings import AttentionSettings
 
 
@@ -26,6 +27,7 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
     def __init__(self, cfg, layer: int) -> None:
         self.layer = layer  # before super().__init__, which builds the attention
         super().__init__(cfg)
+        self.dropout_module = SeededDropout(cfg.dropout, module_name=type(self).__name__)
 
     def build_self_attention(self, embed_dim: int, cfg) -> nn.Module:
         if cfg.quant_noise.pq > 0:
@@ -58,8 +60,12 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         residual = x
         if self.normalize_before:
             x = self.final_layer_norm(x)
-        x = self.activation_dropout_module(self.activation_fn(self.fc1(x)))
-        x = self.dropout_module(self.fc2(x))
+        x = self.fc1(x)
+        if self.activation_dropout_module.p:
+            x = self.fc2(self.activation_dropout_module(self.activation_fn(x)))
+        else:
+            x = activated_linear(x, self.activation_fn, self.fc2)
+        x = self.dropout_module(x)
         x = self.residual_connection(x, residual)
         if not self.normalize_before:
             x = self.final_layer_norm(x)
@@ -75,6 +81,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
         self._layers_built = 0
         super().__init__(cfg, dictionary, embed_tokens)
+        self.dropout_module = SeededDropout(cfg.dropout, module_name=type(self).__name__)
         self.global_tokens = AttentionSettings.of(cfg).global_tokens
         if self.global_tokens < 0:
             raise ValueError(f"--global-tokens must be 0 or more, got {self.global_tokens}")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..biases import ScoreTerm
 from ..call import Call, GlobalTokens
+from ..dropout import KeepMask
 from .streams import CHUNK, MIN_ROWS, Lane, Source, Stream, lanes
 
 
@@ -27,18 +28,23 @@ class Plan:
     query_offset: int
     key_stride: int
     scale: float
-    dropout_p: float
-    seed: int
+    dropout: KeepMask
+
+    @property
+    def dropout_p(self) -> float:
+        return self.dropout.probability
+
+    @property
+    def seed(self) -> int:
+        return self.dropout.seed
 
     @property
     def dropped(self) -> int:
-        """How many of the 65,536 draws of 16 bits drop a weight."""
-        return min(round(self.dropout_p * 2**16), 2**16 - 1)
+        return self.dropout.dropped
 
     @property
     def keep(self) -> float:
-        """The probability that a weight is kept."""
-        return 1.0 - self.dropped / 2**16
+        return self.dropout.keep
 
     @classmethod
     def of(cls, call: Call) -> Plan:
@@ -56,9 +62,7 @@ class Plan:
             query_offset=call.query_offset,
             key_stride=1 if call.pooling is None else call.pooling.key_stride,
             scale=call.scale,
-            dropout_p=call.dropout_p,
-            # from the CPU's generator, which activation checkpointing restores before it runs a layer again
-            seed=int(torch.randint(2**62, ())) if call.dropout_p else 0,
+            dropout=KeepMask.draw(call.dropout_p),
         )
 
 

@@ -1,0 +1,73 @@
+"""What a layer keeps for its backward pass, made smaller: the activation and the dropout masks are computed again.
+
+Both matter at thousands of tokens: the activated hidden vectors are as many numbers as the layer's whole attention
+keeps, and torch's dropout on a CPU keeps its mask in the dtype of its input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules.fairseq_dropout import FairseqDropout
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from fairseq_poolingformer.attention.dropout import KeepMask
+
+
+def activated_linear(hidden: Tensor, activation: Callable[[Tensor], Tensor], linear: nn.Linear) -> Tensor:
+    """``linear(activation(hidden))``, with ``hidden`` alone kept for the backward pass.
+
+    Args:
+        hidden: (…, F).
+        activation: elementwise.
+        linear: from F to C features, with a bias.
+
+    Returns:
+        (…, C).
+    """
+    return _ActivatedLinear.apply(hidden, linear.weight, linear.bias, activation)
+
+
+class _ActivatedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor, activation: Callable) -> Tensor:
+        ctx.save_for_backward(hidden, weight)
+        ctx.activation, ctx.bias_dtype = activation, bias.dtype
+        # under autocast the weights are wider than what they are multiplied with
+        return F.linear(activation(hidden), weight.to(hidden.dtype), bias.to(hidden.dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        hidden, weight = ctx.saved_tensors
+        with torch.enable_grad():
+            hidden = hidden.detach().requires_grad_()
+            activated = ctx.activation(hidden)
+        (grad_hidden,) = torch.autograd.grad(activated, hidden, grad @ weight.to(grad.dtype))
+        grad, activated = grad.flatten(0, -2), activated.detach().flatten(0, -2)
+        return grad_hidden, (grad.t() @ activated).to(weight.dtype), grad.sum(0).to(ctx.bias_dtype), None
+
+
+class SeededDropout(FairseqDropout):
+    """fairseq's dropout; on a CPU with a mask drawn faster, and drawn again in the backward pass instead of kept."""
+
+    def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
+        """Drop elements of ``x`` in training, and scale the others up."""
+        if x.device.type != "cpu" or not (self.p > 0 and (self.training or self.apply_during_inference)):
+            return super().forward(x, inplace)
+        return _SeededDropout.apply(x, KeepMask.draw(self.p))
+
+
+class _SeededDropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, mask: KeepMask) -> Tensor:
+        ctx.mask = mask
+        return mask.like(x).mul_(x).mul_(1 / mask.keep)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        return ctx.mask.like(grad).mul_(grad).mul_(1 / ctx.mask.keep), None
