@@ -34,6 +34,16 @@ def test_in_the_interpreter(tests):
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+def test_without_triton():
+    check = (
+        "import sys; sys.modules['triton'] = None\n"
+        "import torch; from fairseq_poolingformer.attention import BACKENDS, Window, band_attention\n"
+        "assert BACKENDS['triton'].triton is None\n"
+        "band_attention(*torch.zeros(3, 1, 1, 4, 4), window=Window(1))\n"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
 @pytest.fixture(params=["whole", "small"])
 def blocks(request, monkeypatch):
     """The blocks of a GPU, and small ones with ranges in parts, so that small inputs cross many edges."""
@@ -199,7 +209,8 @@ def test_any_memory_layout(permutation):
     inverse = [permutation.index(n) for n in range(4)]
     inputs = [x.detach().permute(permutation).contiguous().permute(inverse) for x in tensors(2, 3, 50, 50, 4)]
     inputs[2] = inputs[2].contiguous()  # values unlike the keys
-    compare([x.requires_grad_() for x in inputs], window=Window(6, 6, (1, 2, 2)))
+    padding = right_padding([50, 30], 50).t().contiguous().t()
+    compare([x.requires_grad_() for x in inputs], window=Window(6, 6, (1, 2, 2)), key_padding_mask=padding)
 
 
 @runs_kernels

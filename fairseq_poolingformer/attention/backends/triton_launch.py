@@ -30,7 +30,7 @@ class Blocks(NamedTuple):
 
 
 # By bytes of a number: the greatest head dimension, and its blocks. Chosen by compiling all kernels for compute
-# capabilities 8.0 and 9.0: no register is spilled to memory, and 99 KiB of shared memory, the least there is, suffice.
+# capabilities 8.0 and 9.0: next to no register is spilled, and 99 KiB of shared memory, the least there is, suffice.
 BLOCKS = {
     2: ((64, Blocks(64, 64, 4, 2)), (128, Blocks(64, 32, 8, 2)), (256, Blocks(32, 32, 8, 2))),
     4: ((64, Blocks(32, 32, 8, 2)), (256, Blocks(16, 16, 4, 2))),
@@ -224,4 +224,4 @@ def _tokens(source: Source) -> Tensor | None:
         return None
     stride = 1 if source.band is None else source.band.key_stride
     tokens = torch.arange(0, stride * source.key.size(2), stride, dtype=torch.int32, device=source.key.device)
-    return torch.where(source.hidden, HIDDEN, tokens)
+    return torch.where(source.hidden, HIDDEN, tokens).contiguous()

@@ -13,26 +13,29 @@ HIDDEN = tl.constexpr(triton_launch.HIDDEN)
 
 
 @triton.jit
+def _row_places(x, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Where rows of the (count, HEAD_DIM) matrix at ``x`` lie: (rows, BLOCK_D) pointers, and which of them exist."""
+    columns = tl.arange(0, BLOCK_D)[None, :]
+    exist = (rows < count)[:, None]
+    if HEAD_DIM < BLOCK_D:
+        exist = exist & (columns < HEAD_DIM)
+    return x + rows.to(tl.int64)[:, None] * stride + columns, exist
+
+
+@triton.jit
 def load_rows(x, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
     """Rows of the (count, HEAD_DIM) matrix at ``x``: (rows, BLOCK_D), zeros outside."""
-    columns = tl.arange(0, BLOCK_D)[None, :]
-    inside = (rows < count)[:, None]
-    if HEAD_DIM < BLOCK_D:
-        inside = inside & (columns < HEAD_DIM)
-    return tl.load(x + rows.to(tl.int64)[:, None] * stride + columns, mask=inside, other=0.0)
+    places, exist = _row_places(x, rows, count, stride, HEAD_DIM, BLOCK_D)
+    return tl.load(places, mask=exist, other=0.0)
 
 
 @triton.jit
 def store_rows(x, values, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, ADD: tl.constexpr):
     """Set, or with ADD add to, what :func:`load_rows` loads."""
-    columns = tl.arange(0, BLOCK_D)[None, :]
-    inside = (rows < count)[:, None]
-    if HEAD_DIM < BLOCK_D:
-        inside = inside & (columns < HEAD_DIM)
-    place = x + rows.to(tl.int64)[:, None] * stride + columns
+    places, exist = _row_places(x, rows, count, stride, HEAD_DIM, BLOCK_D)
     if ADD:
-        values += tl.load(place, mask=inside, other=0.0)
-    tl.store(place, values.to(x.dtype.element_ty), mask=inside)
+        values += tl.load(places, mask=exist, other=0.0)
+    tl.store(places, values.to(x.dtype.element_ty), mask=exist)
 
 
 @triton.jit
