@@ -63,6 +63,34 @@ def assert_measured(rows: dict[str, dict[str, float]]) -> None:
 
 
 @pytest.mark.slow
+def test_attention():
+    output = run(
+        *("attention", "--length", 200, "--longest-dense", 100, "--parts", "levels", "--repeats", 2, "--warm-ups", 0),
+        *("--threads", 1),
+    )
+    (rows,) = tables(output)
+    assert next(iter(rows)) == "level one", "no unfolding of half a window, no full attention above --longest-dense"
+    assert_measured(rows)
+    assert re.search(r"^a product of 4096 × 768 by 768 × 768: [1-9]\d* GFLOP/s$", output, re.MULTILINE)
+
+
+def test_the_limits_of_attention_count_the_pairs_that_see_each_other(scripts):
+    import attention
+
+    from fairseq_poolingformer.attention.patterns import visible_pairs
+
+    args = attention.parser().parse_args(["--length", "4096"])
+    counts = attention.multiply_adds(args)
+    middle = slice(1000, 3000)  # nearer to the edges they are fewer
+    for name, window, pooling, keys in (
+        ("level one", attention.WINDOW, None, 4096),
+        ("level two, mean", attention.POOLED_WINDOW, attention.POOLING, 1024),
+    ):
+        seen = visible_pairs(window, pooling, 1, 0, 4096, keys)[0, middle].sum(1).float().mean().item()
+        assert counts[name] == pytest.approx(7 * 4096 * 768 * seen, rel=0.005)
+
+
+@pytest.mark.slow
 def test_training_step():
     output = run(
         *("training_step", *TINY, *CHECKED, "--source-length", 512, "--systems", "huggingface-led", "poolingformer"),
