@@ -90,7 +90,7 @@ def test_windows(length, window):
 @runs_kernels
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("alignment", ["grid", "query"])
-@pytest.mark.parametrize(("kernel_size", "stride"), [(5, 4), (2, 5), (9, 2)])
+@pytest.mark.parametrize(("kernel_size", "stride"), [(5, 4), (2, 5)])
 def test_pooled_windows(alignment, kernel_size, stride):
     pooling = Pooling(kernel_size, stride, alignment)
     inputs = tensors(2, 1, 101, pooling.num_segments(101), 4)
@@ -103,11 +103,11 @@ def test_pooled_windows(alignment, kernel_size, stride):
 @pytest.mark.parametrize("window", [Window(4), Window(2, 2, (2, 1)), Window.unlimited(causal=True)])
 @pytest.mark.parametrize("offset", [0, 7, -4])
 def test_globals_padding_and_offset(window, offset):
-    inputs = tensors(3, 2, 25, 61, 4)
-    global_mask = torch.zeros(3, 61, dtype=torch.bool)
-    global_mask[0, [0, 9, 10, 60]] = True
+    inputs = tensors(3, 2, 25, 41, 4)
+    global_mask = torch.zeros(3, 41, dtype=torch.bool)
+    global_mask[0, [0, 9, 10, 40]] = True
     global_mask[1, 30] = True  # row 2 has none; row 1's is padding
-    padding = right_padding([61, 25, 1], 61)
+    padding = right_padding([41, 25, 1], 41)
     compare(inputs, window=window, global_mask=global_mask, key_padding_mask=padding, query_offset=offset)
 
 
@@ -115,9 +115,9 @@ def test_globals_padding_and_offset(window, offset):
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("pooling", [None, Pooling(3, 2), Pooling(3, 2, "query")])
 def test_unlimited_windows(pooling):
-    keys = 80 if pooling is None else pooling.num_segments(80)
+    keys = 60 if pooling is None else pooling.num_segments(60)
     for causal in (True, False):
-        compare(tensors(1, 2, 40, keys, 4), window=Window.unlimited(causal=causal), pooling=pooling, query_offset=30)
+        compare(tensors(1, 2, 30, keys, 4), window=Window.unlimited(causal=causal), pooling=pooling, query_offset=30)
 
 
 @runs_kernels
@@ -144,8 +144,8 @@ def test_score_terms_and_their_gradients(window, pooling):
 def test_random_sweep(monkeypatch):
     """Random calls over everything the operator takes, at odd sizes."""
     rng = random.Random(0)
-    for case in range(30):
-        if case == 10:
+    for case in range(24):
+        if case == 8:
             use_small_blocks(monkeypatch)
         torch.manual_seed(case)
         batch, heads, head_dim = rng.randint(1, 2), rng.choice([1, 2]), rng.choice([1, 3, 8, 17, 80])
