@@ -1,4 +1,8 @@
-"""Attention by Triton kernels on CUDA devices: no tile of scores leaves the chip, and no pass loops in Python."""
+"""Attention by Triton kernels on NVIDIA GPUs: one launch a stream forward, two or three backward, scores on the chip.
+
+The kernels go by blocks under the band as the block backend's loops in Python do. They are in ``triton_kernels.py``,
+what they do to a tile in ``triton_tiles.py``, and their arguments are put together in ``triton_launch.py``.
+"""
 
 from __future__ import annotations
 
@@ -69,9 +73,9 @@ def run(call: Call) -> Tensor:
 def _forward(plan: Plan, stream: Stream) -> None:
     """Write ``stream.out`` and ``stream.lse``."""
     table = distance_table(plan, plan.terms)
-    window, *extra = stream.sources
-    blocks = blocks_of(stream, window, narrow=table is not None)
-    parts = num_parts(stream.query, blocks.queries, keys_met(stream, window, blocks.queries) // blocks.keys)
+    source, *extra = stream.sources
+    blocks = blocks_of(stream, source, narrow=table is not None)
+    parts = num_parts(stream.query, blocks.queries, keys_met(stream, source, blocks.queries) // blocks.keys)
     out, lse = stream.out[None], stream.lse[None]
     if parts > 1:
         out = torch.empty(parts, *stream.out.shape, dtype=torch.float32, device=out.device)
@@ -89,9 +93,9 @@ def _forward(plan: Plan, stream: Stream) -> None:
         stride_lpart=lse.stride(0),
         **strides("l", "m", lse[0]),
         **query_arguments(plan, stream, table),
-        **key_arguments(plan, window, table),
+        **key_arguments(plan, source, table),
         **extra_arguments(plan, extra, table, blocks),
-        **score_arguments(plan, stream, window, table),
+        **score_arguments(plan, stream, source, table),
     )
     if parts > 1:
         combine(out, lse, stream)
@@ -116,11 +120,11 @@ def _backward(plan: Plan, stream: Stream, terms: TermGradients) -> None:
 
 def _backward_queries(plan: Plan, stream: Stream, table: Tensor | None, grad_table: Tensor | None) -> Tensor:
     """Write ``stream.grad_query``, add to ``grad_table``; returns the rows' sums of out · grad_out (B, H, U)."""
-    window, *extra = stream.sources
-    blocks = blocks_of(stream, window, narrow=table is not None)
+    source, *extra = stream.sources
+    blocks = blocks_of(stream, source, narrow=table is not None)
     if grad_table is not None:
         blocks = blocks._replace(queries=min(blocks.queries, 32))
-    parts = num_parts(stream.query, blocks.queries, keys_met(stream, window, blocks.queries) // blocks.keys)
+    parts = num_parts(stream.query, blocks.queries, keys_met(stream, source, blocks.queries) // blocks.keys)
     grad_query = stream.grad_query[None]
     if parts > 1:
         grad_query = torch.empty(parts, *stream.query.shape, dtype=torch.float32, device=grad_query.device)
@@ -147,9 +151,9 @@ def _backward_queries(plan: Plan, stream: Stream, table: Tensor | None, grad_tab
         spacing=spacing or 0,
         DIAGONAL=spacing is not None,
         **query_arguments(plan, stream, table),
-        **key_arguments(plan, window, table),
+        **key_arguments(plan, source, table),
         **extra_arguments(plan, extra, table, blocks),
-        **score_arguments(plan, stream, window, table),
+        **score_arguments(plan, stream, source, table),
     )
     if parts > 1:
         stream.grad_query.copy_(grad_query.sum(0))
