@@ -2,6 +2,7 @@
 
 from .backends import BACKENDS
 from .biases import Pairs, RelativePositionBias, ScoreTerm
+from .call import GlobalTokens
 from .functional import band_attention
 from .modules import TwoLevelAttention
 from .patterns import Pooling, Window, visible_pairs
@@ -10,6 +11,7 @@ from .pooling import POOL_TYPES, pool_keys
 __all__ = [
     "BACKENDS",
     "POOL_TYPES",
+    "GlobalTokens",
     "Pairs",
     "Pooling",
     "RelativePositionBias",

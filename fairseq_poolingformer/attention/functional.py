@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .backends import BACKENDS
 from .biases import ScoreTerm
-from .call import Call
+from .call import Call, GlobalTokens
 from .patterns import Pooling, Window
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ def band_attention(
     *,
     window: Window,
     pooling: Pooling | None = None,
-    global_mask: Tensor | None = None,
+    global_mask: Tensor | GlobalTokens | None = None,
     key_padding_mask: Tensor | None = None,
     score_terms: Sequence[ScoreTerm] = (),
     query_offset: int = 0,
@@ -45,7 +45,8 @@ def band_attention(
         value: (B, H, S, D).
         window: tokens visible on each side, dilated or not.
         pooling: how ``key`` and ``value`` were pooled; None for tokens.
-        global_mask: (B, S) bool, True at global tokens; not with ``pooling``.
+        global_mask: (B, S) bool, True at global tokens, or the :class:`GlobalTokens` of such a mask, made once for many
+            calls; not with ``pooling``.
         key_padding_mask: (B, S) bool, True at keys (tokens, or segments) that no query sees, global or not.
         score_terms: what is added to the scores.
         query_offset: token position of query 0.
@@ -65,7 +66,7 @@ def band_attention(
         value=value,
         window=window,
         pooling=pooling,
-        global_mask=global_mask,
+        global_tokens=GlobalTokens.of(global_mask),
         key_padding_mask=key_padding_mask,
         score_terms=tuple(score_terms),
         query_offset=query_offset,

@@ -97,7 +97,7 @@ class TwoLevelAttention(nn.Module):
         self,
         x: Tensor,
         *,
-        global_mask: Tensor | None = None,
+        global_mask: Tensor | GlobalTokens | None = None,
         key_padding_mask: Tensor | None = None,
         score_terms: tuple[ScoreTerm, ...] = (),
     ) -> Tensor:
@@ -105,7 +105,7 @@ class TwoLevelAttention(nn.Module):
 
         Args:
             x: (B, T, C), or (T, B, C) without ``batch_first``.
-            global_mask: (B, T) bool, True at global tokens.
+            global_mask: (B, T) bool, True at global tokens, or the :class:`GlobalTokens` of such a mask.
             key_padding_mask: (B, T) bool, True at padding.
             score_terms: added to level one's scores.
 
@@ -113,6 +113,7 @@ class TwoLevelAttention(nn.Module):
             The shape of ``x``.
         """
         dropout_p = self.dropout if self.training else 0.0
+        global_tokens = GlobalTokens.of(global_mask)
         query = self._split(self.q_proj(x))
         key, value = self._split(self.k_proj(x)), self._split(self.v_proj(x))
         y = band_attention(
@@ -120,14 +121,14 @@ class TwoLevelAttention(nn.Module):
             key,
             value,
             window=self.window,
-            global_mask=global_mask,
+            global_mask=global_tokens,
             key_padding_mask=key_padding_mask,
             score_terms=score_terms,
             dropout_p=dropout_p,
             backend=self.backend,
         )
-        if self.global_q_proj is not None and global_mask is not None:
-            y = self._attend_globally(x, y, global_mask, key_padding_mask, dropout_p)
+        if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
+            y = self._attend_globally(x, y, global_tokens, key_padding_mask, dropout_p)
         if self.pooling is None:
             return self.out_proj(self._merge(y))
         z = self._attend_to_pooled(x if self.mix else self._merge(y), key_padding_mask, dropout_p)
@@ -172,12 +173,9 @@ class TwoLevelAttention(nn.Module):
         return self._split(projection(pooled)), pooled_padding
 
     def _attend_globally(
-        self, x: Tensor, y: Tensor, global_mask: Tensor, padding_mask: Tensor | None, dropout_p: float
+        self, x: Tensor, y: Tensor, tokens: GlobalTokens, padding_mask: Tensor | None, dropout_p: float
     ) -> Tensor:
         """Y with the global tokens' rows computed by their own projections over the whole sequence."""
-        tokens = GlobalTokens.of(global_mask)
-        if not tokens.num_slots:
-            return y
         gathered = self._merge(tokens.gather(self._split(x)))
         attended = band_attention(
             self._split(self.global_q_proj(gathered)),

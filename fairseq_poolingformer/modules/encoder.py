@@ -9,6 +9,8 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_poolingformer.attention import GlobalTokens
+
 from .lean import SeededDropout, activated_linear
 from .settings import AttentionSettings
 
@@ -37,14 +39,17 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         )
 
     def forward(
-        self, x: Tensor, encoder_padding_mask: Tensor | None = None, global_mask: Tensor | None = None
+        self,
+        x: Tensor,
+        encoder_padding_mask: Tensor | None = None,
+        global_mask: Tensor | GlobalTokens | None = None,
     ) -> Tensor:
         """Attention and feed-forward, each with its residual connection.
 
         Args:
             x: (T, B, C).
             encoder_padding_mask: (B, T) bool, True at padding; None without any.
-            global_mask: (B, T) bool, True at global tokens.
+            global_mask: (B, T) bool, True at global tokens, or the GlobalTokens of such a mask.
 
         Returns:
             (T, B, C).
@@ -124,9 +129,10 @@ class PoolingformerEncoder(TransformerEncoderBase):
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)
 
+        global_tokens = GlobalTokens.of(global_mask)  # looked up in the mask once, not in each layer
         states = [x] if return_all_hiddens else []
         for layer in self.layers:
-            x = layer(x, encoder_padding_mask=layer_padding_mask, global_mask=global_mask)
+            x = layer(x, encoder_padding_mask=layer_padding_mask, global_mask=global_tokens)
             if return_all_hiddens:
                 states.append(x)
         if self.layer_norm is not None:

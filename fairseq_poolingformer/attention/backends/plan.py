@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ class Plan:
     lanes: tuple[Lane, ...]
     padding: Tensor | None
     hidden: Tensor | None  # from the window: padding, and global tokens, which are a source of their own
+    hidden_globals: Tensor | None  # (B, G) slots of global tokens that hold none, or padding
     global_keys: GlobalTokens | None
     global_queries: GlobalTokens | None
     terms: tuple[ScoreTerm, ...]
@@ -49,12 +51,14 @@ class Plan:
     @classmethod
     def of(cls, call: Call) -> Plan:
         _, heads, queries, _ = call.query.shape
-        global_keys = call.global_keys()
-        masks = [m for m in (call.key_padding_mask, call.global_mask) if m is not None]
+        global_keys, padding = call.global_keys(), call.key_padding_mask
+        masks = [padding, None if global_keys is None else global_keys.mask]
+        masks = [mask for mask in masks if mask is not None]
         return cls(
             lanes=tuple(lanes(call.window, call.pooling, heads, call.query_offset, queries)),
-            padding=call.key_padding_mask,
-            hidden=torch.stack(masks).any(0) if masks else None,
+            padding=padding,
+            hidden=reduce(torch.logical_or, masks) if masks else None,
+            hidden_globals=None if global_keys is None else global_keys.hidden(padding),
             global_keys=global_keys,
             global_queries=call.global_queries(),
             terms=call.score_terms,
@@ -108,7 +112,7 @@ def local_streams(plan: Plan, x: Buffers) -> Iterator[Stream]:
                     key=key,
                     value=value,
                     index=plan.global_keys.index,
-                    hidden=plan.global_keys.unused,
+                    hidden=plan.hidden_globals,
                     chunk_width=min(CHUNK, -(-key.size(2) // MIN_ROWS) * MIN_ROWS),
                     grad_key=zeros_like(key, dtype) if backward else None,
                     grad_value=zeros_like(value, dtype) if backward else None,
