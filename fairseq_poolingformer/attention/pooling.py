@@ -55,14 +55,15 @@ def pool_keys(
         if pooled_padding_mask is not None:
             pooled = pooled.masked_fill(pooled_padding_mask[:, None, :, None], 0.0)
         return pooled, pooled_padding_mask
-    uniform = real.to(x.dtype) / real.sum(-1, keepdim=True).clamp(min=1)
-    if kind == "mean":
-        return _weighted_sum(x, uniform[:, None], pooling.key_stride), pooled_padding_mask
     if kind == "ldconv":
         context = _take(x, _centre_index(real, pooling))
     else:
+        uniform = real.to(x.dtype) / real.sum(-1, keepdim=True).clamp(min=1)
         context = _weighted_sum(x, uniform[:, None], pooling.key_stride)
-    logits = F.linear(context.transpose(1, 2).flatten(2), weight.to(x.dtype), bias)  # (B, P, sets·κ)
+        if kind == "mean":
+            return context, pooled_padding_mask
+    weight, bias = (None if tensor is None else tensor.to(x.dtype) for tensor in (weight, bias))
+    logits = F.linear(context.transpose(1, 2).flatten(2), weight, bias)  # (B, P, sets·κ)
     logits = logits.unflatten(2, (-1, pooling.kernel_size)).transpose(1, 2)  # (B, sets, P, κ)
     # the smallest finite number, not -inf: a segment without real tokens must not give NaN
     logits = logits.masked_fill(~real[:, None], torch.finfo(logits.dtype).min)
