@@ -8,7 +8,7 @@ import torch
 
 from fairseq_poolingformer.attention import Pooling, RelativePositionBias, Window
 from fairseq_poolingformer.attention.backends import triton as triton_backend
-from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.call import Call, GlobalTokens
 
 triton = pytest.importorskip("triton")
 pytestmark = [
@@ -40,9 +40,9 @@ def compiled(request, monkeypatch, tmp_path):
     compiled = []
 
     def launcher(kernel, grid):
-        def compile_for(**arguments):
+        def compile_for(*arguments, **options):
             known = len(kernel.device_caches[0][0])
-            binary = kernel.warmup(grid=grid, **arguments)
+            binary = kernel.warmup(*arguments, grid=grid, **options)
             if len(kernel.device_caches[0][0]) > known:
                 compiled.append((kernel.__name__, binary))
 
@@ -52,7 +52,7 @@ def compiled(request, monkeypatch, tmp_path):
     monkeypatch.setattr(triton.runtime.driver, "_active", Driver(request.param))
     monkeypatch.setattr(triton.JITFunction, "__getitem__", launcher)
     kernels = triton_backend.kernels
-    for kernel in (kernels.forward, kernels.backward_queries, kernels.backward_keys):
+    for kernel in (kernels.forward, kernels.combine, kernels.backward_queries, kernels.backward_keys):
         monkeypatch.setattr(kernel, "device_caches", kernel.device_caches.copy())
         kernel.device_caches.clear()
     return compiled
@@ -73,7 +73,7 @@ def attend(length, head_dim, dtype, *, window=128, pooling=None, num_globals=0, 
         value=value,
         window=Window(window),
         pooling=pooling,
-        global_mask=place < num_globals if num_globals else None,
+        global_tokens=GlobalTokens(place < num_globals) if num_globals else None,
         key_padding_mask=place >= keys - 3 if num_globals else None,
         score_terms=tuple(terms),
         query_offset=0,
@@ -106,11 +106,13 @@ def stack_bytes(binary, folder):
 def test_kernels_fit_the_gpu(compiled, tmp_path, head_dim, dtype, variant):
     """They compile, need no more shared memory than the smallest GPUs have, and spill next to nothing."""
     attend(1024, head_dim, dtype, **variant)
-    assert {name for name, _ in compiled} == {"forward", "backward_queries", "backward_keys"}
+    multiplying = {"forward", "backward_queries", "backward_keys"}
+    assert {name for name, _ in compiled} == (multiplying | {"combine"} if "num_globals" in variant else multiplying)
     for name, binary in compiled:
         assert binary.metadata.shared <= 99 * 1024, name
         assert stack_bytes(binary, tmp_path) <= 32, name
-        assert ("mma" in binary.asm["ptx"]) == (dtype != torch.float32), f"{name}: tensor cores"
+        on_tensor_cores = name in multiplying and dtype != torch.float32
+        assert ("mma" in binary.asm["ptx"]) == on_tensor_cores, f"{name}: tensor cores"
 
 
 def test_another_length_compiles_nothing_new(compiled):

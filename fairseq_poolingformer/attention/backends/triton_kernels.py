@@ -1,13 +1,17 @@
-"""The Triton kernels of a stream of queries and its sources of keys: forward, and backward by queries and by keys.
+"""The Triton kernels of a stream of queries and its keys: forward, and backward by queries and by keys.
 
 A program has a block of queries (in :func:`backward_keys`, of keys) of one head and goes through the blocks of keys
 (of queries) inside the band: its work does not depend on the length (FlashAttention-2, Dao 2023, under a band). Where
-programs would be few, ``num_parts`` of them share such a range and leave partial results for the caller to sum up.
+programs would be few, ``num_parts`` of them share such a range and leave partial results to :func:`combine`.
 
 Tensors are (B, H, length, D): strides ``b``, ``h`` and ``m`` (queries) or ``n`` (keys), D contiguous. ``key`` and
-``value`` have the same strides; tokens and positions are (B, length), contiguous. The *extra* source is that of the
-gathered global keys: contiguous, without a band. Optional pointers are None, and what needs them is not compiled.
-Scores and ``lse`` are to base 2, for ``exp2``; ``rescale`` is what the weights that dropout keeps are multiplied by.
+``value`` have the same strides, and so have ``out``, ``grad_out`` and ``grad_query``, ``lse`` and ``delta``,
+``grad_key`` and ``grad_value``. Partial results are (parts, B, H, length, D), contiguous. Global tokens are rows of
+the same tensors: a ``…_token`` (B, G) says which, HIDDEN where a slot has none, and what is kept for them (B, H, G, …)
+is contiguous. Global keys are the *extra* source of the queries, global queries that of the keys, without a band.
+Optional pointers are None, and what needs them is not compiled. Scores and ``lse`` are to base 2, for ``exp2``;
+``rescale`` is what the weights that dropout keeps are multiplied by. Arguments are passed by place, which takes the
+host half the time that names take; a line of them is what one function of ``triton_launch.py`` puts together.
 """
 
 import triton
@@ -18,13 +22,15 @@ from .triton_tiles import (
     draw_kept,
     keys_seen,
     load_lse,
-    load_positions,
     load_rows,
     load_tokens,
     mask_scores,
+    of_batch,
     of_head,
     part_of,
+    place_of_part,
     queries_seeing,
+    rows_of,
     store_rows,
 )
 
@@ -34,26 +40,29 @@ LOWEST = tl.constexpr(-1.0e38)  # a row's maximum before there is any; finite, f
 # Triton compiles anew where an integer becomes 1 or a multiple of 16; of these, which change with lengths, it must not
 VARYING = [
     *("num_queries", "num_keys", "num_extra", "num_parts", "lowest", "highest", "key_stride", "farthest", "spacing"),
-    *("seed", "dropped", "draw", "stride_part", "stride_lpart", "stride_lb", "stride_lh", "stride_lm"),
+    *("seed", "dropped", "draw", "extra_draw", "first_query_position", "first_key_position"),
+    *("stride_lb", "stride_lh", "stride_sb", "stride_wb", "stride_wh"),
 ]
 
 
 @triton.jit
 def _attend(
     acc, top, total, q, queries, query_position, first_token, last_token,
-    key, value, stride_kn, key_token, key_position, place_k, first, stop, num_keys, key_stride,
-    scale, table, farthest, seed, dropped, draw, batch_head,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
+    key, value, stride_kn, key_hidden, stride_sn, key_token, first, stop, num_keys, key_stride,
+    scale, table, farthest, first_key_position, spacing, seed, dropped, draw, batch_head,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, MOST_HIDDEN: tl.constexpr,
+    BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
     """Take a source's keys ``first`` … ``stop`` into the softmax of a block of queries."""
     for start in range(first, stop, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
-        k = load_rows(key, keys, num_keys, stride_kn, HEAD_DIM, BLOCK_D)
-        token = load_tokens(key_token, place_k, keys, num_keys, key_stride)
-        position = load_positions(key_position, place_k, keys, num_keys)
+        rows, count = rows_of(key_token, keys, num_keys)
+        k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+        token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
         scores = mask_scores(
             tl.dot(q, tl.trans(k), input_precision="ieee"), token[None, :], first_token[:, None], last_token[:, None],
-            query_position[:, None], position[None, :], scale, table, farthest, BANDED,
+            query_position[:, None], (first_key_position + spacing * key_stride * rows)[None, :],
+            scale, table, farthest, BANDED,
         )  # fmt: skip
         higher = tl.maximum(top, tl.max(scores, 1))
         weights = tl.exp2(scores - higher[:, None])
@@ -62,29 +71,32 @@ def _attend(
         total = total * fade + tl.sum(weights, 1)
         if DROPOUT:
             weights = tl.where(draw_kept(seed, dropped, draw, batch_head, queries, start, BLOCK_N), weights, 0.0)
-        v = load_rows(value, keys, num_keys, stride_kn, HEAD_DIM, BLOCK_D)
+        v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
         acc = tl.dot(weights.to(v.dtype), v, acc * fade[:, None], input_precision="ieee")
     return acc, top, total
 
 
 @triton.jit(do_not_specialize=VARYING)
 def forward(
-    query, stride_qb, stride_qh, stride_qm, query_position, num_queries,
-    key, value, stride_kb, stride_kh, stride_kn, key_token, key_position, num_keys,
-    extra_key, extra_value, extra_token, extra_position, num_extra,
-    out, stride_part, stride_ob, stride_oh, stride_om, lse, stride_lpart, stride_lb, stride_lh, stride_lm,
-    heads, num_parts, lowest, highest, key_stride, scale, table, farthest, seed, dropped, rescale, draw,
+    query, stride_qb, stride_qh, stride_qm, query_token, num_queries,
+    key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys,
+    extra_key, extra_value, stride_en, extra_token, num_extra,
+    out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
+    heads, num_parts, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
+    scale, table, farthest, seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_EXTRA: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr,
+    BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
 ):  # fmt: skip
-    """Write ``out`` and ``lse``; with several parts, those over each part's keys. Grid: (query blocks · B·H, parts)."""
+    """Write ``out`` and ``lse``, with PARTIAL those over each part's keys. Grid: (query blocks · B·H, parts)."""
     blocks = tl.cdiv(num_queries, BLOCK_M)
     batch_head, part = tl.program_id(0) // blocks, tl.program_id(1)
     batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
     first_query = tl.program_id(0) % blocks * BLOCK_M
     queries = first_query + tl.arange(0, BLOCK_M)
-    q = load_rows(query + batch * stride_qb + head * stride_qh, queries, num_queries, stride_qm, HEAD_DIM, BLOCK_D)
-    query_position = load_positions(query_position, batch * num_queries, queries, num_queries)
+    GATHERED: tl.constexpr = query_token is not None
+    rows, count = rows_of(of_batch(query_token, batch, num_queries), queries, num_queries)
+    q = load_rows(query + batch * stride_qb + head * stride_qh, rows, count, stride_qm, HEAD_DIM, BLOCK_D)
+    query_position = first_query_position + spacing * rows
     table = of_head(table, head, farthest)
 
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
@@ -96,44 +108,93 @@ def forward(
     place = batch * stride_kb + head * stride_kh
     acc, top, total = _attend(
         acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
-        key + place, value + place, stride_kn, key_token, key_position, batch * num_keys,
-        first, stop, num_keys, key_stride, scale, table, farthest, seed, dropped, draw, batch_head,
-        HEAD_DIM, BLOCK_D, BLOCK_N, BANDED, DROPOUT,
+        key + place, value + place, stride_kn, of_batch(key_hidden, batch, stride_sb), stride_sn, None,
+        first, stop, num_keys, key_stride,
+        scale, table, farthest, first_key_position, spacing, seed, dropped, draw, batch_head,
+        HEAD_DIM, BLOCK_D, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT,
     )  # fmt: skip
     if extra_key is not None:
-        place = batch_head.to(tl.int64) * num_extra * HEAD_DIM
         stop = tl.where(part == 0, num_extra, 0)
         acc, top, total = _attend(
             acc, top, total, q, queries, query_position, queries, queries,
-            extra_key + place, extra_value + place, HEAD_DIM, extra_token, extra_position, batch * num_extra,
-            0, stop, num_extra, 1, scale, table, farthest, seed, dropped, draw + 1, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_EXTRA, False, DROPOUT,
+            extra_key + place, extra_value + place, stride_en, None, 0, of_batch(extra_token, batch, num_extra),
+            0, stop, num_extra, 1, scale, table, farthest, 0, 1, seed, dropped, draw + 1, batch_head,
+            HEAD_DIM, BLOCK_D, BLOCK_EXTRA, 0, False, DROPOUT,
         )  # fmt: skip
 
-    blind = total == 0.0
-    total = tl.where(blind, 1.0, total)
-    out += part * stride_part + batch * stride_ob + head * stride_oh
-    store_rows(out, acc * (rescale / total)[:, None], queries, num_queries, stride_om, HEAD_DIM, BLOCK_D, False)
-    lse += part * stride_lpart + batch * stride_lb + head * stride_lh
-    log_total = tl.where(blind, float("inf"), top + tl.log2(total))
-    tl.store(lse + queries.to(tl.int64) * stride_lm, log_total, mask=queries < num_queries)
+    total = tl.where(total == 0.0, 1.0, total)
+    result = acc * (rescale / total)[:, None]
+    log_total = top + tl.log2(total)
+    if PARTIAL:
+        place = place_of_part(part, batch_head, blocks, num_queries)
+        store_rows(out + place * HEAD_DIM, result, queries, num_queries, HEAD_DIM, HEAD_DIM, BLOCK_D, False)
+        tl.store(lse + place + queries, log_total, mask=queries < num_queries)
+    else:
+        out += batch * stride_ob + head * stride_oh
+        store_rows(out, result, queries, num_queries, stride_om, HEAD_DIM, BLOCK_D, False)
+        lse += batch * stride_lb + head * stride_lh
+        tl.store(lse + queries.to(tl.int64) * stride_lm, log_total, mask=queries < num_queries)
+
+
+@triton.jit(do_not_specialize=VARYING)
+def combine(
+    partial, partial_lse, token, num_rows,
+    out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm, window_lse, stride_wb, stride_wh,
+    heads, num_parts,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
+    """Write, or with ADD add to, ``out``: the sum of its parts, or with ``partial_lse`` their softmax, and ``lse``.
+
+    Rows that have a ``token`` go there, and what ``window_lse`` has there becomes +inf: the window had its say on the
+    global queries too, which without weight in the backward pass is taken back. Grid: (row blocks · B·H,).
+    """
+    blocks = tl.cdiv(num_rows, BLOCK)
+    batch_head = tl.program_id(0) // blocks
+    batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
+    slots = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros([BLOCK, BLOCK_D], tl.float32)
+    top = tl.full([BLOCK], LOWEST, tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    for part in range(0, num_parts):
+        place = place_of_part(part, batch_head, blocks, num_rows)
+        x = load_rows(partial + place * HEAD_DIM, slots, num_rows, HEAD_DIM, HEAD_DIM, BLOCK_D)
+        if partial_lse is not None:
+            log_total = tl.load(partial_lse + place + slots, mask=slots < num_rows, other=LOWEST)
+            higher = tl.maximum(top, log_total)
+            fade, weight = tl.exp2(top - higher), tl.exp2(log_total - higher)
+            top = higher
+            total = total * fade + weight
+            acc = acc * fade[:, None] + x * weight[:, None]
+        else:
+            acc += x
+    rows, count = rows_of(of_batch(token, batch, num_rows), slots, num_rows)
+    if partial_lse is not None:
+        acc = acc / total[:, None]
+        lse += batch * stride_lb + head * stride_lh
+        tl.store(lse + slots.to(tl.int64) * stride_lm, top + tl.log2(total), mask=slots < num_rows)
+        if window_lse is not None:
+            window_lse += batch * stride_wb + head * stride_wh
+            tl.store(window_lse + rows, tl.full([BLOCK], float("inf"), tl.float32), mask=rows < count)
+    out += batch * stride_ob + head * stride_oh
+    store_rows(out, acc, rows, count, stride_om, HEAD_DIM, BLOCK_D, ADD)
 
 
 @triton.jit
 def _query_gradient(
     acc, q, queries, query_position, first_token, last_token, grad_out, lse, delta,
-    key, value, stride_kn, key_token, key_position, place_k, first, stop, num_keys, key_stride,
-    scale, table, farthest, grad_table, spacing, seed, dropped, rescale, draw, batch_head,
+    key, value, stride_kn, key_hidden, stride_sn, key_token, first, stop, num_keys, key_stride,
+    scale, table, farthest, grad_table, first_key_position, spacing, seed, dropped, rescale, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BANDED: tl.constexpr, DROPOUT: tl.constexpr, DIAGONAL: tl.constexpr,
+    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, DIAGONAL: tl.constexpr,
 ):  # fmt: skip
     """Add to a block of queries' gradient what comes from a source's keys ``first`` … ``stop``."""
     for start in range(first, stop, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
-        k = load_rows(key, keys, num_keys, stride_kn, HEAD_DIM, BLOCK_D)
-        v = load_rows(value, keys, num_keys, stride_kn, HEAD_DIM, BLOCK_D)
-        token = load_tokens(key_token, place_k, keys, num_keys, key_stride)
-        position = load_positions(key_position, place_k, keys, num_keys)
+        rows, count = rows_of(key_token, keys, num_keys)
+        k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+        v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+        token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
+        position = first_key_position + spacing * key_stride * rows
         scores = mask_scores(
             tl.dot(q, tl.trans(k), input_precision="ieee"), token[None, :], first_token[:, None], last_token[:, None],
             query_position[:, None], position[None, :], scale, table, farthest, BANDED,
@@ -154,17 +215,18 @@ def _query_gradient(
 
 @triton.jit(do_not_specialize=VARYING)
 def backward_queries(
-    query, stride_qb, stride_qh, stride_qm, query_position, num_queries,
-    key, value, stride_kb, stride_kh, stride_kn, key_token, key_position, num_keys,
-    extra_key, extra_value, extra_token, extra_position, num_extra,
+    query, stride_qb, stride_qh, stride_qm, query_token, num_queries,
+    key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys,
+    extra_key, extra_value, stride_en, extra_token, num_extra,
     out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
-    grad_out, stride_gb, stride_gh, stride_gm, delta,
-    grad_query, stride_part, stride_dqb, stride_dqh, stride_dqm, grad_table, spacing,
-    heads, num_parts, lowest, highest, key_stride, scale, table, farthest, seed, dropped, rescale, draw,
+    grad_out, delta, grad_query, grad_table,
+    heads, num_parts, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
+    scale, table, farthest, seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_EXTRA: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, DIAGONAL: tl.constexpr,
+    BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
+    DIAGONAL: tl.constexpr,
 ):  # fmt: skip
-    """Write ``grad_query`` and ``delta``, the rows' sums of out · grad_out (B, H, M); add to ``grad_table``.
+    """Write ``grad_query`` and ``delta``, the rows' sums of out · grad_out; add to ``grad_table``.
 
     Grid: (query blocks · B·H, parts).
     """
@@ -173,13 +235,18 @@ def backward_queries(
     batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
     first_query = tl.program_id(0) % blocks * BLOCK_M
     queries = first_query + tl.arange(0, BLOCK_M)
-    q = load_rows(query + batch * stride_qb + head * stride_qh, queries, num_queries, stride_qm, HEAD_DIM, BLOCK_D)
-    do = load_rows(grad_out + batch * stride_gb + head * stride_gh, queries, num_queries, stride_gm, HEAD_DIM, BLOCK_D)
-    o = load_rows(out + batch * stride_ob + head * stride_oh, queries, num_queries, stride_om, HEAD_DIM, BLOCK_D)
+    GATHERED: tl.constexpr = query_token is not None
+    rows, count = rows_of(of_batch(query_token, batch, num_queries), queries, num_queries)
+    q = load_rows(query + batch * stride_qb + head * stride_qh, rows, count, stride_qm, HEAD_DIM, BLOCK_D)
+    place = batch * stride_ob + head * stride_oh
+    do = load_rows(grad_out + place, rows, count, stride_om, HEAD_DIM, BLOCK_D)
+    o = load_rows(out + place, rows, count, stride_om, HEAD_DIM, BLOCK_D)
+    grad_query_rows = grad_query + place
+    place = batch * stride_lb + head * stride_lh
+    row_lse = load_lse(lse + place, queries, num_queries, stride_lm)
     row_delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
-    tl.store(delta + batch_head.to(tl.int64) * num_queries + queries, row_delta, mask=queries < num_queries)
-    row_lse = load_lse(lse + batch * stride_lb + head * stride_lh, queries, num_queries, stride_lm)
-    query_position = load_positions(query_position, batch * num_queries, queries, num_queries)
+    tl.store(delta + place + queries.to(tl.int64) * stride_lm, row_delta, mask=queries < num_queries)
+    query_position = first_query_position + spacing * rows
     table = of_head(table, head, farthest)
     grad_table = of_head(grad_table, head, farthest)
 
@@ -190,69 +257,52 @@ def backward_queries(
     place = batch * stride_kb + head * stride_kh
     acc = _query_gradient(
         acc, q, queries, query_position, queries + lowest, queries + highest, do, row_lse, row_delta,
-        key + place, value + place, stride_kn, key_token, key_position, batch * num_keys,
-        first, stop, num_keys, key_stride, scale, table, farthest, grad_table, spacing,
-        seed, dropped, rescale, draw, batch_head, HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, DROPOUT, DIAGONAL,
+        key + place, value + place, stride_kn, of_batch(key_hidden, batch, stride_sb), stride_sn, None,
+        first, stop, num_keys, key_stride, scale, table, farthest, grad_table, first_key_position, spacing,
+        seed, dropped, rescale, draw, batch_head,
+        HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, DIAGONAL,
     )  # fmt: skip
     if extra_key is not None:
-        place = batch_head.to(tl.int64) * num_extra * HEAD_DIM
         stop = tl.where(part == 0, num_extra, 0)
         acc = _query_gradient(
             acc, q, queries, query_position, queries, queries, do, row_lse, row_delta,
-            extra_key + place, extra_value + place, HEAD_DIM, extra_token, extra_position, batch * num_extra,
-            0, stop, num_extra, 1, scale, table, farthest, grad_table, 0, seed, dropped, rescale, draw + 1, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, False, DROPOUT, False,
+            extra_key + place, extra_value + place, stride_en, None, 0, of_batch(extra_token, batch, num_extra),
+            0, stop, num_extra, 1, scale, table, farthest, grad_table, 0, 1,
+            seed, dropped, rescale, draw + 1, batch_head,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, False,
         )  # fmt: skip
-    grad_query += part * stride_part + batch * stride_dqb + head * stride_dqh
-    store_rows(grad_query, acc * scale * LN2, queries, num_queries, stride_dqm, HEAD_DIM, BLOCK_D, False)
+    acc = acc * scale * LN2
+    if PARTIAL:
+        grad_query += place_of_part(part, batch_head, blocks, num_queries) * HEAD_DIM
+        store_rows(grad_query, acc, queries, num_queries, HEAD_DIM, HEAD_DIM, BLOCK_D, False)
+    else:
+        store_rows(grad_query_rows, acc, queries, num_queries, stride_om, HEAD_DIM, BLOCK_D, False)
 
 
-@triton.jit(do_not_specialize=VARYING)
-def backward_keys(
-    query, stride_qb, stride_qh, stride_qm, query_position, num_queries,
-    key, value, stride_kb, stride_kh, stride_kn, key_token, key_position, num_keys,
-    grad_out, stride_gb, stride_gh, stride_gm, lse, stride_lb, stride_lh, stride_lm, delta,
-    grad_key, grad_value, stride_part, stride_dkb, stride_dkh, stride_dkn,
-    heads, num_parts, lowest, highest, key_stride, scale, table, farthest, seed, dropped, rescale, draw,
+@triton.jit
+def _key_gradient(
+    grad_k, grad_v, k, v, first_key, token, key_position,
+    query, stride_qm, grad_out, stride_om, lse, delta, stride_lm, query_token, first, stop, num_queries,
+    lowest, highest, scale, table, farthest, first_query_position, spacing,
+    seed, dropped, rescale, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BANDED: tl.constexpr, DROPOUT: tl.constexpr, ADD: tl.constexpr,
+    BANDED: tl.constexpr, DROPOUT: tl.constexpr,
 ):  # fmt: skip
-    """Write, or with ADD add to, ``grad_key`` and ``grad_value`` of one source. Grid: (key blocks · B·H, parts).
+    """Add to the gradients of a block of keys and values what comes from the queries ``first`` … ``stop``.
 
     Tiles are (keys × queries) here, so that no product needs a transposed tile of weights.
     """
-    blocks = tl.cdiv(num_keys, BLOCK_N)
-    batch_head, part = tl.program_id(0) // blocks, tl.program_id(1)
-    batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
-    first_key = tl.program_id(0) % blocks * BLOCK_N
-    keys = first_key + tl.arange(0, BLOCK_N)
-    place = batch * stride_kb + head * stride_kh
-    k = load_rows(key + place, keys, num_keys, stride_kn, HEAD_DIM, BLOCK_D)
-    v = load_rows(value + place, keys, num_keys, stride_kn, HEAD_DIM, BLOCK_D)
-    token = load_tokens(key_token, batch * num_keys, keys, num_keys, key_stride)
-    key_position = load_positions(key_position, batch * num_keys, keys, num_keys)
-    table = of_head(table, head, farthest)
-    query += batch * stride_qb + head * stride_qh
-    grad_out += batch * stride_gb + head * stride_gh
-    lse += batch * stride_lb + head * stride_lh
-    delta += batch_head.to(tl.int64) * num_queries
-
-    grad_k = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
-    grad_v = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
-    last_key = tl.minimum(first_key + BLOCK_N, num_keys) - 1
-    first, stop = queries_seeing(first_key, last_key, num_queries, lowest, highest, key_stride, BANDED)
-    first, stop = part_of(first, stop, part, num_parts, BLOCK_M)
     for start in range(first, stop, BLOCK_M):
         queries = start + tl.arange(0, BLOCK_M)
-        q = load_rows(query, queries, num_queries, stride_qm, HEAD_DIM, BLOCK_D)
-        position = load_positions(query_position, batch * num_queries, queries, num_queries)
+        rows, count = rows_of(query_token, queries, num_queries)
+        q = load_rows(query, rows, count, stride_qm, HEAD_DIM, BLOCK_D)
         scores = mask_scores(
             tl.dot(k, tl.trans(q), input_precision="ieee"),
             token[:, None], (queries + lowest)[None, :], (queries + highest)[None, :],
-            position[None, :], key_position[:, None], scale, table, farthest, BANDED,
+            (first_query_position + spacing * rows)[None, :], key_position[:, None], scale, table, farthest, BANDED,
         )  # fmt: skip
         weights = tl.exp2(scores - load_lse(lse, queries, num_queries, stride_lm)[None, :])
-        do = load_rows(grad_out, queries, num_queries, stride_gm, HEAD_DIM, BLOCK_D)
+        do = load_rows(grad_out, rows, count, stride_om, HEAD_DIM, BLOCK_D)
         grad_weights = tl.dot(v, tl.trans(do), input_precision="ieee")
         kept_weights = weights
         if DROPOUT:
@@ -260,9 +310,71 @@ def backward_keys(
             kept_weights = tl.where(kept, weights, 0.0)
             grad_weights = tl.where(kept, grad_weights * rescale, 0.0)
         grad_v = tl.dot(kept_weights.to(do.dtype), do, grad_v, input_precision="ieee")
-        row_delta = tl.load(delta + queries, mask=queries < num_queries, other=0.0)
+        row_delta = tl.load(delta + queries.to(tl.int64) * stride_lm, mask=queries < num_queries, other=0.0)
         grad_scores = weights * (grad_weights - row_delta[None, :])
         grad_k = tl.dot(grad_scores.to(q.dtype), q, grad_k, input_precision="ieee")
-    place = part * stride_part + batch * stride_dkb + head * stride_dkh
-    store_rows(grad_key + place, grad_k * scale * LN2, keys, num_keys, stride_dkn, HEAD_DIM, BLOCK_D, ADD)
-    store_rows(grad_value + place, grad_v * rescale, keys, num_keys, stride_dkn, HEAD_DIM, BLOCK_D, ADD)
+    return grad_k, grad_v
+
+
+@triton.jit(do_not_specialize=VARYING)
+def backward_keys(
+    query, stride_qb, stride_qh, stride_qm, num_queries,
+    key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys, key_token,
+    grad_out, stride_ob, stride_oh, stride_om, lse, delta, stride_lb, stride_lh, stride_lm,
+    extra_lse, extra_delta, extra_token, num_extra, extra_draw,
+    grad_key, grad_value, stride_dkb, stride_dkh, stride_dkn,
+    heads, num_parts, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
+    scale, table, farthest, seed, dropped, rescale, draw,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
+    """Write, or with ADD add to, ``grad_key`` and ``grad_value``. Grid: (key blocks · B·H, parts)."""
+    blocks = tl.cdiv(num_keys, BLOCK_N)
+    batch_head, part = tl.program_id(0) // blocks, tl.program_id(1)
+    batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
+    first_key = tl.program_id(0) % blocks * BLOCK_N
+    keys = first_key + tl.arange(0, BLOCK_N)
+    rows, count = rows_of(of_batch(key_token, batch, num_keys), keys, num_keys)
+    place = batch * stride_kb + head * stride_kh
+    k = load_rows(key + place, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+    v = load_rows(value + place, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+    key_hidden = of_batch(key_hidden, batch, stride_sb)
+    token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 0)
+    key_position = first_key_position + spacing * key_stride * rows if key_token is None else rows
+    table = of_head(table, head, farthest)
+    query += batch * stride_qb + head * stride_qh
+    grad_out += batch * stride_ob + head * stride_oh
+    place = batch * stride_lb + head * stride_lh
+
+    grad_k = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+    grad_v = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+    last_key = tl.minimum(first_key + BLOCK_N, num_keys) - 1
+    first, stop = queries_seeing(first_key, last_key, num_queries, lowest, highest, key_stride, BANDED)
+    first, stop = part_of(first, stop, part, num_parts, BLOCK_M)
+    grad_k, grad_v = _key_gradient(
+        grad_k, grad_v, k, v, first_key, token, key_position,
+        query, stride_qm, grad_out, stride_om, lse + place, delta + place, stride_lm, None, first, stop, num_queries,
+        lowest, highest, scale, table, farthest, first_query_position, spacing,
+        seed, dropped, rescale, draw, batch_head, HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, DROPOUT,
+    )  # fmt: skip
+    if extra_token is not None:
+        token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 1)
+        place = batch_head.to(tl.int64) * num_extra
+        stop = tl.where(part == 0, num_extra, 0)
+        grad_k, grad_v = _key_gradient(
+            grad_k, grad_v, k, v, first_key, token, key_position,
+            query, stride_qm, grad_out, stride_om, extra_lse + place, extra_delta + place, 1,
+            of_batch(extra_token, batch, num_extra), 0, stop, num_extra,
+            lowest, highest, scale, table, farthest, first_query_position, spacing,
+            seed, dropped, rescale, extra_draw, batch_head,
+            HEAD_DIM, BLOCK_D, BLOCK_EXTRA, BLOCK_N, False, DROPOUT,
+        )  # fmt: skip
+    grad_k, grad_v = grad_k * scale * LN2, grad_v * rescale
+    if PARTIAL:
+        place = place_of_part(part, batch_head, blocks, num_keys) * HEAD_DIM
+        store_rows(grad_key + place, grad_k, keys, num_keys, HEAD_DIM, HEAD_DIM, BLOCK_D, False)
+        store_rows(grad_value + place, grad_v, keys, num_keys, HEAD_DIM, HEAD_DIM, BLOCK_D, False)
+    else:
+        place = batch * stride_dkb + head * stride_dkh
+        store_rows(grad_key + place, grad_k, keys, num_keys, stride_dkn, HEAD_DIM, BLOCK_D, ADD)
+        store_rows(grad_value + place, grad_v, keys, num_keys, stride_dkn, HEAD_DIM, BLOCK_D, ADD)

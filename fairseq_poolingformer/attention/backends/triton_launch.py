@@ -1,17 +1,19 @@
-"""How a stream is laid out for the Triton kernels: blocks, parts, and the kernels' arguments by their names."""
+"""How a stream is laid out for the Triton kernels: blocks, parts, and the lines of the kernels' arguments."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..biases import Pairs, ScoreTerm
+from ..patterns import Band
 from .plan import Plan
-from .streams import Source, Stream
+from .streams import Lane
 
 LOG2E = math.log2(math.e)
 HIDDEN = 2**31 - 1  # stands for the token of a key that is not seen; beyond every token
@@ -42,10 +44,90 @@ def block_shapes(head_dim: int, itemsize: int) -> Blocks:
     return next(blocks for greatest, blocks in BLOCKS[itemsize] if head_dim <= greatest)
 
 
-def blocks_of(stream: Stream, source: Source, *, narrow: bool) -> Blocks:
-    """The blocks in which a stream's queries meet a source's keys: ``narrow`` where a kernel needs more registers."""
-    num_queries, num_keys = stream.query.size(2), source.key.size(2)
-    blocks = block_shapes(stream.query.size(3), stream.query.element_size())
+class Tokens(NamedTuple):
+    """What the kernels know of padding and global tokens.
+
+    Args:
+        key_hidden: (B, S) int32, 0 where windows see a key, 1 where only global queries do, more where nobody does.
+        global_keys, global_queries: (B, G) the token in each slot, HIDDEN where there is none to be seen.
+    """
+
+    key_hidden: Tensor | None
+    global_keys: Tensor | None
+    global_queries: Tensor | None
+
+    @classmethod
+    def of(cls, plan: Plan) -> Tokens:
+        hidden, keys, queries = plan.hidden, plan.global_keys, plan.global_queries
+        if hidden is not None:
+            hidden = hidden.int()
+            if keys and plan.padding is not None:
+                hidden += plan.padding
+        return cls(
+            hidden,
+            keys.index.masked_fill(plan.hidden_globals, HIDDEN) if keys else None,
+            queries.index.masked_fill(queries.unused, HIDDEN) if queries else None,
+        )
+
+
+class Stream(NamedTuple):
+    """A lane's queries, or the global queries, which see every key.
+
+    Args:
+        lane: what the tensors are of the call's.
+        draw: tells its dropout from that of other streams.
+        query: (B, H, U, D); for global queries the call's.
+        query_token: (B, U) the global queries among them; None for all.
+        key, value: (B, H, S, D), with the same strides.
+        key_hidden: (B, S), see :class:`Tokens`.
+        num_queries: U.
+    """
+
+    lane: Lane
+    draw: int
+    query: Tensor
+    query_token: Tensor | None
+    key: Tensor
+    value: Tensor
+    key_hidden: Tensor | None
+    num_queries: int
+
+    def of_queries(self, x: Tensor) -> Tensor:
+        """The lane's share of a (B, H, T, …) tensor."""
+        return x[:, self.lane.heads, self.lane.queries]
+
+    def of_keys(self, x: Tensor) -> Tensor:
+        """The lane's share of a (B, H, S, …) tensor."""
+        return x[:, self.lane.heads, self.lane.keys]
+
+
+def local_streams(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> Iterator[Stream]:
+    """One stream for each lane."""
+    hidden = tokens.key_hidden
+    for number, lane in enumerate(plan.lanes):
+        part = query[:, lane.heads, lane.queries]
+        keys = (slice(None), lane.heads, lane.keys)
+        lane_hidden = None if hidden is None else hidden[:, lane.keys]
+        yield Stream(lane, 2 * number, part, None, key[keys], value[keys], lane_hidden, part.size(2))
+
+
+def global_stream(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> Stream:
+    """The global queries."""
+    token, draw = tokens.global_queries, 2 * len(plan.lanes)
+    lane = Lane(slice(0, plan.num_heads), slice(None), slice(None), None)
+    return Stream(lane, draw, query, token, key, value, tokens.key_hidden, token.size(1))
+
+
+def global_keys_of(stream: Stream, key: Tensor, value: Tensor) -> Stream:
+    """A stream that sees all of the call's ``key`` and ``value``, of which a kernel is to take the global ones."""
+    heads = stream.lane.heads
+    lane = replace(stream.lane, keys=slice(None), band=None)
+    return stream._replace(lane=lane, draw=stream.draw + 1, key=key[:, heads], value=value[:, heads], key_hidden=None)
+
+
+def blocks_of(num_queries: int, num_keys: int, x: Tensor, *, narrow: bool = False) -> Blocks:
+    """The blocks in which queries meet keys, vectors like those of ``x``; ``narrow`` for kernels of many registers."""
+    blocks = block_shapes(x.size(-1), x.element_size())
     keys = max(SMALL_BLOCK, blocks.keys // 2) if narrow else blocks.keys
     return blocks._replace(
         queries=SMALL_BLOCK if num_queries <= SMALL_BLOCK else blocks.queries,
@@ -53,132 +135,120 @@ def blocks_of(stream: Stream, source: Source, *, narrow: bool) -> Blocks:
     )
 
 
-def launch(kernel: Any, x: Tensor, block: int, parts: int, blocks: Blocks, **arguments: Any) -> None:
-    """Run a kernel with one program for each ``block`` positions of ``x`` (B, H, L, D) and each part."""
+def launch(kernel: Any, grid: tuple[int, ...], blocks: Blocks, *arguments: Any) -> None:
+    """Run a kernel, if there is anything to do."""
+    if grid[0]:
+        kernel[grid](*arguments, num_warps=blocks.num_warps, num_stages=blocks.num_stages, enable_fp_fusion=True)
+
+
+def empty_like(x: Tensor) -> Tensor:
+    """(B, H, L, D) laid out as (L, B, H, D): heads merge to (L, B, C), fairseq's layout, without a copy."""
     batch, heads, length, head_dim = x.shape
-    programs = batch * heads * -(-length // block)
-    if not programs:
-        return
-    with torch.cuda.device_of(x):
-        kernel[(programs, parts)](
-            **arguments,
-            heads=heads,
-            num_parts=parts,
-            HEAD_DIM=head_dim,
-            BLOCK_D=max(SMALL_BLOCK, 1 << (head_dim - 1).bit_length()),
-            BLOCK_M=blocks.queries,
-            BLOCK_N=blocks.keys,
-            num_warps=blocks.num_warps,
-            num_stages=blocks.num_stages,
-            enable_fp_fusion=True,
-        )
+    return x.new_empty(length, batch, heads, head_dim).permute(1, 2, 0, 3)
 
 
-def num_parts(x: Tensor, block: int, steps: int) -> int:
-    """How many programs share the ``steps`` of each block of ``x`` (B, H, L, D)."""
-    programs = max(1, x.size(0) * x.size(1) * -(-x.size(2) // block))
-    return max(1, min(PROGRAMS // programs, steps // STEPS_PER_PART))
+def num_programs(x: Tensor, length: int, block: int) -> int:
+    """One for each ``block`` of ``length`` positions and each head of ``x`` (B, H, …)."""
+    return x.size(0) * x.size(1) * -(-length // block)
 
 
-def limits(source: Source, num_queries: int) -> tuple[int, int, int]:
-    """``lowest``, ``highest`` and ``key_stride`` of the source's band, in 32 bits.
+def num_parts(programs: int, steps: int) -> int:
+    """How many programs share the ``steps`` of one."""
+    return max(1, min(PROGRAMS // max(1, programs), steps // STEPS_PER_PART))
+
+
+def limits(band: Band | None, num_queries: int, num_keys: int) -> tuple[int, int]:
+    """``lowest`` and ``highest`` of the band, in 32 bits; zeros without a band.
 
     No distance lies outside ``-num_queries`` … ``key_stride·num_keys``, and so neither need the limits.
     """
-    if source.band is None:
-        return 0, 0, 1
-    end = source.band.key_stride * source.key.size(2)
-    lowest, highest = (min(max(limit, -num_queries), end) for limit in (source.band.lowest, source.band.highest))
-    return lowest, highest, source.band.key_stride
+    if band is None:
+        return 0, 0
+    end = band.key_stride * num_keys
+    return min(max(band.lowest, -num_queries), end), min(max(band.highest, -num_queries), end)
 
 
-def keys_met(stream: Stream, source: Source, block: int) -> int:
+def keys_met(band: Band | None, num_queries: int, num_keys: int, block: int) -> int:
     """How many keys a block of queries meets, at most."""
-    num_keys = source.key.size(2)
-    lowest, highest, key_stride = limits(source, stream.query.size(2))
-    return num_keys if source.band is None else min(num_keys, (highest - lowest + block) // key_stride)
+    if band is None:
+        return num_keys
+    lowest, highest = limits(band, num_queries, num_keys)
+    return min(num_keys, (highest - lowest + block) // band.key_stride)
 
 
-def queries_met(stream: Stream, source: Source, block: int) -> int:
+def queries_met(band: Band | None, num_queries: int, num_keys: int, block: int) -> int:
     """How many queries a block of keys meets, at most."""
-    num_queries = stream.query.size(2)
-    lowest, highest, key_stride = limits(source, num_queries)
-    return num_queries if source.band is None else min(num_queries, highest - lowest + block * key_stride)
+    if band is None:
+        return num_queries
+    lowest, highest = limits(band, num_queries, num_keys)
+    return min(num_queries, highest - lowest + block * band.key_stride)
 
 
-def strides(name: str, length: str, x: Tensor) -> dict[str, int]:
-    """The arguments ``stride_{name}b``, ``…h`` and ``…{length}`` of ``x`` (B, H, L, …)."""
-    return {f"stride_{name}{letter}": x.stride(place) for place, letter in enumerate(("b", "h", length))}
+def same_layout(x: Tensor, like: Tensor) -> bool:
+    """Whether two tensors of one shape have the same strides, where these matter."""
+    return all(n == 1 or s == t for n, s, t in zip(x.shape, x.stride(), like.stride(), strict=True))
 
 
-def dense(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors (B, H, L, D), copied unless their vectors are contiguous and their strides the same."""
-    strides = tensors[0].stride()
-    if strides[-1] == 1 and all(x.stride() == strides for x in tensors):
-        return tensors
-    return tuple(x.contiguous() for x in tensors)
+def dense(x: Tensor) -> Tensor:
+    """The tensor (B, H, L, D), copied unless its vectors are contiguous."""
+    return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def query_arguments(plan: Plan, stream: Stream, table: Tensor | None) -> dict[str, Any]:
-    """The stream's queries."""
-    (query,) = dense(stream.query)
-    return {
-        "query": query,
-        **strides("q", "m", query),
-        "query_position": _positions(stream.index + plan.query_offset, query, table),
-        "num_queries": query.size(2),
-    }
+def strides(x: Tensor) -> tuple[int, int, int]:
+    """Of batch, heads and length."""
+    return x.stride()[:3]
 
 
-def key_arguments(plan: Plan, source: Source, table: Tensor | None) -> dict[str, Any]:
-    """The keys and values of a source."""
-    key, value = dense(source.key, source.value)
-    return {
-        "key": key,
-        "value": value,
-        **strides("k", "n", key),
-        "key_token": _tokens(source),
-        "key_position": _positions(plan.key_stride * source.index, key, table),
-        "num_keys": key.size(2),
-    }
+def query_line(stream: Stream) -> tuple[Any, ...]:
+    """query, stride_qb, stride_qh, stride_qm, query_token, num_queries."""
+    return stream.query, *strides(stream.query), stream.query_token, stream.num_queries
 
 
-def extra_arguments(plan: Plan, sources: Sequence[Source], table: Tensor | None, blocks: Blocks) -> dict[str, Any]:
-    """The second source, the gathered global keys, or none."""
-    if not sources:
-        names = ("extra_key", "extra_value", "extra_token", "extra_position")
-        return {**dict.fromkeys(names), "num_extra": 0, "BLOCK_EXTRA": SMALL_BLOCK}
-    (source,) = sources
-    num_extra = source.key.size(2)
-    return {
-        "extra_key": source.key.contiguous(),
-        "extra_value": source.value.contiguous(),
-        "extra_token": _tokens(source),
-        "extra_position": _positions(source.index, source.key, table),
-        "num_extra": num_extra,
-        "BLOCK_EXTRA": SMALL_BLOCK if num_extra <= SMALL_BLOCK else blocks.keys,
-    }
+def key_line(stream: Stream) -> tuple[Any, ...]:
+    """key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys."""
+    key, hidden = stream.key, stream.key_hidden
+    return key, stream.value, *strides(key), hidden, *((0, 0) if hidden is None else hidden.stride()), key.size(2)
 
 
-def score_arguments(plan: Plan, stream: Stream, source: Source, table: Tensor | None) -> dict[str, Any]:
-    """What scores and weights are made with, besides queries and keys."""
-    lowest, highest, key_stride = limits(source, stream.query.size(2))
-    if table is not None:
-        table = (table.detach()[stream.heads] * LOG2E).contiguous()
-    return {
-        "lowest": lowest,
-        "highest": highest,
-        "key_stride": key_stride,
-        "scale": plan.scale * LOG2E,
-        "table": table,
-        "farthest": 0 if table is None else table.size(1) // 2,
-        "seed": plan.seed,
-        "dropped": plan.dropped,
-        "rescale": 1.0 / plan.keep,
-        "draw": 2 * stream.number + (source is not stream.sources[0]),
-        "BANDED": source.band is not None,
-        "DROPOUT": plan.dropout_p > 0.0,
-    }
+def extra_line(stream: Stream, tokens: Tokens, key: Tensor, value: Tensor) -> tuple[Any, ...]:
+    """extra_key, extra_value, stride_en, extra_token, num_extra: the global keys; the global queries see all alike."""
+    token, heads = tokens.global_keys, stream.lane.heads
+    if token is None or stream.query_token is not None:
+        return None, None, 0, None, 0
+    return key[:, heads], value[:, heads], key.stride(2), token, token.size(1)
+
+
+def score_line(plan: Plan, stream: Stream, parts: int, table: Tensor | None) -> tuple[Any, ...]:
+    """heads … draw: what scores and weights are made with, besides queries and keys."""
+    lane = stream.lane
+    return (
+        stream.key.size(1),
+        parts,
+        *limits(lane.band, stream.num_queries, stream.key.size(2)),
+        plan.key_stride,
+        plan.query_offset + (lane.queries.start or 0),
+        plan.key_stride * (lane.keys.start or 0),
+        lane.queries.step or 1,
+        plan.scale * LOG2E,
+        None if table is None else table[lane.heads],
+        0 if table is None else table.size(1) // 2,
+        plan.dropout.seed,
+        plan.dropout.dropped,
+        1.0 / plan.dropout.keep,
+        stream.draw,
+    )
+
+
+def variant(plan: Plan, stream: Stream, blocks: Blocks) -> tuple[Any, ...]:
+    """HEAD_DIM … DROPOUT."""
+    banded, dropout = stream.lane.band is not None, plan.dropout.probability > 0.0
+    return *head_sizes(stream.query), blocks.queries, blocks.keys, banded, dropout
+
+
+def head_sizes(x: Tensor) -> tuple[int, int]:
+    """HEAD_DIM, BLOCK_D of vectors (…, D)."""
+    head_dim = x.size(-1)
+    return head_dim, max(SMALL_BLOCK, 1 << (head_dim - 1).bit_length())
 
 
 def distance_table(plan: Plan, terms: Sequence[ScoreTerm]) -> Tensor | None:
@@ -193,35 +263,6 @@ def distance_table(plan: Plan, terms: Sequence[ScoreTerm]) -> Tensor | None:
     return scores.expand(plan.num_heads, -1)
 
 
-def diagonal_spacing(plan: Plan, stream: Stream) -> int | None:
-    """Tokens between neighbouring queries where neighbouring keys are as far apart, else None."""
-    if stream.number == len(plan.lanes) or plan.key_stride != 1:
-        return None
-    return plan.lanes[stream.number].queries.step or 1
-
-
-def combine(out: Tensor, lse: Tensor, stream: Stream) -> None:
-    """Make one softmax of those over parts of the keys: ``out`` (parts, B, H, U, D), ``lse`` (parts, B, H, U)."""
-    lse = lse.masked_fill(lse == torch.inf, -torch.inf) / LOG2E
-    total = lse.logsumexp(0)
-    blind = total == -torch.inf
-    weights = (lse - total.masked_fill(blind, 0.0)).exp()
-    stream.out.copy_((weights.unsqueeze(-1) * out).sum(0))
-    stream.lse.copy_((total * LOG2E).masked_fill_(blind, torch.inf))
-
-
-def _positions(position: Tensor, x: Tensor, table: Tensor | None) -> Tensor | None:
-    """The token positions, (L,) or (B, L), of ``x`` (B, H, L, D) as (B, L), where score terms ask for them."""
-    return None if table is None else position.int().expand(x.size(0), x.size(2)).contiguous()
-
-
-def _tokens(source: Source) -> Tensor | None:
-    """(B, S) the tokens that the keys start at, as the band counts them, HIDDEN for hidden keys; None without these.
-
-    The kernels load these numbers ahead, as they cannot a mask of bytes.
-    """
-    if source.hidden is None:
-        return None
-    stride = 1 if source.band is None else source.band.key_stride
-    tokens = torch.arange(0, stride * source.key.size(2), stride, dtype=torch.int32, device=source.key.device)
-    return torch.where(source.hidden, HIDDEN, tokens).contiguous()
+def binary_scores(table: Tensor | None) -> Tensor | None:
+    """A table of distances as the kernels want it: contiguous, with the factor log2(e)."""
+    return None if table is None else (table.detach() * LOG2E).contiguous()

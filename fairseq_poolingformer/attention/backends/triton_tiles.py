@@ -39,13 +39,30 @@ def store_rows(x, values, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: 
 
 
 @triton.jit
-def load_tokens(key_token, place, keys, num_keys, key_stride):
-    """The tokens that keys start at, which bands are about; HIDDEN for keys that are hidden or do not exist."""
-    exists = keys < num_keys
-    if key_token is None:
-        tokens = tl.where(exists, keys * key_stride, HIDDEN)
+def rows_of(token, index, count):
+    """Which rows of their tensors the queries or keys ``index`` are, and the end of the rows that exist.
+
+    Their own, or those that the ``count`` numbers at ``token`` say, HIDDEN where there is none.
+    """
+    if token is None:
+        rows = index
+        end = count
     else:
-        tokens = tl.load(key_token + place + keys, mask=exists, other=HIDDEN)
+        rows = tl.load(token + index, mask=index < count, other=HIDDEN)
+        end = HIDDEN
+    return rows, end
+
+
+@triton.jit
+def load_tokens(key_hidden, stride, keys, count, key_stride, MOST_HIDDEN: tl.constexpr):
+    """The tokens that keys start at, which bands are about; HIDDEN for keys that are hidden or do not exist.
+
+    Hidden are those with more than MOST_HIDDEN in ``key_hidden``: 1 from windows, 2 from global queries too.
+    """
+    tokens = tl.where(keys < count, keys * key_stride, HIDDEN)
+    if key_hidden is not None:
+        hidden = tl.load(key_hidden + keys.to(tl.int64) * stride, mask=keys < count, other=0)
+        tokens = tl.where(hidden <= MOST_HIDDEN, tokens, HIDDEN)
     return tokens
 
 
@@ -56,9 +73,17 @@ def load_lse(lse, queries, num_queries, stride):
 
 
 @triton.jit
-def load_positions(position, place, index, count):
-    """Token positions of queries or keys, which score terms want: None without any. The last one is repeated."""
-    return index if position is None else tl.load(position + place + tl.minimum(index, count - 1))
+def of_batch(x, batch, stride):
+    """A batch row of ``x``, or None without one."""
+    if x is not None:
+        x += batch * stride
+    return x
+
+
+@triton.jit
+def place_of_part(part, batch_head, blocks, length):
+    """Where the rows of a part and head start in a (parts, B, H, length) tensor of partial results."""
+    return (part * (tl.num_programs(0) // blocks) + batch_head).to(tl.int64) * length
 
 
 @triton.jit
