@@ -52,6 +52,11 @@ for step in ${steps//,/ }; do
     training)
       record training "$python" benchmarks/training_step.py --device cuda --dtype "$dtype" --size "$size" \
         --source-length "$length" --checkpoint-activations --repeats "$repeats"
+      # the peer with 16-bit weights too, as some train it; and with the dropout of attention that run scripts have
+      record training_peer_16_bit "$python" benchmarks/training_step.py --device cuda --dtype "$dtype" --size "$size" \
+        --source-length "$length" --checkpoint-activations --repeats "$repeats" --peer-precision weights
+      record training_attention_dropout "$python" benchmarks/training_step.py --device cuda --dtype "$dtype" --size "$size" \
+        --source-length "$length" --checkpoint-activations --repeats "$repeats" --attention-dropout 0.1
       ;;
   esac
 done

@@ -21,7 +21,7 @@ from fairseq.optim.adam import Adam
 from fairseq_poolingformer import compat
 from fairseq_poolingformer.optim.fused_adamw import FusedAdamW
 
-# no ε, which stands elsewhere in fairseq: before the square root of the bias correction
+# no ε, which fairseq adds before the second moment's bias correction
 SETTINGS = {"lr": 1e-3, "betas": (0.9, 0.98), "weight_decay": 0.01, "eps": 1e-20}
 OPTIMIZERS = {
     "fused_adamw": lambda parameters: FusedAdamW(parameters, fused=True, **SETTINGS),

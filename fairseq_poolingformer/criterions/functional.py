@@ -1,4 +1,7 @@
-"""Cross entropy of a linear layer over a large vocabulary, without ever holding all logits. Needs torch alone."""
+"""Cross entropy of a linear layer over a large vocabulary, by slices of it: no float32 copy of the logits.
+
+Needs torch alone.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def linear_cross_entropy(
         bias: (V,) or None.
         target: (N,) symbols.
         label_smoothing: ε, in [0, 1).
-        ignore_index: tokens with this target count for nothing; no logits are computed for them.
+        ignore_index: tokens with this target count for nothing.
         kept_logits: how many logits (tokens × symbols) to keep at most; 0 computes them all twice.
 
     Returns:
@@ -52,11 +55,10 @@ def linear_cross_entropy(
     if torch.is_autocast_enabled(features.device.type):
         dtype = torch.get_autocast_dtype(features.device.type)
         features, weight, bias = (x if x is None else x.to(dtype) for x in (features, weight, bias))
-    rows = target.ne(ignore_index).nonzero().squeeze(1)
-    features, target = features.index_select(0, rows), target[rows]
     kept_logits = kept_logits if torch.is_grad_enabled() else 0
     nll, smooth = _TokenLosses.apply(features, weight, bias, target, label_smoothing > 0, kept_logits)
-    nll, smooth = nll.sum(), smooth.sum()
+    counts = target.ne(ignore_index)  # picking these rows out beforehand would wait for the device
+    nll, smooth = nll.where(counts, 0).sum(), smooth.where(counts, 0).sum()
     share = label_smoothing / (weight.size(0) - 1)
     return (1 - label_smoothing - share) * nll + share * smooth, nll
 

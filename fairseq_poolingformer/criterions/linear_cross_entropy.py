@@ -27,10 +27,11 @@ class LinearCrossEntropyConfig(LabelSmoothedCrossEntropyCriterionConfig):
 
 @register_criterion("linear_cross_entropy", dataclass=LinearCrossEntropyConfig)
 class LinearCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's ``label_smoothed_cross_entropy``, without a copy of the logits of all tokens in memory.
+    """fairseq's ``label_smoothed_cross_entropy``, without a float32 copy of the logits and with few of them kept.
 
     Loss, gradients and logged numbers are the same, to rounding. The model gives features only; its output layer, a
-    linear one, is applied here to a slice of the vocabulary at a time.
+    linear one, is applied here to a slice of the vocabulary at a time. That is outside DistributedDataParallel's
+    forward: ``--find-unused-parameters`` with an output layer of its own needs fairseq's criterion.
     """
 
     def __init__(
@@ -113,7 +114,8 @@ def output_projection(model) -> nn.Linear:
             f"--criterion linear_cross_entropy needs a decoder with a linear output_projection, "
             f"which {type(model).__name__} does not have; {instead}"
         )
-    if layer.weight.shape != (layer.out_features, layer.in_features):
+    sharded = not isinstance(layer.weight, nn.Parameter)  # fully_sharded makes it a view of a flat one
+    if sharded or layer.weight.shape != (layer.out_features, layer.in_features):
         raise ValueError(
             f"--criterion linear_cross_entropy needs the whole output_projection in each process, but its weight is "
             f"{(*layer.weight.shape,)}, sharded as by --ddp-backend fully_sharded; {instead}"

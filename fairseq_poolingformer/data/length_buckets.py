@@ -21,10 +21,12 @@ def length_order(source_sizes: np.ndarray, target_sizes: np.ndarray | None, shuf
     Returns:
         (examples,) indices.
     """
-    keys = [_bucket(source_sizes[shuffled], SOURCE_STEP)]
-    if target_sizes is not None:
-        keys.insert(0, _bucket(target_sizes[shuffled], TARGET_STEP))
-    return shuffled[np.lexsort(keys)]
+    sources = _bucket(source_sizes[shuffled], SOURCE_STEP)
+    if target_sizes is None:
+        return shuffled[np.argsort(sources, kind="stable")]
+    targets = _bucket(target_sizes[shuffled], TARGET_STEP)
+    # up in one bucket and down in the next, so that a batch across both has no longest beside shortest
+    return shuffled[np.lexsort((np.where(sources % 2, -targets, targets), sources))]
 
 
 def _bucket(sizes: np.ndarray, step: float) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""What a layer keeps for its backward pass, made smaller: the activation and the dropout masks are computed again.
+"""What a layer keeps for its backward pass, made smaller: the activation, and on a CPU dropout's masks, are made again.
 
 Both matter at thousands of tokens: the activated hidden vectors are as many numbers as the layer's whole attention
-keeps, and torch's dropout on a CPU keeps its mask in the dtype of its input.
+keeps, and torch's dropout keeps its mask in the dtype of its input on a CPU, where a GPU keeps a byte.
 """
 
 from __future__ import annotations
@@ -46,9 +46,16 @@ class _ActivatedLinear(torch.autograd.Function):
         with torch.enable_grad():
             hidden = hidden.detach().requires_grad_()
             activated = ctx.activation(hidden)
-        (grad_hidden,) = torch.autograd.grad(activated, hidden, grad @ weight.to(grad.dtype))
+        grad_hidden = grad_weight = grad_bias = None
+        needs_hidden, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        if needs_hidden:
+            (grad_hidden,) = torch.autograd.grad(activated, hidden, grad @ weight.to(grad.dtype))
         grad, activated = grad.flatten(0, -2), activated.detach().flatten(0, -2)
-        return grad_hidden, (grad.t() @ activated).to(weight.dtype), grad.sum(0).to(ctx.bias_dtype), None
+        if needs_weight:
+            grad_weight = (grad.t() @ activated).to(weight.dtype)
+        if needs_bias:
+            grad_bias = grad.sum(0).to(ctx.bias_dtype)
+        return grad_hidden, grad_weight, grad_bias, None
 
 
 class SeededDropout(FairseqDropout):

@@ -82,8 +82,8 @@ class FusedAdamW(torch.optim.AdamW):
 class FairseqFusedAdamW(FairseqOptimizer):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), one kernel for all parameters.
 
-    fairseq's ``adam`` is the same but for ε, which it does not divide by the square root of the second moment's bias
-    correction; that shows only where gradients are about as small as ε.
+    fairseq's ``adam`` is the same but for ε, which it adds before the second moment's bias correction: there it counts
+    1/√(1 − β₂ᵗ) times as much, 32 times in the first update and hardly more after some thousands.
     """
 
     def __init__(self, cfg: FusedAdamWConfig, params):
@@ -102,7 +102,7 @@ class FairseqFusedAdamW(FairseqOptimizer):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
-        """Take the state of a checkpoint, of this optimizer or of fairseq's ``adam``."""
+        """Take the state of this optimizer or of fairseq's ``adam``."""
         groups = [{**group, "fused": True} for group in state_dict["param_groups"]]  # where torch puts the step count
         super().load_state_dict({**state_dict, "param_groups": groups}, optimizer_overrides)
 

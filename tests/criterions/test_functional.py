@@ -36,7 +36,7 @@ def gradients(loss, *inputs):
 
 @pytest.fixture
 def small_slices(monkeypatch):
-    """Seven symbols at a time, of nine tokens that are no padding."""
+    """Five symbols at a time."""
     monkeypatch.setattr(functional, "LOGITS_AT_A_TIME", 70)
 
 
@@ -133,11 +133,11 @@ def test_no_tensor_is_as_large_as_tokens_times_symbols(small_slices, kept_logits
 def test_kept_logits_bound_what_is_kept(small_slices):
     """What waits for the backward pass is the inputs, one number a token, and as many logits as may be kept."""
     *inputs, target = example()
-    for kept_logits, expected in [(0, 0), (126, 126), (188, 126), (10**6, 9 * SYMBOLS)]:
+    for kept_logits, expected in [(0, 0), (130, 130), (188, 130), (10**6, TOKENS * SYMBOLS)]:
         saved = []
         with torch.autograd.graph.saved_tensors_hooks(lambda x, saved=saved: saved.append(x) or x, lambda x: x):
             linear_cross_entropy(*inputs, target, ignore_index=PAD, kept_logits=kept_logits)
-        logits = [x for x in saved if x.dim() == 2 and x.size(0) == 9 and x.size(1) != DIM]
+        logits = [x for x in saved if x.dim() == 2 and x.size(0) == TOKENS and x.size(1) != DIM]
         assert sum(x.numel() for x in logits) == expected
 
 

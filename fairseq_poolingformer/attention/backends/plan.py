@@ -1,4 +1,4 @@
-"""The block backend's reading of a call: its lanes and global tokens, and the streams made of them for each pass."""
+"""A call as the backends that go stream by stream read it: lanes, global tokens, and the streams of each pass."""
 
 from __future__ import annotations
 

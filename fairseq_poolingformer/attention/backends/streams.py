@@ -1,4 +1,4 @@
-"""How the block backend cuts a call up: streams of queries, the sources of keys each attends to, and their blocks.
+"""How a call is cut up: streams of queries, the sources of keys each attends to, and their blocks.
 
 A *stream* is a run of queries that share the same sources. A *source* is a run of keys with a band (the sliding window)
 or without (every query sees every key). Dilated windows and query-aligned pooling become one stream for each residue
