@@ -3,9 +3,9 @@
     python benchmarks/attention.py [--length 4096] [--device cpu] [--dtype float32] [--parts levels layer]
 
 Needs torch alone; with transformers installed, LED's encoder self-attention is timed too. What does not give the
-expected output is not timed: LED must equal this project's LED with the same weights, unfold + SDPA must equal the
-window alone. The column ``of limit`` is the time of a call's multiply-adds at the rate of a large product of matrices,
-measured in the same run, over the call's own time.
+expected output and gradients is not timed: Hugging Face's LED must equal this project's with the same weights, unfold
++ SDPA level one, and every backend the reference. The column ``of limit`` is the time of a call's multiply-adds at the
+rate of a large product of matrices, measured in the same run, over the call's own time.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ DIM, HEADS = 768, 12
 WINDOW, POOLED_WINDOW, POOLING = Window(128), Window(512), Pooling(5, 4)
 LED_WINDOW = 512
 ROWS = 4096  # of the product whose rate is the limit
+TOLERANCES = {"float32": 1e-3, "bfloat16": 0.05, "float16": 0.01}  # of the largest number
 PRODUCTS = 7  # of queries × keys × head dim: two forward, five backward, the scores again among them
 
 
@@ -111,19 +112,19 @@ def level_one(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Te
     return band_attention(query, key, value, window=WINDOW, **arguments)
 
 
-def level_one_with_global_token(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def level_one_with_global_token(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
     is_global = torch.arange(key.size(2), device=key.device)[None] < 1
-    return level_one(query, key, value, global_mask=is_global)
+    return level_one(query, key, value, global_mask=is_global, **arguments)
 
 
-def level_two(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+def level_two(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
     pooled_keys, _ = pool_keys(key, POOLING)
     pooled_values, _ = pool_keys(value, POOLING)
-    return band_attention(query, pooled_keys, pooled_values, window=POOLED_WINDOW, pooling=POOLING)
+    return band_attention(query, pooled_keys, pooled_values, window=POOLED_WINDOW, pooling=POOLING, **arguments)
 
 
-def both_levels(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    return level_one(query, key, value) + level_two(query, key, value)
+def both_levels(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
+    return level_one(query, key, value, **arguments) + level_two(query, key, value, **arguments)
 
 
 OPERATORS = {
@@ -158,9 +159,9 @@ def layer(args: argparse.Namespace, name: str) -> Callable[[], None]:
     return step(call, torch.randn(1, args.length, DIM, device=args.device, dtype=dtype))
 
 
-def ours(length: int, name: str) -> tuple[TwoLevelAttention, Callable[[Tensor], Tensor]]:
+def ours(length: int, name: str, **arguments: Any) -> tuple[TwoLevelAttention, Callable[[Tensor], Tensor]]:
     """One of this project's layers, and a way to call it on (B, T, C) with one global token."""
-    module = TwoLevelAttention(DIM, HEADS, **LAYERS[name])
+    module = TwoLevelAttention(DIM, HEADS, **LAYERS[name], **arguments)
 
     def call(x: Tensor) -> Tensor:
         return module(x, global_mask=torch.arange(length, device=x.device)[None] < 1)
@@ -200,26 +201,51 @@ def multiply_adds(args: argparse.Namespace) -> dict[str, float]:
     return counts | {"LED of Hugging Face": led, "LED here": led, "Poolingformer": one + two + pooled}
 
 
-@torch.no_grad()
+def passes(call: Callable[..., Tensor], *inputs: Tensor) -> dict[str, Tensor]:
+    """Output and gradients of a call, in float32."""
+    leaves = [x.detach().requires_grad_() for x in inputs]
+    out = call(*leaves)
+    grad = torch.linspace(-1, 1, out.numel(), device=out.device).view_as(out).to(out.dtype)
+    grads = torch.autograd.grad(out, leaves, grad)
+    return {"output": out.float(), **{f"gradient {n}": x.float() for n, x in enumerate(grads)}}
+
+
+def must_agree_in_both_passes(name: str, actual: dict[str, Tensor], expected: dict[str, Tensor], dtype: str) -> None:
+    """Refuse to time what computes something else; differences are relative to the size of what is expected."""
+    for what, x in expected.items():
+        size = x.abs().max()
+        must_agree(f"{name}, {what}", actual[what] / size, x / size, TOLERANCES[dtype])
+
+
 def check(args: argparse.Namespace) -> None:
-    """Peers and project agree, and the fast backend with the reference, in float32 over 1,024 tokens.
+    """What is timed agrees with the reference, outputs and gradients, over 1,024 tokens in the timed dtype.
+
+    Hugging Face's LED agrees with this project's, and unfold + SDPA with level one, in float32.
 
     Raises:
-        SystemExit: they do not.
+        SystemExit: it does not.
     """
     torch.manual_seed(0)
-    length = 2 * LED_WINDOW
-    tolerance = 1e-4 if args.device == "cpu" else 1e-3
-    q, k, v = (torch.randn(1, 2, length, 64, device=args.device) for _ in range(3))
-    expected = band_attention(q, k, v, window=WINDOW, backend="reference")
-    for name in ("unfold + SDPA", "level one"):
-        must_agree(name, OPERATORS[name](q, k, v), expected, tolerance)
+    length, dtype = 2 * LED_WINDOW, getattr(torch, args.dtype)
+    inputs = [torch.randn(1, 2, length, 64, device=args.device) for _ in range(3)]
+    expected = passes(partial(level_one, backend="reference"), *inputs)
+    must_agree_in_both_passes("unfold + SDPA", passes(OPERATORS["unfold + SDPA"], *inputs), expected, "float32")
+    for name in ("level one", "level one, one global token", "level two, mean", "both levels"):
+        expected = passes(partial(OPERATORS[name], backend="reference"), *inputs)
+        actual = passes(OPERATORS[name], *(x.to(dtype) for x in inputs))
+        must_agree_in_both_passes(name, actual, expected, args.dtype)
+    x = torch.randn(1, length, DIM, device=args.device)
+    for name in LAYERS:
+        reference, call_reference = ours(length, name, backend="reference")
+        module, call = ours(length, name)
+        module.load_state_dict(reference.to(args.device).state_dict())
+        module.to(args.device, dtype)
+        must_agree_in_both_passes(name, passes(call, x.to(dtype)), passes(call_reference, x), args.dtype)
     if find_spec("transformers") is not None:
         theirs, call_theirs = led_attention(length, LED_WINDOW)
         module, call = ours(length, "LED here")
         copy_led(theirs.to(args.device), module.to(args.device))
-        x = torch.randn(1, length, DIM, device=args.device)
-        must_agree("LED of Hugging Face", call_theirs(x), call(x), tolerance)
+        must_agree_in_both_passes("LED of Hugging Face", passes(call_theirs, x), passes(call, x), "float32")
 
 
 def report(title: str, cases: list[Case], args: argparse.Namespace, limits: dict[str, float]) -> None:
