@@ -112,6 +112,15 @@ def test_globals_padding_and_offset(window, offset):
 
 
 @runs_kernels
+@pytest.mark.parametrize("offset", [0, 20])
+@pytest.mark.parametrize("num_globals", [0, 2])
+def test_one_query_and_keys_that_it_does_not_see(offset, num_globals):
+    """With a dilation some keys are in no query's residue class; their gradients are zero, but for global queries."""
+    global_mask = torch.arange(41)[None] % 20 < num_globals
+    compare(tensors(1, 2, 1, 41, 4), window=Window(3, 3, 4), global_mask=global_mask, query_offset=offset)
+
+
+@runs_kernels
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("pooling", [None, Pooling(3, 2), Pooling(3, 2, "query")])
 def test_unlimited_windows(pooling):

@@ -51,8 +51,8 @@ def compiled(request, monkeypatch, tmp_path):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(triton.runtime.driver, "_active", Driver(request.param))
     monkeypatch.setattr(triton.JITFunction, "__getitem__", launcher)
-    kernels = triton_backend.kernels
-    for kernel in (kernels.forward, kernels.combine, kernels.backward_queries, kernels.backward_keys):
+    forward, backward = triton_backend.passes.triton_kernels, triton_backend.passes.triton_gradients
+    for kernel in (forward.forward, forward.combine, backward.backward_queries, backward.backward_keys):
         monkeypatch.setattr(kernel, "device_caches", kernel.device_caches.copy())
         kernel.device_caches.clear()
     return compiled

@@ -1,4 +1,4 @@
-"""The operator as an autograd function over streams: what the backends that go stream by stream have in common."""
+"""The operator as an autograd function over streams of torch operations, and the sums of score terms' gradients."""
 
 from __future__ import annotations
 

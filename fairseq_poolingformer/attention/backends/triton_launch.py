@@ -70,7 +70,7 @@ class Tokens(NamedTuple):
         )
 
 
-class Stream(NamedTuple):
+class KernelStream(NamedTuple):
     """A lane's queries, or the global queries, which see every key.
 
     Args:
@@ -101,24 +101,24 @@ class Stream(NamedTuple):
         return x[:, self.lane.heads, self.lane.keys]
 
 
-def local_streams(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> Iterator[Stream]:
+def lane_streams(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> Iterator[KernelStream]:
     """One stream for each lane."""
     hidden = tokens.key_hidden
     for number, lane in enumerate(plan.lanes):
         part = query[:, lane.heads, lane.queries]
         keys = (slice(None), lane.heads, lane.keys)
         lane_hidden = None if hidden is None else hidden[:, lane.keys]
-        yield Stream(lane, 2 * number, part, None, key[keys], value[keys], lane_hidden, part.size(2))
+        yield KernelStream(lane, 2 * number, part, None, key[keys], value[keys], lane_hidden, part.size(2))
 
 
-def global_stream(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> Stream:
+def global_query_stream(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> KernelStream:
     """The global queries."""
     token, draw = tokens.global_queries, 2 * len(plan.lanes)
     lane = Lane(slice(0, plan.num_heads), slice(None), slice(None), None)
-    return Stream(lane, draw, query, token, key, value, tokens.key_hidden, token.size(1))
+    return KernelStream(lane, draw, query, token, key, value, tokens.key_hidden, token.size(1))
 
 
-def global_keys_of(stream: Stream, key: Tensor, value: Tensor) -> Stream:
+def global_keys_of(stream: KernelStream, key: Tensor, value: Tensor) -> KernelStream:
     """A stream that sees all of the call's ``key`` and ``value``, of which a kernel is to take the global ones."""
     heads = stream.lane.heads
     lane = replace(stream.lane, keys=slice(None), band=None)
@@ -199,18 +199,18 @@ def strides(x: Tensor) -> tuple[int, int, int]:
     return x.stride()[:3]
 
 
-def query_line(stream: Stream) -> tuple[Any, ...]:
+def query_line(stream: KernelStream) -> tuple[Any, ...]:
     """query, stride_qb, stride_qh, stride_qm, query_token, num_queries."""
     return stream.query, *strides(stream.query), stream.query_token, stream.num_queries
 
 
-def key_line(stream: Stream) -> tuple[Any, ...]:
+def key_line(stream: KernelStream) -> tuple[Any, ...]:
     """key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys."""
     key, hidden = stream.key, stream.key_hidden
     return key, stream.value, *strides(key), hidden, *((0, 0) if hidden is None else hidden.stride()), key.size(2)
 
 
-def extra_line(stream: Stream, tokens: Tokens, key: Tensor, value: Tensor) -> tuple[Any, ...]:
+def extra_line(stream: KernelStream, tokens: Tokens, key: Tensor, value: Tensor) -> tuple[Any, ...]:
     """extra_key, extra_value, stride_en, extra_token, num_extra: the global keys; the global queries see all alike."""
     token, heads = tokens.global_keys, stream.lane.heads
     if token is None or stream.query_token is not None:
@@ -218,7 +218,7 @@ def extra_line(stream: Stream, tokens: Tokens, key: Tensor, value: Tensor) -> tu
     return key[:, heads], value[:, heads], key.stride(2), token, token.size(1)
 
 
-def score_line(plan: Plan, stream: Stream, parts: int, table: Tensor | None) -> tuple[Any, ...]:
+def score_line(plan: Plan, stream: KernelStream, parts: int, table: Tensor | None) -> tuple[Any, ...]:
     """heads … draw: what scores and weights are made with, besides queries and keys."""
     lane = stream.lane
     return (
@@ -239,7 +239,7 @@ def score_line(plan: Plan, stream: Stream, parts: int, table: Tensor | None) -> 
     )
 
 
-def variant(plan: Plan, stream: Stream, blocks: Blocks) -> tuple[Any, ...]:
+def variant(plan: Plan, stream: KernelStream, blocks: Blocks) -> tuple[Any, ...]:
     """HEAD_DIM … DROPOUT."""
     banded, dropout = stream.lane.band is not None, plan.dropout.probability > 0.0
     return *head_sizes(stream.query), blocks.queries, blocks.keys, banded, dropout
