@@ -32,22 +32,6 @@ class Plan:
     scale: float
     dropout: KeepMask
 
-    @property
-    def dropout_p(self) -> float:
-        return self.dropout.probability
-
-    @property
-    def seed(self) -> int:
-        return self.dropout.seed
-
-    @property
-    def dropped(self) -> int:
-        return self.dropout.dropped
-
-    @property
-    def keep(self) -> float:
-        return self.dropout.keep
-
     @classmethod
     def of(cls, call: Call) -> Plan:
         _, heads, queries, _ = call.query.shape
