@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from ..biases import Pairs, ScoreTerm
+from ..biases import Pairs, ScoreTerm, term_tensors
 from ..call import Call
-from .autograd import Kernels, TermGradients, run_streams
-from .plan import Plan, softmax_dtype
+from .plan import Buffers, Plan, global_stream, local_streams, softmax_dtype, zeros_like
 from .streams import MIN_ROWS, Chunk, Source, Stream, add_bmm, take
+from .term_gradients import TermGradients
 
 LOG2_E = math.log2(math.e)  # exp2 is nearly three times as fast as exp on a CPU
 
@@ -29,7 +30,55 @@ def why_not(call: Call) -> str | None:
 
 def run(call: Call) -> Tensor:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
-    return run_streams(call, Kernels(_forward, _backward))
+    tensors = [tensor for term in call.score_terms for tensor in term_tensors(term).values()]
+    return _BlockAttention.apply(Plan.of(call), call.query, call.key, call.value, *tensors)
+
+
+class _BlockAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor):
+        batch, heads, queries, _ = query.shape
+        out = zeros_like(query)
+        lse = query.new_full((batch, heads, queries), torch.inf, dtype=softmax_dtype(query))
+        slots = plan.global_queries.num_slots if plan.global_queries else 0
+        global_lse = lse.new_full((batch, heads, slots), torch.inf)
+        buffers = Buffers(query, key, value, out, lse, global_lse)
+        with torch.autocast(query.device.type, enabled=False):
+            for stream in local_streams(plan, buffers):
+                _forward(plan, stream)
+            if plan.global_queries:
+                stream = global_stream(plan, buffers)
+                _forward(plan, stream)
+                plan.global_queries.put(out, stream.out)
+                # the window had its say on these rows too: without weight in the backward pass it is taken back
+                lse[plan.global_queries.row, :, plan.global_queries.token] = torch.inf
+        ctx.plan = plan
+        ctx.save_for_backward(query, key, value, out, lse, global_lse, *tensors)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_out: Tensor):
+        plan = ctx.plan
+        query, key, value, out, lse, global_lse, *tensors = ctx.saved_tensors
+        dtype = softmax_dtype(query)
+        grad_query = zeros_like(query, dtype if plan.global_keys else None)  # a sum over sources
+        grad_key, grad_value = zeros_like(key, dtype), zeros_like(value, dtype)
+        buffers = Buffers(query, key, value, out, lse, global_lse, grad_out, grad_query, grad_key, grad_value)
+        terms = TermGradients(plan.terms, tensors, ctx.needs_input_grad[4:])
+        with torch.autocast(query.device.type, enabled=False):
+            for stream in local_streams(plan, buffers):
+                _backward(plan, stream, terms)
+                if plan.global_keys:
+                    heads, extra = stream.heads, stream.sources[1]
+                    plan.global_keys.add(grad_key[:, heads], extra.grad_key)
+                    plan.global_keys.add(grad_value[:, heads], extra.grad_value)
+            if plan.global_queries:
+                stream = global_stream(plan, buffers)
+                _backward(plan, stream, terms)
+                plan.global_queries.put(grad_query, stream.grad_query)
+        grads = grad_query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype)
+        return None, *grads, *terms.sums
 
 
 @dataclass(frozen=True)

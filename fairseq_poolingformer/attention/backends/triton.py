@@ -14,8 +14,8 @@ from torch.autograd.function import once_differentiable
 
 from ..biases import RelativePositionBias, term_tensors
 from ..call import Call
-from .autograd import TermGradients
 from .plan import Plan
+from .term_gradients import TermGradients
 from .triton_launch import (
     Tokens,
     binary_scores,

@@ -1,0 +1,30 @@
+"""The gradients of score terms, which backends add up as they go over the scores."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..biases import ScoreTerm, term_tensors, with_tensors
+
+
+class TermGradients:
+    """The score terms over detached tensors, and the sums of these tensors' gradients.
+
+    Args:
+        terms: the call's score terms.
+        tensors: their tensors, in order.
+        wanted: which of those need gradients.
+    """
+
+    def __init__(self, terms: tuple[ScoreTerm, ...], tensors: list[Tensor], wanted: tuple[bool, ...]) -> None:
+        self.leaves = [t.detach().requires_grad_(want) for t, want in zip(tensors, wanted, strict=True)]
+        self.sums = [torch.zeros_like(leaf) if leaf.requires_grad else None for leaf in self.leaves]
+        self.terms: list[tuple[ScoreTerm, list[int]]] = []  # with the places in ``sums`` that it adds to
+        first = 0
+        for term in terms:
+            names = list(term_tensors(term))
+            numbers = range(first, first + len(names))
+            leaves = {name: self.leaves[n] for name, n in zip(names, numbers, strict=True)}
+            self.terms.append((with_tensors(term, leaves), [n for n in numbers if wanted[n]]))
+            first = numbers.stop
