@@ -153,15 +153,15 @@ def operator(args: argparse.Namespace, name: str) -> Callable[[], None]:
 def layer(args: argparse.Namespace, name: str) -> Callable[[], None]:
     """A case: a whole self-attention of an encoder layer, projections included."""
     torch.manual_seed(0)
-    module, call = led_attention(args.length, LED_WINDOW) if name not in LAYERS else ours(args.length, name)
+    module, call = banded(args.length, **LAYERS[name]) if name in LAYERS else led_attention(args.length, LED_WINDOW)
     dtype = getattr(torch, args.dtype)
     module.to(args.device, dtype)
     return step(call, torch.randn(1, args.length, DIM, device=args.device, dtype=dtype))
 
 
-def ours(length: int, name: str, **arguments: Any) -> tuple[TwoLevelAttention, Callable[[Tensor], Tensor]]:
-    """One of this project's layers, and a way to call it on (B, T, C) with one global token."""
-    module = TwoLevelAttention(DIM, HEADS, **LAYERS[name], **arguments)
+def banded(length: int, **arguments: Any) -> tuple[TwoLevelAttention, Callable[[Tensor], Tensor]]:
+    """This project's attention with one global token, and a way to call it on (B, T, C)."""
+    module = TwoLevelAttention(DIM, HEADS, **arguments)
 
     def call(x: Tensor) -> Tensor:
         return module(x, global_mask=torch.arange(length, device=x.device)[None] < 1)
@@ -235,15 +235,15 @@ def check(args: argparse.Namespace) -> None:
         actual = passes(OPERATORS[name], *(x.to(dtype) for x in inputs))
         must_agree_in_both_passes(name, actual, expected, args.dtype)
     x = torch.randn(1, length, DIM, device=args.device)
-    for name in LAYERS:
-        reference, call_reference = ours(length, name, backend="reference")
-        module, call = ours(length, name)
+    for name, settings in LAYERS.items():
+        reference, call_reference = banded(length, **settings, backend="reference")
+        module, call = banded(length, **settings)
         module.load_state_dict(reference.to(args.device).state_dict())
         module.to(args.device, dtype)
         must_agree_in_both_passes(name, passes(call, x.to(dtype)), passes(call_reference, x), args.dtype)
     if find_spec("transformers") is not None:
         theirs, call_theirs = led_attention(length, LED_WINDOW)
-        module, call = ours(length, "LED here")
+        module, call = banded(length, **LAYERS["LED here"])
         copy_led(theirs.to(args.device), module.to(args.device))
         must_agree_in_both_passes("LED of Hugging Face", passes(call_theirs, x), passes(call, x), "float32")
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from attention import DIM, HEADS, LED_WINDOW, POOLED_WINDOW, POOLING, WINDOW, copy_led, led_attention
+from attention import DIM, HEADS, LED_WINDOW, POOLED_WINDOW, POOLING, WINDOW, banded, copy_led, led_attention
 from measure import (
     DTYPES,
     GIB,
@@ -35,7 +35,7 @@ from measure import (
 )
 from torch import Tensor, nn
 
-from fairseq_poolingformer.attention import TwoLevelAttention, Window
+from fairseq_poolingformer.attention import Window
 
 
 class FullAttention(nn.Module):
@@ -56,16 +56,6 @@ def full(length: int) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
     """Full attention and how to call it on (B, T, C)."""
     module = FullAttention()
     return module, module
-
-
-def banded(length: int, **arguments: Any) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
-    """This project's attention with one global token."""
-    module = TwoLevelAttention(DIM, HEADS, **arguments)
-
-    def call(x: Tensor) -> Tensor:
-        return module(x, global_mask=torch.arange(length, device=x.device)[None] < 1)
-
-    return module, call
 
 
 SYSTEMS = {

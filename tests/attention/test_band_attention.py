@@ -208,6 +208,22 @@ def test_score_terms_and_their_gradients(backend, window):
     )
 
 
+def random_arguments(rng, batch, heads, keys):
+    """Of a call: any of what the operator takes besides tensors and score terms."""
+    window = Window(rng.choice([0, 1, 7, 40]), rng.choice([None, 0, 3, 25]))
+    arguments = {"window": window, "query_offset": rng.choice([0, 0, -5, 11])}
+    if rng.random() < 0.4:
+        arguments["pooling"] = Pooling(rng.randint(1, 9), rng.randint(1, 6), rng.choice(["grid", "query"]))
+    else:
+        dilation = rng.choice([1, 1, 2, tuple(rng.randint(1, 3) for _ in range(heads))])
+        arguments["window"] = Window(window.left, window.right, dilation)
+        if rng.random() < 0.6:
+            arguments["global_mask"] = torch.rand(batch, keys) < rng.choice([0.02, 0.3])
+    if rng.random() < 0.6:
+        arguments["key_padding_mask"] = torch.rand(batch, keys) < rng.choice([0.2, 0.9])
+    return arguments
+
+
 @pytest.mark.parametrize("backend", FAST)
 def test_random_sweep(backend):
     """Two hundred random calls over everything the operator takes, at odd sizes."""
@@ -215,17 +231,7 @@ def test_random_sweep(backend):
     for case in range(200):
         batch, heads, head_dim = rng.randint(1, 3), rng.choice([1, 2, 4]), rng.choice([1, 3, 8])
         queries, keys = rng.randint(1, 90), rng.randint(1, 90)
-        window = Window(rng.choice([0, 1, 7, 40]), rng.choice([None, 0, 3, 25]))
-        arguments = {"window": window, "query_offset": rng.choice([0, 0, -5, 11])}
-        if rng.random() < 0.4:
-            arguments["pooling"] = Pooling(rng.randint(1, 9), rng.randint(1, 6), rng.choice(["grid", "query"]))
-        else:
-            dilation = rng.choice([1, 1, 2, tuple(rng.randint(1, 3) for _ in range(heads))])
-            arguments["window"] = Window(window.left, window.right, dilation)
-            if rng.random() < 0.6:
-                arguments["global_mask"] = torch.rand(batch, keys) < rng.choice([0.02, 0.3])
-        if rng.random() < 0.6:
-            arguments["key_padding_mask"] = torch.rand(batch, keys) < rng.choice([0.2, 0.9])
+        arguments = random_arguments(rng, batch, heads, keys)
         inputs = tensors(batch, heads, queries, keys, head_dim, seed=case)
         assert_equals_reference(inputs, backend, **arguments)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention import BACKENDS, Pooling, RelativePositionBias, Window, band_attention
 from fairseq_poolingformer.attention.backends import triton_launch
 
-from .test_band_attention import outputs_and_gradients, right_padding, tensors
+from .test_band_attention import outputs_and_gradients, random_arguments, right_padding, tensors
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
@@ -159,17 +159,7 @@ def test_random_sweep(monkeypatch):
         torch.manual_seed(case)
         batch, heads, head_dim = rng.randint(1, 2), rng.choice([1, 2]), rng.choice([1, 3, 8, 17, 80])
         queries, keys = rng.randint(1, 90), rng.randint(1, 90)
-        window = Window(rng.choice([0, 1, 7, 40]), rng.choice([None, 0, 3, 25]))
-        arguments = {"window": window, "query_offset": rng.choice([0, 0, -5, 11])}
-        if rng.random() < 0.4:
-            arguments["pooling"] = Pooling(rng.randint(1, 9), rng.randint(1, 6), rng.choice(["grid", "query"]))
-        else:
-            dilation = rng.choice([1, 1, 2, tuple(rng.randint(1, 3) for _ in range(heads))])
-            arguments["window"] = Window(window.left, window.right, dilation)
-            if rng.random() < 0.6:
-                arguments["global_mask"] = torch.rand(batch, keys) < rng.choice([0.02, 0.3])
-        if rng.random() < 0.6:
-            arguments["key_padding_mask"] = torch.rand(batch, keys) < rng.choice([0.2, 0.9])
+        arguments = random_arguments(rng, batch, heads, keys)
         tables = []
         if rng.random() < 0.3:
             tables = [torch.randn(rng.choice([1, heads]), 2 * rng.choice([0, 2, 30]) + 1, requires_grad=True)]

@@ -8,12 +8,17 @@ from torch import Tensor
 from ..biases import ScoreTerm, term_tensors, with_tensors
 
 
+def tensors_of(terms: tuple[ScoreTerm, ...]) -> list[Tensor]:
+    """The tensors of all score terms, in order."""
+    return [tensor for term in terms for tensor in term_tensors(term).values()]
+
+
 class TermGradients:
     """The score terms over detached tensors, and the sums of these tensors' gradients.
 
     Args:
         terms: the call's score terms.
-        tensors: their tensors, in order.
+        tensors: theirs, as :func:`tensors_of` gives them.
         wanted: which of those need gradients.
     """
 

@@ -12,16 +12,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..biases import RelativePositionBias, term_tensors
+from ..biases import RelativePositionBias
 from ..call import Call
-from .plan import Plan
-from .term_gradients import TermGradients
+from .plan import Plan, empty_like
+from .term_gradients import TermGradients, tensors_of
 from .triton_launch import (
     Tokens,
     binary_scores,
     dense,
     distance_table,
-    empty_like,
     global_query_stream,
     lane_streams,
     same_layout,
@@ -63,12 +62,11 @@ def why_not(call: Call) -> str | None:
 
 def run(call: Call) -> Tensor:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
-    tensors = [tensor for term in call.score_terms for tensor in term_tensors(term).values()]
     query, key, value = dense(call.query), dense(call.key), dense(call.value)
     if not same_layout(key, value):
         key, value = key.contiguous(), value.contiguous()
     with torch.cuda.device_of(query):
-        return _Attention.apply(Plan.of(call), query, key, value, *tensors)
+        return _Attention.apply(Plan.of(call), query, key, value, *tensors_of(call.score_terms))
 
 
 class _Attention(torch.autograd.Function):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,10 +11,9 @@ from torch import Tensor
 
 from ..biases import Pairs, ScoreTerm
 from ..patterns import Band
-from .plan import Plan
+from .plan import LOG2E, Plan
 from .streams import Lane
 
-LOG2E = math.log2(math.e)
 HIDDEN = 2**31 - 1  # stands for the token of a key that is not seen; beyond every token
 SMALL_BLOCK = 16  # the least that tensor cores multiply
 PROGRAMS = 512  # with fewer a large GPU is not full, and several share the steps of one
@@ -130,21 +128,20 @@ def blocks_of(num_queries: int, num_keys: int, x: Tensor, *, narrow: bool = Fals
     blocks = block_shapes(x.size(-1), x.element_size())
     keys = max(SMALL_BLOCK, blocks.keys // 2) if narrow else blocks.keys
     return blocks._replace(
-        queries=SMALL_BLOCK if num_queries <= SMALL_BLOCK else blocks.queries,
-        keys=SMALL_BLOCK if num_keys <= SMALL_BLOCK else keys,
+        queries=block_for(num_queries, blocks.queries),
+        keys=block_for(num_keys, keys),
     )
+
+
+def block_for(count: int, block: int) -> int:
+    """``block``, or the smallest one where that holds all ``count`` positions."""
+    return SMALL_BLOCK if count <= SMALL_BLOCK else block
 
 
 def launch(kernel: Any, grid: tuple[int, ...], blocks: Blocks, *arguments: Any) -> None:
     """Run a kernel, if there is anything to do."""
     if grid[0]:
         kernel[grid](*arguments, num_warps=blocks.num_warps, num_stages=blocks.num_stages, enable_fp_fusion=True)
-
-
-def empty_like(x: Tensor) -> Tensor:
-    """(B, H, L, D) laid out as (L, B, H, D): heads merge to (L, B, C), fairseq's layout, without a copy."""
-    batch, heads, length, head_dim = x.shape
-    return x.new_empty(length, batch, heads, head_dim).permute(1, 2, 0, 3)
 
 
 def num_programs(x: Tensor, length: int, block: int) -> int:

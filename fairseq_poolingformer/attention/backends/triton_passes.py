@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from . import triton_gradients, triton_kernels
-from .plan import Plan, zeros_like
+from .plan import Plan, empty_like, zeros_like
 from .triton_launch import (
-    SMALL_BLOCK,
+    Blocks,
     KernelStream,
     Tokens,
+    block_for,
     blocks_of,
-    empty_like,
     extra_line,
     global_keys_of,
     head_sizes,
@@ -52,11 +52,7 @@ class GlobalRows(NamedTuple):
 
 def forward(x: Inputs, stream: KernelStream, out: Tensor, lse: Tensor, window_lse: Tensor | None = None) -> None:
     """Write the stream's ``out`` and ``lse``; the global queries' are +inf in ``window_lse`` afterwards."""
-    num_keys, band = stream.key.size(2), stream.lane.band
-    blocks = blocks_of(stream.num_queries, num_keys, x.query, narrow=x.table is not None)
-    programs = num_programs(stream.key, stream.num_queries, blocks.queries)
-    parts = num_parts(programs, keys_met(band, stream.num_queries, num_keys, blocks.queries) // blocks.keys)
-    partial = parts > 1 or stream.query_token is not None
+    blocks, programs, parts, partial = _cut_queries(x, stream)
     to_out, to_lse = out, lse
     if partial:
         shape = (parts, *stream.key.shape[:2], stream.num_queries)
@@ -75,7 +71,7 @@ def forward(x: Inputs, stream: KernelStream, out: Tensor, lse: Tensor, window_ls
         *lse.stride(),
         *score_line(x.plan, stream, parts, x.table),
         *variant(x.plan, stream, blocks),
-        SMALL_BLOCK if extra[-1] <= SMALL_BLOCK else blocks.keys,
+        block_for(extra[-1], blocks.keys),
         partial,
     )
     if partial:
@@ -93,13 +89,7 @@ def backward_queries(
     grad_table: Tensor | None,
 ) -> None:
     """Write the stream's ``grad_query`` and ``delta``, the rows' sums of out · grad_out; add to ``grad_table``."""
-    num_keys, lane = stream.key.size(2), stream.lane
-    blocks = blocks_of(stream.num_queries, num_keys, x.query, narrow=x.table is not None)
-    if grad_table is not None:
-        blocks = blocks._replace(queries=min(blocks.queries, 32))
-    programs = num_programs(stream.key, stream.num_queries, blocks.queries)
-    parts = num_parts(programs, keys_met(lane.band, stream.num_queries, num_keys, blocks.queries) // blocks.keys)
-    partial = parts > 1 or stream.query_token is not None
+    blocks, programs, parts, partial = _cut_queries(x, stream, most=None if grad_table is None else 32)
     to_grad = grad_query
     if partial:
         to_grad = lse.new_empty(parts, *stream.key.shape[:2], stream.num_queries, out.size(3))
@@ -118,15 +108,31 @@ def backward_queries(
         grad_out,
         delta,
         to_grad,
-        None if grad_table is None else grad_table[lane.heads],
+        None if grad_table is None else grad_table[stream.lane.heads],
         *score_line(x.plan, stream, parts, x.table),
         *variant(x.plan, stream, blocks),
-        SMALL_BLOCK if extra[-1] <= SMALL_BLOCK else blocks.keys,
+        block_for(extra[-1], blocks.keys),
         partial,
         stream.query_token is None and x.plan.key_stride == 1,
     )
     if partial:
         _combine(to_grad, grad_query, stream.query_token)
+
+
+def _cut_queries(x: Inputs, stream: KernelStream, most: int | None = None) -> tuple[Blocks, int, int, bool]:
+    """How a kernel goes by a stream's queries, at most ``most`` in a block.
+
+    Returns:
+        The blocks; programs; parts, which share the keys of a program; whether results are partial, to be combined.
+    """
+    num_keys = stream.key.size(2)
+    blocks = blocks_of(stream.num_queries, num_keys, x.query, narrow=x.table is not None)
+    if most is not None:
+        blocks = blocks._replace(queries=min(blocks.queries, most))
+    programs = num_programs(stream.key, stream.num_queries, blocks.queries)
+    met = keys_met(stream.lane.band, stream.num_queries, num_keys, blocks.queries)
+    parts = num_parts(programs, met // blocks.keys)
+    return blocks, programs, parts, parts > 1 or stream.query_token is not None
 
 
 def backward_keys(
@@ -209,7 +215,7 @@ def _gradients_of_keys(
         *strides(grad_key),
         *score_line(x.plan, stream, parts, x.table),
         *variant(x.plan, stream, blocks),
-        SMALL_BLOCK if num_extra <= SMALL_BLOCK else blocks.queries,
+        block_for(num_extra, blocks.queries),
         partial,
         add,
     )
