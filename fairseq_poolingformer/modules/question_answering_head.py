@@ -1,0 +1,104 @@
+"""What a question's answer is read from: logits of spans, paragraphs and answer types over an encoder's features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+NUM_ANSWER_TYPES = 5  # null, short, yes, no, long only
+
+
+@dataclass(frozen=True)
+class AnswerLogits:
+    """Logits of a batch of segments, in float32; what a row lacks is -inf.
+
+    Args:
+        start, end: (B, T) of a span's first and last token; position 0, ``<s>``, stands for "no span".
+        paragraph: (B, P + 1) of each paragraph; 0 stands for "no paragraph".
+        answer_type: (B, 5) null, short, yes, no, long only.
+    """
+
+    start: Tensor
+    end: Tensor
+    paragraph: Tensor
+    answer_type: Tensor
+
+
+class QuestionAnsweringHead(nn.Module):
+    """Poolingformer's output layers for question answering (ICML 2021, §3.2).
+
+    Start and end are read from the tokens; a paragraph from the mean of its tokens, with ``<s>`` for none of them; the
+    answer type from the mean of the paragraphs, or from ``<s>`` where there are none. Sums are taken in float32
+    whatever the features' dtype.
+
+    Args:
+        embed_dim: width C of the features.
+        dropout: applied to what each linear layer reads.
+    """
+
+    def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.span = nn.Linear(embed_dim, 2)
+        self.paragraph = nn.Linear(embed_dim, 1)
+        self.answer_type = nn.Linear(embed_dim, NUM_ANSWER_TYPES)
+        for linear in (self.span, self.paragraph, self.answer_type):
+            nn.init.normal_(linear.weight, std=0.02)
+            nn.init.zeros_(linear.bias)
+
+    def forward(
+        self, features: Tensor, paragraph_ids: Tensor, span_mask: Tensor, num_paragraphs: int | None = None
+    ) -> AnswerLogits:
+        """Logits of a batch of segments.
+
+        Args:
+            features: (B, T, C), ``<s>`` first.
+            paragraph_ids: (B, T) int64, p at the tokens of a row's p-th paragraph, counted from 1, and 0 elsewhere.
+            span_mask: (B, T) True where a span may begin or end, ``<s>`` included.
+            num_paragraphs: the largest number P in ``paragraph_ids``; without it the device is asked, and waited for.
+
+        Returns:
+            Logits with (P + 1) paragraphs.
+        """
+        if num_paragraphs is None:
+            num_paragraphs = int(paragraph_ids.max())
+        start, end = self.span(self.dropout(features)).float().unbind(-1)
+        means, is_there = paragraph_means(features, paragraph_ids, num_paragraphs)
+        first = features[:, :1]
+        candidates = torch.cat([first, means.to(features.dtype)], dim=1)
+        paragraph = self.paragraph(self.dropout(candidates)).float().squeeze(-1)
+        count = is_there.sum(1, keepdim=True)
+        document = torch.where(count > 0, means.sum(1) / count.clamp(min=1), first.squeeze(1).float())
+        answer_type = self.answer_type(self.dropout(document.to(features.dtype))).float()
+        is_candidate = torch.cat([torch.ones_like(is_there[:, :1]), is_there], dim=1)
+        return AnswerLogits(
+            start=start.masked_fill(~span_mask, -torch.inf),
+            end=end.masked_fill(~span_mask, -torch.inf),
+            paragraph=paragraph.masked_fill(~is_candidate, -torch.inf),
+            answer_type=answer_type,
+        )
+
+
+def paragraph_means(features: Tensor, paragraph_ids: Tensor, num_paragraphs: int) -> tuple[Tensor, Tensor]:
+    """The mean of each paragraph's tokens, without a (B, T, P) mask.
+
+    Args:
+        features: (B, T, C).
+        paragraph_ids: (B, T) int64, 0 at tokens of no paragraph, else 1 to P.
+        num_paragraphs: P.
+
+    Returns:
+        Means (B, P, C) in float32 (float64 for float64), zero for a paragraph that a row lacks, and (B, P), True where
+        it has it.
+    """
+    batch, _, width = features.shape
+    bins = num_paragraphs + 1
+    rows = torch.arange(batch, device=features.device).unsqueeze(1) * bins
+    index = (rows + paragraph_ids).flatten()
+    values = features.to(torch.promote_types(features.dtype, torch.float32)).flatten(0, 1)
+    sums = values.new_zeros(batch * bins, width).index_add(0, index, values)
+    counts = values.new_zeros(batch * bins).index_add(0, index, torch.ones_like(values[:, 0]))
+    sums, counts = sums.view(batch, bins, width)[:, 1:], counts.view(batch, bins)[:, 1:]
+    return sums / counts.clamp(min=1).unsqueeze(-1), counts > 0
