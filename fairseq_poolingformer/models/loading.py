@@ -9,12 +9,14 @@ from torch import Tensor, nn
 
 logger = logging.getLogger(__name__)
 
-COPIED = {  # parameters that start as copies: Longformer §4
+COPIED = {  # parameters that start as copies: Longformer §4; a head tied to the embedding
     "self_attn.global_q_proj": "self_attn.q_proj",
     "self_attn.global_k_proj": "self_attn.k_proj",
     "self_attn.global_v_proj": "self_attn.v_proj",
+    "encoder.lm_head.weight": "encoder.sentence_encoder.embed_tokens.weight",
 }
-NEW = ("self_attn.pooled_",)  # parameters that keep the model's own random initialization
+TASK_HEADS = ("question_answering_head.",)  # left out where the model has none
+NEW = ("self_attn.pooled_", *TASK_HEADS)  # parameters that keep the model's own random initialization
 
 
 def extend_positions(table: Tensor, num_rows: int, offset: int) -> Tensor:
@@ -38,8 +40,9 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) ->
 
     Position tables of another length are extended or cut. Global projections that the state dict lacks become copies of
     the ordinary ones. Level two's parameters that it lacks keep the model's random values: projections N(0, 0.02²) as
-    in BERT, so that Z starts as a small average beside Y, and W_p N(0, 0.02²), close to a mean. Everything done is
-    logged; what is missing or unexpected otherwise is left for ``load_state_dict`` to refuse.
+    in BERT, so that Z starts as a small average beside Y, and W_p N(0, 0.02²), close to a mean. So do the heads of a
+    task. Query, key and value projections in one matrix, as fairseq had them until 2019, are taken apart. Everything
+    done is logged; what is missing or unexpected otherwise is left for ``load_state_dict`` to refuse.
 
     Args:
         model: the model that will load it.
@@ -51,12 +54,18 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) ->
     """
     own = model.state_dict()
     _check_embeddings(own, state)
+    _split_projections(state)
     for name in [n for n in state if n.endswith("embed_positions.weight") and n in own]:
         have, want = state[name].size(0), own[name].size(0)
         if have != want:
             state[name] = extend_positions(state[name], want, offset)
             how = "by repeating them" if want > have else "to the first ones"
             logger.info("%s: %d positions -> %d, %s", name, have - offset, want - offset, how)
+    heads = [name for name in state if name.startswith(TASK_HEADS) and name not in own]
+    for name in heads:
+        del state[name]
+    if heads:
+        logger.info("left out, as this task has no such head: %s", ", ".join(heads))
     missing = [name for name in own if name not in state]
     copied, fresh = [], []
     for name in missing:
@@ -79,11 +88,19 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) ->
         logger.warning("in the checkpoint but not in the model: %s", ", ".join(unexpected))
 
 
+def _split_projections(state: dict[str, Tensor]) -> None:
+    """Take ``in_proj_weight`` and ``in_proj_bias``, (3C, C) and (3C,), apart into those of q, k and v."""
+    for name in [n for n in state if n.endswith((".in_proj_weight", ".in_proj_bias"))]:
+        head, _, kind = name.rpartition(".in_proj_")
+        for letter, part in zip("qkv", state.pop(name).chunk(3), strict=True):
+            state[f"{head}.{letter}_proj.{kind}"] = part
+
+
 def _check_embeddings(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
-    for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"):
-        if name in own and name in state and own[name].shape != state[name].shape:
+    for name in [n for n in own if n.endswith("embed_tokens.weight")]:
+        if name in state and own[name].shape != state[name].shape:
             raise ValueError(
                 f"{name} is {tuple(state[name].shape)} in the checkpoint and {tuple(own[name].shape)} in the model. "
-                "The data folder's dictionary must be the checkpoint's own (for BART gpt2_bpe/dict.txt), "
+                "The data folder's dictionary must be the checkpoint's own (for BART and RoBERTa gpt2_bpe/dict.txt), "
                 "and --encoder-embed-dim its width"
             )
