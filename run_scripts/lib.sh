@@ -15,11 +15,14 @@ fail() {
 }
 
 print_help() {
+  local tables=("$0")
+  # shellcheck disable=SC2154 # experiments.sh has it
+  [[ -z ${shared_options[*]-} ]] || tables+=("$root/run_scripts/experiments.sh")
   sed -n '2,/^$/{/^#/s/^# \{0,1\}//p;}' "$0"
   echo
   echo "Options, KEY=value, with their defaults:"
   # shellcheck disable=SC2016 # the pattern is the text of a script, where $root stands as it is
-  sed -n '/^options=(/,/^)/{s#\$root/##;s/^  "\([^"]*\)" # \(.*\)$/  \1\n      \2/p;}' "$0"
+  sed -n '/^[a-z_]*options=(/,/^)/{s#\$root/##;s/^  "\([^"]*\)" # \(.*\)$/  \1\n      \2/p;}' "${tables[@]}"
 }
 
 # parse_options ARGUMENT…: a variable of each of "options", with the value that an argument gives or the default.

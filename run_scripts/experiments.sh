@@ -1,0 +1,170 @@
+# shellcheck shell=bash
+# What the scripts that run a table of experiments share; sourced after lib.sh, never run.
+#
+# Such a script, TASK/run.sh, has beside it experiments.txt: a line with the names of its columns, the first of which is
+# "name", and a line for each experiment. It has a function for each of its steps, lists "options" of its own, and calls
+#   read_table STEP…             reads the table's head; every column becomes an option, which overrides the table
+#   parse_options "$@"
+#   run_experiments PREPARE      for each of experiments=: loads its row, calls PREPARE, then the functions of steps=
+
+# shellcheck disable=SC2154 # parse_options and load_experiment set the variables
+
+shared_options=(
+  "experiments=" # names from experiments.txt, separated by commas
+  "steps=" # what to do of it, separated by commas; default: all
+  "out=$root/runs" # the folder of all results: out/NAME for each experiment, out/data for the data folders
+  "gpus=auto" # GPUs of a node, each with a process of its own; 0: train on CPUs
+  "cpus=1" # processes of a node without GPUs
+  "nodes=1" # nodes; all of them see the same files
+  "launcher=torchrun" # srun: start torchrun on every node of a SLURM job, as slurm.sh does
+  "rendezvous=" # host:port of the first node, where there are several
+  "precision=auto" # fp16, bf16 or fp32; auto: fp16 on GPUs
+  "save_updates=500" # updates between checkpoints to resume from; each also validates
+  "num_workers=2" # processes of each training process that load data
+  "preprocess_workers=auto" # processes of preprocessing
+  "seed=1" # of initialization, dropout and the order of examples
+  "python=" # interpreter; default: the active virtual environment's, else .venv's
+  "dry_run=0" # 1: print the commands only
+)
+
+# read_table STEP…: the table beside the script, its columns as options, and the steps that the script knows.
+read_table() {
+  table=$(dirname "$0")/experiments.txt
+  read -ra columns < <(grep '^name ' "$table")
+  all_steps=("$@")
+  options+=("${shared_options[@]}" "${columns[@]/%/=}")
+}
+
+# load_experiment NAME: a variable of each column, with the option's value or the table's.
+load_experiment() {
+  local row index
+  read -ra row < <(grep "^$1 " "$table") || true
+  [[ ${#row[@]} -eq ${#columns[@]} ]] || fail "experiments=$1 is not in $table"
+  for index in "${!columns[@]}"; do
+    printf -v "${columns[index]}" '%s' "${override[${columns[index]}]:-${row[index]}}"
+  done
+  run_folder=$out/$name
+}
+
+# need FILE OPTION: stops if a real run lacks it.
+need() {
+  [[ $dry_run == 1 || -e $1 ]] || fail "$1 is not there; give $2= (see --help)"
+}
+
+# set_devices: how many processes a node has, and how they compute.
+set_devices() {
+  if [[ $gpus == auto ]]; then
+    gpus=0
+    ! command -v nvidia-smi >/dev/null || gpus=$(nvidia-smi --list-gpus | grep -c '^GPU' || true)
+  fi
+  require_count gpus cpus nodes
+  devices=$((gpus > 0 ? gpus : cpus))
+  [[ $precision != auto ]] || precision=$( ((gpus > 0)) && echo fp16 || echo fp32)
+  [[ $precision =~ ^(fp16|bf16|fp32)$ ]] || fail "precision= must be fp16, bf16, fp32 or auto, got $precision"
+  [[ $launcher =~ ^(torchrun|srun)$ ]] || fail "launcher= must be torchrun or srun, got $launcher"
+}
+
+# attention_flags: the two levels of this row (columns w1, w2, pooled_layers, kernel, stride, pool).
+attention_flags() {
+  printf '%s\n' --window-size "$w1" --pooled-layers "$pooled_layers"
+  [[ $pooled_layers == none ]] || printf '%s\n' --pooled-window-size "$w2" --pool-kernel-size "$kernel" \
+    --pool-stride "$stride" --pool-type "$pool"
+}
+
+# set_update_freq: how many batches of device_batch on all devices make one update of "batch".
+set_update_freq() {
+  local total=$((nodes * devices))
+  ((total * device_batch > 0 && batch % (total * device_batch) == 0)) ||
+    fail "batch=$batch is no multiple of $total processes × device_batch=$device_batch: choose another device_batch="
+  update_freq=$((batch / (total * device_batch)))
+}
+
+# training_flags: what every experiment's training has in common.
+training_flags() {
+  printf '%s\n' --batch-size "$device_batch" --update-freq "$update_freq" --required-batch-size-multiple 1
+  # gradients are summed once an update, which suits accumulation and recomputed activations
+  printf '%s\n' --checkpoint-activations --ddp-backend legacy_ddp --num-workers "$num_workers" --seed "$seed" \
+    --save-dir "$run_folder/checkpoints" --no-epoch-checkpoints --save-interval-updates "$save_updates" \
+    --keep-interval-updates 1 --log-format json --log-interval 50 --log-file "$run_folder/train.log"
+  ((gpus > 0)) || echo --cpu
+  [[ $precision == fp32 ]] || echo "--$precision"
+}
+
+# launch WORD…: training as one process, or as torchrun starts it on every device.
+launch() {
+  local processes=$devices
+  [[ $dry_run == 1 ]] || mkdir -p "$run_folder"
+  if ((processes * nodes == 1)); then
+    # else fairseq starts a process for every GPU that it sees
+    run "$python" -m fairseq_cli.train "$@" --distributed-world-size 1
+    return
+  fi
+  local torchrun=("$python" -m torch.distributed.run --nproc_per_node "$processes")
+  if ((nodes == 1)); then
+    torchrun+=(--standalone)
+  else
+    [[ -n $rendezvous ]] || fail "nodes=$nodes needs rendezvous=host:port, or run_scripts/slurm.sh, which finds one"
+    torchrun+=(--nnodes "$nodes" --rdzv_backend c10d --rdzv_endpoint "$rendezvous"
+      --rdzv_id "${SLURM_JOB_ID:-poolingformer}")
+  fi
+  if [[ $launcher == srun ]]; then
+    # srun does not take the job's CPUs of a task over by itself
+    torchrun=(srun --nodes "$nodes" --ntasks "$nodes" --ntasks-per-node 1 --kill-on-bad-exit=1
+      ${SLURM_CPUS_PER_TASK:+--cpus-per-task "$SLURM_CPUS_PER_TASK"} "${torchrun[@]}")
+  fi
+  run "${torchrun[@]}" -m fairseq_cli.train "$@"
+}
+
+# shards OUTPUT WORD…: a command once for each GPU, at the same time, with --num-shards and --shard-id added; the
+# standard output of shard i goes to OUTPUT with % replaced by i, and its errors beside it.
+shards() {
+  local output=$1 count=$((gpus > 0 ? gpus : 1)) shard failed=0 command
+  shift
+  processes=()
+  trap 'kill "${processes[@]}" 2>/dev/null || true' EXIT # a process in the background outlives an interrupt
+  for ((shard = 0; shard < count; shard++)); do
+    command=("${@//%/$shard}" --num-shards "$count" --shard-id "$shard")
+    ((gpus == 0)) || command=(env "CUDA_VISIBLE_DEVICES=$shard" "${command[@]}")
+    if ((shard == 0)); then
+      printf '%s > %s\n' "$(print_command "${command[@]}")" "${output//%/$shard}"
+      ((count == 1)) || echo "# and in the same way shards 1 to $((count - 1)), each on its GPU"
+    fi
+    if [[ $dry_run != 1 ]]; then
+      "${command[@]}" >"${output//%/$shard}" 2>"${output//%/$shard}.err" &
+      processes+=($!)
+    fi
+  done
+  for shard in "${!processes[@]}"; do
+    wait "${processes[shard]}" || {
+      tail -n 25 "${output//%/$shard}.err" >&2
+      failed=1
+    }
+  done
+  trap - EXIT
+  ((failed == 0)) || fail "a shard failed; see ${output//%/*}.err"
+}
+
+# run_experiments PREPARE: the steps of every experiment asked for, after PREPARE has set what depends on its row.
+run_experiments() {
+  local prepare=$1 column experiment step known
+  [[ -n $experiments ]] || fail "which experiments=? $(awk '/^[a-z]/ && $1 != "name" {printf "%s ", $1}' "$table")"
+  known=$(IFS=,; echo "${all_steps[*]}")
+  steps=${steps:-$known}
+  for step in ${steps//,/ }; do
+    [[ ,$known, == *",$step,"* ]] || fail "steps= must be some of $known; got $steps"
+  done
+  declare -gA override
+  for column in "${columns[@]}"; do override[$column]=${!column}; done
+  out=$(absolute "$out")
+  python=$(find_python "$python")
+  export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+  set_devices
+  for experiment in ${experiments//,/ }; do
+    load_experiment "$experiment"
+    "$prepare"
+    for step in ${steps//,/ }; do
+      printf '\n# %s: %s\n' "$experiment" "$step"
+      "$step"
+    done
+  done
+}
