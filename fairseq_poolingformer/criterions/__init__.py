@@ -1,9 +1,9 @@
-"""Losses: :mod:`.functional` in plain torch, and fairseq's ``--criterion linear_cross_entropy`` over it.
+"""Losses: :mod:`.functional` in plain torch, and fairseq's criterions.
 
-Only :mod:`.linear_cross_entropy` imports fairseq; it registers the criterion whenever fairseq is installed.
+Only the other modules import fairseq; they register their criterions whenever fairseq is installed.
 """
 
 from importlib.util import find_spec
 
 if find_spec("fairseq") is not None:
-    from fairseq_poolingformer.criterions import linear_cross_entropy  # noqa: F401
+    from fairseq_poolingformer.criterions import linear_cross_entropy, question_answering  # noqa: F401

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 NUM_ANSWER_TYPES = 5  # null, short, yes, no, long only
@@ -72,7 +73,7 @@ class QuestionAnsweringHead(nn.Module):
         count = is_there.sum(1, keepdim=True)
         document = torch.where(count > 0, means.sum(1) / count.clamp(min=1), first.squeeze(1).float())
         answer_type = self.answer_type(self.dropout(document.to(features.dtype))).float()
-        is_candidate = torch.cat([torch.ones_like(is_there[:, :1]), is_there], dim=1)
+        is_candidate = F.pad(is_there, (1, 0), value=True)
         return AnswerLogits(
             start=start.masked_fill(~span_mask, -torch.inf),
             end=end.masked_fill(~span_mask, -torch.inf),

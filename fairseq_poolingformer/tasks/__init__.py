@@ -1,5 +1,6 @@
 """fairseq tasks; importing this registers them."""
 
 from .long_summarization import LongSummarizationTask
+from .question_answering import QuestionAnsweringTask
 
-__all__ = ["LongSummarizationTask"]
+__all__ = ["LongSummarizationTask", "QuestionAnsweringTask"]

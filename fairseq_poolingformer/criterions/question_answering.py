@@ -1,0 +1,100 @@
+"""fairseq's ``--criterion question_answering``."""
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from torch import Tensor
+
+from fairseq_poolingformer.modules.question_answering_head import AnswerLogits
+
+_LOSSES = ("loss", "span_loss", "paragraph_loss", "type_loss")
+_ACCURACIES = ("type", "paragraph", "span", "answered_paragraph", "answered_span")
+
+
+@register_criterion("question_answering", dataclass=FairseqDataclass)
+class QuestionAnsweringCriterion(FairseqCriterion):
+    """Cross entropies of a segment's answer: (start + end) / 2 + paragraph + answer type, mean over segments.
+
+    Logged in bits as by fairseq's other criterions, with their parts, and the shares of segments whose answer type,
+    paragraph and span (both ends) have the largest logit; ``answered_`` counts only segments that have a paragraph or
+    a span to find. The head is applied outside DistributedDataParallel's forward: neither
+    ``--find-unused-parameters`` nor ``--ddp-backend fully_sharded`` goes with it, and neither is needed.
+    """
+
+    def forward(self, model, sample: dict[str, Any], reduce: bool = True):
+        """The loss of a batch of segments.
+
+        Args:
+            model: a RoBERTa of this package, with its question answering head.
+            sample: a batch of :class:`~fairseq_poolingformer.data.qa_dataset.QuestionAnsweringDataset`.
+            reduce: unused; the loss is a sum.
+
+        Returns:
+            The loss summed over segments, the number of segments, and what is logged.
+        """
+        logits = answer_logits(model, sample)
+        target = sample["target"]
+        span = (_cross_entropy(logits.start, target["start"]) + _cross_entropy(logits.end, target["end"])) / 2
+        paragraph = _cross_entropy(logits.paragraph, target["paragraph"])
+        answer_type = _cross_entropy(logits.answer_type, target["answer_type"])
+        loss = span + paragraph + answer_type
+        count = sample["nsentences"]
+        parts = (loss, span, paragraph, answer_type)
+        logging_output = {name: part.detach() for name, part in zip(_LOSSES, parts, strict=True)}
+        logging_output |= {"ntokens": sample["ntokens"], "nsentences": count, "sample_size": count}
+        return loss, count, logging_output | count_correct(logits, target)
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        """Sum over batches and workers, then divide."""
+        totals = {name: sum(log.get(name, 0) for log in logging_outputs) for name in logging_outputs[0]}
+        count = totals["sample_size"]
+        for name in _LOSSES:
+            metrics.log_scalar(name, totals[name] / count / math.log(2), count, round=3)
+        for name in _ACCURACIES:
+            of = float(totals[f"_{name}_total"])
+            if of:
+                metrics.log_scalar(f"{name}_accuracy", float(totals[f"_{name}_correct"]) / of, of, round=4)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """True: everything logged is a sum."""
+        return True
+
+
+def answer_logits(model, sample: dict[str, Any]) -> AnswerLogits:
+    """Logits of a batch of segments.
+
+    Args:
+        model: with a ``question_answering_head``, also inside DistributedDataParallel.
+        sample: a batch of :class:`~fairseq_poolingformer.data.qa_dataset.QuestionAnsweringDataset`.
+    """
+    features, _ = model(**sample["net_input"], features_only=True)
+    head = model.question_answering_head
+    return head(features, sample["paragraph_ids"], sample["span_mask"], sample["num_paragraphs"])
+
+
+def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    return F.cross_entropy(logits, target, reduction="sum")
+
+
+@torch.no_grad()
+def count_correct(logits: AnswerLogits, target: dict[str, Tensor]) -> dict[str, Tensor]:
+    """``_NAME_correct`` and ``_NAME_total`` of each accuracy, as tensors: nothing waits for the device."""
+    is_right = {
+        "type": logits.answer_type.argmax(-1) == target["answer_type"],
+        "paragraph": logits.paragraph.argmax(-1) == target["paragraph"],
+        "span": (logits.start.argmax(-1) == target["start"]) & (logits.end.argmax(-1) == target["end"]),
+    }
+    counts = {}
+    for name, right in is_right.items():
+        counts |= {f"_{name}_correct": right.sum(), f"_{name}_total": torch.ones_like(right).sum()}
+    for name, asked in (("paragraph", target["paragraph"] > 0), ("span", target["start"] > 0)):
+        right = is_right[name] & asked
+        counts |= {f"_answered_{name}_correct": right.sum(), f"_answered_{name}_total": asked.sum()}
+    return counts

@@ -1,0 +1,169 @@
+"""Segments of documents with their questions, as fairseq batches them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, FairseqDataset
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
+from fairseq_poolingformer.qa.labels import Answers, AnswerType, Label
+from fairseq_poolingformer.qa.segments import Segments, keep_negatives, paragraph_ids, visible_paragraphs
+
+from .length_buckets import length_order
+
+TARGETS = ("start", "end", "paragraph", "answer_type")
+
+
+class QuestionAnsweringDataset(FairseqDataset):
+    """Segments, read from a memory-mapped split one at a time.
+
+    Args:
+        split: questions and documents.
+        segments: how its documents are cut.
+        dictionary: for ``<s>``, ``</s>`` and padding.
+        answers: of the examples; without them no segment has targets.
+        labels: (S,) of the segments; without them every segment is used, else the positive and negative ones.
+        negative_share: of the negative segments used, drawn anew in every epoch.
+        seed: of the draw.
+        shuffle: order segments by chance among those of similar length.
+    """
+
+    def __init__(
+        self,
+        split: QuestionAnsweringSplit,
+        segments: Segments,
+        dictionary: Dictionary,
+        *,
+        answers: Answers | None = None,
+        labels: np.ndarray | None = None,
+        negative_share: float = 1.0,
+        seed: int = 1,
+        shuffle: bool = False,
+    ) -> None:
+        super().__init__()
+        if not 0 <= negative_share <= 1:
+            raise ValueError(f"negative_share must be between 0 and 1, got {negative_share}")
+        self.split, self.segments, self.dictionary = split, segments, dictionary
+        self.answers, self.labels = answers, labels
+        self.negative_share, self.seed, self.shuffle = negative_share, seed, shuffle
+        self.epoch = 1
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch's negatives to draw."""
+        self.epoch = epoch
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        """False: every epoch has segments of its own."""
+        return False
+
+    def __len__(self) -> int:
+        return len(self.segments)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(S,) tokens of the segments."""
+        return self.segments.size
+
+    def size(self, index: int) -> int:
+        return int(self.segments.size[index])
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.segments.size[index])
+
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        return self.segments.size[indices]
+
+    def used(self) -> np.ndarray:
+        """Numbers of the segments that this epoch has, ascending."""
+        if self.labels is None:
+            return np.arange(len(self))
+        is_used = self.labels == Label.POSITIVE
+        negative = np.flatnonzero(self.labels == Label.NEGATIVE)
+        is_used[negative] = keep_negatives(self.segments, negative, self.negative_share, self.seed, self.epoch)
+        return np.flatnonzero(is_used)
+
+    def ordered_indices(self) -> np.ndarray:
+        """The epoch's segments in the order in which batches are cut; fairseq seeds numpy for it by epoch."""
+        used = self.used()
+        if self.shuffle:
+            return length_order(self.sizes, None, np.random.permutation(used))
+        return used[np.argsort(self.sizes[used], kind="stable")]
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        segments, bos, eos = self.segments, self.dictionary.bos(), self.dictionary.eos()
+        example = int(segments.example[index])
+        first, end = int(segments.first_token[index]), int(segments.end_token[index])
+        question = self.split.question[example][: segments.question_length[example]]
+        paragraphs = self.split.paragraphs(example)
+        first_row, end_row = visible_paragraphs(paragraphs, first, end)
+        ids = np.zeros(segments.size[index], np.int64)
+        start = len(question) + 3
+        ids[start:-1] = paragraph_ids(paragraphs[first_row:end_row], first, end)
+        document = self.split.document[example][first:end]
+        tokens = np.concatenate([[bos], question, [eos, eos], document, [eos]]).astype(np.int64)
+        return {
+            "id": index,
+            "tokens": torch.from_numpy(tokens),
+            "paragraph_ids": torch.from_numpy(ids),
+            "document_start": start,
+            "num_paragraphs": end_row - first_row,
+            "first_paragraph": first_row,
+            "document_has_paragraphs": len(paragraphs) > 0,
+            "target": self._target(index, example, start - first, first_row),
+        }
+
+    def _target(self, index: int, example: int, shift: int, first_row: int) -> list[int]:
+        """Positions of start and end, number of the paragraph, answer type; document token k is at k + ``shift``."""
+        if self.answers is None or self.labels is None or self.labels[index] != Label.POSITIVE:
+            return [0, 0, 0, int(AnswerType.NULL)]
+        answers, answer_type = self.answers, int(self.answers.answer_type[example])
+        row = int(answers.paragraph[example])
+        paragraph = row - first_row + 1 if row >= 0 else 0
+        if answer_type != AnswerType.SHORT:
+            return [0, 0, paragraph, answer_type]
+        start, end = int(answers.first_token[example]) + shift, int(answers.end_token[example]) - 1 + shift
+        return [start, end, paragraph, answer_type]
+
+    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """A batch, padded on the right.
+
+        Args:
+            samples: items of this dataset.
+
+        Returns:
+            ``net_input`` with src_tokens (B, T) and global_mask (B, T), True at ``<s>`` and the question; what the
+            head takes: paragraph_ids (B, T), span_mask (B, T), num_paragraphs; ``target``: (B,) for each of
+            :data:`TARGETS`; first_paragraph (B,), the row of the paragraph with number 1, document_start (B,), the
+            position of the first document token, and document_has_paragraphs (B,).
+        """
+        if not samples:
+            return {}
+        tokens = _pad([sample["tokens"] for sample in samples], self.dictionary.pad())
+        sizes = torch.tensor([[len(sample["tokens"])] for sample in samples])
+        starts = torch.tensor([[sample["document_start"]] for sample in samples])
+        positions = torch.arange(tokens.size(1)).unsqueeze(0)
+        targets = torch.tensor([sample["target"] for sample in samples])
+        return {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": int(sizes.sum()),
+            "net_input": {"src_tokens": tokens, "global_mask": positions < starts - 2},
+            "paragraph_ids": _pad([sample["paragraph_ids"] for sample in samples], 0),
+            "span_mask": (positions == 0) | ((positions >= starts) & (positions < sizes - 1)),
+            "num_paragraphs": max(sample["num_paragraphs"] for sample in samples),
+            "first_paragraph": torch.tensor([sample["first_paragraph"] for sample in samples]),
+            "document_start": starts.squeeze(1),
+            "document_has_paragraphs": torch.tensor([sample["document_has_paragraphs"] for sample in samples]),
+            "target": dict(zip(TARGETS, targets.unbind(1), strict=True)),
+        }
+
+
+def _pad(rows: list[Tensor], value: int) -> Tensor:
+    return pad_sequence(rows, batch_first=True, padding_value=value)

@@ -1,0 +1,149 @@
+"""Documents cut into overlapping segments, each with the question: ``<s> question </s> </s> document tokens </s>``.
+
+Everything here is computed for a whole split at once from lengths and annotations, without reading a document.
+Positions in a document are counted in its tokens, from 0; spans are half-open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+NUM_SPECIAL_SYMBOLS = 4  # <s>, </s> </s> between question and document, </s>
+
+
+@dataclass(frozen=True)
+class SegmentLimits:
+    """How documents are cut; all numbers are tokens.
+
+    Args:
+        max_positions: the most tokens of a segment, question and special symbols included.
+        doc_stride: a segment begins so many document tokens after the one before.
+        max_question_length: questions are cut to so many.
+
+    Raises:
+        ValueError: segments would have no room for document tokens, or would skip some.
+    """
+
+    max_positions: int = 4096
+    doc_stride: int = 1568
+    max_question_length: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("max_positions", "doc_stride", "max_question_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        room = self.max_positions - self.max_question_length - NUM_SPECIAL_SYMBOLS
+        if self.doc_stride > room:
+            raise ValueError(
+                f"doc_stride {self.doc_stride} would skip document tokens: with max_positions {self.max_positions} and "
+                f"a question of max_question_length {self.max_question_length}, a segment holds {room} of them. "
+                "Take a smaller doc_stride or max_question_length"
+            )
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The segments of a split, in the order of its examples.
+
+    Args:
+        example: (S,) number of the example.
+        number: (S,) of the segment among those of its example.
+        first_token, end_token: (S,) the document tokens it holds.
+        size: (S,) tokens with question and special symbols.
+        question_length: (n,) tokens of each example's question, as cut.
+        bounds: (n + 1,) example k has the segments ``bounds[k]`` to ``bounds[k + 1]``, at least one.
+        doc_stride: document tokens from one segment's first to the next one's.
+    """
+
+    example: np.ndarray
+    number: np.ndarray
+    first_token: np.ndarray
+    end_token: np.ndarray
+    size: np.ndarray
+    question_length: np.ndarray
+    bounds: np.ndarray
+    doc_stride: int
+
+    def __len__(self) -> int:
+        return len(self.example)
+
+
+def cut_into_segments(question_sizes: np.ndarray, document_sizes: np.ndarray, limits: SegmentLimits) -> Segments:
+    """Cut documents; the last segment of each is the first that reaches its end.
+
+    Args:
+        question_sizes, document_sizes: (n,) tokens.
+        limits: how to cut.
+
+    Returns:
+        The segments; an empty document has one, without document tokens.
+    """
+    question_length = np.minimum(question_sizes, limits.max_question_length).astype(np.int64)
+    room = limits.max_positions - question_length - NUM_SPECIAL_SYMBOLS
+    beyond_first = np.maximum(np.asarray(document_sizes, np.int64) - room, 0)
+    counts = 1 - (-beyond_first // limits.doc_stride)
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    example = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    number = np.arange(bounds[-1]) - bounds[example]
+    first = number * limits.doc_stride
+    end = np.minimum(first + room[example], np.asarray(document_sizes, np.int64)[example])
+    size = end - first + question_length[example] + NUM_SPECIAL_SYMBOLS
+    small = [x.astype(np.int32) for x in (number, first, end, size)]
+    return Segments(example, *small, question_length.astype(np.int32), bounds, limits.doc_stride)
+
+
+def visible_paragraphs(paragraphs: np.ndarray, first_token: int, end_token: int) -> tuple[int, int]:
+    """Which paragraphs have a token in a segment: those with row numbers from the first result up to the second.
+
+    Args:
+        paragraphs: (P, 5) rows of an example, ascending and disjoint.
+        first_token, end_token: the document tokens of the segment.
+    """
+    first = int(np.searchsorted(paragraphs[:, 1], first_token, side="right"))
+    return first, max(first, int(np.searchsorted(paragraphs[:, 0], end_token, side="left")))
+
+
+def paragraph_ids(paragraphs: np.ndarray, first_token: int, end_token: int) -> np.ndarray:
+    """The paragraph of each token of a segment.
+
+    Args:
+        paragraphs: (P, 5) the visible ones, ascending and disjoint.
+        first_token, end_token: the document tokens of the segment.
+
+    Returns:
+        (end_token - first_token,) int64: p at the tokens of ``paragraphs[p - 1]``, 0 elsewhere.
+    """
+    positions = np.arange(first_token, end_token)
+    before = np.searchsorted(paragraphs[:, 0], positions, side="right")
+    ends = np.concatenate([np.zeros(1, np.int64), paragraphs[:, 1]])
+    return np.where(positions < ends[before], before, 0)
+
+
+def keep_negatives(segments: Segments, chosen: np.ndarray, share: float, seed: int, epoch: int) -> np.ndarray:
+    """Draw the negative segments of an epoch.
+
+    The draw is a hash of seed, epoch, example and number: the same in every process and when a training is resumed.
+
+    Args:
+        segments: of the split.
+        chosen: (N,) numbers of the negative segments.
+        share: of them to keep, 0 to 1.
+        seed, epoch: of the training.
+
+    Returns:
+        (N,) True where a segment is kept.
+    """
+    state = np.full(len(chosen), seed, np.uint64)
+    for part in (np.full(len(chosen), epoch), segments.example[chosen], segments.number[chosen]):
+        state = _mix(state ^ _mix(part.astype(np.uint64)))
+    return (state >> np.uint64(11)) * 2.0**-53 < share
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    """One step of the generator SplitMix64 (Steele et al. 2014), with each element (uint64) as its state."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

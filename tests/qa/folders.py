@@ -1,0 +1,84 @@
+"""Data folders of questions and documents, written with fairseq's own builder."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
+
+
+@dataclass
+class Example:
+    """One example; paragraphs are (first, end) in document tokens, annotations rows of the data folder."""
+
+    question: list[int]
+    document: list[int]
+    paragraphs: list[tuple[int, int]] = field(default_factory=list)
+    annotations: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+
+def write_folder(
+    folder: Path, splits: dict[str, list[Example]], num_words: int = 40, kind: str = "natural_questions"
+) -> Path:
+    """A data folder: token k of a document has the offsets 10 k to 10 k + 7, paragraph p is candidate 3 p + 1."""
+    folder.mkdir(parents=True, exist_ok=True)
+    dictionary = Dictionary()
+    for number in range(num_words):
+        dictionary.add_symbol(f"w{number}")
+    dictionary.save(str(folder / "dict.txt"))
+    unit = "token" if kind == "natural_questions" else "byte"
+    (folder / "corpus.json").write_text(json.dumps({"kind": kind, "unit": unit}), encoding="utf-8")
+    for split, examples in splits.items():
+        columns = {name: [] for name in ("question", "document", "start", "end", "paragraph", "annotation")}
+        for example in examples:
+            starts = [10 * k for k in range(len(example.document))]
+            columns["question"].append(example.question)
+            columns["document"].append(example.document)
+            columns["start"].append(starts)
+            columns["end"].append([start + 7 for start in starts])
+            rows = [(a, b, 3 * p + 1, 10 * a, 10 * (b - 1) + 7) for p, (a, b) in enumerate(example.paragraphs)]
+            columns["paragraph"].append([number for row in rows for number in row])
+            columns["annotation"].append([number for row in example.annotations for number in row])
+        for name, sequences in columns.items():
+            prefix = str(folder / f"{split}.{name}")
+            dtype = np.uint16 if name in ("question", "document") else np.int32
+            builder = MMapIndexedDatasetBuilder(prefix + ".bin", dtype=dtype)
+            for sequence in sequences:
+                builder.add_item(torch.tensor(sequence, dtype=torch.int64))
+            builder.finalize(prefix + ".idx")
+        language = "" if kind == "natural_questions" else "\tenglish"
+        lines = [f"{100 + number}{language}\n" for number in range(len(examples))]
+        (folder / f"{split}.id.txt").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def random_examples(count: int, seed: int = 0, longest: int = 60) -> list[Example]:
+    """Documents of 0 to ``longest`` tokens with gaps between their paragraphs, and answers of every type."""
+    rng = np.random.default_rng(seed)
+    examples = []
+    for _ in range(count):
+        length = int(rng.integers(0, longest + 1))
+        cuts = np.unique(rng.integers(0, length + 1, int(rng.integers(0, 9)))) if length else np.zeros(0, int)
+        paragraphs = [(int(a), int(b)) for a, b in itertools.pairwise(cuts) if rng.random() < 0.8]
+        annotations = [_random_annotation(rng, paragraphs) for _ in range(int(rng.choice([1, 1, 1, 3, 5])))]
+        question = rng.integers(4, 44, int(rng.integers(1, 12))).tolist()
+        examples.append(Example(question, rng.integers(4, 44, length).tolist(), paragraphs, annotations))
+    return examples
+
+
+def _random_annotation(rng: np.random.Generator, paragraphs: list[tuple[int, int]]) -> tuple[int, int, int, int]:
+    if not paragraphs or rng.random() < 0.3:
+        return 0, -1, -1, -1
+    row = int(rng.integers(0, min(2, len(paragraphs))))  # few, so that annotators agree at times
+    kind = int(rng.integers(1, 5))
+    if kind != 1:
+        return kind, row, -1, -1
+    first, end = paragraphs[row]
+    a, b = sorted(rng.choice(np.arange(first, end + 1), 2, replace=False).tolist())
+    return kind, row, a, b
