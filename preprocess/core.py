@@ -1,6 +1,7 @@
 """From raw records to a data folder that fairseq trains on: the part that all corpora share.
 
-A corpus gives an iterator of raw records for each split and a pure function from a record to an example or a reject.
+A corpus gives an iterator of raw records for each split and a pure function from a record to an example, a reject, or
+neither: a record that is passed over.
 """
 
 import contextlib
@@ -45,10 +46,12 @@ class Corpus:
     Attributes:
         name: for people.
         splits: train, valid, test, or some of them.
-        parse: record to example or reject; a pure function that can be pickled.
+        parse: record to example, reject or passed over; a pure function that can be pickled.
         settings: all that decides what ``parse`` and the records give, as JSON values.
         inputs: what identifies the input, as JSON values.
         sides: names of an example's texts; ``("text",)`` alone is the layout of a language model.
+        keep_text: whether to write the texts of the last side themselves too, to ``{split}.text.txt``, a blank line
+            after each.
     """
 
     name: str
@@ -57,6 +60,7 @@ class Corpus:
     settings: dict[str, object]
     inputs: object
     sides: tuple[str, ...] = ("source", "target")
+    keep_text: bool = False
 
     def prefix(self, split: str, side: str) -> str:
         """fairseq's name of a dataset, without its suffix."""
@@ -90,12 +94,16 @@ class Options:
 
 @dataclass
 class SplitResult:
-    """What came out of a split: its parts with the number of examples to take of each, and its rejects."""
+    """What came out of a split: its parts with the number of examples to take of each, and its rejects.
+
+    ``passed_over`` counts records by kind; of a part that a limit cuts, it counts all.
+    """
 
     parts: list[tuple[Part, int]] = field(default_factory=list)
     examples: int = 0
     reused: int = 0
     rejects: list[dict] = field(default_factory=list)
+    passed_over: Counter[str] = field(default_factory=Counter)
 
     def add(self, part: Part, content: dict, reused: bool, limit: int | None) -> None:
         """Counts a part in, at most up to the limit."""
@@ -106,6 +114,7 @@ class SplitResult:
             for reject in content["rejects"]
             if whole or reject["before"] < take
         ]
+        self.passed_over.update(content["passed_over"])
         self.parts.append((part, take))
         self.examples += take
         self.reused += reused
@@ -134,6 +143,8 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], str], tokenizer_setting
         "inputs": corpus.inputs,
         "tokenizer": tokenizer_settings,
     }
+    if corpus.keep_text:
+        settings["keep_text"] = True
     if _is_done(folder, settings | {"limit": options.limit}, options.overwrite):
         logger.info("%s is up to date", folder)
         return report.table(folder, corpus, options.max_source_lengths)
@@ -141,7 +152,7 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], str], tokenizer_setting
     if not (parts_folder / "tokenizer" / "config.json").is_file():
         make_tokenizer(parts_folder)
     fingerprint = tokenizers.fingerprint(parts_folder)
-    encoding = Encoding(corpus.parse, corpus.sides, parts_folder, fingerprint)
+    encoding = Encoding(corpus.parse, corpus.sides, parts_folder, fingerprint, corpus.keep_text)
     results = {split: _run_split(corpus, split, encoding, options) for split in corpus.splits}
     _remove_old_corpus(folder, set(corpus.splits))
     dictionary_size = _merge(corpus, folder, parts_folder, results)
@@ -149,6 +160,7 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], str], tokenizer_setting
         "limit": options.limit,
         "examples": {split: result.examples for split, result in results.items()},
         "rejects": {split: len(result.rejects) for split, result in results.items()},
+        "passed_over": {split: dict(sorted(result.passed_over.items())) for split, result in results.items()},
         "dictionary_size": dictionary_size,
         "tokenizer_fingerprint": fingerprint,
         "versions": _versions(),
@@ -215,6 +227,9 @@ def _run_split(corpus: Corpus, name: str, encoding: Encoding, options: Options) 
             if result.examples == limit:
                 break
         parts.close()
+    if result.passed_over:
+        kinds = "; ".join(f"{count} × {kind}" for kind, count in result.passed_over.most_common())
+        logger.info("%s: %d passed over (%s)", name, result.passed_over.total(), kinds)
     _report_rejects(name, result, options)
     return result
 
@@ -258,6 +273,8 @@ def _merge(corpus: Corpus, folder: Path, parts_folder: Path, results: dict[str, 
         write_whole(folder / f"{split}.id.txt", _texts(result, "ids"))
         if len(corpus.sides) > 1:
             write_whole(folder / f"{split}.summary.txt", _texts(result, "summaries"))
+        if corpus.keep_text:
+            write_whole(folder / f"{split}.text.txt", (f"{text}\n" for text in _texts(result, "texts")))
     for name in corpus.dictionaries():
         with whole_file(folder / name) as path:
             tokenizer.write_dictionary(path)

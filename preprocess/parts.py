@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -21,12 +21,12 @@ import numpy as np
 from fairseq_poolingformer.data.dictionary import EOS, replace_lone_surrogates, smallest_dtype
 from fairseq_poolingformer.data.tokenizers import Tokenizer, load_tokenizer
 from preprocess.binarize import write_whole
-from preprocess.records import Example, InputError, Record, Reject
+from preprocess.records import Example, InputError, PassedOver, Record, Reject
 
 PART_BYTES = 4 * 2**20
 PART_RECORDS = 4096
 
-Parse = Callable[[Record], Example | Reject]
+Parse = Callable[[Record], Example | Reject | PassedOver]
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,21 @@ class Part:
 
 @dataclass(frozen=True)
 class Encoding:
-    """All that decides the content of a part beside its records. ``folder`` holds the tokenizer."""
+    """All that decides the content of a part beside its records.
+
+    Attributes:
+        parse: record to example.
+        sides: names of an example's texts.
+        folder: holds the tokenizer.
+        fingerprint: that of the tokenizer.
+        keep_text: whether to store the texts of the last side as they are, next to the ids.
+    """
 
     parse: Parse
     sides: tuple[str, ...]
     folder: Path
     fingerprint: str
+    keep_text: bool = False
 
 
 def group(records: Iterator[Record]) -> Iterator[list[Record]]:
@@ -81,14 +90,19 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
     """Parses and encodes records and writes the part.
 
     Returns:
-        What ``<name>.json`` holds: ``ids``, ``summaries`` (the last side's text, on one line) and, for each side, the
-        ``sizes`` of the examples in order; ``rejects``, each with the number of examples before it.
+        What ``<name>.json`` holds: ``ids``, ``summaries`` (the last of several sides' text, on one line), ``texts``
+        (where they are kept) and, for each side, the ``sizes`` of the examples in order; ``rejects``, each with the
+        number of examples before it; ``passed_over``, how many records of each kind.
     """
     tokenizer = _tokenizer(str(encoding.folder), encoding.fingerprint)
-    result = {"ids": [], "summaries": [], "sizes": {side: [] for side in encoding.sides}, "rejects": []}
+    result = {"ids": [], "summaries": [], "texts": [], "sizes": {side: [] for side in encoding.sides}, "rejects": []}
+    passed_over: Counter[str] = Counter()
     ids: dict[str, list[np.ndarray]] = {side: [] for side in encoding.sides}
     for record in records:
         parsed = _parse(record, encoding.parse)
+        if isinstance(parsed, PassedOver):
+            passed_over[parsed.kind] += 1
+            continue
         encoded = tokenizer.encode_batch(parsed.texts) if isinstance(parsed, Example) else []
         if isinstance(parsed, Example) and not all(map(len, encoded)):
             parsed = Reject("nothing to encode: the tokenizer leaves no token of a text")
@@ -97,13 +111,17 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
             result["rejects"].append({"before": len(result["ids"]), **position})
             continue
         result["ids"].append(one_line(parsed.id))
-        result["summaries"].append(one_line(parsed.texts[-1]))
+        if len(encoding.sides) > 1:
+            result["summaries"].append(one_line(parsed.texts[-1]))
+        if encoding.keep_text:
+            result["texts"].append(replace_lone_surrogates(parsed.texts[-1]))
         for side, sequence in zip(encoding.sides, encoded, strict=True):
             result["sizes"][side].append(len(sequence) + 1)
             ids[side] += [sequence, np.array([EOS])]
     dtype = smallest_dtype(len(tokenizer))
     for side in encoding.sides:
         part.ids(side).write_bytes(np.concatenate([np.empty(0, int), *ids[side]]).astype(dtype).tobytes())
+    result["passed_over"] = dict(sorted(passed_over.items()))
     write_whole(part.json, [json.dumps(result, ensure_ascii=False)])
     return result
 
@@ -159,7 +177,7 @@ def encode_split(
         shut_down()
 
 
-def _parse(record: Record, parse: Parse) -> Example | Reject:
+def _parse(record: Record, parse: Parse) -> Example | Reject | PassedOver:
     if record.data is None:
         return Reject("line too long: see --max-line-bytes")
     return parse(record)

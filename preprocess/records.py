@@ -42,6 +42,13 @@ class Example:
 
 
 @dataclass(frozen=True)
+class PassedOver:
+    """A record that is whole but no document of the corpus, such as a redirect; ``kind`` is counted, for people."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
 class Reject:
     """Why a record is left out: a general reason, then after a colon what is special to this one."""
 
