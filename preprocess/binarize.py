@@ -1,7 +1,8 @@
 """fairseq's memory-mapped dataset format, written from parts that are already binary.
 
-A dataset is two files: ``.bin``, all ids one after the other, and ``.idx``: magic, version, type, number of sequences,
-their lengths (int32), their byte offsets (int64). fairseq's own writer needs torch and a tensor for each sequence.
+A dataset is two files: ``.bin``, all integers one after the other, and ``.idx``: magic, version, type, number of
+sequences, their lengths (int32), their byte offsets (int64). fairseq's own writer needs torch and a tensor for each
+sequence.
 """
 
 import contextlib
@@ -9,11 +10,12 @@ import os
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 _MAGIC = b"MMIDIDX\x00\x00"
-_CODE_OF_DTYPE = {np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
+_CODE_OF_DTYPE = {np.dtype(np.int32): 4, np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
 
 
 class MMapWriter:
@@ -30,17 +32,33 @@ class MMapWriter:
         self._bin = self._files.enter_context(open(bin_path, "wb"))
         return self
 
-    def add(self, ids_file: Path, sizes: np.ndarray) -> None:
-        """Appends sequences: their ids from the front of a file, and their lengths."""
-        self._sizes.append(np.asarray(sizes, dtype=np.int32))
-        left = int(self._sizes[-1].sum(dtype=np.int64)) * self._dtype.itemsize
-        with open(ids_file, "rb") as ids:
-            while left:
-                block = ids.read(min(left, 2**20))
-                if not block:
-                    raise ValueError(f"{ids_file}: {left} bytes shorter than its lengths say")
-                self._bin.write(block)
-                left -= len(block)
+    def add(self, file: Path, sizes: np.ndarray, take: np.ndarray) -> None:
+        """Appends sequences of a file that holds them one after the other.
+
+        Args:
+            file: their integers, of the writer's type.
+            sizes: (n,) lengths of all that the file holds.
+            take: (n,) bool, which to append.
+
+        Raises:
+            ValueError: the file is shorter than the lengths say.
+        """
+        sizes = np.asarray(sizes, dtype=np.int32)
+        self._sizes.append(sizes[take])
+        bounds = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]) * self._dtype.itemsize
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], take, [False]])))
+        with open(file, "rb") as integers:
+            for first, end in edges.reshape(-1, 2):
+                integers.seek(bounds[first])
+                self._copy(integers, int(bounds[end] - bounds[first]))
+
+    def _copy(self, integers: BinaryIO, left: int) -> None:
+        while left:
+            block = integers.read(min(left, 2**20))
+            if not block:
+                raise ValueError(f"{integers.name}: {left} bytes shorter than its lengths say")
+            self._bin.write(block)
+            left -= len(block)
 
     def __exit__(self, *error: object) -> None:
         if error[0] is None:

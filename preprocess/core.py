@@ -4,9 +4,9 @@ A corpus gives an iterator of raw records for each split and a pure function fro
 neither: a record that is passed over.
 """
 
-import contextlib
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import logging
 import os
@@ -21,8 +21,8 @@ from tqdm import tqdm
 
 from fairseq_poolingformer.data import tokenizers
 from fairseq_poolingformer.data.dictionary import smallest_dtype
-from preprocess import report
 from preprocess.binarize import MMapWriter, whole_file, write_whole
+from preprocess.layout import Layout, prefix, text_layout
 from preprocess.parts import PART_BYTES, PART_RECORDS, Encoding, Parse, Part, encode_split
 from preprocess.records import InputError, Record
 
@@ -49,9 +49,8 @@ class Corpus:
         parse: record to example, reject or passed over; a pure function that can be pickled.
         settings: all that decides what ``parse`` and the records give, as JSON values.
         inputs: what identifies the input, as JSON values.
-        sides: names of an example's texts; ``("text",)`` alone is the layout of a language model.
-        keep_text: whether to write the texts of the last side themselves too, to ``{split}.text.txt``, a blank line
-            after each.
+        layout: what the data folder holds of an example.
+        unique_ids: whether an id that comes a second time in a split is a reject.
     """
 
     name: str
@@ -59,16 +58,8 @@ class Corpus:
     parse: Parse
     settings: dict[str, object]
     inputs: object
-    sides: tuple[str, ...] = ("source", "target")
-    keep_text: bool = False
-
-    def prefix(self, split: str, side: str) -> str:
-        """fairseq's name of a dataset, without its suffix."""
-        return split if len(self.sides) == 1 else f"{split}.{'-'.join(self.sides)}.{side}"
-
-    def dictionaries(self) -> list[str]:
-        """fairseq's names of the dictionary files."""
-        return ["dict.txt"] if len(self.sides) == 1 else [f"dict.{side}.txt" for side in self.sides]
+    layout: Layout = field(default_factory=lambda: text_layout("source", "target"))
+    unique_ids: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,30 +85,50 @@ class Options:
 
 @dataclass
 class SplitResult:
-    """What came out of a split: its parts with the number of examples to take of each, and its rejects.
+    """What came out of a split: its parts with which of their examples to take, and its rejects.
 
-    ``passed_over`` counts records by kind; of a part that a limit cuts, it counts all.
+    ``passed_over`` counts records by kind; of a part that a limit cuts, it counts all. ``seen`` are the ids so far,
+    where they must be unique.
     """
 
-    parts: list[tuple[Part, int]] = field(default_factory=list)
+    parts: list[tuple[Part, np.ndarray]] = field(default_factory=list)
     examples: int = 0
     reused: int = 0
     rejects: list[dict] = field(default_factory=list)
     passed_over: Counter[str] = field(default_factory=Counter)
+    seen: set[str] | None = None
 
     def add(self, part: Part, content: dict, reused: bool, limit: int | None) -> None:
         """Counts a part in, at most up to the limit."""
-        take = len(content["ids"]) if limit is None else min(len(content["ids"]), limit - self.examples)
-        whole = take == len(content["ids"])
+        take = np.ones(len(content["places"]), bool)
+        rejects = list(content["rejects"])
+        if self.seen is not None:
+            rejects += self._repeated(content, take)
+        total = len(take)
+        if limit is not None:
+            take &= np.cumsum(take) <= limit - self.examples
+            total = int(take.nonzero()[0][-1]) + 1 if self.examples + np.count_nonzero(take) == limit else total
+        whole = total == len(take)
         self.rejects += [
             {key: reject[key] for key in ("file", "line", "reason")}
-            for reject in content["rejects"]
-            if whole or reject["before"] < take
+            for reject in sorted(rejects, key=lambda reject: reject["before"])
+            if whole or reject["before"] < total
         ]
         self.passed_over.update(content["passed_over"])
         self.parts.append((part, take))
-        self.examples += take
+        self.examples += int(np.count_nonzero(take))
         self.reused += reused
+
+    def _repeated(self, content: dict, take: np.ndarray) -> list[dict]:
+        """Takes out the examples whose ids were seen before; returns a reject for each."""
+        rejects = []
+        for number, (name, (file, line)) in enumerate(zip(content["texts"]["id"], content["places"], strict=True)):
+            if name in self.seen:
+                take[number] = False
+                reason = f"example id twice: {name} is the id of an earlier example"
+                rejects.append({"before": number, "file": file, "line": line, "reason": reason})
+            self.seen.add(name)
+        return rejects
 
 
 def run(corpus: Corpus, make_tokenizer: Callable[[Path], str], tokenizer_settings: dict, options: Options) -> str:
@@ -142,17 +153,16 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], str], tokenizer_setting
         "settings": corpus.settings,
         "inputs": corpus.inputs,
         "tokenizer": tokenizer_settings,
+        **corpus.layout.settings,
     }
-    if corpus.keep_text:
-        settings["keep_text"] = True
     if _is_done(folder, settings | {"limit": options.limit}, options.overwrite):
         logger.info("%s is up to date", folder)
-        return report.table(folder, corpus, options.max_source_lengths)
+        return corpus.layout.table(folder, corpus, options.max_source_lengths)
     parts_folder = _open_parts_folder(folder, settings)
     if not (parts_folder / "tokenizer" / "config.json").is_file():
         make_tokenizer(parts_folder)
     fingerprint = tokenizers.fingerprint(parts_folder)
-    encoding = Encoding(corpus.parse, corpus.sides, parts_folder, fingerprint, corpus.keep_text)
+    encoding = Encoding(corpus.parse, corpus.layout, parts_folder, fingerprint)
     results = {split: _run_split(corpus, split, encoding, options) for split in corpus.splits}
     _remove_old_corpus(folder, set(corpus.splits))
     dictionary_size = _merge(corpus, folder, parts_folder, results)
@@ -165,7 +175,7 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], str], tokenizer_setting
         "tokenizer_fingerprint": fingerprint,
         "versions": _versions(),
     }
-    text = report.table(folder, corpus, options.max_source_lengths, rejects=written["rejects"])
+    text = corpus.layout.table(folder, corpus, options.max_source_lengths, rejects=written["rejects"])
     written["table"] = text.splitlines()
     write_whole(folder / "corpus.json", [json.dumps(written, ensure_ascii=False, indent=1)])
     shutil.rmtree(parts_folder)
@@ -219,7 +229,7 @@ def _remove_old_corpus(folder: Path, new_splits: set[str]) -> None:
 def _run_split(corpus: Corpus, name: str, encoding: Encoding, options: Options) -> SplitResult:
     split = corpus.splits[name]
     limit = options.limit if name == "train" else None
-    result = SplitResult()
+    result = SplitResult(seen=set() if corpus.unique_ids else None)
     with tqdm(total=split.size, unit="B", unit_scale=True, desc=name, disable=None) as bar:
         parts = encode_split(name, split.records(), encoding, options.workers, bar.update)
         for part, content, reused in parts:
@@ -260,22 +270,15 @@ def _report_rejects(split: str, result: SplitResult, options: Options) -> None:
 def _merge(corpus: Corpus, folder: Path, parts_folder: Path, results: dict[str, SplitResult]) -> int:
     """Writes the final files from the parts; returns the size of the dictionary."""
     tokenizer = tokenizers.load_tokenizer(parts_folder)
-    dtype = smallest_dtype(len(tokenizer))
+    dtypes = corpus.layout.dtypes(smallest_dtype(len(tokenizer)))
     for split, result in results.items():
-        with contextlib.ExitStack() as stack:
-            writers = [
-                stack.enter_context(MMapWriter(folder / corpus.prefix(split, side), dtype)) for side in corpus.sides
-            ]
-            for part, take in result.parts:
-                content = part.load()
-                for side, writer in zip(corpus.sides, writers, strict=True):
-                    writer.add(part.ids(side), np.array(content["sizes"][side][:take], dtype=np.int32))
-        write_whole(folder / f"{split}.id.txt", _texts(result, "ids"))
-        if len(corpus.sides) > 1:
-            write_whole(folder / f"{split}.summary.txt", _texts(result, "summaries"))
-        if corpus.keep_text:
-            write_whole(folder / f"{split}.text.txt", (f"{text}\n" for text in _texts(result, "texts")))
-    for name in corpus.dictionaries():
+        for name, dtype in dtypes.items():
+            with MMapWriter(folder / prefix(split, name), dtype) as writer:
+                for part, take in result.parts:
+                    writer.add(part.array(name), np.array(part.load()["sizes"][name], dtype=np.int32), take)
+        for name in corpus.layout.texts:
+            write_whole(folder / f"{split}.{name}.txt", _texts(result, name))
+    for name in corpus.layout.dictionaries:
         with whole_file(folder / name) as path:
             tokenizer.write_dictionary(path)
     tokenizer.save(parts_folder / "final")
@@ -284,9 +287,9 @@ def _merge(corpus: Corpus, folder: Path, parts_folder: Path, results: dict[str, 
     return len(tokenizer)
 
 
-def _texts(result: SplitResult, key: str) -> Iterator[str]:
+def _texts(result: SplitResult, name: str) -> Iterator[str]:
     for part, take in result.parts:
-        yield from part.load()[key][:take]
+        yield from itertools.compress(part.load()["texts"][name], take)
 
 
 def _versions() -> dict[str, str]:

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.data.dictionary import EOS, replace_lone_surrogates, smallest_dtype
+from fairseq_poolingformer.data.dictionary import smallest_dtype
 from fairseq_poolingformer.data.tokenizers import Tokenizer, load_tokenizer
 from preprocess.binarize import write_whole
+from preprocess.layout import Encoded, Layout
 from preprocess.records import Example, InputError, PassedOver, Record, Reject
 
 PART_BYTES = 4 * 2**20
@@ -44,8 +45,8 @@ class Part:
     def json(self) -> Path:
         return self.folder / f"{self.split}-{self.number:06d}.json"
 
-    def ids(self, side: str) -> Path:
-        return self.json.with_suffix(f".{side}.ids")
+    def array(self, name: str) -> Path:
+        return self.json.with_suffix(f".{name}.array")
 
     def load(self) -> dict | None:
         """What :func:`encode_part` wrote, or None where the part is not whole."""
@@ -60,17 +61,15 @@ class Encoding:
 
     Attributes:
         parse: record to example.
-        sides: names of an example's texts.
+        layout: example to arrays and texts.
         folder: holds the tokenizer.
         fingerprint: that of the tokenizer.
-        keep_text: whether to store the texts of the last side as they are, next to the ids.
     """
 
     parse: Parse
-    sides: tuple[str, ...]
+    layout: Layout
     folder: Path
     fingerprint: str
-    keep_text: bool = False
 
 
 def group(records: Iterator[Record]) -> Iterator[list[Record]]:
@@ -90,45 +89,35 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
     """Parses and encodes records and writes the part.
 
     Returns:
-        What ``<name>.json`` holds: ``ids``, ``summaries`` (the last of several sides' text, on one line), ``texts``
-        (where they are kept) and, for each side, the ``sizes`` of the examples in order; ``rejects``, each with the
-        number of examples before it; ``passed_over``, how many records of each kind.
+        What ``<name>.json`` holds: for each example in order its ``places`` (file and line), ``texts`` by name and
+        ``sizes`` of its arrays by name; ``rejects``, each with the number of examples before it; ``passed_over``, how
+        many records of each kind.
     """
     tokenizer = _tokenizer(str(encoding.folder), encoding.fingerprint)
-    result = {"ids": [], "summaries": [], "texts": [], "sizes": {side: [] for side in encoding.sides}, "rejects": []}
-    passed_over: Counter[str] = Counter()
-    ids: dict[str, list[np.ndarray]] = {side: [] for side in encoding.sides}
+    dtypes = encoding.layout.dtypes(smallest_dtype(len(tokenizer)))
+    places, rejects, passed_over = [], [], Counter()
+    texts: dict[str, list[str]] = {name: [] for name in encoding.layout.texts}
+    arrays: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
     for record in records:
-        parsed = _parse(record, encoding.parse)
-        if isinstance(parsed, PassedOver):
-            passed_over[parsed.kind] += 1
-            continue
-        encoded = tokenizer.encode_batch(parsed.texts) if isinstance(parsed, Example) else []
-        if isinstance(parsed, Example) and not all(map(len, encoded)):
-            parsed = Reject("nothing to encode: the tokenizer leaves no token of a text")
-        if isinstance(parsed, Reject):
-            position = {"file": record.file, "line": record.line, "reason": parsed.reason}
-            result["rejects"].append({"before": len(result["ids"]), **position})
-            continue
-        result["ids"].append(one_line(parsed.id))
-        if len(encoding.sides) > 1:
-            result["summaries"].append(one_line(parsed.texts[-1]))
-        if encoding.keep_text:
-            result["texts"].append(replace_lone_surrogates(parsed.texts[-1]))
-        for side, sequence in zip(encoding.sides, encoded, strict=True):
-            result["sizes"][side].append(len(sequence) + 1)
-            ids[side] += [sequence, np.array([EOS])]
-    dtype = smallest_dtype(len(tokenizer))
-    for side in encoding.sides:
-        part.ids(side).write_bytes(np.concatenate([np.empty(0, int), *ids[side]]).astype(dtype).tobytes())
+        encoded = _encode(record, encoding, tokenizer)
+        if isinstance(encoded, PassedOver):
+            passed_over[encoded.kind] += 1
+        elif isinstance(encoded, Reject):
+            position = {"file": record.file, "line": record.line, "reason": encoded.reason}
+            rejects.append({"before": len(places), **position})
+        else:
+            places.append([record.file, record.line])
+            for name in texts:
+                texts[name].append(encoded.texts[name])
+            for name, dtype in dtypes.items():
+                arrays[name].append(encoded.arrays[name].astype(dtype))
+    for name, dtype in dtypes.items():
+        part.array(name).write_bytes(np.concatenate([np.empty(0, dtype), *arrays[name]]).tobytes())
+    sizes = {name: list(map(len, arrays[name])) for name in arrays}
+    result = {"places": places, "texts": texts, "sizes": sizes, "rejects": rejects}
     result["passed_over"] = dict(sorted(passed_over.items()))
     write_whole(part.json, [json.dumps(result, ensure_ascii=False)])
     return result
-
-
-def one_line(text: str) -> str:
-    """The text with every run of whitespace and line separators made one space."""
-    return " ".join(replace_lone_surrogates(text).split())
 
 
 def encode_split(
@@ -177,10 +166,11 @@ def encode_split(
         shut_down()
 
 
-def _parse(record: Record, parse: Parse) -> Example | Reject | PassedOver:
+def _encode(record: Record, encoding: Encoding, tokenizer: Tokenizer) -> Encoded | Reject | PassedOver:
     if record.data is None:
         return Reject("line too long: see --max-line-bytes")
-    return parse(record)
+    parsed = encoding.parse(record)
+    return parsed if isinstance(parsed, (Reject, PassedOver)) else encoding.layout.encode(tokenizer, parsed)
 
 
 @functools.lru_cache(maxsize=1)

@@ -1,6 +1,7 @@
 """What the command line leaves: readable by fairseq, the same however it was made."""
 
 import gzip
+import itertools
 import json
 import shutil
 
@@ -46,20 +47,31 @@ def test_fairseq_reads_it_and_the_text_comes_back(command, release, tmp_path, ca
     assert json.loads((tmp_path / "corpus.json").read_text())["table"] == table
 
 
-@pytest.mark.parametrize("dtype", [np.uint16, np.uint32])
+@pytest.mark.parametrize("dtype", [np.int32, np.uint16, np.uint32])
 def test_files_are_those_of_fairseqs_builder(tmp_path, dtype):
-    sequences = [[5, 6, 7, 2], [2], [65499, 0, 2], list(range(300))]
+    sequences = [[5, 6, 7, 2], [9], [2], [65499, 0, 2], [], list(range(300)), [8, 8]]
+    take = np.array([True, False, True, True, True, True, False])
     builder = indexed_dataset.MMapIndexedDatasetBuilder(str(tmp_path / "theirs.bin"), dtype=dtype)
-    for sequence in sequences:
+    for sequence in itertools.compress(sequences, take):
         builder.add_item(torch.tensor(sequence))
     builder.finalize(str(tmp_path / "theirs.idx"))
-    ids = tmp_path / "part.ids"
-    ids.write_bytes(np.concatenate([np.array(sequence) for sequence in sequences]).astype(dtype).tobytes())
+    part = tmp_path / "part.array"
+    part.write_bytes(np.concatenate([np.array(sequence) for sequence in sequences]).astype(dtype).tobytes())
     with MMapWriter(tmp_path / "ours", np.dtype(dtype)) as writer:
-        writer.add(ids, np.array([len(sequence) for sequence in sequences]))
+        writer.add(part, np.array([len(sequence) for sequence in sequences]), take)
     for suffix in ("bin", "idx"):
         assert (tmp_path / f"ours.{suffix}").read_bytes() == (tmp_path / f"theirs.{suffix}").read_bytes()
-    assert read_sizes(tmp_path / "ours").tolist() == [4, 1, 3, 300]
+    assert read_sizes(tmp_path / "ours").tolist() == [4, 1, 3, 0, 300]
+
+
+def test_a_part_that_is_too_short_is_named(tmp_path):
+    (tmp_path / "part.array").write_bytes(b"123")
+    with (
+        pytest.raises(ValueError, match=r"part\.array: 1 bytes shorter"),
+        MMapWriter(tmp_path / "ours", np.dtype(np.uint16)) as writer,
+    ):
+        writer.add(tmp_path / "part.array", np.array([2]), np.ones(1, bool))
+    assert not list(tmp_path.glob("ours*.bin"))
 
 
 def test_the_same_bytes_whatever_the_number_of_workers(command, release, tmp_path, monkeypatch):
