@@ -47,7 +47,9 @@ setup(
         "console_scripts": [
             "poolingformer-summarize=fairseq_poolingformer.cli.summarize:main",
             "poolingformer-score=fairseq_poolingformer.cli.score:main",
+            "poolingformer-score-qa=fairseq_poolingformer.cli.score_qa:main",
             "poolingformer-convert=fairseq_poolingformer.cli.convert:main",
+            "poolingformer-predict-qa=fairseq_poolingformer.cli.predict_qa:main",
         ]
     },
 )

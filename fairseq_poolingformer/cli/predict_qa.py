@@ -1,0 +1,233 @@
+"""``poolingformer-predict-qa``: answers of a data folder's questions, in the official format of their corpus."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils, utils
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+from fairseq_poolingformer.compat import CheckpointError, quiet_logging
+from fairseq_poolingformer.criterions.question_answering import answer_logits
+from fairseq_poolingformer.data.qa_dataset import QuestionAnsweringDataset
+from fairseq_poolingformer.data.tokenizers import load_tokenizer
+from fairseq_poolingformer.qa.answers import MAX_ANSWER_LENGTH, BestAnswers, best_answers, mean_log_probabilities
+from fairseq_poolingformer.qa.formats import Prediction
+from fairseq_poolingformer.qa.prediction_files import read_predictions, write_predictions
+from fairseq_poolingformer.qa.predictions import Corpus, official_predictions, readable_lines
+from fairseq_poolingformer.qa.segments import SegmentLimits
+from fairseq_poolingformer.tasks.question_answering import QuestionAnsweringTask
+
+from .summarize import DTYPES
+
+_EPILOG = """\
+examples:
+  poolingformer-predict-qa data-bin/nq --path run/checkpoint_best.pt --subset valid --output predictions.json
+  poolingformer-predict-qa data-bin/nq --path a/checkpoint_best.pt:b/checkpoint_best.pt --output ensemble.json
+
+on two GPUs:
+  for i in 0 1; do CUDA_VISIBLE_DEVICES=$i poolingformer-predict-qa data-bin/nq --path run/checkpoint_best.pt \\
+      --num-shards 2 --shard-id $i --output shard$i.json & done; wait
+  poolingformer-predict-qa data-bin/nq --join shard0.json shard1.json --output predictions.json
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; the exit status is 1, with one line of explanation, when an input is wrong."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if (args.path is None) == (args.join is None):
+        parser.error("give --path to predict, or --join to join the predictions of shards")
+    if args.join and args.readable:
+        parser.error("--readable goes with --path; files of shards are joined with cat")
+    if not 0 <= args.shard_id < args.num_shards:
+        parser.error(f"--shard-id must be between 0 and {args.num_shards - 1}, got {args.shard_id}")
+    quiet_logging()
+    try:
+        corpus = Corpus.read(args.data, args.subset)
+        for path in filter(None, (args.output, args.readable)):
+            if not path.parent.is_dir():
+                raise FileNotFoundError(f"{path.parent}: no such folder to write {path.name} into")
+        if args.join:
+            write_predictions(args.output, corpus.kind, join(args.join, corpus))
+        else:
+            _predict(args, corpus)
+    except (CheckpointError, OSError, ValueError) as error:
+        print(f"poolingformer-predict-qa: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="poolingformer-predict-qa",
+        description="Answer a data folder's questions and write the official prediction file of its corpus.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("data", type=Path, help="data folder")
+    add("--path", help="checkpoint of task question_answering; several, separated by colons, are an ensemble")
+    add("--join", nargs="+", type=Path, metavar="FILE", help="predictions of all shards, to be joined into one file")
+    add("--subset", default="valid", help="split to answer (default: %(default)s)")
+    add("--output", type=Path, required=True, help="the predictions; a name that ends with .gz is compressed")
+    add("--readable", type=Path, metavar="FILE", help="also write questions and answers as text, tab-separated")
+    for flag in ("--max-positions", "--doc-stride", "--max-question-length"):
+        add(flag, type=int, metavar="N", help="tokens; how documents are cut (default: as in training)")
+    add(
+        "--max-answer-length",
+        type=int,
+        default=MAX_ANSWER_LENGTH,
+        metavar="N",
+        help="tokens of a short answer at most (default: %(default)s)",
+    )
+    add("--max-tokens", type=int, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
+    add("--precision", choices=DTYPES, default="fp32", help="(default: %(default)s)")
+    add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="(default here: %(default)s)")
+    add("--num-workers", type=int, default=1, metavar="N", help="processes that read data (default: %(default)s)")
+    add("--num-shards", type=int, default=1, metavar="N", help="answer one N-th of the questions")
+    add("--shard-id", type=int, default=0, metavar="K", help="which, from 0")
+    return parser
+
+
+def _predict(args: argparse.Namespace, corpus: Corpus) -> None:
+    tokenizer = load_tokenizer(args.data) if args.readable else None
+    overrides = {"data": str(args.data.resolve())}
+    paths = utils.split_paths(args.path)
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task(paths, arg_overrides=overrides)
+    if not isinstance(task, QuestionAnsweringTask):
+        raise ValueError(
+            f"{paths[0]}: a checkpoint of {type(task).__name__}; one of --task question_answering is needed"
+        )
+    dataset = task.load_whole(args.subset, _limits(args, task.limits, models))
+    count = len(dataset.split)
+    if count != len(corpus.example_ids):
+        raise ValueError(f"{args.data}: {count} examples in {args.subset}, but {len(corpus.example_ids)} example ids")
+    examples = range(count * args.shard_id // args.num_shards, count * (args.shard_id + 1) // args.num_shards)
+    models = [model.to(device=args.device, dtype=DTYPES[args.precision]).eval() for model in models]
+    records = predict(
+        models,
+        dataset,
+        examples,
+        device=args.device,
+        max_tokens=args.max_tokens,
+        max_answer_length=args.max_answer_length,
+        num_workers=args.num_workers,
+    )
+    write_predictions(args.output, corpus.kind, official_predictions(corpus, dataset.split, records, examples))
+    if args.readable:
+        _write_whole(args.readable, readable_lines(corpus, dataset.split, records, examples, tokenizer))
+
+
+def _limits(args: argparse.Namespace, trained: SegmentLimits, models: list) -> SegmentLimits:
+    limits = SegmentLimits(
+        args.max_positions or trained.max_positions,
+        args.doc_stride or trained.doc_stride,
+        args.max_question_length or trained.max_question_length,
+    )
+    longest = min(model.max_positions() for model in models)
+    if limits.max_positions > longest:
+        raise ValueError(f"--max-positions {limits.max_positions}, but the model takes {longest} tokens")
+    if limits.max_positions > args.max_tokens:
+        raise ValueError(
+            f"--max-tokens {args.max_tokens} is less than a segment of {limits.max_positions} tokens; "
+            "give at least that, or a smaller --max-positions"
+        )
+    return limits
+
+
+@torch.inference_mode()
+def predict(
+    models: list,
+    dataset: QuestionAnsweringDataset,
+    examples: range,
+    *,
+    device: str,
+    max_tokens: int,
+    max_answer_length: int = MAX_ANSWER_LENGTH,
+    num_workers: int = 0,
+) -> np.ndarray:
+    """The best answer of each example, from one pass over its segments by all models.
+
+    Args:
+        models: on the device, in eval mode; their probabilities are averaged.
+        dataset: all segments of a split.
+        examples: the numbers of those to answer.
+        device: to compute on.
+        max_tokens: of a batch, padding included.
+        max_answer_length: tokens of a span at most.
+        num_workers: processes that read data.
+
+    Returns:
+        (n,) records as in :class:`BestAnswers`, of examples not asked for without an answer.
+    """
+    segments, best = dataset.segments, BestAnswers(len(dataset.split))
+    numbers = np.arange(segments.bounds[examples.start], segments.bounds[examples.stop])
+    # the longest first: what does not fit into memory is known at once
+    order = numbers[np.argsort(-segments.size[numbers], kind="stable")]
+    batches = dataset.batch_by_size(order, max_tokens=max_tokens)
+    loader = DataLoader(
+        dataset,
+        batch_sampler=batches,
+        collate_fn=dataset.collater,
+        num_workers=num_workers,
+        pin_memory="cuda" in device,
+    )
+    with tqdm(total=len(numbers), unit="segment", disable=None) as progress:
+        for batch in loader:
+            index = batch["id"].numpy()
+            batch = utils.apply_to_sample(lambda x: x.to(device, non_blocking=True), batch)
+            log_probs = mean_log_probabilities([answer_logits(model, batch) for model in models])
+            masks = batch["paragraph_ids"], batch["span_mask"], batch["document_has_paragraphs"]
+            answers = best_answers(log_probs, *masks, max_answer_length)
+            best.add(answers, segments.example[index], segments.first_token[index], batch)
+            progress.update(len(index))
+    return best.records
+
+
+def join(files: Iterable[Path], corpus: Corpus) -> list[Prediction]:
+    """The predictions of several files in the order of the corpus.
+
+    Args:
+        files: official prediction files.
+        corpus: whose examples they must be, each once.
+
+    Raises:
+        ValueError: an example is missing, stands in two files, or is none of the corpus.
+    """
+    found: dict[int | str, Prediction] = {}
+    for path in files:
+        kind, predictions = read_predictions(path)
+        if kind != corpus.kind:
+            raise ValueError(f"{path}: predictions of {kind}, but the data folder is of {corpus.kind}")
+        twice = next((example for example in predictions if example in found), None)
+        if twice is not None:
+            raise ValueError(f"{path}: example {twice} stands in another file as well")
+        found |= predictions
+    known = set(corpus.example_ids)
+    unknown = next((example for example in found if example not in known), None)
+    if unknown is not None:
+        raise ValueError(f"example {unknown} is none of the data folder's; is --subset right?")
+    missing = [example for example in corpus.example_ids if example not in found]
+    if missing:
+        raise ValueError(f"{len(missing)} of {len(known)} examples have no prediction, the first is {missing[0]}")
+    return [found[example] for example in corpus.example_ids]
+
+
+def _write_whole(path: Path, lines: Iterable[str]) -> None:
+    """Write beside the final name and rename, so that a killed run leaves no half file under a good name."""
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    with open(unfinished, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(line + "\n" for line in lines)
+    os.replace(unfinished, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

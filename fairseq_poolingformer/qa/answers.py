@@ -1,0 +1,192 @@
+"""From logits of segments to one answer for each example.
+
+The heads are read as independent: an answer in paragraph p has the log-odds
+
+    log P(p) / P(no paragraph) + max(yes, no, long only, short + span)
+
+against "no answer", where yes, no, long only and short are the log-odds of the answer types against null, and span is
+the log-odds of start and end against "no span", of the best span inside p. The largest of these over paragraphs, then
+over segments, chooses the long and the short answer together, so that one lies in the other. Each is reported with a
+score of its own, for the threshold of the official evaluations: the long answer's is the log-odds of its paragraph and
+of any answer type against null; the short answer's those of its span and type, against the types without a short
+answer, null and long only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_poolingformer.modules.question_answering_head import AnswerLogits
+
+MAX_ANSWER_LENGTH = 30  # ICML 2021, §3.2
+
+
+@dataclass(frozen=True)
+class SegmentAnswers:
+    """The best answer of each segment of a batch; scores are natural log-odds.
+
+    Args:
+        score: (B,) by which segments are compared; -inf where a segment has no room for an answer.
+        paragraph: (B,) number of the paragraph in the segment; no paragraph's where the document has none.
+        start, end: (B,) positions of the first and the last token of the best span in it.
+        long_score, span_score, yes_score, no_score: (B,) of the paragraph, and of the three kinds of short answers.
+    """
+
+    score: Tensor
+    paragraph: Tensor
+    start: Tensor
+    end: Tensor
+    long_score: Tensor
+    span_score: Tensor
+    yes_score: Tensor
+    no_score: Tensor
+
+
+def mean_log_probabilities(logits: Sequence[AnswerLogits]) -> AnswerLogits:
+    """Log of the mean of several models' probabilities, for an ensemble or a single model.
+
+    Args:
+        logits: of the same segments by each model.
+    """
+
+    def mean(name: str) -> Tensor:
+        each = torch.stack([getattr(one, name).float().log_softmax(-1) for one in logits])
+        return each.logsumexp(0) - math.log(len(logits))
+
+    return AnswerLogits(*(mean(name) for name in ("start", "end", "paragraph", "answer_type")))
+
+
+def best_answers(
+    log_probs: AnswerLogits,
+    paragraph_ids: Tensor,
+    span_mask: Tensor,
+    document_has_paragraphs: Tensor,
+    max_answer_length: int = MAX_ANSWER_LENGTH,
+) -> SegmentAnswers:
+    """The best answer of each segment.
+
+    Args:
+        log_probs: of the segments.
+        paragraph_ids: (B, T) int64, p at the tokens of the segment's p-th paragraph, 0 elsewhere.
+        span_mask: (B, T) True where a span may begin or end, and at position 0.
+        document_has_paragraphs: (B,) True where spans must lie inside one paragraph.
+        max_answer_length: tokens of a span at most.
+    """
+    # where spans must stay: a paragraph, or in a document without any the whole segment, as paragraph 1
+    everywhere = span_mask.long()
+    everywhere[:, 0] = 0
+    region = torch.where(document_has_paragraphs.unsqueeze(1), paragraph_ids, everywhere)
+    span, length = _best_span_from_each_start(
+        _log_odds(log_probs.start), _log_odds(log_probs.end), region, max_answer_length
+    )
+    paragraph = _paragraph_odds(log_probs.paragraph, document_has_paragraphs)
+    best_span = torch.full_like(paragraph, -torch.inf).scatter_reduce(1, region, span, "amax")
+    types = _log_odds(log_probs.answer_type)
+    short, yes, no, long = types[:, 1:].unbind(1)
+
+    no_short_answer = F.softplus(long)  # log of 1 + exp(long): null or long only
+    without_span = torch.stack([yes, no, long], 1).amax(1, keepdim=True)
+    joint = paragraph + torch.maximum(without_span, short.unsqueeze(1) + best_span)
+    score, chosen = joint.masked_fill(best_span == -torch.inf, -torch.inf).max(1)
+    span_score, start = span.masked_fill(region != chosen.unsqueeze(1), -torch.inf).max(1)
+    return SegmentAnswers(
+        score=score,
+        paragraph=chosen,
+        start=start,
+        end=start + length.gather(1, start.unsqueeze(1)).squeeze(1),
+        long_score=paragraph.gather(1, chosen.unsqueeze(1)).squeeze(1) + types[:, 1:].logsumexp(1),
+        span_score=span_score + short - no_short_answer,
+        yes_score=yes - no_short_answer,
+        no_score=no - no_short_answer,
+    )
+
+
+def _log_odds(log_probs: Tensor) -> Tensor:
+    """(B, N) log-odds against the first column."""
+    return log_probs - log_probs[:, :1]
+
+
+def _paragraph_odds(log_probs: Tensor, document_has_paragraphs: Tensor) -> Tensor:
+    """(B, max(P, 1) + 1) log-odds of each paragraph; 0 at 1 where the document has none, -inf for what is not there."""
+    odds = F.pad(_log_odds(log_probs), (0, 1 if log_probs.size(1) == 1 else 0), value=-torch.inf)
+    odds[:, 0] = -torch.inf
+    odds[:, 1] = odds[:, 1].masked_fill(~document_has_paragraphs, 0.0)
+    return odds
+
+
+def _best_span_from_each_start(start: Tensor, end: Tensor, region: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
+    """Score (B, T) of the best span that begins at each token, -inf where none may, and its last token's distance."""
+    reach = (0, max_length - 1)
+    is_same = F.pad(region, reach).unfold(1, max_length, 1) == region.unsqueeze(2)
+    ends = F.pad(end, reach, value=-torch.inf).unfold(1, max_length, 1)
+    best_end, distance = ends.masked_fill(~is_same, -torch.inf).max(2)
+    return (start + best_end).masked_fill(region == 0, -torch.inf), distance
+
+
+ANSWER_DTYPE = np.dtype(
+    [
+        *((name, np.float32) for name in ("score", "long_score", "span_score", "yes_score", "no_score")),
+        *((name, np.int32) for name in ("paragraph", "first_token", "end_token")),
+    ]
+)
+
+
+class BestAnswers:
+    """The best answer so far of each example; memory for a few numbers an example, whatever its segments.
+
+    Args:
+        num_examples: n.
+
+    Attributes:
+        records: (n,) of :data:`ANSWER_DTYPE`: ``score`` is -inf where there is no answer, ``paragraph`` a row of the
+            example's paragraphs or -1, ``first_token`` and ``end_token`` a half-open span of document tokens.
+    """
+
+    def __init__(self, num_examples: int) -> None:
+        self.records = np.zeros(num_examples, ANSWER_DTYPE)
+        self.records["score"] = -np.inf
+        for name in ("paragraph", "first_token", "end_token"):
+            self.records[name] = -1
+
+    def add(
+        self, answers: SegmentAnswers, example: np.ndarray, first_token: np.ndarray, batch: dict[str, Tensor]
+    ) -> None:
+        """Take in a batch of segments.
+
+        Args:
+            answers: of the segments.
+            example: (B,) number of each segment's example.
+            first_token: (B,) the first document token of each segment.
+            batch: has document_start, first_paragraph and document_has_paragraphs, (B,) each.
+
+        Raises:
+            ValueError: a score is NaN.
+        """
+        found = np.zeros(len(example), ANSWER_DTYPE)
+        for name in ("score", "long_score", "span_score", "yes_score", "no_score"):
+            found[name] = _numpy(getattr(answers, name))
+        if np.isnan(found["score"]).any():
+            raise ValueError(
+                f"the model's output for example {int(example[np.isnan(found['score']).argmax()])} is NaN; "
+                "in fp16 numbers can overflow: use bf16 or fp32"
+            )
+        row = _numpy(batch["first_paragraph"]) + _numpy(answers.paragraph) - 1
+        found["paragraph"] = np.where(_numpy(batch["document_has_paragraphs"]), row, -1)
+        shift = first_token - _numpy(batch["document_start"])
+        found["first_token"] = _numpy(answers.start) + shift
+        found["end_token"] = _numpy(answers.end) + shift + 1
+        ascending = np.argsort(found["score"], kind="stable")
+        found, example = found[ascending], example[ascending]
+        better = found["score"] > self.records["score"][example]
+        self.records[example[better]] = found[better]  # of an example that is there twice, the last stays
+
+
+def _numpy(x: Tensor) -> np.ndarray:
+    return x.cpu().numpy()
