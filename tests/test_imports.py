@@ -9,7 +9,16 @@ WITHOUT_FAIRSEQ = "import sys; sys.modules['fairseq'] = None; "
 
 
 @pytest.mark.parametrize(
-    "module", ["attention", "scoring.rouge", "scoring.sentences", "data.tokenizers", "data.dictionary", "cli.score"]
+    "module",
+    [
+        "attention",
+        "scoring.rouge",
+        "scoring.sentences",
+        "data.tokenizers",
+        "data.dictionary",
+        "cli.score",
+        "cli.score_qa",
+    ],
 )
 def test_needs_no_fairseq(module):
     subprocess.run([sys.executable, "-c", WITHOUT_FAIRSEQ + f"import fairseq_poolingformer.{module}"], check=True)

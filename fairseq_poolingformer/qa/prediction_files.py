@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -9,6 +10,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TextIO
 
 from .formats import NATURAL_QUESTIONS, TYDIQA, NaturalQuestionsPrediction, Prediction, TydiqaPrediction
 
@@ -22,22 +24,30 @@ def write_predictions(path: str | Path, kind: str, predictions: Iterable[Predict
     Args:
         path: the file; ``.gz`` at its end compresses it (the official scripts read plain files).
         kind: ``"natural_questions"`` or ``"tydiqa"``.
-        predictions: of that kind; may be a generator.
+        predictions: of that kind; may be a generator, and then need not be in memory at once.
 
     Returns:
         How many there were.
     """
     head, between, tail = {NATURAL_QUESTIONS: ('{"predictions": [\n', ",\n", "\n]}\n"), TYDIQA: ("", "\n", "\n")}[kind]
-    path, count = Path(path), 0
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    with (gzip.open if path.suffix == ".gz" else open)(unfinished, "wt", encoding="utf-8", newline="\n") as file:
+    count = 0
+    with whole_file(path) as file:
         file.write(head)
         for prediction in predictions:
             file.write((between if count else "") + json.dumps(prediction.to_json(), ensure_ascii=False))
             count += 1
         file.write(tail if count or head else "")
-    os.replace(unfinished, path)
     return count
+
+
+@contextlib.contextmanager
+def whole_file(path: str | Path) -> Iterator[TextIO]:
+    """A text file to write, compressed if its name ends in ``.gz``; it gets its name where the block ends well."""
+    path = Path(path)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    with (gzip.open if path.suffix == ".gz" else open)(unfinished, "wt", encoding="utf-8", newline="\n") as file:
+        yield file
+    os.replace(unfinished, path)
 
 
 def read_predictions(path: str | Path) -> tuple[str, dict[int | str, Prediction]]:

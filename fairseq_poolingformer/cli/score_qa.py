@@ -1,0 +1,185 @@
+"""``poolingformer-score-qa``: the official figures of Natural Questions and TyDi QA, without the official scripts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from fairseq_poolingformer.qa.formats import NATURAL_QUESTIONS, TYDIQA, Prediction
+from fairseq_poolingformer.qa.gold import GoldExample, read_gold
+from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_file
+from fairseq_poolingformer.qa.score_notes import notes
+from fairseq_poolingformer.qa.score_report import (
+    average_over_languages,
+    official_averages,
+    official_metrics,
+    pair_report,
+    table,
+)
+from fairseq_poolingformer.qa.scoring import (
+    MIN_ANNOTATIONS,
+    TYDIQA_LANGUAGES,
+    score_natural_questions,
+    score_tydiqa,
+    score_tydiqa_languages,
+)
+
+_NAMES = {NATURAL_QUESTIONS: "Natural Questions", TYDIQA: "TyDi QA"}
+_EPILOG = """\
+examples:
+  poolingformer-score-qa --gold v1.0/dev/nq-dev-*.jsonl.gz --predictions predictions.json --workers 5
+  poolingformer-score-qa --gold tydiqa-v1.0-dev.jsonl.gz --predictions predictions.jsonl --per-language
+  poolingformer-score-qa --gold test.jsonl --predictions test.json --thresholds 3.2 5.1 --json scores.json
+
+what is printed, with F1, P (precision) and R (recall) × 100:
+  answered   examples with an answer to be found: at least --min-annotations annotators gave one
+  predicted  examples with an answer predicted, whatever its score
+  best       at the score threshold of the highest F1: the number that papers report; answers with a lower score are
+             taken for none. TyDi QA: each language has a threshold of its own
+  all        with every predicted answer given, whatever its score
+  given      at the --thresholds given
+  R@P50      the highest recall with a precision of at least 50
+TyDi QA's paper and leaderboard report the average without English.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; the exit status is 1, with one line of explanation, when an input is wrong."""
+    args = _parser().parse_args(argv)
+    try:
+        _score(args)
+    except (ValueError, OSError) as error:
+        print(f"poolingformer-score-qa: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="poolingformer-score-qa",
+        description=__doc__.replace("``", ""),
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--gold",
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="annotated examples, .jsonl or .jsonl.gz: Natural Questions, original or simplified, or TyDi QA's primary "
+        "tasks",
+    )
+    parser.add_argument("--predictions", required=True, metavar="FILE", help="in the corpus's official format")
+    parser.add_argument("--json", metavar="FILE", help="write every figure here, unrounded")
+    parser.add_argument("--per-language", action="store_true", help="TyDi QA: a row for each language")
+    parser.add_argument(
+        "--thresholds",
+        nargs=2,
+        type=_threshold,
+        metavar=("LONG", "SHORT"),
+        help="score thresholds of long and short answers (TyDi QA: passage and minimal answers), say the best ones of "
+        "another set, to report figures at",
+    )
+    parser.add_argument(
+        "--min-annotations",
+        type=int,
+        default=MIN_ANNOTATIONS,
+        metavar="N",
+        help="how many annotators must have given an answer for the example to have one (default: %(default)s, as "
+        "officially); 1 for data with one annotation each, such as training data",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="gold files read at the same time (default: %(default)s)"
+    )
+    return parser
+
+
+def _threshold(text: str) -> float:
+    value = float(text)
+    if math.isnan(value):
+        raise argparse.ArgumentTypeError("must be a number")
+    return value
+
+
+def _score(args: argparse.Namespace) -> None:
+    if args.min_annotations < 1:
+        raise ValueError(f"--min-annotations must be at least 1, is {args.min_annotations}")
+    kind, gold = read_gold(args.gold, args.workers)
+    predicted_kind, predictions = read_predictions(args.predictions)
+    if kind != predicted_kind:
+        raise ValueError(
+            f"{args.predictions} holds predictions in the format of {_NAMES[predicted_kind]}, but the gold data is of "
+            f"{_NAMES[kind]}"
+        )
+    if not gold.keys() & predictions.keys():
+        raise ValueError(f"no prediction of {args.predictions} is of an example of the gold data: of another split?")
+    thresholds = None if args.thresholds is None else tuple(args.thresholds)
+    score = _natural_questions if kind == NATURAL_QUESTIONS else _tydiqa
+    lines, figures = score(gold, predictions, args.min_annotations, thresholds, args.per_language)
+    for note in notes(gold, predictions, args.min_annotations):
+        print(f"note: {note}", file=sys.stderr)
+    print(f"{_NAMES[kind]}: {len(gold):,} examples, {len(predictions):,} predictions")
+    print("\n".join(lines))
+    if args.json:
+        report = {"kind": kind, "examples": len(gold), "min_annotations": args.min_annotations, **figures}
+        with whole_file(args.json) as file:
+            file.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+
+
+def _natural_questions(
+    gold: Mapping[int | str, GoldExample],
+    predictions: Mapping[int | str, Prediction],
+    min_annotations: int,
+    thresholds: tuple[float, float] | None,
+    per_language: bool,
+) -> tuple[list[str], dict[str, object]]:
+    """Lines for the reader, and figures for ``--json``."""
+    if per_language:
+        raise ValueError("--per-language is for TyDi QA; Natural Questions is in English")
+    report = pair_report(score_natural_questions(gold, predictions, min_annotations), thresholds)
+    lines = table("", {"long answer": report.long, "short answer": report.short})
+    return lines, {"official": official_metrics(report, "long", "short"), "all": asdict(report)}
+
+
+def _tydiqa(
+    gold: Mapping[int | str, GoldExample],
+    predictions: Mapping[int | str, Prediction],
+    min_annotations: int,
+    thresholds: tuple[float, float] | None,
+    per_language: bool,
+) -> tuple[list[str], dict[str, object]]:
+    """Lines for the reader, and figures for ``--json``."""
+    everything = pair_report(score_tydiqa(gold, predictions, min_annotations), thresholds)
+    languages = {
+        language: pair_report(scored, thresholds)
+        for language, scored in score_tydiqa_languages(gold, predictions, min_annotations).items()
+    }
+    official = {
+        language: official_metrics(report, "passage", "minimal")
+        for language, report in languages.items()
+        if language in TYDIQA_LANGUAGES
+    }
+    averages, lines = {}, []
+    for title, field in (("passage answer", "long"), ("minimal answer", "short")):
+        reports = {language: getattr(report, field) for language, report in languages.items()}
+        averages[field] = average_over_languages(reports)
+        summary = {
+            "average without English": averages[field],
+            "average with English": average_over_languages(reports, english=True),
+            "all examples": getattr(everything, field),
+        }
+        lines += ["", *table(title, {**(reports if per_language else {}), **summary})]
+    official["average"] = official_averages(averages["long"], averages["short"])
+    return lines, {
+        "official": official,
+        "languages": {language: asdict(report) for language, report in languages.items()},
+        "all": asdict(everything),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
