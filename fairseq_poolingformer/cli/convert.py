@@ -1,4 +1,4 @@
-"""``poolingformer-convert``: Hugging Face BART and LED folders to fairseq checkpoints and back."""
+"""``poolingformer-convert``: Hugging Face BART, LED, RoBERTa, XLM-R and Longformer to fairseq and back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from fairseq_poolingformer.models import conversion
-from fairseq_poolingformer.models.conversion import ConversionError, files, gpt2_bpe
+from fairseq_poolingformer.models.conversion import ConversionError, Family, files, gpt2_bpe, sentencepiece_model
 from fairseq_poolingformer.models.conversion.flags import training_flags
 
 RESTORE = "--reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler"
@@ -19,26 +19,50 @@ def to_fairseq(options: argparse.Namespace) -> None:
     config = files.read_config(source)
     state = files.read_huggingface_weights(source)
     converted = conversion.to_fairseq(config, state, arch=options.arch, drop_heads=options.drop_heads)
-    tokenizer = gpt2_bpe.to_fairseq_files(*files.read_huggingface_tokenizer(source), config["vocab_size"])
-    if options.gpt2_bpe:
-        gpt2_bpe.check_same(tokenizer, files.read_gpt2_files(options.gpt2_bpe))
-    flags = training_flags(converted.settings)
+    family = conversion.family_of(config["model_type"], "config.json: model_type")
+    flags = training_flags(family, converted.settings)
     with files.new_folder(output) as folder:
+        _write_fairseq_tokenizer(folder, source, family, config["vocab_size"], options.gpt2_bpe)
         files.write_checkpoint(folder / "model.pt", converted.settings, converted.state)
-        files.write_gpt2_files(folder, tokenizer)
         (folder / "flags.txt").write_text(flags + "\n", encoding="utf-8")
     _report(output, converted.notes)
     print(f"train from it: fairseq-train DATA --user-dir fairseq_poolingformer {flags} \\")
     print(f"    --restore-file {output / 'model.pt'} {RESTORE} …")
     arch = converted.settings["arch"]
-    if arch.startswith("bart_"):
-        print(f"as a Poolingformer: the same with --arch poolingformer_{arch} and a larger --max-source-positions")
+    if family.poolingformer_arch and not arch.startswith(conversion.OWN_ARCHS):
+        larger, size = family.input_length.replace("_", "-"), arch.rpartition("_")[2]
+        print(f"as a Poolingformer: the same with --arch {family.poolingformer_arch}_{size} and a larger --{larger}")
+
+
+def _write_fairseq_tokenizer(folder: Path, source: Path, family: Family, rows: int, original: Path | None) -> None:
+    """Write the dictionaries and ``tokenizer/`` of a Hugging Face folder, whichever tokenizer it has."""
+    model = sentencepiece_model.find(source)
+    if model is not None:
+        if original is not None:
+            raise ConversionError(f"--gpt2-bpe: the tokenizer of this model is {model.name}; leave the option out")
+        sentencepiece_model.write_fairseq(folder, model, rows, family.dictionaries)
+        return
+    tokenizer = gpt2_bpe.to_fairseq_files(*files.read_huggingface_tokenizer(source), rows)
+    if original is not None:
+        gpt2_bpe.check_same(tokenizer, files.read_gpt2_files(original))
+    if family.task == "masked_lm":
+        gpt2_bpe.check_mask(tokenizer, rows)
+    files.write_gpt2_files(folder, tokenizer, family.dictionaries)
 
 
 def to_huggingface(options: argparse.Namespace) -> None:
     """Convert a fairseq checkpoint to ``config.json``, ``model.safetensors`` and tokenizer files."""
     source, output = options.source, options.output
     settings, state = files.read_checkpoint(source)
+    tokenizer = options.tokenizer or source.parent / "tokenizer"
+    if not tokenizer.is_dir():
+        raise ConversionError(
+            f"{tokenizer} is no folder: name the one with the model's encoder.json, vocab.bpe and dict.txt, or its "
+            "sentencepiece model, with --tokenizer"
+        )
+    model = sentencepiece_model.find(tokenizer)
+    if options.model_type is None and "arch" in settings:
+        options.model_type = conversion.default_model_type(settings, sentencepiece=model is not None)
     converted = conversion.to_huggingface(
         settings,
         state,
@@ -47,20 +71,17 @@ def to_huggingface(options: argparse.Namespace) -> None:
         drop_pooled=options.drop_pooled,
     )
     config = converted.settings
-    tokenizer_folder = options.tokenizer or source.parent / "tokenizer"
-    if not tokenizer_folder.is_dir():
-        raise ConversionError(
-            f"{tokenizer_folder} is no folder: name the one with the model's encoder.json, vocab.bpe and dict.txt "
-            "with --tokenizer"
-        )
-    tokenizer = files.read_gpt2_files(tokenizer_folder)
-    vocab = gpt2_bpe.to_huggingface_vocab(tokenizer, config["vocab_size"])
+    rows, model_type = config["vocab_size"], config["model_type"]
+    max_length = settings[conversion.FAMILIES[model_type].input_length]
     with files.new_folder(output) as folder:
+        if model is not None:
+            sentencepiece_model.write_huggingface(folder, model, rows, max_length)
+        else:
+            gpt2 = files.read_gpt2_files(tokenizer)
+            vocab = gpt2_bpe.to_huggingface_vocab(gpt2, rows)
+            files.write_huggingface_tokenizer(folder, vocab, gpt2, model_type, max_length)
         files.write_json(folder / "config.json", config)
         files.write_huggingface_weights(folder, converted.state)
-        files.write_huggingface_tokenizer(
-            folder, vocab, tokenizer, config["model_type"], settings["max_source_positions"]
-        )
     _report(output, converted.notes)
 
 
@@ -69,14 +90,15 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="poolingformer-convert", description=__doc__)
     commands = top.add_subparsers(required=True, metavar="to-fairseq|to-huggingface")
 
-    fairseq = commands.add_parser("to-fairseq", help="Hugging Face BART or LED folder -> fairseq checkpoint")
+    fairseq = commands.add_parser("to-fairseq", help="Hugging Face folder -> fairseq checkpoint")
     fairseq.set_defaults(run=to_fairseq)
     fairseq.add_argument("source", type=Path, metavar="HF_FOLDER", help="config.json, weights and tokenizer files")
     fairseq.add_argument("output", type=Path, metavar="OUTPUT_FOLDER", help="new folder to write")
     fairseq.add_argument(
         "--arch",
         help="fairseq architecture to record in the checkpoint, e.g. poolingformer_bart_large "
-        "(default: the one that computes the same: bart_* for BART, led_bart_* for LED)",
+        "(default: the one that computes the same: bart_* for BART, led_bart_* for LED, roberta_* for RoBERTa "
+        "and XLM-R, longformer_roberta_* for Longformer)",
     )
     fairseq.add_argument(
         "--gpt2-bpe",
@@ -92,7 +114,8 @@ def parser() -> argparse.ArgumentParser:
     huggingface.add_argument(
         "--model-type",
         choices=list(conversion.FAMILIES),
-        help="Hugging Face model to make (default: bart for fairseq's own BART, led for the others)",
+        help="Hugging Face model to make (default: bart, roberta or xlm-roberta for fairseq's own models, led or "
+        "longformer for this package's)",
     )
     huggingface.add_argument(
         "--drop-pooled", action="store_true", help="leave out the second attention level, which changes the outputs"
@@ -101,8 +124,8 @@ def parser() -> argparse.ArgumentParser:
         "--tokenizer",
         type=Path,
         metavar="FOLDER",
-        help="folder with the model's encoder.json, vocab.bpe and dict.txt, such as tokenizer/ of the data that it was "
-        "trained on (default: tokenizer/ beside the checkpoint)",
+        help="folder with the model's encoder.json, vocab.bpe and dict.txt, or its sentencepiece model, such as "
+        "tokenizer/ of the data that it was trained on (default: tokenizer/ beside the checkpoint)",
     )
     for command in (fairseq, huggingface):
         command.add_argument(

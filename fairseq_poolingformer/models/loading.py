@@ -54,7 +54,7 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) ->
     """
     own = model.state_dict()
     _check_embeddings(own, state)
-    _split_projections(state)
+    split_projections(state)
     for name in [n for n in state if n.endswith("embed_positions.weight") and n in own]:
         have, want = state[name].size(0), own[name].size(0)
         if have != want:
@@ -88,7 +88,7 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) ->
         logger.warning("in the checkpoint but not in the model: %s", ", ".join(unexpected))
 
 
-def _split_projections(state: dict[str, Tensor]) -> None:
+def split_projections(state: dict[str, Tensor]) -> None:
     """Take ``in_proj_weight`` and ``in_proj_bias``, (3C, C) and (3C,), apart into those of q, k and v."""
     for name in [n for n in state if n.endswith((".in_proj_weight", ".in_proj_bias"))]:
         head, _, kind = name.rpartition(".in_proj_")

@@ -4,14 +4,32 @@ import json
 from pathlib import Path
 
 import torch
-from transformers import BartConfig, BartForConditionalGeneration, LEDConfig, LEDForConditionalGeneration
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    LEDConfig,
+    LEDForConditionalGeneration,
+    LongformerConfig,
+    LongformerForMaskedLM,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    XLMRobertaConfig,
+    XLMRobertaForMaskedLM,
+)
 
 from fairseq_poolingformer.data.gpt2_bpe import byte_symbols
 from fairseq_poolingformer.models.conversion import gpt2_bpe
 
 MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ã ©", "Ġ a", "e r", "in g"]
 SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
-MODELS = {"bart": BartForConditionalGeneration, "led": LEDForConditionalGeneration}
+MODELS = {
+    "bart": BartForConditionalGeneration,
+    "led": LEDForConditionalGeneration,
+    "roberta": RobertaForMaskedLM,
+    "xlm-roberta": XLMRobertaForMaskedLM,
+    "longformer": LongformerForMaskedLM,
+}
+ENCODERS = {"roberta": RobertaConfig, "xlm-roberta": XLMRobertaConfig, "longformer": LongformerConfig}
 
 
 def vocabulary() -> dict[str, int]:
@@ -23,6 +41,8 @@ def vocabulary() -> dict[str, int]:
 
 def config(model_type: str, **changes):
     """A configuration whose sizes all differ, so that no two can be taken for each other."""
+    if model_type in ENCODERS:
+        return encoder_config(model_type, **changes)
     sizes = {
         "vocab_size": len(vocabulary()),
         "d_model": 24,
@@ -40,19 +60,46 @@ def config(model_type: str, **changes):
     return LEDConfig(**{**sizes, **positions, "attention_window": [4, 8, 4], **changes})
 
 
-def model(model_type: str, **changes):
-    """A model whose every parameter is large enough to be missed in the outputs, biases and norms included."""
+def encoder_config(model_type: str, **changes):
+    """The same of RoBERTa, XLM-R and Longformer: 46 positions, and windows of their own for Longformer's layers."""
+    sizes = {
+        "vocab_size": len(vocabulary()),
+        "hidden_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 40,
+        "max_position_embeddings": 48,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+        "bos_token_id": 0,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "attn_implementation": "eager",
+    }
+    if model_type == "longformer":
+        sizes.update(attention_window=[4, 12, 6], sep_token_id=2)
+    return ENCODERS[model_type](**{**sizes, **changes})
+
+
+def model(model_type: str, cls=None, **changes):
+    """A model whose every parameter is large enough to be missed in the outputs, biases and norms included.
+
+    Args:
+        model_type: a key of MODELS.
+        cls: Hugging Face's class, by default the one in MODELS.
+        changes: of the configuration.
+    """
     torch.manual_seed(1)
-    made = MODELS[model_type](config(model_type, **changes)).eval()
+    made = (cls or MODELS[model_type])(config(model_type, **changes)).eval()
     with torch.no_grad():
         for name, parameter in made.named_parameters():
-            parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name else 0.2))
+            parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name.lower() else 0.2))
     return made
 
 
-def folder(path: Path, model_type: str, **changes) -> Path:
-    """A folder as Hugging Face saves it, with the classic tokenizer files."""
-    model(model_type, **changes).save_pretrained(path)
+def folder(path: Path, model_type: str, cls=None, **changes) -> Path:
+    """A folder as Hugging Face saves it, with the classic tokenizer files; arguments as :func:`model`."""
+    model(model_type, cls, **changes).save_pretrained(path)
     (path / "vocab.json").write_text(json.dumps(vocabulary()), encoding="utf-8")
     (path / "merges.txt").write_text(gpt2_bpe.format_merges(MERGES), encoding="utf-8")
     return path

@@ -1,7 +1,8 @@
 """Hugging Face weights and configurations to fairseq's and back, with torch and safetensors alone.
 
 A family of models is one :class:`Family` value in a file of its own, listed in ``FAMILIES``. Folders are read and
-written by :mod:`.files`, tokenizers are :mod:`.gpt2_bpe`, the command line is :mod:`fairseq_poolingformer.cli.convert`.
+written by :mod:`.files`, tokenizers are :mod:`.gpt2_bpe` and :mod:`.sentencepiece_model`, the command line is
+:mod:`fairseq_poolingformer.cli.convert`.
 """
 
 from __future__ import annotations
@@ -17,17 +18,24 @@ from fairseq_poolingformer.models.conversion.family import (
     state_to_huggingface,
 )
 from fairseq_poolingformer.models.conversion.led import LED
+from fairseq_poolingformer.models.conversion.longformer import LONGFORMER
+from fairseq_poolingformer.models.conversion.roberta import ROBERTA
+from fairseq_poolingformer.models.conversion.xlm_roberta import XLM_ROBERTA
 
 __all__ = [
     "FAMILIES",
+    "OWN_ARCHS",
     "ConversionError",
     "Converted",
     "Family",
+    "default_model_type",
+    "family_of",
     "to_fairseq",
     "to_huggingface",
 ]
 
-FAMILIES = {family.model_type: family for family in (BART, LED)}
+FAMILIES = {family.model_type: family for family in (BART, LED, ROBERTA, XLM_ROBERTA, LONGFORMER)}
+OWN_ARCHS = ("poolingformer_", "led_", "longformer_")  # the other architectures are fairseq's, with full attention
 
 
 def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_heads: bool = False) -> Converted:
@@ -45,13 +53,14 @@ def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_
     Raises:
         ConversionError: fairseq cannot express the model, or a parameter is missing, unknown or of a wrong size.
     """
-    family = _family(config.get("model_type"), "config.json: model_type")
+    family = family_of(config.get("model_type"), "config.json: model_type")
     settings = family.read_config(config)
     converted, notes = state_to_fairseq(family, settings, state, drop_heads)
     del settings["vocab_size"]  # fairseq takes it from the dictionary
     arch = arch or family.default_arch(settings)
-    # Fairseq's own BART came out of its denoising task; this package's models are made for long_summarization.
-    task = "denoising" if arch.startswith("bart_") else "long_summarization"
+    if ("bart" in arch) != ("bart" in family.arch):
+        raise ConversionError(f"--arch {arch} cannot hold a {family.model_type}: its architectures are {family.arch}_*")
+    task = family.task if arch.startswith(OWN_ARCHS) else family.pretraining_task
     for key, convention in (("decoder_start_token_id", 2), ("forced_bos_token_id", None)):
         if config.get(key, convention) != convention:
             notes.append(
@@ -74,8 +83,8 @@ def to_huggingface(
     Args:
         settings: the settings of the checkpoint (``args``, or ``cfg["model"]``).
         state: its parameters by name.
-        model_type: "bart" or "led"; by default BART for fairseq's own ``bart`` models, LED for the others.
-        drop_heads: leave out classification heads, which are an error otherwise.
+        model_type: a key of ``FAMILIES``; by default that of :func:`default_model_type`.
+        drop_heads: leave out heads of classification and question answering, which are an error otherwise.
         drop_pooled: leave out the second attention level, which is an error otherwise.
 
     Returns:
@@ -86,12 +95,13 @@ def to_huggingface(
     """
     if "arch" not in settings:
         raise ConversionError("the checkpoint's settings name no architecture (arch)")
-    full_attention = settings["arch"].startswith("bart_")
-    family = _family(model_type or ("bart" if full_attention else "led"), "--model-type")
-    missing = sorted(set(_NEEDED) - set(settings))
+    family = family_of(model_type or default_model_type(settings), "--model-type")
+    missing = sorted(set(family.needed) - set(settings))
     if missing:
         raise ConversionError(f"the checkpoint's settings lack {', '.join(missing)}")
-    notes = [] if full_attention else _attention_notes(family, settings, drop_pooled)
+    notes = _attention_notes(family, settings, drop_pooled) if settings["arch"].startswith(OWN_ARCHS) else []
+    state = dict(state)
+    family.modernize(state)
     embedding = next((state[name] for name in family.fairseq_tied if name in state), None)
     if embedding is None:
         raise ConversionError(f"the checkpoint has no token embedding ({family.fairseq_tied[0]})")
@@ -102,20 +112,33 @@ def to_huggingface(
     return Converted(config, converted, notes + more)
 
 
-_NEEDED = (
-    "encoder_layers",
-    "encoder_embed_dim",
-    "encoder_ffn_embed_dim",
-    "encoder_attention_heads",
-    "decoder_layers",
-    "decoder_ffn_embed_dim",
-    "decoder_attention_heads",
-    "max_source_positions",
-    "max_target_positions",
-)
+def default_model_type(settings: Settings, *, sentencepiece: bool = False) -> str:
+    """Return the Hugging Face model that computes what a fairseq model computes without its second level.
+
+    Args:
+        settings: the settings of the checkpoint, with its ``arch``.
+        sentencepiece: its tokenizer is sentencepiece's, which tells XLM-R from RoBERTa.
+
+    Raises:
+        ConversionError: the architecture is neither BART's nor RoBERTa's.
+    """
+    arch = settings["arch"]
+    full_attention = not arch.startswith(OWN_ARCHS)
+    if "bart" in arch:
+        return "bart" if full_attention else "led"
+    if "roberta" not in arch and "xlmr" not in arch:
+        raise ConversionError(f"the checkpoint's architecture is {arch}; can convert those of BART and of RoBERTa")
+    if not full_attention:
+        return "longformer"
+    return "xlm-roberta" if sentencepiece or "xlmr" in arch else "roberta"
 
 
-def _family(model_type: str | None, where: str) -> Family:
+def family_of(model_type: str | None, where: str) -> Family:
+    """Return the family of a ``model_type``; ``where`` it stood is for the message.
+
+    Raises:
+        ConversionError: there is none.
+    """
     if model_type not in FAMILIES:
         raise ConversionError(f"{where} is {model_type!r}; can convert: {', '.join(FAMILIES)}")
     return FAMILIES[model_type]
@@ -129,8 +152,8 @@ def _attention_notes(family: Family, settings: Settings, drop_pooled: bool) -> l
             f"the model has a second attention level (pooled_layers {pooled_layers}), which no Hugging Face model "
             "has; leave it out with --drop-pooled, and the converted model computes without it"
         )
-    if family.model_type == "bart":
-        return ["Hugging Face's BART attends to the whole sequence: window_size is not kept"]
+    if not family.sliding_window:
+        return [f"Hugging Face's {family.model_type} attends to the whole sequence: window_size is not kept"]
     count = settings.get("global_tokens", 0)
     return [
         f"global_tokens is {count}, which config.json cannot say: with Hugging Face, pass a global_attention_mask "

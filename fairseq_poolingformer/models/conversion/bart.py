@@ -18,6 +18,7 @@ SIZES = {
     "decoder_ffn_dim": "decoder_ffn_embed_dim",
     "decoder_attention_heads": "decoder_attention_heads",
 }
+POSITIONS = ("max_source_positions", "max_target_positions")
 RATES = {
     "dropout": ("dropout", 0.1),
     "attention_dropout": ("attention_dropout", 0.0),
@@ -69,10 +70,10 @@ FORGOTTEN = {
 }
 SPECIAL_IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 
-ARCH_SIZES = {
-    "base": {"layers": 6, "embed_dim": 768, "ffn_embed_dim": 3072, "attention_heads": 12},
-    "large": {"layers": 12, "embed_dim": 1024, "ffn_embed_dim": 4096, "attention_heads": 16},
-}
+
+def _arch_sizes(**sizes: int) -> dict[str, int]:
+    """Return the settings of an architecture whose encoder and decoder are of the same size."""
+    return {f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in sizes.items()}
 
 
 def names(settings: Settings) -> dict[str, str]:
@@ -134,18 +135,6 @@ def write_shared_config(settings: Settings) -> Settings:
     return config
 
 
-def size_name(settings: Settings) -> str:
-    """Return which size's architecture needs the fewest flags to become this model: "base" or "large"."""
-    return min(ARCH_SIZES, key=lambda size: len(size_flags(settings, size)))
-
-
-def size_flags(settings: Settings, size: str) -> dict[str, int]:
-    """Return the settings in which a model differs from the architectures of a size: all, for a size not known here."""
-    known = ARCH_SIZES.get(size, {})
-    sizes = {f"{side}_{key}": known.get(key) for side in ("encoder", "decoder") for key in ARCH_SIZES["base"]}
-    return {key: settings[key] for key, value in sizes.items() if settings[key] != value}
-
-
 def _read_config(config: Settings) -> Settings:
     positions = config.get("max_position_embeddings", 1024)
     return {
@@ -177,20 +166,30 @@ BART = Family(
     architecture="BartForConditionalGeneration",
     prefix="model.",
     names=names,
-    huggingface_tied=(EMBEDDING, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
+    huggingface_tied=((EMBEDDING, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),),
     fairseq_tied=(
         "encoder.embed_tokens.weight",
         "decoder.embed_tokens.weight",
         "decoder.output_projection.weight",
     ),
     position_tables={
-        "encoder.embed_positions.weight": "max_source_positions",
-        "decoder.embed_positions.weight": "max_target_positions",
+        "encoder.embed_positions.weight": POSITIONS[0],
+        "decoder.embed_positions.weight": POSITIONS[1],
     },
     position_offset=0,
+    needed=(*(key for key in SIZES.values() if key != "vocab_size"), "encoder_embed_dim", *POSITIONS),
     read_config=_read_config,
     write_config=_write_config,
-    default_arch=lambda settings: f"bart_{size_name(settings)}",
+    arch="bart",
+    poolingformer_arch="poolingformer_bart",
+    arch_sizes={
+        "base": _arch_sizes(layers=6, embed_dim=768, ffn_embed_dim=3072, attention_heads=12),
+        "large": _arch_sizes(layers=12, embed_dim=1024, ffn_embed_dim=4096, attention_heads=16),
+    },
+    arch_defaults={"activation_fn": "gelu", **dict(RATES.values())},
+    task="long_summarization",
+    pretraining_task="denoising",
+    dictionaries=("dict.txt", "dict.source.txt", "dict.target.txt"),
     buffers={"encoder.version": 3.0, "decoder.version": 3.0},
     zero=("final_logits_bias",),
     heads=("classification_head.", "qa_outputs."),

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fairseq_poolingformer.models.loading import TASK_HEADS
+
 Settings = dict[str, Any]
 State = dict[str, Tensor]
 
 LEVEL_TWO = ".self_attn.pooled_"  # in the name of every parameter of the second attention level
-HEADS = "classification_heads."  # fairseq's name for heads beside the language model
+HEADS = ("classification_heads.", *TASK_HEADS)  # fairseq's names for heads beside the language model
 
 
 class ConversionError(ValueError):
@@ -31,34 +33,71 @@ class Family:
         architecture: the class that ``config.json`` names on the way back.
         prefix: what Hugging Face puts before the parameters' names in a model with a head, with its dot.
         names: settings -> {Hugging Face name without prefix: fairseq name}, one entry for each parameter.
-        huggingface_tied: names of the one token embedding; the first is the one in ``names``, and the one written.
-        fairseq_tied: the same in fairseq, where all are written.
-        position_tables: fairseq position table -> the setting that says how many positions it has.
+        huggingface_tied: groups of names of one parameter, the token embedding first; the first name of a group is the
+            one in ``names``, and the one written.
+        fairseq_tied: fairseq's names of the token embedding, where all are written.
+        position_tables: fairseq position table -> the setting that says how many positions it has, the encoder's first.
         position_offset: rows that fairseq has in front of Hugging Face's position 0 beyond Hugging Face's own.
+        needed: the settings that a fairseq checkpoint must have.
         read_config: ``config.json`` -> settings; raises ConversionError for what fairseq cannot express.
         write_config: settings -> ``config.json``; raises ConversionError for what the family cannot express.
-        default_arch: settings -> fairseq architecture with the same computation.
-        complete: settings, fairseq state -> fairseq state with the parameters that only Hugging Face keeps apart.
+        arch: fairseq architecture with the same computation, without its ``_base`` or ``_large``.
+        poolingformer_arch: this package's architecture that takes the weights too, likewise; "" where ``arch`` is one.
+        arch_sizes: "base", "large" -> the sizes of these architectures.
+        arch_defaults: what else those architectures set that may differ between models.
+        task: the task to name in checkpoints of this package's architectures.
+        pretraining_task: the task that fairseq's own architectures were trained in.
+        dictionaries: names under which fairseq's tasks look for the dictionary.
+        sliding_window: level one is a window with global tokens, not the whole sequence.
+        absorb: settings, Hugging Face state -> notes; takes what only Hugging Face keeps apart out of the state.
+        complete: settings, Hugging Face state -> notes; puts what only Hugging Face keeps apart into the state.
+        modernize: fairseq state, in place, from the names of older checkpoints.
         buffers: fairseq buffers that Hugging Face lacks, with the value they always have.
         zero: Hugging Face parameters that fairseq has no place for and that must be zero.
-        heads: first parts of the names of Hugging Face heads that are no part of the sequence-to-sequence model.
+        heads: first parts of the names of Hugging Face heads that are no part of the pretrained model.
+        unprefixed: first parts of the names that Hugging Face writes without ``prefix``.
     """
 
     model_type: str
     architecture: str
     prefix: str
     names: Callable[[Settings], dict[str, str]]
-    huggingface_tied: tuple[str, ...]
+    huggingface_tied: tuple[tuple[str, ...], ...]
     fairseq_tied: tuple[str, ...]
     position_tables: Mapping[str, str]
     position_offset: int
+    needed: tuple[str, ...]
     read_config: Callable[[Settings], Settings]
     write_config: Callable[[Settings], Settings]
-    default_arch: Callable[[Settings], str]
-    complete: Callable[[Settings, State], State] = lambda settings, state: state
+    arch: str
+    poolingformer_arch: str
+    arch_sizes: Mapping[str, Mapping[str, int]]
+    arch_defaults: Mapping[str, Any]
+    task: str
+    pretraining_task: str
+    dictionaries: tuple[str, ...]
+    sliding_window: bool = False
+    absorb: Callable[[Settings, State], list[str]] = lambda settings, state: []
+    complete: Callable[[Settings, State], list[str]] = lambda settings, state: []
+    modernize: Callable[[State], None] = lambda state: None
     buffers: Mapping[str, float] = field(default_factory=dict)
     zero: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
+    unprefixed: tuple[str, ...] = ()
+
+    @property
+    def input_length(self) -> str:
+        """The setting that says how many tokens the encoder takes."""
+        return next(iter(self.position_tables.values()))
+
+    def size_flags(self, settings: Settings, size: str) -> dict[str, int]:
+        """The sizes in which a model differs from the architectures of a size: all, for a size not known here."""
+        known = self.arch_sizes.get(size, {})
+        return {key: settings[key] for key in self.arch_sizes["base"] if settings[key] != known.get(key)}
+
+    def default_arch(self, settings: Settings) -> str:
+        """``arch`` in the size that needs the fewest flags to become this model."""
+        return f"{self.arch}_{min(self.arch_sizes, key=lambda size: len(self.size_flags(settings, size)))}"
 
 
 @dataclass(frozen=True)
@@ -94,11 +133,13 @@ def state_to_fairseq(family: Family, settings: Settings, state: State, drop_head
     state = _without_prefix(family.prefix, state)
     heads = [name for name in state if name.startswith(family.heads)]
     notes = _drop(state, heads, drop_heads, "heads", "--drop-heads")
+    notes += family.absorb(settings, state)
     for name in family.zero:
         bias = state.pop(name, None)
         if bias is not None and bool(bias.any()):
             raise ConversionError(f"{name} is not zero, and fairseq has no place for it")
-    _untie(state, family.huggingface_tied)
+    for tied in family.huggingface_tied:
+        _untie(state, tied)
     names = family.names(settings)
     _check_names(state, names, f"Hugging Face {family.model_type} of this config.json")
 
@@ -137,10 +178,6 @@ def state_to_huggingface(
     notes = _drop(state, heads, drop_heads, "heads", "--drop-heads")
     notes += _drop(state, pooled, drop_pooled, "parameters of the second attention level", "--drop-pooled")
     _untie(state, family.fairseq_tied)
-    given = set(state)
-    state = family.complete(settings, state)
-    if added := sorted(set(state) - given):
-        notes.append(f"filled in as copies, since this model has no separate ones: {_listed(added)}")
     names = {fairseq: huggingface for huggingface, fairseq in family.names(settings).items()}
     _check_names(state, names, "fairseq model of these settings")
     check_sizes(family, settings, state)
@@ -148,7 +185,9 @@ def state_to_huggingface(
     for table in family.position_tables:
         state[table] = state[table][family.position_offset :]
     converted = {names[name]: tensor.detach().clone().contiguous() for name, tensor in state.items()}
-    return {f"{family.prefix}{name}": tensor for name, tensor in converted.items()}, notes
+    notes += family.complete(settings, converted)
+    bare = family.unprefixed
+    return {name if name.startswith(bare) else family.prefix + name: value for name, value in converted.items()}, notes
 
 
 def check_sizes(family: Family, settings: Settings, state: State) -> None:
@@ -170,7 +209,7 @@ def _without_prefix(prefix: str, state: State) -> State:
     bare = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     if len(bare) != len(state):
         twice = sorted(name for name in state if prefix + name in state)
-        raise ConversionError(f"given both with and without {prefix!r}: {_listed(twice)}")
+        raise ConversionError(f"given both with and without {prefix!r}: {listed(twice)}")
     return bare
 
 
@@ -180,24 +219,24 @@ def _drop(state: State, names: list[str], allowed: bool, what: str, option: str)
         return []
     if not allowed:
         raise ConversionError(
-            f"the {what} have no counterpart on the other side: {_listed(names)}; "
+            f"the {what} have no counterpart on the other side: {listed(names)}; "
             f"leave them out with {option}, and the converted model computes without them"
         )
     for name in names:
         del state[name]
-    return [f"left out {what}: {_listed(names)}"]
+    return [f"left out {what}: {listed(names)}"]
 
 
 def _untie(state: State, tied: tuple[str, ...]) -> None:
     """Keep the first of the tied names only, after checking that all that are there are equal."""
     present = [name for name in tied if name in state]
     if not present:
-        raise ConversionError(f"no token embedding: expected one of {_listed(tied)}")
+        return  # what is missing is told together with all else that is
     kept = state[present[0]]
     for name in present[1:]:
         if not torch.equal(kept, state[name]):
             raise ConversionError(
-                f"{present[0]} and {name} differ: only models that share all token embeddings can be converted"
+                f"{present[0]} and {name} differ: only models where these are one parameter can be converted"
             )
     for name in present:
         del state[name]
@@ -210,10 +249,10 @@ def _check_names(state: State, names: Iterable[str], what: str) -> None:
     unexpected = sorted(set(state) - set(names))
     if missing or unexpected:
         raise ConversionError(
-            f"these are not the parameters of a {what}: missing: {_listed(missing)}; unexpected: {_listed(unexpected)}"
+            f"these are not the parameters of a {what}: missing: {listed(missing)}; unexpected: {listed(unexpected)}"
         )
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
     """Return names for a message: all of them, since a person will search for one."""
     return ", ".join(names) or "none"

@@ -22,6 +22,12 @@ from fairseq_poolingformer.models.conversion.family import ConversionError, Sett
 from fairseq_poolingformer.models.conversion.gpt2_bpe import GPT2Files
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+TOKENIZER_CLASSES = {  # of GPT-2 BPE
+    "bart": "BartTokenizer",
+    "led": "LEDTokenizer",
+    "roberta": "RobertaTokenizer",
+    "longformer": "LongformerTokenizer",
+}
 
 
 @contextmanager
@@ -166,6 +172,11 @@ def read_huggingface_tokenizer(folder: Path) -> tuple[dict[str, int], list[str]]
     elif (folder / "tokenizer.json").is_file():
         contents = read_json(folder / "tokenizer.json")
         model = contents["model"]
+        if model.get("type") == "Unigram":
+            raise ConversionError(
+                f"{folder / 'tokenizer.json'} is made from a sentencepiece model, and that itself is needed: "
+                "put the model's sentencepiece.bpe.model (published beside its weights) into the folder"
+            )
         if model.get("type") != "BPE" or model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
             raise ConversionError(f"{folder / 'tokenizer.json'} is not a byte-level BPE tokenizer")
         pairs = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]
@@ -192,17 +203,26 @@ def write_huggingface_tokenizer(
     """
     write_json(folder / "vocab.json", vocab)
     (folder / "merges.txt").write_text(gpt2_bpe.format_merges(tokenizer.merges), encoding="utf-8")
-    added = gpt2_bpe.added_tokens(tokenizer)
+    if model_type not in TOKENIZER_CLASSES:
+        raise ConversionError(
+            f"Hugging Face's {model_type} has no GPT-2 BPE; can convert: {', '.join(TOKENIZER_CLASSES)}"
+        )
+    mask = gpt2_bpe.MASK if gpt2_bpe.MASK in vocab else None
+    write_tokenizer_config(
+        folder,
+        tokenizer_class=TOKENIZER_CLASSES[model_type],
+        model_max_length=max_length,
+        mask_token=mask,
+        add_prefix_space=False,
+        additional_special_tokens=gpt2_bpe.added_tokens(tokenizer),
+    )
+
+
+def write_tokenizer_config(folder: Path, **settings: Any) -> None:
+    """Write ``tokenizer_config.json``: these settings, and fairseq's special symbols under Hugging Face's names."""
     bos, pad, eos, unk = SPECIAL_SYMBOLS
-    config = {
-        "tokenizer_class": {"bart": "BartTokenizer", "led": "LEDTokenizer"}[model_type],
-        "model_max_length": max_length,
-        "add_prefix_space": False,
-        **{"bos_token": bos, "cls_token": bos, "pad_token": pad, "eos_token": eos, "sep_token": eos, "unk_token": unk},
-        "mask_token": gpt2_bpe.MASK if gpt2_bpe.MASK in vocab else None,
-        "additional_special_tokens": added,
-    }
-    write_json(folder / "tokenizer_config.json", config)
+    special = {"bos_token": bos, "cls_token": bos, "pad_token": pad, "eos_token": eos, "sep_token": eos}
+    write_json(folder / "tokenizer_config.json", {**settings, **special, "unk_token": unk})
 
 
 def read_gpt2_files(folder: Path) -> GPT2Files:
@@ -222,7 +242,7 @@ def read_gpt2_files(folder: Path) -> GPT2Files:
     return GPT2Files(merges, read_json(folder / "encoder.json"), symbols)
 
 
-def write_gpt2_files(folder: Path, files: GPT2Files) -> None:
+def write_gpt2_files(folder: Path, files: GPT2Files, dictionaries: tuple[str, ...] = ("dict.txt",)) -> None:
     """Write the dictionary under the names that fairseq's tasks look for, and this package's ``tokenizer`` folder."""
     tokenizer = folder / "tokenizer"
     tokenizer.mkdir()
@@ -231,5 +251,5 @@ def write_gpt2_files(folder: Path, files: GPT2Files) -> None:
     (tokenizer / "encoder.json").write_text(json.dumps(files.encoder), encoding="utf-8")
     (tokenizer / "vocab.bpe").write_text(gpt2_bpe.format_merges(files.merges), encoding="utf-8")
     dictionary = gpt2_bpe.format_dictionary(files.symbols)
-    for name in ("dict.txt", "dict.source.txt", "dict.target.txt", "tokenizer/dict.txt"):
+    for name in (*dictionaries, "tokenizer/dict.txt"):
         (folder / name).write_text(dictionary, encoding="utf-8")

@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import shlex
 
-from fairseq_poolingformer.models.conversion import bart
-from fairseq_poolingformer.models.conversion.family import Settings
+from fairseq_poolingformer.models.conversion.family import Family, Settings
 
-# What every BART architecture of fairseq sets; a flag is needed where the model differs.
-DEFAULTS = {
-    "activation_fn": "gelu",
-    "dropout": 0.1,
-    "attention_dropout": 0.0,
-    "activation_dropout": 0.0,
-    "encoder_layerdrop": 0.0,
-    "decoder_layerdrop": 0.0,
-}
-# Always said: a model of other lengths or another attention than the weights were trained with is easily overlooked.
-ALWAYS = (
-    "max_source_positions",
-    "max_target_positions",
-    "window_size",
-    "pooled_layers",
-    "separate_global_projections",
-    "global_tokens",
-)
+# Always said, beside the positions: another attention than the weights were trained with is easily overlooked.
+ATTENTION = ("window_size", "pooled_layers", "separate_global_projections", "global_tokens")
 
 
-def training_flags(settings: Settings) -> str:
+def training_flags(family: Family, settings: Settings) -> str:
     """Return the flags for ``fairseq-train`` that build a converted model.
 
     Args:
+        family: the Hugging Face family that it was.
         settings: what :func:`fairseq_poolingformer.models.conversion.to_fairseq` made.
 
     Returns:
@@ -38,11 +22,11 @@ def training_flags(settings: Settings) -> str:
     """
     size = settings["arch"].rpartition("_")[2]
     values = {"arch": settings["arch"]}
-    if settings["task"] != "denoising":  # pretraining, which a converted model has behind it
+    if settings["task"] != family.pretraining_task:  # which a converted model has behind it
         values["task"] = settings["task"]
-    values.update(bart.size_flags(settings, size))
-    values.update({key: settings[key] for key, value in DEFAULTS.items() if settings[key] != value})
-    values.update({key: settings[key] for key in ALWAYS if key in settings})
+    values.update(family.size_flags(settings, size))
+    values.update({key: settings[key] for key, value in family.arch_defaults.items() if settings[key] != value})
+    values.update({key: settings[key] for key in (*family.position_tables.values(), *ATTENTION) if key in settings})
     words = []
     for key, value in values.items():
         if value is False:

@@ -118,6 +118,17 @@ def added_tokens(files: GPT2Files) -> list[str]:
     return [s for s in files.symbols if s not in ids and s != MASK and not s.startswith(FILLER)]
 
 
+def check_mask(files: GPT2Files, rows: int) -> None:
+    """Check that the embedding has as many rows as masked language modelling has symbols, which adds ``<mask>``.
+
+    Raises:
+        ConversionError: it has not.
+    """
+    symbols = len(SPECIAL_SYMBOLS) + len(files.symbols) + (MASK not in files.symbols)
+    if symbols != rows:
+        raise ConversionError(f"the tokenizer makes {symbols} symbols with {MASK}, the embedding has {rows} rows")
+
+
 def check_same(ours: GPT2Files, original: GPT2Files) -> None:
     """Check that a folder of original GPT-2 BPE files says what the converted tokenizer says.
 

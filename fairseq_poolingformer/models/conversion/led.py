@@ -6,28 +6,32 @@ import re
 from dataclasses import replace
 
 from fairseq_poolingformer.models.conversion import bart
-from fairseq_poolingformer.models.conversion.family import ConversionError, Settings, State
+from fairseq_poolingformer.models.conversion.family import ConversionError, Settings, State, listed
 
 # fairseq's part of the encoder's self_attn -> Hugging Face's
 PROJECTIONS = {
     "q_proj": "longformer_self_attn.query",
     "k_proj": "longformer_self_attn.key",
     "v_proj": "longformer_self_attn.value",
+    "out_proj": "output",
+}
+GLOBAL_PROJECTIONS = {
     "global_q_proj": "longformer_self_attn.query_global",
     "global_k_proj": "longformer_self_attn.key_global",
     "global_v_proj": "longformer_self_attn.value_global",
-    "out_proj": "output",
 }
-GLOBAL_PROJECTIONS = {"q_proj": "global_q_proj", "k_proj": "global_k_proj", "v_proj": "global_v_proj"}
 _ENCODER_ATTENTION = re.compile(r"encoder\.layers\.\d+\.self_attn\.")
+_PROJECTION = re.compile(r"\.(query|key|value)\.(weight|bias)$")
 
 
 def names(settings: Settings) -> dict[str, str]:
     """Return Hugging Face name -> fairseq name for every parameter but the tied embedding's other names."""
     table = {hf: fs for hf, fs in bart.names(settings).items() if not _ENCODER_ATTENTION.match(hf)}
+    separate = settings.get("separate_global_projections")
+    parts = {**PROJECTIONS, **(GLOBAL_PROJECTIONS if separate else {})}
     for layer in range(settings["encoder_layers"]):
         attention = f"encoder.layers.{layer}.self_attn"
-        for fairseq, huggingface in PROJECTIONS.items():
+        for fairseq, huggingface in parts.items():
             for parameter in ("weight", "bias"):
                 table[f"{attention}.{huggingface}.{parameter}"] = f"{attention}.{fairseq}.{parameter}"
     return table
@@ -44,17 +48,29 @@ def one_sided(attention_window: int | list[int], layers: int) -> list[int]:
     return [window // 2 for window in windows]
 
 
-def copy_global_projections(settings: Settings, state: State) -> State:
-    """Give a model whose global tokens share W_q, W_k, W_v copies of them as the separate ones that LED has."""
+def two_sided(settings: Settings) -> list[int]:
+    """Return Hugging Face's ``attention_window`` of each layer, the reverse of :func:`one_sided`."""
+    window_size = settings.get("window_size")
+    if window_size is None:
+        raise ConversionError(
+            "the checkpoint's settings have no window_size, so this is no sliding-window model; "
+            "convert to the model with full attention: --model-type bart, roberta or xlm-roberta"
+        )
+    sides = [int(side) for side in str(window_size).split(",")]  # one, or one a layer
+    if min(sides) < 2:  # its code fails with less
+        raise ConversionError(f"window_size {window_size}: Hugging Face needs at least 2 tokens on each side")
+    return [2 * side for side in (sides * settings["encoder_layers"] if len(sides) == 1 else sides)]
+
+
+def copy_global_projections(settings: Settings, state: State) -> list[str]:
+    """Give a model whose global tokens share W_q, W_k, W_v copies of them as the separate ones of Hugging Face."""
     if settings.get("separate_global_projections"):
-        return state
-    copies = {}
-    for name, tensor in state.items():
-        head, _, tail = name.partition(".self_attn.")
-        part, _, parameter = tail.partition(".")
-        if head.startswith("encoder.") and part in GLOBAL_PROJECTIONS:
-            copies[f"{head}.self_attn.{GLOBAL_PROJECTIONS[part]}.{parameter}"] = tensor.clone()
-    return {**state, **copies}
+        return []
+    copies = {
+        _PROJECTION.sub(r".\1_global.\2", name): state[name].clone() for name in state if _PROJECTION.search(name)
+    }
+    state.update(copies)
+    return [f"filled in as copies, since this model has no separate ones: {listed(copies)}"]
 
 
 def _read_config(config: Settings) -> Settings:
@@ -73,18 +89,11 @@ def _read_config(config: Settings) -> Settings:
 
 def _write_config(settings: Settings) -> Settings:
     positions = settings["max_source_positions"]
-    window_size = settings.get("window_size")
-    if window_size is None:
+    windows = two_sided(settings)
+    if max(windows) > positions:
         raise ConversionError(
-            "the checkpoint's settings have no window_size, so this is no sliding-window model; "
-            "convert to BART with --model-type bart"
-        )
-    sides = [int(side) for side in str(window_size).split(",")]  # one, or one a layer
-    windows = [2 * side for side in (sides * settings["encoder_layers"] if len(sides) == 1 else sides)]
-    if min(windows) < 2 or max(windows) > positions:
-        raise ConversionError(
-            f"window_size {window_size} is {max(windows)} tokens to both sides: Hugging Face's LED needs "
-            f"a window of at least 2 and at most max_source_positions, {positions}; for a window as wide as "
+            f"window_size {settings['window_size']} is {max(windows)} tokens to both sides: Hugging Face's LED needs "
+            f"a window of at most max_source_positions, {positions}; for a window as wide as "
             "the sequence convert to BART with --model-type bart"
         )
     return {
@@ -104,6 +113,8 @@ LED = replace(
     position_offset=2,
     read_config=_read_config,
     write_config=_write_config,
-    default_arch=lambda settings: f"led_bart_{bart.size_name(settings)}",
+    arch="led_bart",
+    poolingformer_arch="",
+    sliding_window=True,
     complete=copy_global_projections,
 )

@@ -1,0 +1,155 @@
+"""XLM-R through the converter: the weights as RoBERTa's, a sentencepiece model with Hugging Face's ids."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from transformers import AutoTokenizer, XLMRobertaTokenizer
+
+from fairseq_poolingformer.cli import convert
+from fairseq_poolingformer.data.tokenizers import load_tokenizer
+from fairseq_poolingformer.models.conversion import ConversionError, files, sentencepiece_model
+from tests.models import tiny_huggingface
+
+ROOT = Path(__file__).parents[2]
+TEXTS = [
+    "The attention of a long  document",
+    " naïve café — 東京 🙂 ",
+    "line\n\nand\ttab, ﬁne ½ x²",
+    "ไทย العربية 日本語 attention",
+    "",
+]
+
+
+def run(*arguments) -> int:
+    return convert.main([str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A sentencepiece model as XLM-R's: unigram, <unk>, <s> and </s> first."""
+    return train(tmp_path_factory.mktemp("sentencepiece") / "xlmr")
+
+
+def train(prefix: Path, **changes) -> Path:
+    lines = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line.strip()]
+    settings = {"vocab_size": 300, "unk_id": 0, "bos_id": 1, "eos_id": 2, "hard_vocab_limit": False, **changes}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([*lines, *TEXTS[:4]]), model_prefix=str(prefix), minloglevel=2, num_threads=1, **settings
+    )
+    return prefix.with_suffix(".model")
+
+
+@pytest.fixture
+def source(tmp_path, model):
+    """A Hugging Face folder of a tiny XLM-R."""
+    rows = len(sentencepiece.SentencePieceProcessor(model_file=str(model))) + 2
+    tiny_huggingface.model("xlm-roberta", vocab_size=rows).save_pretrained(tmp_path / "hf")
+    shutil.copy(model, tmp_path / "hf" / "sentencepiece.bpe.model")
+    return tmp_path / "hf"
+
+
+def test_ids_are_those_of_hugging_face(tmp_path, source, capsys):
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    assert "--arch poolingformer_xlmr_base" in capsys.readouterr().out
+    theirs = XLMRobertaTokenizer.from_pretrained(source)
+    ours = load_tokenizer(tmp_path / "fairseq")
+    dictionary = Dictionary.load(str(tmp_path / "fairseq" / "dict.txt"))
+    for text in TEXTS:
+        expected = theirs(text, add_special_tokens=False)["input_ids"]
+        assert ours.encode(text).tolist() == expected
+        pieces = " ".join(dictionary[index] for index in expected)
+        assert dictionary.encode_line(pieces, append_eos=False, add_if_not_exist=False).tolist() == expected
+    assert theirs(TEXTS[0])["input_ids"] == [0, *ours.encode(TEXTS[0]).tolist(), 2]
+    assert theirs("🦔")["input_ids"][-2] == ours.encode("🦔")[-1] == 3
+    assert dictionary.add_symbol("<mask>") == theirs.mask_token_id == len(theirs) - 1
+
+
+def test_outputs_and_round_trip(tmp_path, source, model):
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    path = tmp_path / "fairseq" / "model.pt"
+    loaded, _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(path.parent)})
+    theirs = tiny_huggingface.MODELS["xlm-roberta"].from_pretrained(source).eval()
+    tokens = torch.randint(4, len(task.source_dictionary), (2, 20), generator=torch.Generator().manual_seed(0))
+    tokens[1, 15:] = 1
+    real = tokens.ne(1)
+    with torch.no_grad():
+        expected = theirs.double()(tokens, real.long()).logits
+        actual, _ = loaded[0].eval().double()(tokens)
+    torch.testing.assert_close(actual[real], expected[real], rtol=0, atol=1e-5)
+
+    assert run("to-huggingface", path, tmp_path / "back") == 0
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert (config["model_type"], config["architectures"]) == ("xlm-roberta", ["XLMRobertaForMaskedLM"])
+    back, info = tiny_huggingface.MODELS["xlm-roberta"].from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not any(info.values())
+    with torch.no_grad():
+        torch.testing.assert_close(
+            back.eval().double()(tokens, real.long()).logits[real], expected[real], atol=1e-5, rtol=0
+        )
+    assert (tmp_path / "back" / "sentencepiece.bpe.model").read_bytes() == model.read_bytes()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "back")
+    assert isinstance(tokenizer, XLMRobertaTokenizer)
+    original = XLMRobertaTokenizer.from_pretrained(source)
+    for text in TEXTS:
+        assert tokenizer(text)["input_ids"] == original(text)["input_ids"]
+    assert run("to-fairseq", tmp_path / "back", tmp_path / "again") == 0
+    first, second = (files.read_checkpoint(tmp_path / name / "model.pt") for name in ("fairseq", "again"))
+    assert first[0] == second[0]
+    assert first[1].keys() == second[1].keys()
+    assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
+    for name in ("dict.txt", "tokenizer/config.json", "tokenizer/sentencepiece.model"):
+        assert (tmp_path / "fairseq" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_folders_as_fairseq_publishes_them(tmp_path, source):
+    """``xlmr.*`` has its sentencepiece model beside the checkpoint; a Longformer may be made of it too."""
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    published = tmp_path / "xlmr.tiny"
+    published.mkdir()
+    shutil.copy(tmp_path / "fairseq" / "model.pt", published)
+    shutil.copy(source / "sentencepiece.bpe.model", published)
+    assert run("to-huggingface", published / "model.pt", tmp_path / "back") == 1
+    assert run("to-huggingface", published / "model.pt", tmp_path / "back", "--tokenizer", published) == 0
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["model_type"] == "xlm-roberta"
+
+    settings, state = files.read_checkpoint(published / "model.pt")
+    settings.update(arch="poolingformer_xlmr_base", window_size="4", pooled_layers="none")
+    files.write_checkpoint(published / "long.pt", settings, state)
+    assert run("to-huggingface", published / "long.pt", tmp_path / "long", "--tokenizer", published) == 0
+    assert json.loads((tmp_path / "long" / "config.json").read_text())["model_type"] == "longformer"
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "long")
+    assert tokenizer(TEXTS[0])["input_ids"] == XLMRobertaTokenizer.from_pretrained(source)(TEXTS[0])["input_ids"]
+
+
+def test_the_sentencepiece_model_itself_is_needed(tmp_path, source, capsys):
+    XLMRobertaTokenizer.from_pretrained(source).save_pretrained(source)
+    (source / "sentencepiece.bpe.model").unlink()
+    assert (source / "tokenizer.json").is_file()
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 1
+    error = capsys.readouterr().err
+    assert "tokenizer.json is made from a sentencepiece model" in error
+    assert "put the model's sentencepiece.bpe.model" in error
+    assert not (tmp_path / "fairseq").exists()
+
+
+def test_models_of_another_layout_or_size(tmp_path, model):
+    other = train(tmp_path / "padded", pad_id=3)
+    with pytest.raises(ConversionError, match="needs <unk>, <s> and </s> first"):
+        sentencepiece_model.write_fairseq(tmp_path, other, 302, ("dict.txt",))
+    with pytest.raises(ConversionError, match="the embedding has 500 rows"):
+        sentencepiece_model.write_huggingface(tmp_path, model, 500, 512)
+    (tmp_path / "bad.model").write_bytes(b"no model")
+    with pytest.raises(ConversionError, match=r"bad\.model: not a sentencepiece model"):
+        sentencepiece_model.write_fairseq(tmp_path, tmp_path / "bad.model", 300, ("dict.txt",))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.model", "padded.model", "padded.vocab"]
+
+
+def test_options_of_the_other_tokenizer(tmp_path, source, capsys):
+    assert run("to-fairseq", source, tmp_path / "fairseq", "--gpt2-bpe", tmp_path) == 1
+    assert "--gpt2-bpe: the tokenizer of this model is sentencepiece.bpe.model" in capsys.readouterr().err
