@@ -18,6 +18,9 @@ WITHOUT_FAIRSEQ = "import sys; sys.modules['fairseq'] = None; "
         "data.dictionary",
         "cli.score",
         "cli.score_qa",
+        "qa.answers",
+        "qa.labels",
+        "qa.predictions",
     ],
 )
 def test_needs_no_fairseq(module):
@@ -32,6 +35,7 @@ def test_registration_does_not_depend_on_the_order(first):
         "from fairseq.models import ARCH_MODEL_REGISTRY\n"
         "assert 'poolingformer_bart_base' in ARCH_MODEL_REGISTRY\n"
         "assert 'long_summarization' in tasks.TASK_REGISTRY\n"
+        "assert 'question_answering' in tasks.TASK_REGISTRY\n"
         "assert 'rouge' in scoring.SCORER_REGISTRY\n"
     )
     subprocess.run([sys.executable, "-c", check], check=True)

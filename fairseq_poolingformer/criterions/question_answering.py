@@ -73,7 +73,15 @@ def answer_logits(model, sample: dict[str, Any]) -> AnswerLogits:
     Args:
         model: with a ``question_answering_head``, also inside DistributedDataParallel.
         sample: a batch of :class:`~fairseq_poolingformer.data.qa_dataset.QuestionAnsweringDataset`.
+
+    Raises:
+        ValueError: DistributedDataParallel would take the head's parameters for unused.
     """
+    if getattr(getattr(model, "module", None), "find_unused_parameters", False):
+        raise ValueError(
+            "--find-unused-parameters does not go with --criterion question_answering, whose heads are applied outside "
+            "the model's forward; leave it out, no parameter is unused"
+        )
     features, _ = model(**sample["net_input"], features_only=True)
     head = model.question_answering_head
     return head(features, sample["paragraph_ids"], sample["span_mask"], sample["num_paragraphs"])

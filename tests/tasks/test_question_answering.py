@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import options, tasks
+from fairseq.distributed import ModuleProxyWrapper
 from fairseq.logging import metrics
 
 from fairseq_poolingformer.criterions.question_answering import QuestionAnsweringCriterion
@@ -174,6 +175,16 @@ def test_every_parameter_that_is_trained_gets_a_gradient(model_and_batches):
     missing = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
     assert missing == []
     assert "<mask>" in task.source_dictionary.symbols
+
+
+def test_a_search_for_unused_parameters_is_refused(model_and_batches):
+    """It would stop in the backward pass, saying that parameters are used twice."""
+    task, model, batches = model_and_batches
+    wrapper = torch.nn.Module()
+    wrapper.module, wrapper.find_unused_parameters = model, True
+    proxy = ModuleProxyWrapper(wrapper)
+    with pytest.raises(ValueError, match="--find-unused-parameters does not go with"):
+        QuestionAnsweringCriterion(task)(proxy, batches[0])
 
 
 def segment_loss(model, dataset, index):
