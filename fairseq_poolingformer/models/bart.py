@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from fairseq import hub_utils
 from fairseq.models import register_model, register_model_architecture
 from fairseq.models.bart import BARTModel
 from fairseq.models.bart.model import bart_base_architecture, bart_large_architecture
@@ -17,7 +15,7 @@ from fairseq_poolingformer.modules.decoder import PoolingformerDecoder
 from fairseq_poolingformer.modules.encoder import PoolingformerEncoder
 from fairseq_poolingformer.modules.settings import AttentionSettings, set_defaults
 
-from .hub import PoolingformerHubInterface
+from .hub import PoolingformerHubInterface, load
 from .loading import adapt_state_dict
 
 
@@ -109,14 +107,7 @@ class PoolingformerBART(BARTModel):
                 from the model's folder.
             kwargs: overrides of the checkpoint's settings.
         """
-        folder = (
-            Path(model_name_or_path, data_name_or_path) if data_name_or_path[:1] == "." else Path(data_name_or_path)
-        )
-        if not (folder / "dict.source.txt").is_file():
-            raise FileNotFoundError(f"{folder}: no dict.source.txt there; data_name_or_path is a data folder")
-        loaded = hub_utils.from_pretrained(
-            model_name_or_path, checkpoint_file, data_name_or_path, load_checkpoint_heads=True, **kwargs
-        )
+        loaded, _ = load(model_name_or_path, checkpoint_file, data_name_or_path, "dict.source.txt", **kwargs)
         return PoolingformerHubInterface(loaded["args"], loaded["task"], loaded["models"][0])
 
 

@@ -1,14 +1,50 @@
-"""Poolingformer-BART in Python: text in, summaries out."""
+"""Models in Python: Poolingformer-BART, text in, summaries out; Poolingformer-RoBERTa, text in, features out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq import hub_utils, utils
 from fairseq.hub_utils import GeneratorHubInterface
+from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from omegaconf import open_dict
 from torch import Tensor
+
+from fairseq_poolingformer.data.symbols import DictionaryBPE
+from fairseq_poolingformer.data.tokenizer_base import Tokenizer
+
+MASK = "<mask>"
+
+
+def load(
+    model_folder: str, checkpoint_file: str, data_folder: str, dictionary: str, **overrides: Any
+) -> tuple[dict[str, Any], Path]:
+    """Load a checkpoint for use in Python.
+
+    Args:
+        model_folder: folder of the checkpoint.
+        checkpoint_file: its name in there.
+        data_folder: data folder with the dictionary and tokenizer; one that begins with a dot is looked up from the
+            model's folder.
+        dictionary: name of the dictionary's file.
+        overrides: of the checkpoint's settings.
+
+    Returns:
+        fairseq's ``args``, ``task`` and ``models``, and the path of the data folder.
+
+    Raises:
+        FileNotFoundError: the data folder has no such dictionary.
+    """
+    folder = Path(model_folder, data_folder) if data_folder.startswith(".") else Path(data_folder)
+    if not (folder / dictionary).is_file():
+        raise FileNotFoundError(f"{folder}: no {dictionary} there; data_name_or_path is a data folder")
+    loaded = hub_utils.from_pretrained(
+        model_folder, checkpoint_file, data_folder, load_checkpoint_heads=True, **overrides
+    )
+    return loaded, folder
 
 
 class PoolingformerHubInterface(GeneratorHubInterface):
@@ -73,3 +109,99 @@ class PoolingformerHubInterface(GeneratorHubInterface):
             **generation,
         )
         return [self.decode(best[0]["tokens"]) for best in hypotheses]
+
+
+class PoolingformerRobertaHubInterface(RobertaHubInterface):
+    """A checkpoint with its task and tokenizer, as :meth:`PoolingformerRoberta.from_pretrained` returns it.
+
+    fairseq's RoBERTa interface with the data folder's own tokenizer, global tokens, and inputs as long as the model
+    takes; nothing is cut. As there, call ``eval()`` for features without dropout.
+
+    Args:
+        cfg: the checkpoint's settings.
+        task: its task.
+        model: the model.
+        tokenizer: the data folder's.
+    """
+
+    def __init__(self, cfg, task, model, tokenizer: Tokenizer) -> None:
+        super().__init__(cfg, task, model)
+        self.tokenizer = tokenizer
+        self.bpe = DictionaryBPE(tokenizer, task.source_dictionary)
+
+    def encode(self, sentence: str, *addl_sentences: str, no_separator: bool = False) -> Tensor:
+        """Token indices of a text, ``<s> … </s>``, or of several, ``<s> … </s> </s> … </s>``: (T,), never cut.
+
+        Args:
+            sentence: the text.
+            addl_sentences: further texts.
+            no_separator: only one ``</s>`` between two texts.
+        """
+        dictionary = self.task.source_dictionary
+        separator = [] if no_separator else [dictionary.eos()]
+        tokens = [dictionary.bos(), *self.tokenizer.encode(sentence), dictionary.eos()]
+        for text in addl_sentences:
+            tokens += [*separator, *self.tokenizer.encode(text), dictionary.eos()]
+        return torch.tensor(tokens)
+
+    def extract_features(
+        self, tokens: Tensor, return_all_hiddens: bool = False, global_mask: Tensor | None = None
+    ) -> Tensor | list[Tensor]:
+        """Features of tokens.
+
+        Args:
+            tokens: (T,) or (B, T) indices.
+            return_all_hiddens: every layer's, the embedding first, in place of the last layer's.
+            global_mask: (B, T) bool, True at global tokens; None for the checkpoint's ``--global-tokens`` first ones.
+
+        Returns:
+            (B, T, C), or a list of them.
+
+        Raises:
+            ValueError: there are more tokens than the model takes.
+        """
+        tokens = tokens.unsqueeze(0) if tokens.dim() == 1 else tokens
+        self._check_length(tokens.size(1))
+        masks = {} if global_mask is None else {"global_mask": global_mask.to(self.device)}
+        features, extra = self.model(
+            tokens.to(self.device), features_only=True, return_all_hiddens=return_all_hiddens, **masks
+        )
+        return [state.transpose(0, 1) for state in extra["inner_states"]] if return_all_hiddens else features
+
+    @torch.no_grad()
+    def fill_mask(self, masked_input: str, topk: int = 5) -> list[tuple[str, float, str]]:
+        """The most probable tokens for the ``<mask>`` in a text.
+
+        Args:
+            masked_input: a text with one ``<mask>``.
+            topk: how many tokens.
+
+        Returns:
+            The text with the token in place, the token's probability, and the token, for each, the best first.
+
+        Raises:
+            ValueError: there is no ``<mask>`` or more than one, or the text has more tokens than the model takes.
+        """
+        parts = masked_input.split(MASK)
+        if len(parts) != 2:
+            raise ValueError(f"the text must have one {MASK}, found {len(parts) - 1}")
+        dictionary = self.task.source_dictionary
+        # <mask> stands for the space before it too, as in pretraining, where that is part of the token.
+        before, after = self.tokenizer.encode(parts[0].rstrip()), self.tokenizer.encode(parts[1])
+        tokens = torch.tensor([dictionary.bos(), *before, dictionary.index(MASK), *after, dictionary.eos()])
+        self._check_length(len(tokens))
+        tokens = tokens[None].to(self.device)
+        with utils.model_eval(self.model):
+            logits, _ = self.model(tokens, masked_tokens=tokens.eq(dictionary.index(MASK)))
+        best = logits[0].float().softmax(-1).topk(topk)
+        return [
+            (self.tokenizer.decode([*before, token, *after]), probability, self.tokenizer.decode([token]))
+            for probability, token in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        ]
+
+    def _check_length(self, count: int) -> None:
+        if count > self.model.max_positions():
+            raise ValueError(
+                f"{count} tokens, the model takes {self.model.max_positions()}: give it less at a time, or load it "
+                "with a larger max_positions"
+            )

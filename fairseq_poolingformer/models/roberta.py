@@ -14,11 +14,13 @@ from fairseq.utils import safe_hasattr
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from fairseq_poolingformer.modules.encoder import PoolingformerEncoder
 from fairseq_poolingformer.modules.positions import PartlyFrozenPositions
 from fairseq_poolingformer.modules.question_answering_head import QuestionAnsweringHead
 from fairseq_poolingformer.modules.settings import AttentionSettings, set_defaults
 
+from .hub import PoolingformerRobertaHubInterface, load
 from .loading import adapt_state_dict
 
 QA_HEAD = "question_answering_head"
@@ -107,6 +109,28 @@ class PoolingformerRoberta(RobertaModel):
             args.max_positions = 4096
         poolingformer_roberta_base(args)
         return cls(args, PoolingformerRobertaEncoder(args, task.source_dictionary))
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+        **kwargs: Any,
+    ) -> PoolingformerRobertaHubInterface:
+        """A model for use in Python.
+
+        Args:
+            model_name_or_path: folder of the checkpoint.
+            checkpoint_file: its name in there.
+            data_name_or_path: data folder with the dictionary and tokenizer; one that begins with a dot is looked up
+                from the model's folder.
+            kwargs: overrides of the checkpoint's settings.
+        """
+        loaded, folder = load(model_name_or_path, checkpoint_file, data_name_or_path, "dict.txt", **kwargs)
+        return PoolingformerRobertaHubInterface(
+            loaded["args"], loaded["task"], loaded["models"][0], load_tokenizer(folder)
+        )
 
     def register_question_answering_head(self) -> None:
         """Add the heads of the question answering task (ICML §3.2)."""

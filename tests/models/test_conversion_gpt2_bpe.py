@@ -92,6 +92,8 @@ def test_tokens_added_after_mask_keep_their_rows(tmp_path):
     tokenizer = BartTokenizer.from_pretrained(folder)
     assert tokenizer("the<doc-sep>the", add_special_tokens=False)["input_ids"].count(rows) == 1
     assert len(tokenizer) == rows + 3
+    the, mask = vocab["Ġthe"], vocab["<mask>"]
+    assert tokenizer("the the <mask>", add_special_tokens=False)["input_ids"][-2:] == [the, mask]
 
 
 def test_dictionary_without_mask_row(tmp_path):

@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, XLMRobertaTokenizer
 
 from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.data.tokenizers import load_tokenizer
+from fairseq_poolingformer.models import PoolingformerRoberta
 from fairseq_poolingformer.models.conversion import ConversionError, files, sentencepiece_model
 from tests.models import tiny_huggingface
 
@@ -153,3 +154,20 @@ def test_models_of_another_layout_or_size(tmp_path, model):
 def test_options_of_the_other_tokenizer(tmp_path, source, capsys):
     assert run("to-fairseq", source, tmp_path / "fairseq", "--gpt2-bpe", tmp_path) == 1
     assert "--gpt2-bpe: the tokenizer of this model is sentencepiece.bpe.model" in capsys.readouterr().err
+
+
+@torch.no_grad()
+def test_masks_are_filled_as_hugging_face_does(tmp_path, source):
+    assert run("to-fairseq", source, tmp_path / "fairseq", "--arch", "poolingformer_xlmr_base") == 0
+    wide = {"window_size": "64", "pooled_layers": "none"}
+    ours = PoolingformerRoberta.from_pretrained(str(tmp_path / "fairseq"), **wide).eval()
+    tokenizer = XLMRobertaTokenizer.from_pretrained(source)
+    text = "The attention of a <mask> document"
+    inputs = tokenizer(text, return_tensors="pt")["input_ids"]
+    theirs = tiny_huggingface.MODELS["xlm-roberta"].from_pretrained(source).eval()
+    best = theirs(inputs).logits[0, inputs[0] == tokenizer.mask_token_id].softmax(-1).topk(3)
+    filled = ours.fill_mask(text, topk=3)
+    assert [probability for _, probability, _ in filled] == pytest.approx(best.values[0].tolist(), abs=1e-6)
+    assert [token for _, _, token in filled] == [tokenizer.decode([index]) for index in best.indices[0]]
+    assert all(whole.startswith("The attention of a") and whole.endswith("document") for whole, _, _ in filled)
+    assert ours.encode("The document", "of a").tolist() == tokenizer("The document", "of a")["input_ids"]

@@ -22,6 +22,16 @@ from fairseq_poolingformer.models.conversion.family import ConversionError, Sett
 from fairseq_poolingformer.models.conversion.gpt2_bpe import GPT2Files
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+# As published: it takes the space before it, as the tokens that it stands for do.
+MASK_TOKEN = {
+    "__type": "AddedToken",
+    "content": gpt2_bpe.MASK,
+    "lstrip": True,
+    "rstrip": False,
+    "single_word": False,
+    "normalized": False,
+    "special": True,
+}
 TOKENIZER_CLASSES = {  # of GPT-2 BPE
     "bart": "BartTokenizer",
     "led": "LEDTokenizer",
@@ -207,12 +217,11 @@ def write_huggingface_tokenizer(
         raise ConversionError(
             f"Hugging Face's {model_type} has no GPT-2 BPE; can convert: {', '.join(TOKENIZER_CLASSES)}"
         )
-    mask = gpt2_bpe.MASK if gpt2_bpe.MASK in vocab else None
     write_tokenizer_config(
         folder,
         tokenizer_class=TOKENIZER_CLASSES[model_type],
         model_max_length=max_length,
-        mask_token=mask,
+        mask_token=MASK_TOKEN if gpt2_bpe.MASK in vocab else None,
         add_prefix_space=False,
         additional_special_tokens=gpt2_bpe.added_tokens(tokenizer),
     )

@@ -58,7 +58,7 @@ def write_huggingface(folder: Path, model: Path, rows: int, max_length: int) -> 
     _read(model, rows)
     (folder / HUGGINGFACE_NAME).write_bytes(model.read_bytes())
     files.write_tokenizer_config(
-        folder, tokenizer_class="XLMRobertaTokenizer", model_max_length=max_length, mask_token=MASK
+        folder, tokenizer_class="XLMRobertaTokenizer", model_max_length=max_length, mask_token=files.MASK_TOKEN
     )
 
 

@@ -1,0 +1,102 @@
+"""Poolingformer-RoBERTa in Python, against Hugging Face's tokenizer and model."""
+
+import pytest
+import torch
+from transformers import AddedToken, RobertaTokenizer
+
+from fairseq_poolingformer.cli import convert
+from fairseq_poolingformer.models import PoolingformerRoberta
+from tests.models import tiny_huggingface
+
+TEXT = "the thing in there is that thing, and ever the other thing there, éé"
+WIDE = {"window_size": "64", "pooled_layers": "none"}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A tiny RoBERTa of Hugging Face, 100 positions, and a Poolingformer made of it."""
+    path = tmp_path_factory.mktemp("hub")
+    source = tiny_huggingface.folder(path / "hf", "roberta", max_position_embeddings=102)
+    arguments = ["to-fairseq", source, path / "fairseq", "--arch", "poolingformer_roberta_base"]
+    assert convert.main([str(argument) for argument in arguments]) == 0
+    return source, path / "fairseq"
+
+
+@pytest.fixture(scope="module")
+def theirs(folders):
+    mask = AddedToken("<mask>", lstrip=True, special=True)  # as published tokenizers say
+    tokenizer = RobertaTokenizer.from_pretrained(folders[0], mask_token=mask)
+    return tiny_huggingface.MODELS["roberta"].from_pretrained(folders[0]).eval(), tokenizer
+
+
+def load(folders, **overrides):
+    return PoolingformerRoberta.from_pretrained(str(folders[1]), **{**WIDE, **overrides}).eval()
+
+
+def test_texts_and_pairs_are_encoded_as_hugging_face_does(folders, theirs):
+    _, tokenizer = theirs
+    ours = load(folders)
+    assert ours.encode(TEXT).tolist() == tokenizer(TEXT)["input_ids"]
+    assert ours.encode(TEXT, "in the").tolist() == tokenizer(TEXT, "in the")["input_ids"]
+    assert ours.encode("the", "in", no_separator=True).tolist().count(2) == 2
+    assert ours.decode(ours.encode(TEXT)) == TEXT
+    assert ours.decode(ours.encode("the", "in")) == ["the", "in"]
+
+
+@torch.no_grad()
+def test_features_are_those_of_hugging_face(folders, theirs):
+    model, _ = theirs
+    ours = load(folders)
+    tokens = ours.encode(TEXT)
+    expected = model.roberta(tokens[None], output_hidden_states=True).hidden_states
+    torch.testing.assert_close(ours.extract_features(tokens), expected[-1], atol=1e-5, rtol=0)
+    states = ours.extract_features(tokens[None], return_all_hiddens=True)
+    assert len(states) == len(expected) == 4
+    for state, other in zip(states, expected, strict=True):
+        torch.testing.assert_close(state, other, atol=1e-5, rtol=0)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("text", ["the thing <mask> there", "the thing in<mask>", "<mask> thing"])
+def test_masks_are_filled_as_hugging_face_does(folders, theirs, text):
+    model, tokenizer = theirs
+    inputs = tokenizer(text, return_tensors="pt")["input_ids"]
+    at = inputs[0].tolist().index(tokenizer.mask_token_id)
+    best = model(inputs).logits[0, at].softmax(-1).topk(3)
+    filled = load(folders).fill_mask(text, topk=3)
+    assert [probability for _, probability, _ in filled] == pytest.approx(best.values.tolist(), abs=1e-6)
+    for (whole, _, token), index in zip(filled, best.indices.tolist(), strict=True):
+        assert token == tokenizer.decode([index])
+        ids = [index if i == tokenizer.mask_token_id else i for i in inputs[0].tolist()]
+        assert whole == tokenizer.decode(ids[1:-1], clean_up_tokenization_spaces=False)
+
+
+@torch.no_grad()
+def test_long_texts_are_read_whole_or_refused(folders):
+    ours = load(folders, max_positions=2000, window_size="8", pooled_layers="2", pooled_window_size="32")
+    tokens = ours.encode("the thing " * 160)
+    assert 512 < len(tokens) <= 2000
+    features = ours.extract_features(tokens)
+    assert features.shape == (1, len(tokens), 24)
+    mask = torch.zeros(1, len(tokens), dtype=torch.bool)
+    mask[0, 0] = True
+    assert torch.equal(ours.extract_features(tokens, global_mask=mask), features)
+    mask[0, 500] = True
+    assert not torch.allclose(ours.extract_features(tokens, global_mask=mask), features, atol=1e-3)
+    assert len(ours.fill_mask("the thing " * 160 + "<mask> end")) == 5
+    short = load(folders)
+    with pytest.raises(ValueError, match=f"{len(tokens)} tokens, the model takes 100"):
+        short.extract_features(tokens)
+    with pytest.raises(ValueError, match="the model takes 100"):
+        short.fill_mask("the thing " * 160 + "<mask>")
+
+
+@pytest.mark.parametrize("text", ["no mask", "<mask> and <mask>"])
+def test_one_mask_is_wanted(folders, text):
+    with pytest.raises(ValueError, match="must have one <mask>"):
+        load(folders).fill_mask(text)
+
+
+def test_a_folder_without_dictionary_is_named(folders, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no dict\.txt there"):
+        PoolingformerRoberta.from_pretrained(str(folders[1]), "model.pt", str(tmp_path))
