@@ -19,6 +19,7 @@ shared_options=(
   "launcher=torchrun" # srun: start torchrun on every node of a SLURM job, as slurm.sh does
   "rendezvous=" # host:port of the first node, where there are several
   "precision=auto" # fp16, bf16 or fp32; auto: fp16 on GPUs
+  "recompute=1" # recompute activations in the backward pass, which saves memory; 0: keep them
   "save_updates=500" # updates between checkpoints to resume from; each also validates
   "num_workers=2" # processes of each training process that load data
   "preprocess_workers=auto" # processes of preprocessing
@@ -32,7 +33,7 @@ read_table() {
   table=$(dirname "$0")/experiments.txt
   read -ra columns < <(grep '^name ' "$table")
   all_steps=("$@")
-  options+=("${shared_options[@]}" "${columns[@]/%/=}")
+  options=("${shared_options[@]}" "${options[@]}" "${columns[@]/%/=}") # a script's own default is the later one
 }
 
 # load_experiment NAME: a variable of each column, with the option's value or the table's.
@@ -83,9 +84,10 @@ set_update_freq() {
 training_flags() {
   printf '%s\n' --batch-size "$device_batch" --update-freq "$update_freq" --required-batch-size-multiple 1
   # gradients are summed once an update, which suits accumulation and recomputed activations
-  printf '%s\n' --checkpoint-activations --ddp-backend legacy_ddp --num-workers "$num_workers" --seed "$seed" \
+  printf '%s\n' --ddp-backend legacy_ddp --num-workers "$num_workers" --seed "$seed" \
     --save-dir "$run_folder/checkpoints" --no-epoch-checkpoints --save-interval-updates "$save_updates" \
     --keep-interval-updates 1 --log-format json --log-interval 50 --log-file "$run_folder/train.log"
+  [[ $recompute == 0 ]] || echo --checkpoint-activations
   ((gpus > 0)) || echo --cpu
   [[ $precision == fp32 ]] || echo "--$precision"
 }

@@ -22,7 +22,8 @@ print_help() {
   echo
   echo "Options, KEY=value, with their defaults:"
   # shellcheck disable=SC2016 # the pattern is the text of a script, where $root stands as it is
-  sed -n '/^[a-z_]*options=(/,/^)/{s#\$root/##;s/^  "\([^"]*\)" # \(.*\)$/  \1\n      \2/p;}' "${tables[@]}"
+  sed -n '/^[a-z_]*options=(/,/^)/{s#\$root/##;s/^  "\([^"]*\)" # \(.*\)$/  \1\n      \2/p;}' "${tables[@]}" |
+    awk '/^  [a-z0-9_]+=/ {split($1, key, "="); show = !seen[key[1]]++} show' # a script's own default goes first
 }
 
 # parse_options ARGUMENT…: a variable of each of "options", with the value that an argument gives or the default.

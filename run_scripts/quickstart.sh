@@ -117,7 +117,7 @@ logged rouge.txt "$python" -m fairseq_poolingformer.cli.score "$out/generate.out
   --output "$out/summaries.txt" --json "$out/rouge.json" --no-perl
 logged rouge-lead.txt "$python" -m fairseq_poolingformer.cli.score --documents "$data/test-few.document.txt" \
   --lead-words 60 --references "$references" --json "$out/rouge-lead.json" --no-perl
-"$python" "$root/run_scripts/compare.py" "this model=$out/rouge.json" \
+"$python" "$root/run_scripts/compare.py" rouge "this model=$out/rouge.json" \
   "first 60 words of the document=$out/rouge-lead.json"
 echo
 "$python" "$root/run_scripts/show_summaries.py" "$out/summaries.txt" "$references" --ids "$data/test.id.txt"

@@ -132,5 +132,5 @@ run_experiments prepare
 
 if [[ ,$steps, == *,score,* ]]; then
   printf '\n# ROUGE of this run (rouge-score, stemming), and as published\n'
-  "$python" "$root/run_scripts/compare.py" "${results[@]}"
+  "$python" "$root/run_scripts/compare.py" rouge "${results[@]}"
 fi

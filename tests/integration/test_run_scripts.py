@@ -326,7 +326,7 @@ def test_comparison_leaves_cells_without_a_result_empty(tmp_path):
     scores = {name: {"f1": {"mean": 0.25}} for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")}
     (tmp_path / "a.json").write_text(json.dumps({"flavours": [{"scores": scores}]}))
     arguments = [f"a={tmp_path}/a.json", "a=40.00,15.00,35.00", f"b={tmp_path}/b.json"]
-    rows = [line.split() for line in tool("compare.py", *arguments).splitlines()]
+    rows = [line.split() for line in tool("compare.py", "rouge", *arguments).splitlines()]
     assert rows[1] == ["a", "25.00", "25.00", "25.00", "25.00", "40.00", "15.00", "35.00"]
     assert rows[2] == ["b", *"-------"]
-    assert "published" not in tool("compare.py", f"a={tmp_path}/a.json")
+    assert "published" not in tool("compare.py", "rouge", f"a={tmp_path}/a.json")

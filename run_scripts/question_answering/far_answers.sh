@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Does the second level help where an answer is far from its cue? Tiny models, from scratch, on generated questions whose
+# answer stands 300 to 500 words from the cue (far_answers.py): level one alone with windows of 128 tokens, the two
+# levels, and level one alone with windows of 512. Two layers each; preprocessing, training, prediction and scoring are
+# the same commands as for the real corpora. No download; about a quarter of an hour a model on one CPU core.
+#
+#   run_scripts/question_answering/far_answers.sh [KEY=value …]
+
+# shellcheck disable=SC2154 # parse_options sets the variables
+set -euo pipefail
+# shellcheck source=run_scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+
+options=(
+  "out=$root/runs/far_answers" # the folder of all results
+  "train=3000" # training questions
+  "dev=200" # questions to evaluate on
+  "words=1500" # words of a document
+  "epochs=4" # passes over the training questions
+  "models=level_one,two_levels,level_one_w512" # which to train
+  "seeds=1" # of initialization and the order of examples, separated by commas
+  "gpus=0" # GPUs; 0: train on a CPU
+  "python=" # interpreter; default: the active virtual environment's, else .venv's
+)
+parse_options "$@"
+python=$(find_python "$python")
+out=$(absolute "$out")
+[[ -f $out/raw/dev.jsonl ]] || "$python" "$root/run_scripts/question_answering/far_answers.py" "$out/raw" \
+  --train "$train" --dev "$dev" --words "$words"
+
+shared=(
+  experiments=tydi_large corpus=far published=- "out=$out" "python=$python" "gpus=$gpus"
+  "train_files=$out/raw/train.jsonl" "dev_files=$out/raw/dev.jsonl" vocabulary=700 pretrained=-
+  arch=poolingformer_roberta_tiny length=2048 doc_stride=1024 negatives=0.5
+  w1=128 pooled_layers=none w2=512 kernel=5 stride=4 pool=ldconv
+  batch=8 device_batch=8 lr=2e-3 warmup=0.1 "epochs=$epochs" recompute=0 num_workers=0 predict_tokens=16384
+)
+names=()
+for model in ${models//,/ }; do
+  case $model in
+    level_one) flags=() ;;
+    two_levels) flags=(pooled_layers=1) ;;
+    level_one_w512) flags=(w1=512) ;;
+    *) fail "models= must be some of level_one,two_levels,level_one_w512; got $model" ;;
+  esac
+  for seed in ${seeds//,/ }; do
+    "$root/run_scripts/question_answering/run.sh" "${shared[@]}" "${flags[@]}" "name=${model}_$seed" "seed=$seed" \
+      steps=preprocess,train,predict,score -- --dropout 0.0 --attention-dropout 0.0 --encoder-normalize-before
+    names+=("${model}_$seed=$out/${model}_$seed/scores.json")
+  done
+done
+printf '\n# all models: F1 on %s questions\n' "$dev"
+"$python" "$root/run_scripts/compare.py" answers "${names[@]}"

@@ -1,0 +1,171 @@
+#!/usr/bin/env bash
+# Question answering on Natural Questions and TyDi QA (ICML §3, thesis §3.2): from the raw corpus and pretrained weights
+# to the official figures.
+#
+#   run_scripts/question_answering/run.sh experiments=NAME[,NAME …] [KEY=value …] [-- flags for fairseq-train]
+#
+# nq.sh, tydiqa.sh and ablations.sh are this script with their experiments; the numbers are in experiments.txt beside
+# it. Before the first run, put these where raw= and pretrained= say:
+#
+#   raw         Natural Questions: train/*.jsonl.gz and dev/*.jsonl.gz, in the original or the simplified format;
+#               TyDi QA: the primary task's tydiqa-v1.0-train.jsonl.gz and tydiqa-v1.0-dev.jsonl.gz
+#   pretrained  fairseq's roberta.large or roberta.base, with GPT-2's encoder.json and vocab.bpe beside model.pt and
+#               dict.txt; xlmr.large, with sentencepiece.bpe.model; or what poolingformer-convert or a pretraining made
+#
+# See what would run:        run_scripts/question_answering/nq.sh gpus=8 dry_run=1
+# On eight GPUs:             run_scripts/question_answering/nq.sh gpus=8 raw=v1.0 pretrained=roberta.large
+# On several nodes (SLURM):  sbatch --nodes=2 --gpus-per-node=8 run_scripts/slurm.sh \
+#                                run_scripts/question_answering/nq.sh raw=v1.0 pretrained=roberta.large
+# Started again, a killed run goes on from its last checkpoint. Any column of experiments.txt is an option too.
+# An ensemble of finished runs (the paper's leaderboard entry): experiments=nq_large steps=predict,score ensemble=a,b
+
+# shellcheck disable=SC2154 # parse_options and load_experiment set the variables
+set -euo pipefail
+# shellcheck source=run_scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+# shellcheck source=run_scripts/experiments.sh
+. "$root/run_scripts/experiments.sh"
+
+options=(
+  "raw=" # the raw corpus; default: out/raw/CORPUS
+  "train_files=" # paths and patterns of the training questions, separated by spaces; default: as raw has them
+  "dev_files=" # of the questions to evaluate on
+  "bpe=" # the folder of encoder.json, vocab.bpe and dict.txt; default: pretrained/tokenizer or pretrained
+  "sentencepiece=" # the sentencepiece model of XLM-R; default: pretrained's
+  "vocabulary=" # train a sentencepiece model of so many symbols instead
+  "data=" # the data folder, made by the first step; default: out/data/CORPUS[-LIMIT]
+  "ensemble=" # names of other finished runs, separated by commas, whose predictions are averaged with this one's
+  "save_updates=2000" # updates between checkpoints to resume from; each also validates
+  "predict_tokens=65536" # tokens at a time in prediction, on each device
+)
+read_table preprocess train predict score
+parse_options "$@"
+results=()
+
+# prepare: what depends on the row.
+prepare() {
+  require_count length doc_stride segments batch device_batch epochs
+  [[ $warmup =~ ^0?\.[0-9]+$ ]] || fail "warmup= is a share of the updates such as 0.1, got $warmup"
+  weights_folder=$pretrained
+  [[ $pretrained == - || -e $pretrained ]] || weights_folder=$out/$pretrained
+  [[ ! -d $weights_folder/checkpoints ]] || weights_folder=$weights_folder/checkpoints
+  weights=$weights_folder/model.pt
+  [[ -e $weights || ! -e $weights_folder/checkpoint_best.pt ]] || weights=$weights_folder/checkpoint_best.pt
+  raw_folder=${raw:-$out/raw/$corpus}
+  local patterns=("$raw_folder/train/*.jsonl.gz" "$raw_folder/dev/*.jsonl.gz")
+  [[ $corpus == nq ]] || patterns=("$raw_folder/tydiqa-v1.0-train.jsonl.gz" "$raw_folder/tydiqa-v1.0-dev.jsonl.gz")
+  read -ra train_patterns <<<"${train_files:-${patterns[0]}}"
+  read -ra dev_patterns <<<"${dev_files:-${patterns[1]}}"
+  data_folder=$data
+  if [[ -z $data ]]; then
+    data_folder=$out/data/$corpus
+    [[ $limit == - ]] || data_folder+=-$limit
+  fi
+  results+=("$name=$run_folder/scores.json")
+  [[ $published == - ]] || results+=("$name=$published")
+}
+
+# tokenizer_flags: for preprocessing, the tokenizer of the pretrained weights.
+tokenizer_flags() {
+  if [[ -n $vocabulary ]]; then
+    printf '%s\n' --sentencepiece-train "$vocabulary"
+  elif [[ -n $sentencepiece || $arch == *xlmr* ]]; then
+    printf '%s\n' --sentencepiece-model "${sentencepiece:-$weights_folder/sentencepiece.bpe.model}"
+  elif [[ -n $bpe ]]; then
+    printf '%s\n' --gpt2-bpe "$bpe"
+  elif [[ -d $weights_folder/tokenizer ]]; then
+    printf '%s\n' --gpt2-bpe "$weights_folder/tokenizer"
+  else
+    printf '%s\n' --gpt2-bpe "$weights_folder"
+  fi
+}
+
+preprocess() {
+  [[ -n $train_files ]] || need "$raw_folder" raw
+  local tokenizer module=natural_questions
+  [[ $corpus == nq ]] || module=tydiqa
+  mapfile -t tokenizer < <(tokenizer_flags)
+  need "${tokenizer[1]}" "bpe= or sentencepiece"
+  local command=("$python" -m "preprocess.$module" --train "${train_patterns[@]}" --valid "${dev_patterns[@]}"
+    "${tokenizer[@]}" --output-folder "$data_folder")
+  [[ $limit == - ]] || command+=(--limit "$limit")
+  [[ $preprocess_workers == auto ]] || command+=(--workers "$preprocess_workers")
+  run "${command[@]}"
+}
+
+# segment_flags: how documents are cut and which segments are trained on.
+segment_flags() {
+  printf '%s\n' --max-positions "$length" --doc-stride "$doc_stride" --negative-share "$negatives"
+}
+
+# count_segments: prints how many segments an epoch trains on; before there is a data folder, what the table says.
+count_segments() {
+  local flags
+  mapfile -t flags < <(segment_flags)
+  if [[ -f $data_folder/corpus.json ]]; then
+    "$python" "$root/run_scripts/question_answering/count_segments.py" "$data_folder" "${flags[@]}"
+  else
+    echo "$segments"
+  fi
+}
+
+train() {
+  need "$data_folder/corpus.json" data
+  local count updates flags
+  set_update_freq
+  count=$(count_segments)
+  updates=$((epochs * ((count + batch - 1) / batch)))
+  mapfile -t flags < <(segment_flags && attention_flags && training_flags)
+  if [[ $pretrained != - ]]; then
+    need "$weights" pretrained
+    # unlike --restore-file with its resets, this leaves a run that is resumed alone
+    flags+=(--finetune-from-model "$weights")
+  fi
+  case $fusion in
+    -) ;;
+    mix) flags+=(--pool-mix) ;;
+    share) flags+=(--pool-share-weights) ;;
+    *) fail "fusion= must be -, mix or share, got $fusion" ;;
+  esac
+  launch "$data_folder" --user-dir "$root/fairseq_poolingformer" --task question_answering --arch "$arch" \
+    --criterion question_answering \
+    --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1.0 \
+    --dropout 0.1 --attention-dropout 0.1 \
+    --lr "$lr" --lr-scheduler polynomial_decay --warmup-updates "$(awk "BEGIN {print int($updates * $warmup)}")" \
+    --total-num-update "$updates" --max-epoch "$epochs" \
+    "${flags[@]}" "${rest[@]}"
+}
+
+predict() {
+  need "$run_folder/checkpoints/checkpoint_best.pt" out
+  local paths=$run_folder/checkpoints/checkpoint_best.pt other shard command shares=()
+  for other in ${ensemble//,/ }; do
+    need "$out/$other/checkpoints/checkpoint_best.pt" ensemble
+    paths+=:$out/$other/checkpoints/checkpoint_best.pt
+  done
+  command=("$python" -m fairseq_poolingformer.cli.predict_qa "$data_folder")
+  shards "$run_folder/predict.%.out" "${command[@]}" --path "$paths" --subset valid \
+    --max-positions "$length" --doc-stride "$doc_stride" --max-tokens "$predict_tokens" --precision "$precision" \
+    --output "$run_folder/predictions.%.json" --readable "$run_folder/predictions.%.tsv"
+  for ((shard = 0; shard < (gpus > 0 ? gpus : 1); shard++)); do
+    shares+=("$run_folder/predictions.$shard.json")
+  done
+  run "${command[@]}" --subset valid --join "${shares[@]}" --output "$run_folder/predictions.json"
+}
+
+score() {
+  need "$run_folder/predictions.json" out
+  local pattern gold=()
+  for pattern in "${dev_patterns[@]}"; do
+    mapfile -t -O "${#gold[@]}" gold < <(compgen -G "$pattern" || echo "$pattern")
+  done
+  run "$python" -m fairseq_poolingformer.cli.score_qa --gold "${gold[@]}" \
+    --predictions "$run_folder/predictions.json" --json "$run_folder/scores.json"
+}
+
+run_experiments prepare
+
+if [[ ,$steps, == *,score,* ]]; then
+  printf '\n# F1 of this run, and as published\n'
+  "$python" "$root/run_scripts/compare.py" answers "${results[@]}"
+fi
