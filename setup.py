@@ -21,8 +21,9 @@ setup(
     packages=find_packages(include=["fairseq_poolingformer*", "preprocess*"]),
     install_requires=[
         "torch>=2.6",
+        "mwparserfromhell>=0.7",
         "numpy",
-        "sentencepiece",
+        "sentencepiece>=0.2.2",  # older ones do not say in bytes where a token lies
         "tiktoken>=0.13",  # older ones are half as fast, and take a special token in text for one
         "rouge-score",
         "safetensors",
@@ -32,6 +33,7 @@ setup(
         "convert": ["transformers"],
         "plot": ["matplotlib"],
         "test": [
+            "hypothesis",
             "matplotlib",
             "pytest",
             "pytest-xdist",

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import tiktoken
 
+from fairseq_poolingformer.data.blanks import Blanks
 from fairseq_poolingformer.data.dictionary import SPECIAL_SYMBOLS, UNK, read_symbols, replace_lone_surrogates
-from fairseq_poolingformer.data.tokenizer_base import Tokenizer
+from fairseq_poolingformer.data.tokenizer_base import SPARE_SYMBOL, Tokenizer
 
 # GPT-2's pattern. All that needs no look-ahead stands in one group: tiktoken's regex engine runs such a group as an
 # automaton, and backtracks only where that finds nothing, before a run of whitespace inside the text.
@@ -52,8 +53,13 @@ class GPT2Tokenizer(Tokenizer):
         self._paths = (Path(encoder_json), Path(vocab_bpe), Path(dict_txt))
         symbols = read_symbols(self._paths[2])
         tokens = _read_merges(self._paths[1])
+        self._spare_symbols = [
+            len(SPECIAL_SYMBOLS) + number for number, symbol in enumerate(symbols) if SPARE_SYMBOL.fullmatch(symbol)
+        ]
         self._size = len(SPECIAL_SYMBOLS) + len(symbols)
         self._index_of_token = _token_indices(self._paths, tokens, symbols)
+        self._blanks = Blanks(str.isspace)
+        self._size_of_token = np.array(list(map(len, tokens)))
         ranks = {token: rank for rank, token in enumerate(tokens)}
         special = {_SPECIAL_TOKEN: len(tokens)}
         self._bpe = tiktoken.Encoding("gpt2", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens=special)
@@ -66,13 +72,29 @@ class GPT2Tokenizer(Tokenizer):
         return self._size
 
     def encode(self, text: str) -> np.ndarray:
-        pieces = _cut_long_runs(replace_lone_surrogates(text))
-        tokens = [self._bpe.encode_to_numpy(piece, disallowed_special=()) for piece in pieces]
-        return self._index_of_token[np.concatenate(tokens)]
+        return self._index_of_token[self._tokens(replace_lone_surrogates(text))]
+
+    def encode_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        text = replace_lone_surrogates(text)
+        tokens = self._tokens(text)
+        sizes = self._size_of_token[tokens]
+        ends = np.cumsum(sizes)
+        return self._index_of_token[tokens], self._blanks.skip(text, ends - sizes, ends), ends
+
+    def _tokens(self, text: str) -> np.ndarray:
+        pieces = [self._bpe.encode_to_numpy(piece, disallowed_special=()) for piece in _cut_long_runs(text)]
+        return np.concatenate(pieces)
 
     def decode(self, ids: Sequence[int]) -> str:
         parts = [self._text_of_index.get(int(index), b"") for index in ids]
         return b"".join(parts).decode("utf-8", "replace")
+
+    def spare_symbols(self) -> list[int]:
+        return self._spare_symbols
+
+    def symbol_texts(self) -> list[bytes]:
+        first = len(SPECIAL_SYMBOLS)
+        return [b""] * first + [self._text_of_index.get(index, b"") for index in range(first, len(self))]
 
     def write_dictionary(self, path: Path) -> None:
         shutil.copyfile(self._paths[2], path)

@@ -1,12 +1,15 @@
 """What preprocessing, the tasks and the command lines ask of a tokenizer."""
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+
+SPARE_SYMBOL = re.compile(r"madeupword\d+")
 
 
 class Tokenizer(ABC):
@@ -30,6 +33,20 @@ class Tokenizer(ABC):
             int64 array without ``<s>`` and ``</s>``, empty for an empty text.
         """
 
+    @abstractmethod
+    def encode_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Dictionary indices of a text, and which piece of it each stands for.
+
+        Offsets count bytes of the text in UTF-8 and are half-open; neither starts nor ends ever decrease. White space
+        before a token's text is not part of it, so that a token of white space alone is empty, its start being its end.
+
+        Args:
+            text: any string, as for :meth:`encode`. A lone surrogate counts as the three bytes of U+FFFD.
+
+        Returns:
+            :meth:`encode`'s indices, starts and ends: three int64 arrays of one length.
+        """
+
     def encode_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
         """:meth:`encode` of every text."""
         return [self.encode(text) for text in texts]
@@ -37,6 +54,17 @@ class Tokenizer(ABC):
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """The text of dictionary indices; an unknown one stays visible, other special symbols are left out."""
+
+    @abstractmethod
+    def spare_symbols(self) -> list[int]:
+        """Indices of the dictionary's symbols that no text has: fairseq's ``madeupword0000`` and so on, in order."""
+
+    @abstractmethod
+    def symbol_texts(self) -> list[bytes]:
+        """The UTF-8 that every symbol of the dictionary stands for inside a text, a space before a word included.
+
+        Empty for special and spare symbols. A symbol may be a part of a character only.
+        """
 
     @abstractmethod
     def write_dictionary(self, path: Path) -> None:

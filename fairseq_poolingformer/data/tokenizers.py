@@ -12,11 +12,14 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
+from fairseq_poolingformer.data.blanks import Blanks
 from fairseq_poolingformer.data.dictionary import SPECIAL_SYMBOLS, UNK, replace_lone_surrogates
 from fairseq_poolingformer.data.gpt2_bpe import GPT2Tokenizer
-from fairseq_poolingformer.data.tokenizer_base import Tokenizer
+from fairseq_poolingformer.data.tokenizer_base import SPARE_SYMBOL, Tokenizer
 
 __all__ = ["GPT2Tokenizer", "SentencePieceTokenizer", "Tokenizer", "fingerprint", "load_tokenizer"]
+
+_SPACE_SYMBOL = "\u2581"  # stands for a space in sentencepiece's pieces
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -46,6 +49,8 @@ class SentencePieceTokenizer(Tokenizer):
         self._pieces = [p for p in pieces if not (processor.is_control(p) or processor.is_unknown(p))]
         self._index_of_piece = np.full(len(pieces), UNK)
         self._index_of_piece[self._pieces] = np.arange(len(self._pieces)) + len(SPECIAL_SYMBOLS)
+        self._is_space = np.array([not processor.id_to_piece(p).strip(_SPACE_SYMBOL) for p in pieces])
+        self._blanks = Blanks(lambda char: not processor.normalize(char).strip(f" {_SPACE_SYMBOL}"))
 
     def __len__(self) -> int:
         return len(SPECIAL_SYMBOLS) + len(self._pieces)
@@ -53,6 +58,21 @@ class SentencePieceTokenizer(Tokenizer):
     def encode(self, text: str) -> np.ndarray:
         pieces = self._processor.encode(replace_lone_surrogates(text), out_type=int)
         return self._index_of_piece[np.array(pieces, dtype=np.int64)]
+
+    def encode_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See the base class. Of several tokens for one character, each stands for the whole of it."""
+        text = replace_lone_surrogates(text)
+        mapping = self._processor.encode(text, return_type="offset_mapping", return_bytes=True)
+        pieces = np.array(mapping["ids"], dtype=np.int64)
+        starts, ends = np.array(mapping["offsets"], dtype=np.int64).reshape(-1, 2).T
+        starts = self._blanks.skip(text, starts, ends)
+        # sentencepiece gives such a character to the last of its tokens, and nothing to the others.
+        full = np.append(np.flatnonzero(ends > starts), len(pieces))
+        following = full[np.searchsorted(full, np.arange(len(pieces)))]
+        inside = (ends == starts) & ~self._is_space[pieces] & (following < len(pieces))
+        starts[inside], ends[inside] = starts[following[inside]], ends[following[inside]]
+        # A character may even stand for several words, such as U+FDFA: the spaces between them are a part of it, too.
+        return self._index_of_piece[pieces], np.maximum.accumulate(starts), np.maximum.accumulate(ends)
 
     def decode(self, ids: Sequence[int]) -> str:
         first = len(SPECIAL_SYMBOLS)
@@ -63,6 +83,20 @@ class SentencePieceTokenizer(Tokenizer):
             elif index == UNK:
                 pieces.append(self._processor.unk_id())
         return self._processor.decode(pieces)
+
+    def spare_symbols(self) -> list[int]:
+        """A model's pieces all come from text, but for user-defined ones of that name."""
+        names = map(self._processor.id_to_piece, self._pieces)
+        return [len(SPECIAL_SYMBOLS) + number for number, name in enumerate(names) if SPARE_SYMBOL.fullmatch(name)]
+
+    def symbol_texts(self) -> list[bytes]:
+        return [b""] * len(SPECIAL_SYMBOLS) + list(map(self._piece_text, self._pieces))
+
+    def _piece_text(self, piece: int) -> bytes:
+        name = self._processor.id_to_piece(piece)
+        if self._processor.is_byte(piece):
+            return bytes.fromhex(name[3:5])  # <0xE4>
+        return b"" if SPARE_SYMBOL.fullmatch(name) else name.replace(_SPACE_SYMBOL, " ").encode()
 
     def write_dictionary(self, path: Path) -> None:
         with open(path, "w", encoding="utf-8", newline="\n") as file:
