@@ -60,8 +60,8 @@ class QuestionAnsweringDataset(FairseqDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """False: every epoch has segments of its own."""
-        return False
+        """False in training: every epoch has segments of its own."""
+        return not self.shuffle
 
     def __len__(self) -> int:
         return len(self.segments)
