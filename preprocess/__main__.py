@@ -8,6 +8,8 @@ usage: python -m preprocess.CORPUS [options]
 Makes a data folder that fairseq trains on. Corpora:
 
   arxiv_pubmed  arXiv, PubMed and any other summarization corpus in JSON lines
+  wikipedia     a dump of Wikipedia, or of another wiki, in any language, for language models
+  plain_text    text files, a document each or a document each block of lines, for language models
   stdlib        the Python installation itself: sources and their docstrings, no download
 
 python -m preprocess.CORPUS --help tells the options of each."""

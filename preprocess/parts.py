@@ -168,7 +168,7 @@ def encode_split(
 
 def _encode(record: Record, encoding: Encoding, tokenizer: Tokenizer) -> Encoded | Reject | PassedOver:
     if record.data is None:
-        return Reject("line too long: see --max-line-bytes")
+        return Reject("too long: more bytes than --max-line-bytes or --max-document-bytes allows")
     parsed = encoding.parse(record)
     return parsed if isinstance(parsed, (Reject, PassedOver)) else encoding.layout.encode(tokenizer, parsed)
 

@@ -1,5 +1,7 @@
 """What preprocessing passes along: raw records in, examples or rejects out."""
 
+import bz2
+import contextlib
 import glob
 import gzip
 import hashlib
@@ -10,6 +12,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 MAX_LINE_BYTES = 64 * 2**20
+
+_DECOMPRESSORS = {".gz": ("gzip", gzip.open), ".bz2": ("bzip2", bz2.open)}
 
 
 class InputError(ValueError):
@@ -72,7 +76,7 @@ def expand(patterns: Sequence[str]) -> list[Path]:
 
 
 def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Record]:
-    """The lines of plain or gzip-compressed files as records; blank lines are passed over.
+    """The lines of plain or compressed files as records; blank lines are passed over.
 
     A line of more than ``max_line_bytes`` is skipped unread, and yields a record without data.
 
@@ -80,12 +84,29 @@ def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> I
         InputError: a compressed file is damaged.
     """
     for path in paths:
-        with open(path, "rb") as disk:
-            lines = gzip.GzipFile(fileobj=disk) if path.suffix == ".gz" else disk
-            try:
-                yield from _read_open_file(str(path), lines, disk, max_line_bytes)
-            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-                raise InputError(f"{path}: damaged gzip file ({error}); fetch it again") from error
+        with open_compressed(path) as (lines, disk):
+            yield from _read_open_file(str(path), lines, disk, max_line_bytes)
+
+
+@contextlib.contextmanager
+def open_compressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """A plain, ``.gz`` or ``.bz2`` file: what it contains, and the file on disk, whose position tells progress.
+
+    Raises:
+        InputError: a compressed file is damaged.
+    """
+    with open(path, "rb") as disk:
+        if path.suffix not in _DECOMPRESSORS:
+            yield disk, disk
+            return
+        kind, decompress = _DECOMPRESSORS[path.suffix]
+        try:
+            with decompress(disk) as content:
+                yield content, disk
+        except (EOFError, OSError, zlib.error) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise  # of the disk, not of the decompressor
+            raise InputError(f"{path}: damaged {kind} file ({error}); fetch it again") from error
 
 
 def _read_open_file(name: str, lines: BinaryIO, disk: BinaryIO, max_line_bytes: int) -> Iterator[Record]:

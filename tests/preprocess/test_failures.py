@@ -66,7 +66,7 @@ def test_every_bad_line_is_named_and_the_good_ones_go_on(command, release, tmp_p
         5: "empty abstract",
         6: "not UTF-8",
         8: "wrong type",
-        9: "line too long",
+        9: "too long",
     }
     assert {reject["file"] for reject in rejects} == {str(train)}
 

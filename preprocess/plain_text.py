@@ -1,0 +1,133 @@
+"""Text files in UTF-8 to a data folder for language models: each file a document, or each block of lines in it.
+
+Blocks are set apart by blank lines. Text stays as it is, but line ends become newlines; whitespace at its ends goes.
+"""
+
+import argparse
+import functools
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from preprocess import cli, documents
+from preprocess.core import Corpus
+from preprocess.records import (
+    Example,
+    PassedOver,
+    Record,
+    Reject,
+    describe_file,
+    expand,
+    open_compressed,
+)
+
+MAX_DOCUMENT_BYTES = 64 * 2**20
+
+
+def parse(record: Record, min_chars: int = 1) -> Example | Reject | PassedOver:
+    """A document of a record, its id being where it stands."""
+    try:
+        text = record.data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = record.line + record.data.count(b"\n", 0, error.start)
+        return Reject(f"not UTF-8: byte {error.start} of the document, in line {line}: {error.reason}")
+    text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
+    if len(text) < min_chars:
+        return PassedOver(f"fewer than {min_chars} characters")
+    return Example(f"{Path(record.file).name}:{record.line}", (text,))
+
+
+def read_files(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[Record]:
+    """Every file as a record, without data where it is longer than ``max_bytes``.
+
+    Raises:
+        InputError: a compressed file is damaged.
+    """
+    for path in paths:
+        with open_compressed(path) as (content, disk):
+            data = content.read(max_bytes + 1)
+            yield Record(str(path), 1, data if len(data) <= max_bytes else None, disk.tell())
+
+
+def read_blocks(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[Record]:
+    """Every run of lines that are not blank as a record, without data where it is longer than ``max_bytes``.
+
+    Raises:
+        InputError: a compressed file is damaged.
+    """
+    for path in paths:
+        with open_compressed(path) as (content, disk):
+            line, position = 1, 0
+            lines = iter(functools.partial(content.readline, max_bytes + 1), b"")
+            for blank, run in itertools.groupby(lines, key=bytes.isspace):
+                start, kept, size = line, [], 0
+                for piece in run:
+                    line += piece.endswith(b"\n")
+                    size += len(piece)
+                    if size <= max_bytes:
+                        kept.append(piece)
+                if not blank:
+                    data = b"".join(kept) if size <= max_bytes else None
+                    yield Record(str(path), start, data, disk.tell() - position)
+                    position = disk.tell()
+
+
+def make_corpus(args: argparse.Namespace) -> Corpus:
+    """The corpus that the command line names.
+
+    Raises:
+        InputError: a file is missing, or an option is out of range.
+    """
+    files = {"train": expand(args.input)}
+    if args.valid:
+        files["valid"] = expand(args.valid)
+    read = {"file": read_files, "block": read_blocks}[args.documents]
+    return documents.make_corpus(
+        args,
+        name="plain_text",
+        read={
+            split: (
+                functools.partial(read, paths, args.max_document_bytes),
+                sum(path.stat().st_size for path in paths),
+            )
+            for split, paths in files.items()
+        },
+        key=lambda record: record.data or b"",
+        parse=functools.partial(parse, min_chars=args.min_chars),
+        settings={
+            "documents": args.documents,
+            "min_chars": args.min_chars,
+            "max_document_bytes": args.max_document_bytes,
+        },
+        inputs={split: [describe_file(path) for path in paths] for split, paths in files.items()},
+    )
+
+
+def main() -> int:
+    """The command line."""
+    parser = cli.make_parser("preprocess.plain_text", __doc__.split("\n")[0])
+    group = parser.add_argument_group("input (UTF-8, plain, .gz or .bz2)")
+    group.add_argument("--input", metavar="FILE", nargs="+", required=True, help="files or globs")
+    group.add_argument(
+        "--valid", metavar="FILE", nargs="+", help="files or globs of the valid split; default: a share of --input"
+    )
+    group.add_argument(
+        "--documents",
+        choices=["file", "block"],
+        default="file",
+        help="what a document is: a file, or lines up to a blank one (default: %(default)s)",
+    )
+    group.add_argument(
+        "--max-document-bytes",
+        metavar="N",
+        type=int,
+        default=MAX_DOCUMENT_BYTES,
+        help="reject longer documents without loading them (default: %(default)s)",
+    )
+    documents.add_options(parser, min_chars=1)
+    return cli.main(parser, make_corpus)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""A dump of Wikipedia, or of any other wiki that runs MediaWiki, in any language, to a data folder for language models.
+
+An article becomes its title and its prose, one paragraph, heading or list item on each line: see
+:mod:`preprocess.wikipedia_text`. Redirects, pages that are no articles, and short articles are passed over and counted.
+"""
+
+import argparse
+import functools
+import importlib.metadata
+import sys
+from collections.abc import Mapping
+
+from preprocess import cli, documents
+from preprocess.core import Corpus
+from preprocess.records import Example, InputError, PassedOver, Record, Reject, describe_file, expand
+from preprocess.wikipedia_bounds import MIN_MEMORY, Bounds, PageTooHard, clean
+from preprocess.wikipedia_dump import (
+    ARTICLES,
+    MAX_PAGE_BYTES,
+    BrokenPage,
+    Site,
+    parse_page,
+    read_pages,
+    read_site,
+    title_of,
+)
+
+
+def parse(
+    record: Record,
+    sites: Mapping[str, Site],
+    bounds: Bounds,
+    min_chars: int = 200,
+    keep_templates: bool = False,
+) -> Example | Reject | PassedOver:
+    """An article of a page.
+
+    Args:
+        record: the page, as :func:`read_pages` gives it.
+        sites: the wiki of each dump, by the dump's name.
+        bounds: what cleaning the page may take.
+        min_chars: characters of text, the title not among them, that an article has at least.
+        keep_templates: whether to put in place of a template its positional parameters.
+
+    Returns:
+        The article, its id being its title.
+    """
+    site = sites[record.file]
+    try:
+        page = parse_page(record, site)
+        if page.is_redirect:
+            return PassedOver("redirect")
+        if page.namespace != ARTICLES:
+            return PassedOver("no article")
+        options = {"hidden_prefixes": site.hidden_prefixes, "keep_templates": keep_templates}
+        text = clean(page.wikitext, options, bounds)
+    except (BrokenPage, PageTooHard) as error:
+        return Reject(f"{error} ({title_of(record) or 'no title'})")
+    if len(text) < min_chars:
+        return PassedOver(f"fewer than {min_chars} characters")
+    return Example(page.title, (f"{page.title}\n{text}",))
+
+
+def make_corpus(args: argparse.Namespace) -> Corpus:
+    """The corpus that the command line names.
+
+    Raises:
+        InputError: a file is missing or no dump, or an option is out of range.
+    """
+    if args.max_page_seconds <= 0:
+        raise InputError(f"--max-page-seconds {args.max_page_seconds:g}: must be more than 0")
+    if args.max_page_memory < MIN_MEMORY:
+        raise InputError(f"--max-page-memory {args.max_page_memory}: must be {MIN_MEMORY} or more")
+    paths = expand(args.input)
+    bounds = Bounds(args.max_page_seconds, args.max_page_memory)
+    read = functools.partial(read_pages, paths, args.max_page_bytes)
+    parse_record = functools.partial(
+        parse,
+        sites={str(path): read_site(path) for path in paths},
+        bounds=bounds,
+        min_chars=args.min_chars,
+        keep_templates=args.templates == "keep",
+    )
+    return documents.make_corpus(
+        args,
+        name="wikipedia",
+        read={"train": (read, sum(path.stat().st_size for path in paths))},
+        key=lambda record: title_of(record).encode(),
+        parse=parse_record,
+        settings={
+            "templates": args.templates,
+            "min_chars": args.min_chars,
+            "bounds": [bounds.seconds, bounds.memory, args.max_page_bytes],
+            "mwparserfromhell": importlib.metadata.version("mwparserfromhell"),
+        },
+        inputs=[describe_file(path) for path in paths],
+    )
+
+
+def main() -> int:
+    """The command line."""
+    parser = cli.make_parser("preprocess.wikipedia", __doc__.split("\n")[0])
+    group = parser.add_argument_group("input")
+    group.add_argument(
+        "--input",
+        metavar="DUMP",
+        nargs="+",
+        required=True,
+        help="dumps or globs: pages-articles XML, plain, .bz2 (multistream too) or .gz",
+    )
+    group.add_argument(
+        "--templates",
+        choices=["drop", "keep"],
+        default="drop",
+        help="what becomes of {{templates}}: nothing, or their parameters that have no name (default: %(default)s)",
+    )
+    group.add_argument(
+        "--max-page-seconds",
+        metavar="S",
+        type=float,
+        default=Bounds.seconds,
+        help="reject a page that takes more CPU time to clean (default: %(default)g)",
+    )
+    group.add_argument(
+        "--max-page-memory",
+        metavar="MIB",
+        type=int,
+        default=Bounds.memory,
+        help="reject a page whose cleaning takes more memory (default: %(default)s)",
+    )
+    group.add_argument(
+        "--max-page-bytes",
+        metavar="N",
+        type=int,
+        default=MAX_PAGE_BYTES,
+        help="reject longer pages without loading them (default: %(default)s)",
+    )
+    documents.add_options(parser, min_chars=200)
+    return cli.main(parser, make_corpus)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

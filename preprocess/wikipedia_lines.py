@@ -1,0 +1,116 @@
+"""The last step from wikitext to text: lines without marks, without leftovers of broken markup, in sections that are
+not empty.
+
+Control characters mark what this step needs to know. A dump, being XML, cannot contain any.
+"""
+
+import re
+from collections.abc import Iterator
+
+REMOVED = "\x03"  # where something was taken out of a line
+HEADING = "\x04"  # before a heading, followed by its level
+_ORIGINALS = dict(zip("\x0e\x0f\x10\x11\x12\x13\x14\x15\x16", "<>[]{}|'_", strict=True))  # text that looks like markup
+PROTECTED = str.maketrans({original: character for character, original in _ORIGINALS.items()})
+_PROTECTED_CHARACTER = re.compile(f"[{''.join(_ORIGINALS)}]")
+
+DROPPED_TAGS = (  # with all that they contain
+    "ce|chem|gallery|graph|hiero|imagemap|includeonly|indicator|inputbox|mapframe|maplink|math|pre|ref|references|score|"
+    "section|source|style|syntaxhighlight|table|templatedata|templatestyles|timeline"
+)
+BLOCK_TAGS = "blockquote|br|center|dd|div|dl|dt|h[1-6]|hr|li|ol|p|poem|td|th|tr|ul"
+_INLINE_TAGS = (
+    "abbr|b|bdi|big|cite|code|del|em|font|i|ins|kbd|noinclude|nowiki|onlyinclude|q|s|samp|small|span|strike|strong|sub|"
+    "sup|tt|u|var"
+)
+_STRAY_BLOCK_TAG = re.compile(rf"</?(?:{BLOCK_TAGS})\b[^<>\n]*>", re.I)
+_STRAY_TAG = re.compile(rf"</?(?:{DROPPED_TAGS}|{_INLINE_TAGS})\b[^<>\n]*>", re.I)
+_STRAY_BRACKETS = re.compile(r"\[\[+|\]\]+|\{\{+|\}\}+|\[(?:https?:)?//\S*|<!--|-->")
+_SWITCH = re.compile(r"__[^\W\d_]{3,}__")
+_VARIANT = re.compile(r"-\{([^{}]*)\}-")
+_QUOTES = re.compile(r"'{2,}")
+_SPACES = re.compile(r"[ \t\x85\xa0\u2000-\u200a\u2028\u2029\u202f]+")
+_INVISIBLE = re.compile(r"[\x7f\xad\u200b\u200e\u200f\u2060\ufeff]")
+_EMPTY_PARENTHESES = re.compile(rf" ?[(（][\s,;:/–-]*{REMOVED}[\s,;:/–{REMOVED}-]*[)）]")
+_START_OF_PARENTHESES = re.compile(rf"([(（])[\s,;:]*{REMOVED}[\s,;:{REMOVED}]*")
+_END_OF_PARENTHESES = re.compile(rf"[\s,;:]*{REMOVED}[\s,;{REMOVED}]*([)）])")
+_SPACE_BEFORE = re.compile(rf"\s*{REMOVED}[\s{REMOVED}]*(?=[,.;:!?)]|$)")
+
+
+def clean_lines(marked: str) -> str:
+    """Text of text with marks: lines without blank ones between; the empty string where nothing is left.
+
+    Args:
+        marked: text where REMOVED stands for what was taken out of a line, a heading is a line of HEADING, its level
+            and its text, and what only looks like markup went through PROTECTED.
+    """
+    text = "\n".join(_without_empty_sections(_without_leftovers(marked)))
+    return _PROTECTED_CHARACTER.sub(lambda match: _ORIGINALS[match.group()], text)
+
+
+def _without_leftovers(raw: str) -> str:
+    """Text without invisible characters, switches, markup whose other end is missing, and runs of spaces."""
+    text = _STRAY_TAG.sub("", _STRAY_BLOCK_TAG.sub("\n", _INVISIBLE.sub("", raw)))
+    text = _SWITCH.sub("", _VARIANT.sub(_first_variant, text))
+    return _SPACES.sub(" ", _STRAY_BRACKETS.sub("", text))
+
+
+def _without_empty_sections(raw: str) -> Iterator[str]:
+    """The clean lines; a heading only where some text comes before the next heading of its level or a higher one."""
+    pending: list[tuple[int, str]] = []
+    for line in raw.split("\n"):
+        if line.startswith(HEADING):
+            level, heading = int(line[1]), _clean_line(line[2:])
+            pending = [entry for entry in pending if entry[0] < level]
+            pending.append((level, heading))
+        elif text := _clean_line(line):
+            yield from (heading for _, heading in pending if heading)
+            pending = []
+            yield text
+
+
+def _clean_line(line: str) -> str:
+    """A line without marks and leftovers of broken markup; empty where no letter or digit is left."""
+    line = line.strip()
+    if not line or line.startswith(("|", "{|")):  # a table or template whose other end is missing
+        return ""
+    if "''" in line:
+        line = _without_quotes(line)
+    if REMOVED in line:
+        line = _EMPTY_PARENTHESES.sub(REMOVED, line)
+        line = _END_OF_PARENTHESES.sub(r"\1", _START_OF_PARENTHESES.sub(r"\1", line))
+        line = _SPACE_BEFORE.sub("", line).replace(REMOVED, "")
+        line = _SPACES.sub(" ", line)
+    return line.strip() if any(map(str.isalnum, line)) else ""
+
+
+def _without_quotes(line: str) -> str:
+    """A line without the marks of bold and italic, by MediaWiki's rules: four quotes are an apostrophe and bold, …
+
+    Where both bold and italic are left open, one bold mark is an apostrophe before an italic one, as in L'''Iliade''.
+    """
+    runs = list(_QUOTES.finditer(line))
+    lengths = [len(run.group()) for run in runs]
+    bold = [number for number, length in enumerate(lengths) if length in (3, 4)]
+    both = sum(length >= 5 for length in lengths)
+    apostrophe = -1
+    if bold and (len(bold) + both) % 2 and (lengths.count(2) + both) % 2:
+        before = [line[max(0, runs[number].start() - 2) : runs[number].start()] for number in bold]
+        glued = [number for number, text in zip(bold, before, strict=True) if text and not text[-1].isspace()]
+        single = [number for number, text in zip(bold, before, strict=True) if re.fullmatch(r"(?:^|\s)?\S", text)]
+        apostrophe = (single or glued or bold)[0]
+    pieces, end = [], 0
+    for number, (run, length) in enumerate(zip(runs, lengths, strict=True)):
+        kept = 1 if number == apostrophe or length == 4 else max(0, length - 5)
+        pieces += [line[end : run.start()], "'" * kept]
+        end = run.end()
+    return "".join([*pieces, line[end:]])
+
+
+def _first_variant(match: re.Match) -> str:
+    """The text of -{…}-, which gives a word in the scripts of a language; the first of them where they differ."""
+    flag, bar, rest = match.group(1).rpartition("|")
+    if bar and not flag.strip().islower():
+        return ""  # a rule for the rest of the page
+    first = rest.split(";")[0]
+    script, colon, text = first.partition(":")
+    return text if colon and re.fullmatch(r"\s*[a-z-]+", script) else first

@@ -1,0 +1,107 @@
+"""Text files to a data folder for language models."""
+
+import bz2
+import gzip
+import json
+
+import pytest
+from fairseq.data import Dictionary, data_utils
+
+from fairseq_poolingformer.data.tokenizers import load_tokenizer
+from preprocess import parts, plain_text
+from preprocess.plain_text import read_blocks, read_files
+from tests.preprocess.conftest import contents
+
+
+@pytest.fixture
+def convert(monkeypatch, gpt2_folder):
+    """Runs the command line in this process."""
+
+    def run(output, *args, valid_share=0, workers=1):
+        argv = ["plain_text", "--gpt2-bpe", gpt2_folder, "--output-folder", output, "--workers", workers]
+        argv += ["--valid-share", valid_share, *args]
+        monkeypatch.setattr("sys.argv", [str(arg) for arg in argv])
+        return plain_text.main()
+
+    return run
+
+
+def documents(folder, split):
+    """What fairseq reads of a split, as text."""
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    dataset = data_utils.load_indexed_dataset(str(folder / split), dictionary, dataset_impl="mmap")
+    tokenizer = load_tokenizer(folder)
+    assert all(ids[-1] == dictionary.eos() for ids in dataset)
+    return [tokenizer.decode(ids.tolist()) for ids in dataset]
+
+
+def test_a_document_each_file(convert, tmp_path):
+    (tmp_path / "a.txt").write_bytes("\ufeff the long document\r\n\r\n注意力 機構\rcafé \n\n".encode())
+    (tmp_path / "b.txt").write_text("another 😀")
+    (tmp_path / "c.txt.gz").write_bytes(gzip.compress("การ".encode()))
+    (tmp_path / "empty.txt").write_text(" \n")
+    (tmp_path / "valid.text").write_text("what it is")
+    out = tmp_path / "out"
+    inputs = ["--input", tmp_path / "*.txt", tmp_path / "c.txt.gz", "--valid", tmp_path / "valid.text"]
+    assert convert(out, *inputs, "--write-text", valid_share=0.5) == 0
+    texts = ["the long document\n\n注意力 機構\ncafé", "another 😀", "การ"]
+    assert documents(out, "train") == texts
+    assert documents(out, "valid") == ["what it is"]
+    assert (out / "train.text.txt").read_text(encoding="utf-8") == "".join(text + "\n\n" for text in texts)
+    assert (out / "train.id.txt").read_text().split() == ["a.txt:1", "b.txt:1", "c.txt.gz:1"]
+    corpus = json.loads((out / "corpus.json").read_text())
+    assert corpus["passed_over"] == {"train": {"fewer than 1 characters": 1}, "valid": {}}
+
+
+def test_a_document_each_block(convert, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\n \n\nthe theory\nof it\n\t\nother\r\n\r\n\nlast")
+    (tmp_path / "b.txt.bz2").write_bytes(bz2.compress(b"attention\n\n"))
+    out = tmp_path / "out"
+    assert convert(out, "--input", tmp_path / "a.txt", tmp_path / "b.txt.bz2", "--documents", "block") == 0
+    assert documents(out, "train") == ["the theory\nof it", "other", "last", "attention"]
+    assert (out / "train.id.txt").read_text().split() == ["a.txt:4", "a.txt:7", "a.txt:10", "b.txt.bz2:1"]
+
+
+def test_blocks_and_files_beyond_the_bound_are_not_loaded(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"short\n\n" + b"x" * 100 + b"\nmore\n\n" + b"one\n" * 20 + b"\nlast\n")
+    blocks = list(read_blocks([path], max_bytes=40))
+    assert [(record.line, record.data) for record in blocks] == [(1, b"short\n"), (3, None), (6, None), (27, b"last\n")]
+    assert sum(record.progress for record in blocks) == path.stat().st_size
+    assert [record.data for record in read_files([path], max_bytes=40)] == [None]
+    assert [len(record.data) for record in read_files([path], max_bytes=200)] == [path.stat().st_size]
+
+
+def test_bad_documents_are_named(convert, tmp_path, capsys):
+    (tmp_path / "a.txt").write_bytes(b"good\n\nfine\nbad \xff\n\n" + b"x" * 50 + b"\n\ngood")
+    out = tmp_path / "out"
+    args = ["--input", tmp_path / "a.txt", "--documents", "block", "--max-document-bytes", "40"]
+    assert convert(out, *args) == 1
+    assert "2 of 4 lines rejected" in capsys.readouterr().err
+    assert convert(out, *args, "--max-reject-fraction", "0.5") == 0
+    rejects = [json.loads(line) for line in (out / "train.rejects.jsonl").read_text().splitlines()]
+    assert [(reject["line"], reject["reason"]) for reject in rejects] == [
+        (3, "not UTF-8: byte 9 of the document, in line 4: invalid start byte"),
+        (6, "too long: more bytes than --max-line-bytes or --max-document-bytes allows"),
+    ]
+    assert documents(out, "train") == ["good", "good"]
+
+
+def test_the_same_bytes_whatever_the_number_of_workers(convert, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "PART_RECORDS", 5)
+    blocks = [f"document {number} of attention\n" * (1 + number % 3) for number in range(40)]
+    (tmp_path / "a.txt").write_text("\n".join(blocks))
+    args = ["--input", tmp_path / "a.txt", "--documents", "block"]
+    assert convert(tmp_path / "one", *args, valid_share=0.3) == 0
+    assert convert(tmp_path / "two", *args, valid_share=0.3, workers=2) == 0
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    train, valid = documents(tmp_path / "one", "train"), documents(tmp_path / "one", "valid")
+    assert sorted(train + valid) == sorted(block.strip() for block in blocks)
+    assert len(train) > len(valid) > 3
+
+
+@pytest.mark.parametrize("share", [-0.1, 1])
+def test_shares_that_are_none(convert, tmp_path, capsys, share):
+    (tmp_path / "a.txt").write_text("a")
+    assert convert(tmp_path / "out", "--input", tmp_path / "a.txt", valid_share=share) == 1
+    assert f"--valid-share {share}: must be 0 or more and less than 1" in capsys.readouterr().err

@@ -1,0 +1,294 @@
+"""Dumps, and the command line from a dump to a data folder."""
+
+import bz2
+import gzip
+import io
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+import fairseq_poolingformer  # noqa: F401  mends fairseq
+from fairseq_poolingformer.data.tokenizers import load_tokenizer
+from preprocess import parts, wikipedia
+from preprocess.documents import split_of
+from preprocess.records import InputError, Record
+from preprocess.wikipedia_dump import BrokenPage, Site, parse_page, read_pages, read_site, title_of
+from tests.preprocess.conftest import contents
+
+SMALL = Path(__file__).parent / "fixtures" / "wikipedia" / "small.xml"
+ISLAND = """\
+Îlot & marée
+L'îlot est une petite terre marine , dit-on.
+Géographie
+Marée
+haute :
+basse
+et lente
+voir les horaires ou
+Liens
+[[brut]] et 3 < 5, 水は流れる。 Catégorie:Mer
+"""
+SLOW = "{{a|" * 20_000
+LARGE = "*\n" * 1_000_000
+
+
+@pytest.fixture
+def convert(monkeypatch, gpt2_folder):
+    """Runs the command line in this process."""
+
+    def run(output, *args, valid_share=0, max_reject_fraction=0.01, workers=1):
+        argv = ["wikipedia", "--gpt2-bpe", gpt2_folder, "--output-folder", output, "--workers", workers, "--write-text"]
+        argv += ["--valid-share", valid_share, "--max-reject-fraction", max_reject_fraction, "--input", *args]
+        monkeypatch.setattr("sys.argv", [str(arg) for arg in argv])
+        return wikipedia.main()
+
+    return run
+
+
+def page(title, text, ns="<ns>0</ns>"):
+    return f"<page><title>{title}</title>{ns}<revision><text>{text}</text></revision></page>\n"
+
+
+def write_dump(path, *pages, namespaces=""):
+    head = f"<mediawiki><siteinfo><namespaces>{namespaces}</namespaces></siteinfo>\n"
+    path.write_text(head + "".join(pages) + "</mediawiki>\n", encoding="utf-8")
+    return path
+
+
+def rejects(folder, split="train"):
+    return [json.loads(line) for line in (folder / f"{split}.rejects.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_dump_by_hand(convert, tmp_path):
+    assert convert(tmp_path, SMALL, "--min-chars", "40") == 0
+    titles = (tmp_path / "train.id.txt").read_text(encoding="utf-8").splitlines()
+    assert titles == ["Îlot & marée", "Star Trek: la série", "Deux versions"]
+    texts = (tmp_path / "train.text.txt").read_text(encoding="utf-8").split("\n\n")
+    assert texts == [
+        ISLAND.strip(),
+        "Star Trek: la série\nUne série de 1966, au titre à deux points, suivie d'autres.",
+        "Deux versions\nLa version récente, que tout le monde peut bien lire.",
+        "",
+    ]
+    corpus = json.loads((tmp_path / "corpus.json").read_text())
+    assert corpus["passed_over"] == {"train": {"fewer than 40 characters": 1, "no article": 1, "redirect": 1}}
+    assert rejects(tmp_path) == []
+
+
+def load_train(folder, task, arch):
+    """The train split as fairseq-train loads it."""
+    parser = options.get_training_parser(task)
+    flags = ["--task", task, "--arch", arch, "--sample-break-mode", "eos", "--tokens-per-sample", "512"]
+    config = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(folder), *flags]))
+    loaded = tasks.setup_task(config.task)
+    loaded.load_dataset("train")
+    return loaded
+
+
+@pytest.mark.parametrize(("task", "arch"), [("masked_lm", "roberta_base"), ("language_modeling", "transformer_lm")])
+def test_fairseqs_own_tasks_read_it(convert, tmp_path, task, arch):
+    assert convert(tmp_path, SMALL, "--min-chars", "40") == 0
+    loaded = load_train(tmp_path, task, arch)
+    tokenizer = load_tokenizer(tmp_path)
+    texts = (tmp_path / "train.text.txt").read_text(encoding="utf-8").split("\n\n")[:-1]
+    ids = [[*tokenizer.encode(text).tolist(), loaded.source_dictionary.eos()] for text in texts]
+    dataset = loaded.dataset("train")
+    if task == "language_modeling":
+        assert [dataset[number]["target"].tolist() for number in range(3)] == ids
+        return
+    sample = dataset.collater([dataset[number] for number in range(3)])
+    pad, mask = loaded.source_dictionary.pad(), loaded.source_dictionary.index("<mask>")
+    for row, target, wanted in zip(sample["net_input"]["src_tokens"], sample["target"], ids, strict=True):
+        kept = target == pad  # elsewhere a token is masked, replaced, or kept and asked for
+        whole = row.where(kept, target)
+        assert whole[whole != pad].tolist() == [loaded.source_dictionary.bos(), *wanted]
+        assert mask not in whole
+
+
+@pytest.mark.parametrize("form", ["bz2", "multistream.bz2", "gz"])
+def test_compressed_dumps(tmp_path, form):
+    raw = SMALL.read_bytes()
+    middle = raw.index(b"<page>", len(raw) // 2)
+    data = {
+        "bz2": bz2.compress(raw),
+        "multistream.bz2": bz2.compress(raw[:middle]) + bz2.compress(raw[middle:]),
+        "gz": gzip.compress(raw),
+    }[form]
+    dump = tmp_path / f"small.xml.{form}"
+    dump.write_bytes(data)
+    plain, found = list(read_pages([SMALL])), list(read_pages([dump]))
+    assert [(record.data, record.line) for record in found] == [(record.data, record.line) for record in plain]
+    assert sum(record.progress for record in found) <= len(data)
+    assert read_site(dump) == read_site(SMALL)
+
+
+def test_pages_are_found_wherever_blocks_of_the_file_end(tmp_path, monkeypatch):
+    raw = SMALL.read_text(encoding="utf-8")
+    wanted = [match.group().encode() for match in re.finditer("<page>.*?</page>", raw, re.S)]
+    lines = [raw.count("\n", 0, match.start()) + 1 for match in re.finditer("<page>", raw)]
+    for size in (1, 5, 7, 64, 1000):
+        monkeypatch.setattr("preprocess.wikipedia_dump._BLOCK_BYTES", size)
+        found = list(read_pages([SMALL]))
+        assert [record.data for record in found] == wanted
+        assert [record.line for record in found] == lines
+
+
+def test_old_dumps_tell_namespaces_and_redirects_by_title_and_text(tmp_path):
+    site = Site({0: "", 1: "Talk", 6: "Image", 14: "Category"})
+    cases = {
+        "A": ("text", 0, False),
+        "Talk:A": ("text", 1, False),
+        "Talks: A": ("#1 [[a", 0, False),
+        "AAA": ("#REDIRECT [[A]]", 0, True),
+        "B": (" # redirect: [[A]]", 0, True),
+        "C": ("#ПЕРЕНАПРАВЛЕНИЕ [[A]]", 0, True),
+    }
+    for title, (text, namespace, is_redirect) in cases.items():
+        found = parse_page(Record("f", 1, page(title, text, ns="").strip().encode()), site)
+        assert (found.namespace, found.is_redirect) == (namespace, is_redirect), title
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"<page><title>a</title><revision><text>b", "page without end"),
+        (b"<page>\n<title>a</title><b></page>", "broken XML: line 8, column 21: mismatched tag"),
+        (b"<page><title>a\xff</title></page>", "broken XML: line 7, column 14: not well-formed"),
+        (b"<page><title>&bomb;</title></page>", "broken XML: line 7, column 13: undefined entity"),
+        (b"<page><title/><revision><text>b</text></revision></page>", "page without title"),
+        (b"<page><title>a</title><revision/></page>", "page without text"),
+        (b"<page><title>a</title><ns>x</ns><revision><text/></revision></page>", "page without namespace: .*'x'"),
+    ],
+)
+def test_broken_pages(data, message):
+    with pytest.raises(BrokenPage, match=message):
+        parse_page(Record("f", 7, data), Site({}))
+
+
+def test_a_broken_page_costs_only_itself(convert, tmp_path, capsys):
+    good = [page(title, "some text, " * 30) for title in "abc"]
+    broken = [
+        "<page><title>&lol;</title></page>\n",
+        page("huge", "x" * 5000),
+        "<page><title>cut</title><revision><text>en",
+    ]
+    bomb = '<!DOCTYPE m [<!ENTITY lol "lol"><!ENTITY lol2 "&lol;&lol;">]>\n'
+    dump = write_dump(tmp_path / "a.xml", good[0], broken[0], good[1], broken[1], good[2])
+    dump.write_text(bomb + dump.read_text().replace("</mediawiki>", broken[2]))
+    out = tmp_path / "out"
+    assert convert(out, dump, "--max-page-bytes", "4000") == 1
+    assert "3 of 6 lines rejected" in capsys.readouterr().err
+    assert convert(out, dump, "--max-page-bytes", "4000", max_reject_fraction=0.5) == 0
+    assert [(reject["line"], reject["reason"]) for reject in rejects(out)] == [
+        (4, "broken XML: line 4, column 13: undefined entity (&lol;)"),
+        (6, "page without end: the dump is cut off there, or the page is longer than --max-page-bytes allows (huge)"),
+        (8, "page without end: the dump is cut off there, or the page is longer than --max-page-bytes allows (cut)"),
+    ]
+    assert (out / "train.id.txt").read_text().split() == ["a", "b", "c"]
+
+
+def test_a_page_that_takes_for_ever_or_all_memory(convert, tmp_path):
+    good = [page(f"{title}", f"text of {title}, " * 30) for title in "abcd"]
+    bounds = ["--max-page-seconds", "3", "--max-page-memory", "256"]
+    bad = write_dump(tmp_path / "bad.xml", good[0], page("Slow", SLOW), good[1], page("Large", LARGE), *good[2:])
+    start = time.process_time()
+    assert convert(tmp_path / "bad", bad, *bounds, max_reject_fraction=0.5) == 0
+    assert time.process_time() - start < 30
+    assert [reject["reason"] for reject in rejects(tmp_path / "bad")] == [
+        "page takes too long: more than 3 seconds of CPU time to parse (Slow)",
+        "page takes too much memory: more than 256 MiB to parse (Large)",
+    ]
+    assert convert(tmp_path / "good", write_dump(tmp_path / "good.xml", *good), *bounds) == 0
+    for name in ("train.bin", "train.idx", "train.id.txt", "train.text.txt"):
+        assert (tmp_path / "bad" / name).read_bytes() == (tmp_path / "good" / name).read_bytes()
+
+
+def test_split_by_title_whatever_the_order_and_the_workers(convert, tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "PART_RECORDS", 7)
+    pages = [page(f"Title {number}", f"the text of {number}, " * 20) for number in range(60)]
+    dump = write_dump(tmp_path / "a.xml", *pages)
+    halves = [write_dump(tmp_path / f"half{half}.xml", *pages[half::2]) for half in (0, 1)]
+    assert convert(tmp_path / "one", dump, valid_share=0.2) == 0
+    assert convert(tmp_path / "two", dump, valid_share=0.2, workers=2) == 0
+    assert convert(tmp_path / "halves", *halves, valid_share=0.2) == 0
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    for split in ("train", "valid"):
+        titles = [(tmp_path / folder / f"{split}.id.txt").read_text().splitlines() for folder in ("one", "halves")]
+        assert sorted(titles[0]) == sorted(titles[1])
+        assert titles[0] == [f"Title {n}" for n in range(60) if split_of(f"Title {n}".encode(), 0.2) == split]
+    assert 3 <= len((tmp_path / "one" / "valid.id.txt").read_text().splitlines()) <= 25
+
+
+def test_share_of_the_hash():
+    valid = sum(split_of(str(number).encode(), 0.1) == "valid" for number in range(10_000))
+    assert 900 < valid < 1100
+
+
+def test_inputs_that_are_none(convert, tmp_path, capsys):
+    text = tmp_path / "text.xml"
+    text.write_text("no dump")
+    empty = write_dump(tmp_path / "empty.xml")
+    cut = tmp_path / "cut.xml.bz2"
+    cut.write_bytes(bz2.compress(SMALL.read_bytes())[:-20])
+    damaged = tmp_path / "damaged.xml.bz2"
+    damaged.write_bytes(b"BZh9" + b"x" * 100)
+    only_one = write_dump(tmp_path / "one.xml", page("a", "b" * 300))
+    cases = [
+        ([text], {}, "text.xml: no MediaWiki dump"),
+        ([empty], {}, "train: no good example"),
+        ([empty], {"valid_share": 0.1}, "train: the input has no document for it"),
+        ([only_one], {"valid_share": 1e-9}, "valid: the input has no document for it; give a higher --valid-share"),
+        ([SMALL], {"valid_share": 1}, "--valid-share 1: must be 0 or more and less than 1"),
+        ([SMALL, "--max-page-memory", "1"], {}, "--max-page-memory 1: must be 256 or more"),
+        ([SMALL, "--max-page-seconds", "0"], {}, "--max-page-seconds 0: must be more than 0"),
+        ([cut], {}, "damaged bzip2 file"),
+        ([damaged], {}, "damaged bzip2 file"),
+        ([tmp_path / "none*.xml"], {}, "no such file"),
+    ]
+    for args, changed, message in cases:
+        assert convert(tmp_path / "out", *args, **changed) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_a_dump_that_says_nothing_about_its_wiki(tmp_path):
+    path = tmp_path / "a.xml"
+    path.write_text("<mediawiki><siteinfo><namespaces><namespace key='x'/></namespaces></siteinfo>")
+    with pytest.raises(InputError, match="broken <siteinfo>"):
+        read_site(path)
+
+
+def open_dump(path):
+    return bz2.open(path, "rb") if path.suffix == ".bz2" else gzip.open(path, "rb")
+
+
+@pytest.mark.parametrize(
+    ("folder", "redirect"), [("wikipedia", rb"<redirect "), ("enwik8", rb"<text[^>]*># ?redirect")]
+)
+def test_real_dumps(convert, shared_data, tmp_path, folder, redirect):
+    dump = next(path for path in (shared_data / folder).iterdir() if path.suffix in (".bz2", ".gz"))
+    assert convert(tmp_path, dump, "--min-chars", "0") == 0
+    corpus = json.loads((tmp_path / "corpus.json").read_text())
+    with open_dump(dump) as file:
+        raw = file.read()
+    redirects = len(re.findall(redirect, raw, re.I))
+    whole, begun = raw.count(b"</page>"), raw.count(b"<page>")
+    assert corpus["passed_over"]["train"]["redirect"] == redirects
+    assert corpus["rejects"]["train"] == begun - whole
+    others = sum(corpus["passed_over"]["train"].values()) - redirects
+    assert corpus["examples"]["train"] == whole - redirects - others
+    assert others <= 1
+    texts = io.StringIO((tmp_path / "train.text.txt").read_text(encoding="utf-8")).read().split("\n\n")
+    left = [text for text in texts if re.search(r"\[\[|\]\]|\{\{|\}\}|<ref|<!--|''|^[|*#]", text, re.M)]
+    assert len(left) <= 0.02 * len(texts)
+    assert sum(map(len, texts)) > 0.4 * len(raw)
+
+
+def test_titles(tmp_path):
+    record = Record("f", 1, page("A &amp; B &quot;C&quot;", "x").encode())
+    assert title_of(record) == 'A & B "C"'
+    assert title_of(Record("f", 1, b"<page><title>A")) == ""

@@ -1,0 +1,106 @@
+"""What becomes of wikitext: by hand, and beside a twin that goes over mwparserfromhell's own tree."""
+
+import re
+
+import mwparserfromhell
+import pytest
+from mwparserfromhell import nodes
+
+from preprocess.wikipedia_dump import parse_page, read_pages, read_site
+from preprocess.wikipedia_lines import BLOCK_TAGS, DROPPED_TAGS, HEADING, PROTECTED, REMOVED, clean_lines
+from preprocess.wikipedia_text import FILES_AND_CATEGORIES, plain_text
+
+CASES = {
+    "bold, italic": ("'''A''' is ''b'' and '''''c'''''.", "A is b and c."),
+    "apostrophes beside quotes": ("L'''Iliade'' et '''d''''s", "L'Iliade et d's"),
+    "apostrophe in French": ("L'''Iliade'' est un poème", "L'Iliade est un poème"),
+    "links": ("[[a]]s, [[b|c]], [[d_e]], [[:Category:f]], [[g#h|i|j]]", "as, c, d e, Category:f, i|j"),
+    "titles with colons": ("[[CSI: Miami]] [[Re:Zero|zero]] [[Ai: x]]", "CSI: Miami zero Ai: x"),
+    "hidden links": ("x[[File:a.jpg|thumb|of [[b]] {{c}}]] [[Category:d]][[fr:e]][[be-x-old:f]][[Bild:g.PNG]]y", "x y"),
+    "external links": ("[http://a.b c d] [//e f] [http://g] http://h.i", "c d f http://h.i"),
+    "nested templates": ("a {{b|{{c|{{{d|e}}}}}|f={{g}}}} h", "a h"),
+    "parentheses left empty": ("A ({{IPA|x}}; {{lang|y}}), ({{b}}, 1950) f() (c, {{d}})", "A, (1950) f() (c)"),
+    "space before a comma": ("a {{b}}, c {{d}}.", "a, c."),
+    "references": ('a<ref>b [[c]]</ref><ref name="d" /><ref name=e>{{f}}</ref>.', "a."),
+    "comments": ("a<!-- b\n\nc -->d", "ad"),
+    "table": ('a\n{| class="b"\n! c\n|-\n| d || [[e]]\n{| f\n|}\n|}\ng', "a\ng"),
+    "table in HTML": ("a<table><tr><td>b</td></tr></table>", "a"),
+    "table without end": ("a\n{| class=b\n| c\n|-\nd", "a\nd"),
+    "gallery, formula": ("a<gallery>\nb.jpg|c\n</gallery>d <math>x<y</math>, e", "ad, e"),
+    "code": ("a <code>b[1]</code> <pre>c</pre> <syntaxhighlight lang='d'>e</syntaxhighlight>", "a b[1]"),
+    "lists": ("* a\n** b\n# c\n; d : e\n: f", "a\nb\nc\nd\ne\nf"),
+    "headings": ("== a ==\nb\n=== ''c'' ===\nd", "a\nb\nc\nd"),
+    "sections left empty": ("== a ==\n=== b ===\n== c ==\n=== d ===\ne\n== f ==\n{{g}}", "c\nd\ne"),
+    "entities": ("a&nbsp;b &lt;ref&gt; &#91;&#x5b;c&#93;&#93; &amp;lt; &eacute;", "a b <ref> [[c]] &lt; é"),
+    "nowiki": ("<nowiki>[[a]] {{b}} ''c''</nowiki>", "[[a]] {{b}} ''c''"),
+    "block tags": ("a<br>b<div style='{{c}}'>d</div>e<p>f", "a\nb\nd\ne\nf"),
+    "other tags": ("a<sub>2</sub><span style=\"x\">b</span><u>c</u>", "a2bc"),
+    "markup without its other end": ("a [[b {{c <ref>d</div> ]] }}", "a b c d"),
+    "switches": ("__NOTOC__ a __KEIN_INHALT__ b", "a __KEIN_INHALT__ b"),
+    "variants": ("-{zh-hans:计算机; zh-hant:電腦}-和-{文}--{H|zh:x}-", "计算机和文"),
+    "lines of punctuation": ("a\n* {{b}}\n----\n.\nc", "a\nc"),
+    "line separators": ("a\u2028b\u200bc\ufeff\xadd\r\ne", "a bcd\ne"),
+    "nothing": ("{{a}}\n[[Category:b]]", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_by_hand(case):
+    wikitext, text = CASES[case]
+    assert plain_text(wikitext) == text
+
+
+def test_templates_kept_as_text():
+    wikitext = "a {{convert|5|km|{{b|mile|s=1}}|abbr=on}} {{c|x=1}} {{lang|1=fr|2=texte}}, {{d}}."
+    assert plain_text(wikitext, keep_templates=True) == "a 5 km mile fr texte,."
+
+
+def test_prefixes_of_the_wiki():
+    wikitext = "[[Datei:a.stl2|b]] [[Kategorie:c]] d"
+    assert plain_text(wikitext, FILES_AND_CATEGORIES | {"datei", "kategorie"}) == "d"
+    assert plain_text(wikitext) == "b Kategorie:c d"
+
+
+def tree_text(wikicode):
+    """The twin of the walk over tokens."""
+    return "".join(map(node_text, wikicode.nodes))
+
+
+def node_text(node):
+    match node:
+        case nodes.Text():
+            return node.value
+        case nodes.Comment():
+            return ""
+        case nodes.HTMLEntity():
+            return node.normalize().translate(PROTECTED)
+        case nodes.Heading():
+            return f"\n{HEADING}{node.level}{tree_text(node.title)}\n"
+        case nodes.ExternalLink():
+            return str(node.url) if not node.brackets else tree_text(node.title) if node.title else ""
+        case nodes.Wikilink():
+            target = tree_text(node.title).strip()
+            prefix, colon, _ = target.partition(":")
+            language = re.match(r"[a-z]{2,3}(-|$)", prefix) and prefix != "hdl"
+            if colon and (language or prefix.lower() in {"file", "image", "category"}):
+                return REMOVED
+            return target.lstrip(":").replace("_", " ") if node.text is None else tree_text(node.text)
+        case nodes.Tag():
+            name = str(node.tag).strip().lower()
+            if name in DROPPED_TAGS.split("|"):
+                return "" if name == "ref" else REMOVED
+            content = tree_text(node.contents) if node.contents is not None else ""
+            content = content.translate(PROTECTED) if name == "nowiki" else content
+            block = "\n" if name in BLOCK_TAGS.split("|") else ""
+            return block + content + (block if not node.self_closing else "")
+    return REMOVED
+
+
+def test_walk_gives_what_the_tree_gives(shared_data):
+    dump = next((shared_data / "wikipedia").glob("*.bz2"))
+    site = read_site(dump)
+    pages = [page for record in read_pages([dump]) if not (page := parse_page(record, site)).is_redirect][:60:3]
+    for page in pages:
+        tree = mwparserfromhell.parse(page.wikitext, skip_style_tags=True)
+        assert plain_text(page.wikitext) == clean_lines(tree_text(tree)), page.title
+    assert len(pages) == 20
