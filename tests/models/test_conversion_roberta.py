@@ -13,8 +13,8 @@ from transformers import (
 )
 
 from fairseq_poolingformer.cli import convert
-from fairseq_poolingformer.models.conversion import ConversionError, files, to_fairseq
-from tests.models import tiny_huggingface
+from fairseq_poolingformer.models.conversion import files
+from tests.models import tiny_huggingface, tiny_roberta
 from tests.models.test_roberta import as_of_2019
 
 ROWS = len(tiny_huggingface.vocabulary())
@@ -239,7 +239,6 @@ def test_poolingformer_without_level_two_is_a_longformer(tmp_path, capsys):
     assert "global_tokens is 2" in printed
     back = tiny_huggingface.MODELS["longformer"].from_pretrained(tmp_path / "back").eval()
     assert back.config.attention_window == [6, 10, 8]
-    back.config.attention_window = [6, 10, 8]
     tokens = batch()
     padded = torch.nn.functional.pad(tokens, (0, 120 - tokens.size(1)), value=1)  # what each of the windows divides
     model.double()
@@ -249,65 +248,6 @@ def test_poolingformer_without_level_two_is_a_longformer(tmp_path, capsys):
         actual, _ = model(tokens)
     real = tokens.ne(1)
     torch.testing.assert_close(actual[real], expected[:, : tokens.size(1)][real], rtol=0, atol=1e-5)
-
-
-def test_level_two_and_heads_are_left_out_only_on_demand(tmp_path, capsys):
-    path, settings, model = poolingformer(tmp_path, window_size="4", pooled_window_size="8", pooled_layers="1-2")
-    model.register_question_answering_head()
-    files.write_checkpoint(path, settings, model.state_dict())
-    assert run("to-huggingface", path, tmp_path / "back") == 1
-    assert "--drop-pooled" in capsys.readouterr().err
-    assert run("to-huggingface", path, tmp_path / "back", "--drop-pooled") == 1
-    error = capsys.readouterr().err
-    assert "question_answering_head." in error
-    assert "--drop-heads" in error
-    assert not (tmp_path / "back").exists()
-    assert run("to-huggingface", path, tmp_path / "back", "--drop-pooled", "--drop-heads") == 0
-    kept = {name: tensor for name, tensor in model.state_dict().items() if ".pooled_" not in name}
-    files.write_checkpoint(path, {**settings, "pooled_layers": "none"}, kept)
-    back = tiny_huggingface.MODELS["longformer"].from_pretrained(tmp_path / "back").eval()
-    tokens = batch()
-    assert_agree(load(path), back, tokens, globals_at(tokens, [0], [0], [0]))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"hidden_act": "relu"}, "hidden_act is 'relu'; fairseq's RoBERTa needs 'gelu'"),
-        ({"layer_norm_eps": 1e-12}, "layer_norm_eps is 1e-12"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
-        ({"pad_token_id": 0}, "pad_token_id is 0"),
-        ({"max_position_embeddings": 60}, r"embed_positions\.weight is \(48, 24\) .* asks for \(60, 24\)"),
-        ({"is_decoder": True}, "is_decoder is True"),
-    ],
-)
-def test_what_fairseq_cannot_express_is_refused(change, message):
-    model = tiny_huggingface.model("roberta")
-    with pytest.raises(ConversionError, match=message):
-        to_fairseq({**model.config.to_dict(), **change}, dict(model.state_dict()))
-
-
-def test_parameters_that_are_missing_or_untied_are_named():
-    model = tiny_huggingface.model("roberta")
-    config = model.config.to_dict()
-    state = dict(model.state_dict())
-    del state["lm_head.dense.bias"], state["roberta.encoder.layer.2.output.dense.bias"]
-    with pytest.raises(
-        ConversionError, match=r"missing: encoder\.layer\.2\.output\.dense\.bias, lm_head\.dense\.bias;"
-    ):
-        to_fairseq(config, state)
-    untied = {**model.state_dict(), "lm_head.decoder.weight": torch.ones(ROWS, 24)}
-    with pytest.raises(ConversionError, match=r"word_embeddings\.weight and lm_head\.decoder\.weight differ"):
-        to_fairseq(config, untied)
-    with pytest.raises(ConversionError, match="poolingformer_bart_base cannot hold a roberta"):
-        to_fairseq(config, dict(model.state_dict()), arch="poolingformer_bart_base")
-
-
-def test_a_tokenizer_without_mask(tmp_path, capsys):
-    source = tiny_huggingface.folder(tmp_path / "hf", "roberta", vocab_size=ROWS - 1)
-    assert run("to-fairseq", source, tmp_path / "fairseq") == 1
-    assert f"makes {ROWS} symbols with <mask>, the embedding has {ROWS - 1} rows" in capsys.readouterr().err
-    assert not (tmp_path / "fairseq").exists()
 
 
 @pytest.mark.parametrize(
@@ -328,3 +268,24 @@ def test_flags_build_the_model_of_the_checkpoint(tmp_path, model_type, arch):
     parsed = vars(options.parse_args_and_arch(options.get_training_parser(), [str(tmp_path), *flags]))
     del settings["task"]  # pretraining's, which is over
     assert {key: parsed[key] for key in settings} == settings
+
+
+def test_a_trained_checkpoint(tmp_path, capsys):
+    """Training writes "cfg" in place of "args", with every setting of the model and the task."""
+    source = tiny_huggingface.folder(tmp_path / "hf", "longformer")
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    _, state = files.read_checkpoint(tmp_path / "fairseq" / "model.pt")
+    flags = (tmp_path / "fairseq" / "flags.txt").read_text().split()
+    arch = flags[flags.index("--arch") + 1]
+    args = tiny_roberta.parse(tmp_path / "fairseq", *flags, arch=arch)
+    (tmp_path / "runs").mkdir()
+    trained = tmp_path / "runs" / "checkpoint_best.pt"
+    torch.save({"args": None, "cfg": {"model": args}, "model": state}, trained)
+    assert run("to-huggingface", trained, tmp_path / "back") == 1
+    assert "sentencepiece model, with --tokenizer" in capsys.readouterr().err
+    tokenizer = ("--tokenizer", tmp_path / "fairseq" / "tokenizer")
+    assert run("to-huggingface", trained, tmp_path / "back", *tokenizer) == 0
+    back = tiny_huggingface.MODELS["longformer"].from_pretrained(tmp_path / "back").eval()
+    tokens = batch()
+    mask = globals_at(tokens, [0, 3], [0], [0, 1])
+    assert_agree(load(tmp_path / "fairseq" / "model.pt"), back, tokens, mask)
