@@ -165,7 +165,7 @@ run_experiments() {
     load_experiment "$experiment"
     "$prepare"
     for step in ${steps//,/ }; do
-      printf '\n# %s: %s\n' "$experiment" "$step"
+      printf '\n# %s: %s\n' "$name" "$step"
       "$step"
     done
   done

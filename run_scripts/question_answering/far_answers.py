@@ -1,10 +1,10 @@
-"""Questions whose answer stands 300 to 500 words from their cue, in TyDi QA's format.
+"""Questions whose answer stands 300 to 500 tokens from their cue, in TyDi QA's format.
 
     python run_scripts/question_answering/far_answers.py OUTPUT_FOLDER [--train 3000] [--dev 200] [--words 1500]
 
 A document is filler in which one town is named that the question asks for, the cue, and other towns. Sentences of one
-form say what "they chose": the one 300 to 500 words before or after the cue is the answer, all others are further from
-it than 560 words. Nothing near an answer tells it from the others, and no passage holds both cue and answer. So a model
+form say what "they chose": the one 280 to 440 words before or after the cue is the answer, all others are further from
+it than 560 words. A word is 1.1 tokens of a small sentencepiece model. Nothing near an answer tells it from the others, and no passage holds both cue and answer. So a model
 must see 500 tokens far: windows of 128 tokens in two layers reach 256.
 """
 
@@ -14,7 +14,7 @@ import random
 from pathlib import Path
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
-NEAREST, FARTHEST, APART = 300, 500, 560  # words
+NEAREST, FARTHEST, APART = 280, 440, 560  # words
 PASSAGE = 100  # words
 
 
@@ -105,9 +105,9 @@ def main() -> None:
     if args.words < 2 * APART:
         parser.error(f"--words must be at least {2 * APART}, or nothing is {APART} words from the cue")
     generator = random.Random(args.seed)
-    words = make_words(260, generator)
+    words = make_words(92, generator)  # few, so that a small sentencepiece model has a piece for each
     generator.shuffle(words)
-    vocabulary = {"filler": words[:200], "town": words[200:240], "choice": words[240:]}
+    vocabulary = {"filler": words[:60], "town": words[60:80], "choice": words[80:]}
     args.output_folder.mkdir(parents=True, exist_ok=True)
     for split, count, annotations in (("train", args.train, 1), ("dev", args.dev, 3)):
         with open(args.output_folder / f"{split}.jsonl", "w", encoding="utf-8") as file:

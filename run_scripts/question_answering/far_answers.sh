@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Does the second level help where an answer is far from its cue? Tiny models, from scratch, on generated questions whose
-# answer stands 300 to 500 words from the cue (far_answers.py): level one alone with windows of 128 tokens, the two
+# answer stands 300 to 500 tokens from the cue (far_answers.py): level one alone with windows of 128 tokens, the two
 # levels, and level one alone with windows of 512. Two layers each; preprocessing, training, prediction and scoring are
 # the same commands as for the real corpora. No download; about a quarter of an hour a model on one CPU core.
 #
@@ -16,7 +16,7 @@ options=(
   "train=3000" # training questions
   "dev=200" # questions to evaluate on
   "words=1500" # words of a document
-  "epochs=4" # passes over the training questions
+  "epochs=3" # passes over the training questions
   "models=level_one,two_levels,level_one_w512" # which to train
   "seeds=1" # of initialization and the order of examples, separated by commas
   "gpus=0" # GPUs; 0: train on a CPU
@@ -30,7 +30,7 @@ out=$(absolute "$out")
 
 shared=(
   experiments=tydi_large corpus=far published=- "out=$out" "python=$python" "gpus=$gpus"
-  "train_files=$out/raw/train.jsonl" "dev_files=$out/raw/dev.jsonl" vocabulary=700 pretrained=-
+  "train_files=$out/raw/train.jsonl" "dev_files=$out/raw/dev.jsonl" vocabulary=400 pretrained=-
   arch=poolingformer_roberta_tiny length=2048 doc_stride=1024 negatives=0.5
   w1=128 pooled_layers=none w2=512 kernel=5 stride=4 pool=ldconv
   batch=8 device_batch=8 lr=2e-3 warmup=0.1 "epochs=$epochs" recompute=0 num_workers=0 predict_tokens=16384

@@ -85,7 +85,7 @@ preprocess() {
   local tokenizer module=natural_questions
   [[ $corpus == nq ]] || module=tydiqa
   mapfile -t tokenizer < <(tokenizer_flags)
-  need "${tokenizer[1]}" "bpe= or sentencepiece"
+  [[ -n $vocabulary ]] || need "${tokenizer[1]}" "bpe= or sentencepiece"
   local command=("$python" -m "preprocess.$module" --train "${train_patterns[@]}" --valid "${dev_patterns[@]}"
     "${tokenizer[@]}" --output-folder "$data_folder")
   [[ $limit == - ]] || command+=(--limit "$limit")
