@@ -4,8 +4,8 @@
 
 A document is filler in which one town is named that the question asks for, the cue, and other towns. Sentences of one
 form say what "they chose": the one 280 to 440 words before or after the cue is the answer, all others are further from
-it than 560 words. A word is 1.1 tokens of a small sentencepiece model. Nothing near an answer tells it from the others, and no passage holds both cue and answer. So a model
-must see 500 tokens far: windows of 128 tokens in two layers reach 256.
+it than 560 words; a word is 1.1 tokens of a small sentencepiece model. Nothing near an answer tells it from the others,
+and no passage holds both cue and answer. So a model must see 500 tokens far: windows of 128 in two layers reach 256.
 """
 
 import argparse
