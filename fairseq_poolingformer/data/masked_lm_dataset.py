@@ -1,0 +1,122 @@
+"""Blocks of documents with masks, as fairseq batches them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.data import Dictionary, FairseqDataset
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from fairseq_poolingformer.qa.folder import Sequences
+
+from .document_blocks import Blocks
+from .length_buckets import length_order
+from .masking import Masking
+
+
+class MaskedLMDataset(FairseqDataset):
+    """Blocks ``<s> … </s>``, read from memory-mapped documents and masked one at a time.
+
+    A block's mask depends on the seed, the epoch and the block's number alone: on no other block, worker or process.
+
+    Args:
+        documents: each ends with ``</s>``.
+        blocks: how they are cut.
+        masking: how to mask.
+        dictionary: for ``<s>``, ``</s>`` and padding.
+        seed: of the masks.
+        shuffle: order blocks by chance among those of similar length, and mask them anew in every epoch.
+    """
+
+    def __init__(
+        self,
+        documents: Sequences,
+        blocks: Blocks,
+        masking: Masking,
+        dictionary: Dictionary,
+        *,
+        seed: int = 1,
+        shuffle: bool = False,
+    ) -> None:
+        super().__init__()
+        self.documents, self.blocks, self.masking, self.dictionary = documents, blocks, masking, dictionary
+        self.seed, self.shuffle = seed, shuffle
+        self.epoch = 1
+        self._sizes = blocks.sizes
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch's masks to draw."""
+        if self.shuffle:
+            self.epoch = epoch
+
+    @property
+    def can_reuse_epoch_itr_across_epochs(self) -> bool:
+        """False: every epoch has batches of its own."""
+        return False
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(N,) tokens of the blocks."""
+        return self._sizes
+
+    def size(self, index: int) -> int:
+        return int(self._sizes[index])
+
+    def num_tokens(self, index: int) -> int:
+        return int(self._sizes[index])
+
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        return self._sizes[indices]
+
+    def ordered_indices(self) -> np.ndarray:
+        """Blocks in the order in which batches are cut; fairseq seeds numpy for it by epoch."""
+        if self.shuffle:
+            return length_order(self._sizes, None, np.random.permutation(len(self)))
+        return np.argsort(self._sizes, kind="stable")
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        text = self.documents.values[self.blocks.first_token[index] : self.blocks.end_token[index]]
+        tokens = np.concatenate([[self.dictionary.bos()], text, [self.dictionary.eos()]]).astype(np.int64)
+        rng = np.random.default_rng([self.seed, self.epoch, index])
+        seen, is_target = self.masking.apply(tokens, rng)
+        return {
+            "id": index,
+            "tokens": torch.from_numpy(seen),
+            "target": torch.from_numpy(np.where(is_target, tokens, self.dictionary.pad())),
+            "num_characters": int(self.masking.symbols.num_characters[tokens[is_target]].sum()),
+        }
+
+    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """A batch, padded on the right.
+
+        Args:
+            samples: items of this dataset.
+
+        Returns:
+            ``net_input`` with src_tokens (B, T); ``target`` (B, T), padding where nothing is to be predicted;
+            ``masked_positions`` (M,), where that is not so, counted row by row; ``num_characters``, those of the
+            targets.
+        """
+        if not samples:
+            return {}
+        target = self._pad([sample["target"] for sample in samples])
+        return {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": sum(len(sample["tokens"]) for sample in samples),
+            "net_input": {"src_tokens": self._pad([sample["tokens"] for sample in samples])},
+            "target": target,
+            # looked up here: on the device, the criterion would have to wait for their number
+            "masked_positions": target.flatten().ne(self.dictionary.pad()).nonzero().squeeze(1),
+            "num_characters": sum(sample["num_characters"] for sample in samples),
+        }
+
+    def _pad(self, rows: list[Tensor]) -> Tensor:
+        return pad_sequence(rows, batch_first=True, padding_value=self.dictionary.pad())

@@ -1,0 +1,191 @@
+"""Masked language modeling on long documents."""
+
+# ruff: noqa: UP045 - fairseq reads the fields' types at run time and knows Optional only
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+from fairseq import utils
+from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II, MISSING
+
+from fairseq_poolingformer.data.document_blocks import Blocks, cut_into_blocks
+from fairseq_poolingformer.data.masked_lm_dataset import MaskedLMDataset
+from fairseq_poolingformer.data.masking import Masking, SymbolTable
+from fairseq_poolingformer.data.tokenizers import load_tokenizer
+from fairseq_poolingformer.qa.folder import Sequences
+
+logger = logging.getLogger(__name__)
+
+VALIDATION_SEED = 0  # of masks: whatever a run's seed, its losses can be compared with another's
+
+
+@dataclass
+class LongMaskedLMConfig(FairseqDataclass):
+    data: str = field(
+        default=MISSING,
+        metadata={"help": "data folder; of several, separated by colons, each epoch trains on the next one"},
+    )
+    max_positions: int = field(default=4096, metadata={"help": "tokens of a block, <s> and </s> included"})
+    document_blocks: ChoiceEnum(["separate", "pack"]) = field(
+        default="separate",
+        metadata={
+            "help": "separate: a block has tokens of one document only; pack: documents stand one after the other, "
+            "</s> between them, and all blocks are full"
+        },
+    )
+    min_block_tokens: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "where a long document's last block would have fewer tokens, it shares evenly with the block "
+            "before; default: an eighth of --max-positions"
+        },
+    )
+    mask_prob: float = field(default=0.15, metadata={"help": "share of the tokens to predict"})
+    leave_unmasked_prob: float = field(default=0.1, metadata={"help": "share of those that are not masked"})
+    random_token_prob: float = field(default=0.1, metadata={"help": "share of those that a random symbol replaces"})
+    mask_whole_words: bool = field(
+        default=False,
+        metadata={"help": "mask all tokens of a word; for languages that write spaces between words"},
+    )
+    train_subset: str = II("dataset.train_subset")
+    seed: int = II("common.seed")
+
+
+@register_task("long_masked_lm", dataclass=LongMaskedLMConfig)
+class LongMaskedLMTask(FairseqTask):
+    """Masked language modeling on blocks ``<s> … </s>`` of whole documents (Longformer §5, thesis §3.2).
+
+    Every token of every document is in exactly one block. Masks are drawn anew in each epoch, and are always the same
+    in validation. Words and characters come from the data folder's tokenizer.
+    """
+
+    cfg: LongMaskedLMConfig
+
+    def __init__(self, cfg: LongMaskedLMConfig, dictionary: Dictionary) -> None:
+        super().__init__(cfg)
+        self.dictionary = dictionary
+        texts = load_tokenizer(self.data_folder).symbol_texts()
+        if len(texts) != len(dictionary):
+            raise ValueError(
+                f"{self.data_folder}: dict.txt gives {len(dictionary)} symbols, and the tokenizer beside it "
+                f"{len(texts)}; make the data folder again"
+            )
+        self.mask_idx = dictionary.add_symbol("<mask>")
+        texts += [b""] * (len(dictionary) - len(texts))
+        texts[self.mask_idx] = b""  # where the tokenizer has that symbol already
+        self.masking = Masking(
+            SymbolTable.of(texts),
+            self.mask_idx,
+            cfg.mask_prob,
+            cfg.leave_unmasked_prob,
+            cfg.random_token_prob,
+            cfg.mask_whole_words,
+        )
+
+    @classmethod
+    def setup_task(cls, cfg: LongMaskedLMConfig, **kwargs: Any) -> "LongMaskedLMTask":
+        """The task with its data folder's dictionary, to which RoBERTa's ``<mask>`` is added.
+
+        Raises:
+            FileNotFoundError: the folder has no ``dict.txt`` or no ``tokenizer/``.
+            ValueError: the two do not belong together.
+        """
+        path = Path(utils.split_paths(cfg.data)[0]) / "dict.txt"
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path}: not found; give a data folder made with python -m preprocess.wikipedia or "
+                "preprocess.plain_text"
+            )
+        dictionary = Dictionary.load(str(path))
+        logger.info("dictionary: %d symbols", len(dictionary))
+        return cls(cfg, dictionary)
+
+    @property
+    def data_folder(self) -> Path:
+        """The first data folder."""
+        return Path(utils.split_paths(self.cfg.data)[0])
+
+    @property
+    def source_dictionary(self) -> Dictionary:
+        """The dictionary of the documents."""
+        return self.dictionary
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        """The same."""
+        return self.dictionary
+
+    def max_positions(self) -> int:
+        """The most tokens of a block."""
+        return self.cfg.max_positions
+
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        """The model.
+
+        Raises:
+            ValueError: it takes fewer tokens than a block has.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        if model.max_positions() < self.cfg.max_positions:
+            raise ValueError(
+                f"blocks have up to {self.cfg.max_positions} tokens, but the model takes {model.max_positions()}; "
+                "give both with --max-positions"
+            )
+        return model
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """Load a split.
+
+        Args:
+            split: its name.
+            epoch: which of several data folders, in training.
+            combine: unused.
+            kwargs: unused.
+
+        Raises:
+            FileNotFoundError: the folder has no such split.
+            ValueError: its files are damaged.
+        """
+        paths = utils.split_paths(self.cfg.data)
+        is_training = split == self.cfg.train_subset
+        prefix = Path(paths[(epoch - 1) % len(paths)] if is_training else paths[0]) / split
+        if not Path(f"{prefix}.idx").is_file():
+            raise FileNotFoundError(
+                f"{prefix}.idx: not found; the data folder has no split {split!r}. "
+                "Make it with python -m preprocess.wikipedia or preprocess.plain_text"
+            )
+        documents = Sequences(prefix)
+        if len(documents) and (not len(documents[0]) or documents[0][-1] != self.dictionary.eos()):
+            raise ValueError(f"{prefix}: its documents do not end with </s>; preprocess again")
+        shortest = self.cfg.min_block_tokens
+        blocks = cut_into_blocks(
+            documents.bounds,
+            max_tokens=self.cfg.max_positions,
+            min_tokens=self.cfg.max_positions // 8 if shortest is None else shortest,
+            pack=self.cfg.document_blocks == "pack",
+        )
+        self._log_blocks(split, len(documents), blocks)
+        self.datasets[split] = MaskedLMDataset(
+            documents,
+            blocks,
+            self.masking,
+            self.dictionary,
+            seed=self.cfg.seed if is_training else VALIDATION_SEED,
+            shuffle=is_training,
+        )
+
+    def _log_blocks(self, split: str, num_documents: int, blocks: Blocks) -> None:
+        sizes = blocks.sizes
+        logger.info(
+            "%s: %d blocks of %d documents: %d tokens; median %d, %d blocks of the full %d; %d documents cut, "
+            "%d of their last blocks evened with the one before, %d documents empty",
+            *(split, len(blocks), num_documents, sizes.sum(), np.median(sizes) if len(sizes) else 0),
+            *((sizes == self.cfg.max_positions).sum(), self.cfg.max_positions),
+            *(blocks.num_cut, blocks.num_evened, blocks.num_empty),
+        )
