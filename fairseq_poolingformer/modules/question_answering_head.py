@@ -71,7 +71,7 @@ class QuestionAnsweringHead(nn.Module):
         candidates = torch.cat([first, means.to(features.dtype)], dim=1)
         paragraph = self.paragraph(self.dropout(candidates)).float().squeeze(-1)
         count = is_there.sum(1, keepdim=True)
-        document = torch.where(count > 0, means.sum(1) / count.clamp(min=1), first.squeeze(1).float())
+        document = torch.where(count > 0, means.sum(1) / count.clamp(min=1), first.squeeze(1).to(means.dtype))
         answer_type = self.answer_type(self.dropout(document.to(features.dtype))).float()
         is_candidate = F.pad(is_there, (1, 0), value=True)
         return AnswerLogits(
