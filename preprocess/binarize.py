@@ -52,6 +52,15 @@ class MMapWriter:
                 integers.seek(bounds[first])
                 self._copy(integers, int(bounds[end] - bounds[first]))
 
+    def append(self, integers: np.ndarray) -> None:
+        """Appends one sequence.
+
+        Args:
+            integers: (n,) of the writer's type.
+        """
+        self._sizes.append(np.array([len(integers)], np.int32))
+        self._bin.write(integers.astype(self._dtype, copy=False).tobytes())
+
     def _copy(self, integers: BinaryIO, left: int) -> None:
         while left:
             block = integers.read(min(left, 2**20))

@@ -1,0 +1,242 @@
+"""Text for character language models: enwik8, text8 or any other file, bytes as symbols.
+
+The data folder holds a split as ``SPLIT.bin`` and ``SPLIT.idx``, fairseq's memory-mapped format: one text in sequences
+of a mebibyte. The dictionary is the same whatever the text.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import json
+import logging
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from tqdm import tqdm
+
+from fairseq_poolingformer.data.byte_symbols import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
+from preprocess.binarize import MMapWriter, write_whole
+from preprocess.char_lm_text8 import clean
+from preprocess.records import InputError, describe_file, expand, open_compressed
+
+logger = logging.getLogger("preprocess")
+
+FORMAT = 1  # of the data folder; raise it when what is written changes
+SPLITS = ("train", "valid", "test")
+_BLOCK_BYTES = 2**20
+_DESCRIPTION = """\
+Make a data folder for --task char_lm from text: bytes are symbols. Of 100 MB, as enwik8 and text8 have, the first 90 MB
+are for training, the next 5 MB for validation, the last 5 MB for the test; of other lengths, the same shares."""
+_EPILOG = """\
+examples:
+  python -m preprocess.char_lm --input enwik8.zip --output-folder data-bin/enwik8
+  python -m preprocess.char_lm --input text8.zip --output-folder data-bin/text8
+  python -m preprocess.char_lm --input enwik9.zip --text8 --limit 100000000 --output-folder data-bin/text8
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; the exit status is 1, with one line of explanation, when an input is wrong."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.limit is not None and args.limit < 1:
+        parser.error(f"--limit {args.limit}: must be 1 or more")
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s", stream=sys.stderr, force=True)
+    try:
+        made = make_folder(
+            args.input,
+            args.output_folder,
+            text8=args.text8,
+            limit=args.limit,
+            sizes=args.splits,
+            overwrite=args.overwrite,
+        )
+    except (InputError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    for split in SPLITS:
+        print(f"{split:5} {made['bytes'][split]:>13,} bytes  sha256 {made['sha256'][split]}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m preprocess.char_lm",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--input", nargs="+", required=True, metavar="FILE", help="text, plain, .gz, .bz2 or .zip; several are joined")
+    add("--output-folder", type=Path, required=True, metavar="DIR", help="the data folder to make")
+    add("--text8", action="store_true", help="the input is a MediaWiki dump: clean it to a-z and spaces, as text8 is")
+    add("--limit", type=int, metavar="N", help="use the first N bytes, after the cleaning")
+    add(
+        "--splits",
+        type=_sizes,
+        metavar="A,B,C",
+        help="bytes of train, valid and test, which must be all there are (default: 90, 5 and 5 of a hundred)",
+    )
+    add("--overwrite", action="store_true", help="replace another text that stands in the folder")
+    return parser
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    sizes = tuple(int(part) for part in text.split(","))
+    if len(sizes) != len(SPLITS) or min(sizes) < 1:
+        raise argparse.ArgumentTypeError(f"three whole numbers above 0 are wanted, got {text}")
+    return sizes
+
+
+def make_folder(
+    inputs: Sequence[str],
+    folder: Path,
+    *,
+    text8: bool = False,
+    limit: int | None = None,
+    sizes: Sequence[int] | None = None,
+    overwrite: bool = False,
+) -> dict:
+    """Makes a data folder; one that is up to date is left alone.
+
+    Args:
+        inputs: paths or glob patterns of the files, in the order of the text.
+        folder: the data folder.
+        text8: clean a MediaWiki dump, see :mod:`preprocess.char_lm_text8`.
+        limit: use only so many bytes.
+        sizes: bytes of each split; None for 90, 5 and 5 of a hundred.
+        overwrite: replace another text.
+
+    Returns:
+        What ``corpus.json`` says.
+
+    Raises:
+        InputError: an input is missing or damaged, splits do not fit, another text stands in the folder.
+    """
+    files = expand(inputs)
+    settings = {
+        "format": FORMAT,
+        "corpus": "char_lm",
+        "inputs": [describe_file(path) for path in files],
+        "text8": text8,
+        "limit": limit,
+        "splits": list(sizes) if sizes else None,
+    }
+    done = _finished(folder, settings, overwrite)
+    if done is not None:
+        logger.info("%s is up to date", folder)
+        return done
+    folder.mkdir(parents=True, exist_ok=True)
+    with _joined(files, folder, text8, limit) as (text, total):
+        sizes = split_sizes(total, sizes)
+        (folder / "corpus.json").unlink(missing_ok=True)  # from here on, what stood there is no more
+        digests = [_write_split(folder / split, text, size) for split, size in zip(SPLITS, sizes, strict=True)]
+    write_whole(folder / "dict.txt", (f"{symbol} 1" for symbol in BYTE_SYMBOLS))
+    made = settings | {
+        "bytes": dict(zip(SPLITS, sizes, strict=True)),
+        "sha256": dict(zip(SPLITS, digests, strict=True)),
+    }
+    write_whole(folder / "corpus.json", [json.dumps(made, ensure_ascii=False, indent=1)])
+    return made
+
+
+def split_sizes(total: int, sizes: Sequence[int] | None) -> tuple[int, ...]:
+    """Bytes of train, valid and test: those asked for, or 90, 5 and 5 of a hundred.
+
+    Raises:
+        InputError: they are not ``total`` together, or a split would be empty.
+    """
+    if sizes is None:
+        sizes = (total * 90 // 100, total * 95 // 100 - total * 90 // 100, total - total * 95 // 100)
+    if sum(sizes) != total:
+        raise InputError(
+            f"--splits {','.join(map(str, sizes))} is {sum(sizes):,} bytes, but the text has {total:,}; "
+            "--limit N uses the first N of them"
+        )
+    if min(sizes) < 1:
+        raise InputError(f"the text has {total:,} bytes, too few for three splits; is it the right file?")
+    return tuple(sizes)
+
+
+def _finished(folder: Path, settings: dict, overwrite: bool) -> dict | None:
+    path = folder / "corpus.json"
+    if not path.is_file():
+        return None
+    found = json.loads(path.read_text(encoding="utf-8"))
+    different = [key for key in settings if found.get(key) != settings[key]]
+    if not different:
+        return found
+    if not overwrite:
+        raise InputError(
+            f"{folder} holds a finished corpus that differs in: {', '.join(different)} (see corpus.json there). "
+            "Give --overwrite to replace it, or another --output-folder"
+        )
+    return None
+
+
+@contextlib.contextmanager
+def _joined(files: Sequence[Path], folder: Path, text8: bool, limit: int | None) -> Iterator[tuple[BinaryIO, int]]:
+    """The whole text as one file of its own, and its length: how to split it is known only at its end."""
+    path = folder / "text.unfinished"
+    try:
+        with open(path, "wb+") as text:
+            total = 0
+            with tqdm(total=limit, unit="B", unit_scale=True, desc="text", disable=None) as bar:
+                for block in _blocks(files, text8):
+                    block = block if limit is None else block[: limit - total]
+                    text.write(block)
+                    total += len(block)
+                    bar.update(len(block))
+                    if total == limit:
+                        break
+            if limit is not None and total < limit:
+                raise InputError(f"--limit {limit:,}, but the text has only {total:,} bytes")
+            text.seek(0)
+            yield text, total
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _blocks(files: Sequence[Path], text8: bool) -> Iterator[bytes]:
+    for path in files:
+        with _open(path) as content:
+            if text8:
+                yield from clean(content, str(path))
+            else:
+                yield from iter(lambda content=content: content.read(_BLOCK_BYTES), b"")
+
+
+@contextlib.contextmanager
+def _open(path: Path) -> Iterator[BinaryIO]:
+    if path.suffix != ".zip":
+        with open_compressed(path) as (content, _):
+            yield content
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [member for member in archive.infolist() if not member.is_dir()]
+            if len(members) != 1:
+                raise InputError(f"{path}: {len(members)} files in it; unpack it and name the one to use")
+            with archive.open(members[0]) as content:
+                yield content
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise InputError(f"{path}: damaged zip file ({error}); fetch it again") from error
+
+
+def _write_split(prefix: Path, text: BinaryIO, size: int) -> str:
+    """Writes the next ``size`` bytes of the text as ids; returns their digest."""
+    digest = hashlib.sha256()
+    with MMapWriter(prefix, ID_DTYPE) as writer:
+        while size:
+            block = text.read(min(size, _BLOCK_BYTES))
+            digest.update(block)
+            writer.append(bytes_to_ids(block))
+            size -= len(block)
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

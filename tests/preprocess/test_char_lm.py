@@ -1,0 +1,164 @@
+"""Texts of bytes: each byte in its split, whatever the file; text8's rules by hand, and as their author's program."""
+
+import bz2
+import gzip
+import hashlib
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import MMapIndexedDataset
+
+from fairseq_poolingformer.data.byte_symbols import bytes_to_ids, ids_to_bytes
+from preprocess import char_lm
+from preprocess.char_lm import main, make_folder, split_sizes
+from preprocess.char_lm_text8 import clean
+from preprocess.records import InputError
+
+TEXT = bytes(np.random.default_rng(0).integers(0, 256, 1010, dtype=np.uint8))
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+# of what Mahoney's own program makes of the prefix of enwik8
+TEXT8_OF_PREFIX = "f3413b8d00bc41ef9dda3f92d1c7d028545d385ed476e518fdb0491f57e5a137"
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(TEXT)
+    return path
+
+
+def read(folder, split):
+    """A split's bytes, read by fairseq's own classes."""
+    names = Dictionary.load(str(folder / "dict.txt"))
+    ids = np.concatenate([sequence.numpy() for sequence in MMapIndexedDataset(str(folder / split))])
+    return bytes(int(names[index]) for index in ids)
+
+
+def test_splits_are_the_text(file, tmp_path, monkeypatch):
+    monkeypatch.setattr(char_lm, "_BLOCK_BYTES", 100)  # several sequences
+    made = make_folder([str(file)], tmp_path / "data")
+    assert made["bytes"] == {"train": 909, "valid": 50, "test": 51}
+    splits = {split: read(tmp_path / "data", split) for split in ("train", "valid", "test")}
+    assert b"".join(splits.values()) == TEXT
+    assert {name: len(part) for name, part in splits.items()} == made["bytes"]
+    assert {name: hashlib.sha256(part).hexdigest() for name, part in splits.items()} == made["sha256"]
+    assert json.loads((tmp_path / "data" / "corpus.json").read_text()) == made
+    assert not list((tmp_path / "data").glob("*unfinished"))
+
+
+def test_the_standard_splits():
+    assert split_sizes(100_000_000, None) == (90_000_000, 5_000_000, 5_000_000)
+    assert split_sizes(20, None) == (18, 1, 1)
+    assert split_sizes(10, (1, 2, 7)) == (1, 2, 7)
+
+
+def test_bytes_and_ids():
+    assert ids_to_bytes(bytes_to_ids(TEXT)) == TEXT
+    assert bytes_to_ids(b"\0\xff").tolist() == [4, 259]
+    with pytest.raises(ValueError, match="got 3"):
+        ids_to_bytes(np.array([3]))
+
+
+def test_every_kind_of_file_gives_the_same(file, tmp_path):
+    (tmp_path / "text.gz").write_bytes(gzip.compress(TEXT))
+    (tmp_path / "text.bz2").write_bytes(bz2.compress(TEXT))
+    with zipfile.ZipFile(tmp_path / "text.zip", "w") as archive:
+        archive.writestr("text", TEXT)
+    (tmp_path / "a").write_bytes(TEXT[:400])
+    (tmp_path / "b.gz").write_bytes(gzip.compress(TEXT[400:] + b"more"))
+    digests = [make_folder([str(file)], tmp_path / "plain")["sha256"]]
+    for number, names in enumerate((["text.gz"], ["text.bz2"], ["text.zip"], ["a", "b.gz"])):
+        limit = len(TEXT) if names[-1] == "b.gz" else None
+        inputs = [str(tmp_path / name) for name in names]
+        digests.append(make_folder(inputs, tmp_path / f"data{number}", limit=limit)["sha256"])
+    assert all(digest == digests[0] for digest in digests)
+
+
+def test_a_finished_folder_is_kept(file, tmp_path, capsys):
+    command = ["--input", str(file), "--output-folder", str(tmp_path / "data")]
+    assert main(command) == 0
+    written = (tmp_path / "data" / "train.bin").stat().st_mtime_ns
+    assert main(command) == 0
+    assert (tmp_path / "data" / "train.bin").stat().st_mtime_ns == written
+    assert main([*command, "--limit", "100"]) == 1
+    assert "differs in: limit" in capsys.readouterr().err
+    assert (tmp_path / "data" / "train.bin").stat().st_mtime_ns == written
+    assert main([*command, "--limit", "100", "--overwrite"]) == 0
+    assert read(tmp_path / "data", "train") == TEXT[:90]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "arguments", "message"),
+    [
+        ("absent", None, [], "no such file"),
+        ("text", TEXT, ["--splits", "1,2,3"], "1,2,3 is 6 bytes, but the text has 1,010"),
+        ("text", TEXT, ["--limit", "5000"], "has only 1,010 bytes"),
+        ("text", b"short", [], "too few for three splits"),
+        ("text", TEXT, ["--text8"], "reads a MediaWiki dump"),
+        ("text.gz", gzip.compress(TEXT)[:-20], [], "damaged gzip file"),
+        ("text.zip", b"no archive", [], "damaged zip file"),
+    ],
+)
+def test_mistakes_are_explained_and_leave_nothing(name, content, arguments, message, tmp_path, capsys):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    assert main(["--input", str(tmp_path / name), "--output-folder", str(tmp_path / "data"), *arguments]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not list((tmp_path / "data").glob("*"))
+
+
+def test_an_archive_of_several_files_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
+        archive.writestr("a", b"a")
+        archive.writestr("b", b"b")
+    with pytest.raises(InputError, match="2 files in it"):
+        make_folder([str(tmp_path / "two.zip")], tmp_path / "data")
+
+
+def page(text):
+    return f'<page>\n  <title>Title</title>\n  <text xml:space="preserve">{text}</text>\n</page>\n'.encode()
+
+
+def cleaned(dump):
+    return b"".join(clean(io.BytesIO(dump), "dump"))
+
+
+@pytest.mark.parametrize(
+    ("wikitext", "text"),
+    [
+        ("Anarchism, 1886!", " anarchism one eight eight six "),
+        ("a [[link]] and [[Page name|its text]]", " a link and its text "),
+        ("see [http://example.org/a the site] here", " see the site here "),
+        ("[[Image:Cat.jpg|thumb|200px|right|A cat]]", " a cat "),
+        ("[[Category:Animals|*]] [[fr:Animal]] x", " animals x "),
+        ("{{stub}} a {| table |} b", " a b "),
+        ("a&lt;ref name=x&gt;[[b]]&lt;/ref&gt; c", " a c "),
+        ("&lt;b&gt;bold&lt;/b&gt; text", " bold text "),
+        ("x&amp;nbsp;y &amp;amp; z", " x y z "),
+        ("naïve", " na ve "),
+        ("", ""),
+    ],
+)
+def test_text8_by_hand(wikitext, text):
+    assert cleaned(page(wikitext)) == text.encode().rstrip()
+
+
+def test_text8_of_several_pages():
+    dump = page("one, two") + page("#REDIRECT [[x]]") + page("three")
+    assert cleaned(dump) == b" one two three"
+
+
+def test_text8_is_what_mahoneys_program_makes():
+    path = SHARED / "enwik8" / "enwik8_prefix.gz"
+    if not path.is_file():
+        pytest.skip("needs the prefix of enwik8")
+    with gzip.open(path) as dump:
+        digest = hashlib.sha256(b"".join(clean(dump, "enwik8"))).hexdigest()
+    assert digest == TEXT8_OF_PREFIX
