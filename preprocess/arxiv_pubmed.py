@@ -15,13 +15,13 @@ no leading space, as in fairseq's own recipes for BART.
 import argparse
 import functools
 import itertools
-import json
 import re
 import sys
 from pathlib import Path
 
 from preprocess import cli
 from preprocess.core import Corpus, Split
+from preprocess.json_lines import BadLine, read_json, type_name
 from preprocess.records import (
     MAX_LINE_BYTES,
     Example,
@@ -41,10 +41,6 @@ _FILES_OF_RELEASE = {"train": ("train",), "valid": ("val", "valid"), "test": ("t
 _SUFFIXES = (".txt", ".jsonl", ".json")
 
 
-class _BadLine(ValueError):
-    """Why a line is no example; becomes a Reject."""
-
-
 def parse(record: Record, section_names: bool = False) -> Example | Reject:
     """An example of one line.
 
@@ -56,29 +52,15 @@ def parse(record: Record, section_names: bool = False) -> Example | Reject:
         The example, its texts being article and summary, or the reason why there is none.
     """
     try:
-        fields = _read_json(record.data)
+        fields = read_json(record.data)
         article = _article(fields, section_names)
         summary = _summary(fields)
         name = next((fields[key] for key in _ID_KEYS if key in fields), f"{Path(record.file).name}:{record.line}")
-    except _BadLine as error:
+    except BadLine as error:
         return Reject(str(error))
     if not isinstance(name, str | int):
-        return Reject(f"wrong type: the id is {_type_name(name)}, not a string")
+        return Reject(f"wrong type: the id is {type_name(name)}, not a string")
     return Example(str(name), (article, summary))
-
-
-def _read_json(line: bytes) -> dict:
-    try:
-        fields = json.loads(line.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise _BadLine(f"not UTF-8: byte {error.start} of the line, {error.reason}") from error
-    except RecursionError as error:
-        raise _BadLine("broken JSON: nested too deeply") from error
-    except ValueError as error:
-        raise _BadLine(f"broken JSON: {error}") from error
-    if not isinstance(fields, dict):
-        raise _BadLine(f"wrong type: the line is {_type_name(fields)}, not an object")
-    return fields
 
 
 def _article(fields: dict, section_names: bool) -> str:
@@ -90,7 +72,7 @@ def _article(fields: dict, section_names: bool) -> str:
     else:
         text = "\n".join(_sentences(key, value))
     if not text:
-        raise _BadLine(f"empty article: {key}")
+        raise BadLine(f"empty article: {key}")
     return text
 
 
@@ -98,7 +80,7 @@ def _summary(fields: dict) -> str:
     key, value = _first(fields, _SUMMARY_KEYS, "abstract")
     sentences = _sentences(key, [value] if isinstance(value, str) else value, marks=True)
     if not sentences:
-        raise _BadLine(f"empty abstract: {key}")
+        raise BadLine(f"empty abstract: {key}")
     return " ".join(sentences)
 
 
@@ -131,24 +113,19 @@ def _first(fields: dict, keys: tuple[str, ...], what: str) -> tuple[str, object]
     for key in keys:
         if key in fields:
             return key, fields[key]
-    raise _BadLine(f"no {what}: expected one of the keys {', '.join(keys)}")
+    raise BadLine(f"no {what}: expected one of the keys {', '.join(keys)}")
 
 
 def _sentences(key: str, value: object, marks: bool = False, keep_empty: bool = False) -> list[str]:
     """The sentences of a list with their whitespace made single spaces, empty ones left out."""
     if not isinstance(value, list):
-        raise _BadLine(f"wrong type: {key} is {_type_name(value)}, not a string or a list of strings")
+        raise BadLine(f"wrong type: {key} is {type_name(value)}, not a string or a list of strings")
     sentences = []
     for position, sentence in enumerate(value):
         if not isinstance(sentence, str):
-            raise _BadLine(f"wrong type: {key}[{position}] is {_type_name(sentence)}, not a string")
+            raise BadLine(f"wrong type: {key}[{position}] is {type_name(sentence)}, not a string")
         sentences.append(" ".join((_MARKS.sub(" ", sentence) if marks else sentence).split()))
     return sentences if keep_empty else [sentence for sentence in sentences if sentence]
-
-
-def _type_name(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:

@@ -12,21 +12,31 @@ from preprocess.records import InputError
 from preprocess.vocabulary import add_tokenizer_options, choose_tokenizer
 
 
-def make_parser(module: str, description: str, default_vocabulary: int | None = None) -> argparse.ArgumentParser:
-    """A parser with the options that every corpus has."""
+def make_parser(
+    module: str, description: str, default_vocabulary: int | None = None, counts_truncated: bool = True
+) -> argparse.ArgumentParser:
+    """A parser with the options that every corpus has.
+
+    Args:
+        module: its name on the command line.
+        description: what it does.
+        default_vocabulary: size of the sentencepiece model that is trained where no tokenizer is named.
+        counts_truncated: whether ``--max-source-length`` is among them.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     add_tokenizer_options(parser, default_vocabulary)
     options = parser.add_argument_group("output")
     options.add_argument("--output-folder", metavar="DIR", type=Path, required=True, help="the data folder to make")
-    options.add_argument(
-        "--max-source-length",
-        metavar="N",
-        type=int,
-        nargs="+",
-        default=[4096, 16384],
-        help="report how many inputs these lengths in tokens would truncate; nothing is truncated here "
-        "(default: 4096 16384)",
-    )
+    if counts_truncated:
+        options.add_argument(
+            "--max-source-length",
+            metavar="N",
+            type=int,
+            nargs="+",
+            default=[4096, 16384],
+            help="report how many inputs these lengths in tokens would truncate; nothing is truncated here "
+            "(default: 4096 16384)",
+        )
     options.add_argument(
         "--limit", metavar="N", type=int, help="use only the first N good training examples, in the order of the input"
     )

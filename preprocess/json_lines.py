@@ -1,0 +1,32 @@
+"""Lines of JSON, and what is wrong with them in words."""
+
+import json
+
+
+class BadLine(ValueError):
+    """Why a line is no example: a general reason, then after a colon what is special to this one; becomes a Reject."""
+
+
+def read_json(line: bytes) -> dict:
+    """The object that a line holds.
+
+    Raises:
+        BadLine: it holds none.
+    """
+    try:
+        fields = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise BadLine(f"not UTF-8: byte {error.start} of the line, {error.reason}") from error
+    except RecursionError as error:
+        raise BadLine("broken JSON: nested too deeply") from error
+    except ValueError as error:
+        raise BadLine(f"broken JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise BadLine(f"wrong type: the line is {type_name(fields)}, not an object")
+    return fields
+
+
+def type_name(value: object) -> str:
+    """JSON's name of a value's type, for people."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

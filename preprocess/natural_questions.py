@@ -1,0 +1,157 @@
+"""Natural Questions (Kwiatkowski et al., 2019) to a data folder for question answering.
+
+Both formats are understood, in plain or gzip-compressed JSON lines: the original one with ``document_tokens``, and the
+simplified one with ``document_text``; the same example gives the same data in both.
+
+The text of a document is its tokens joined by single spaces. Of HTML tokens (``<P>``), the default is what Alberti et
+al. (2019) do: they are dropped, and each paragraph, table and list of the top level begins with a marker of its kind.
+The long answer is the outermost candidate that holds the annotated one.
+"""
+
+import functools
+import itertools
+import re
+import sys
+
+import numpy as np
+
+from fairseq_poolingformer.data.dictionary import replace_lone_surrogates
+from fairseq_poolingformer.qa import json_values
+from preprocess import qa, qa_command
+from preprocess.json_lines import BadLine, read_json
+from preprocess.qa import MARKERS, Annotation, Candidate, QuestionExample
+from preprocess.records import Record, Reject
+
+BYTES_DISAGREE = "bytes of an answer disagree with its tokens"
+_TAG = re.compile(r"<[/!]?[A-Za-z-][^<>]*>")
+_KIND_OF_TAG = {"table": "table", "tr": "table", "ul": "list", "ol": "list", "dl": "list", "li": "list", "dd": "list"}
+
+
+def parse(record: Record, html_tokens: str, without_annotations: frozenset[str]) -> QuestionExample | Reject:
+    """An example of one line.
+
+    Args:
+        record: the line.
+        html_tokens: "markers", "drop" or "keep".
+        without_annotations: files whose examples need no annotations.
+
+    Returns:
+        The example, or the reason why there is none.
+    """
+    try:
+        return _example(read_json(record.data), html_tokens, record.file in without_annotations)
+    except BadLine as error:
+        return Reject(str(error))
+    except ValueError as error:
+        return Reject(f"malformed: {error}")
+
+
+def _example(fields: dict, html_tokens: str, may_lack_annotations: bool) -> QuestionExample:
+    name = str(json_values.example_id_of(fields))
+    question = qa.question_of(fields)
+    tokens, is_tag = _tokens(fields)
+    words = np.arange(len(tokens)) if html_tokens == "keep" else np.flatnonzero(~is_tag)
+    text = replace_lone_surrogates(" ".join(map(tokens.__getitem__, words.tolist())))
+    if not text.strip():
+        raise BadLine("empty document: no text")
+    candidates, is_top = _candidates(fields, len(tokens))
+    paragraphs = qa.outermost(itertools.compress(candidates, is_top))
+    notes: list[str] = []
+    annotations = tuple(
+        _annotation(value, f"annotations[{number}]", candidates, paragraphs, fields.get("document_tokens"), notes)
+        for number, value in enumerate(qa.annotations_of(fields, may_lack_annotations))
+    )
+    markers = None
+    if html_tokens == "markers":
+        markers = tuple(_kind(tokens[paragraph.start]) for paragraph in paragraphs)
+    return QuestionExample(name, (question, text), paragraphs, annotations, tuple(notes), words, markers)
+
+
+def _tokens(fields: dict) -> tuple[list[str], np.ndarray]:
+    """The document's tokens, without spaces inside, and (n,) which are HTML tags."""
+    if "document_tokens" in fields:
+        values = json_values.list_of(fields, "document_tokens")
+        try:
+            # Spaces inside a tag become what the official simplified format makes of them.
+            tokens = [value["token"].replace(" ", "_") for value in values]
+            is_tag = [value["html_token"] is True for value in values]
+        except (AttributeError, KeyError, TypeError) as error:
+            raise BadLine("malformed: document_tokens has one without 'token' or 'html_token'") from error
+    elif "document_text" in fields:
+        tokens = json_values.text_of(fields, "document_text").split(" ")
+        is_tag = [token[:1] == "<" and _TAG.fullmatch(token) is not None for token in tokens]
+    else:
+        raise BadLine("missing key: neither document_tokens (original format) nor document_text (simplified)")
+    return tokens, np.array(is_tag, bool)
+
+
+def _candidates(fields: dict, size: int) -> tuple[list[Candidate], list[bool]]:
+    """All candidates, and which are of the top level."""
+    candidates, is_top = [], []
+    for index, value in enumerate(json_values.list_of(fields, "long_answer_candidates")):
+        value = json_values.as_object(value, f"long_answer_candidates[{index}]")
+        start, end = json_values.integer_of(value, "start_token"), json_values.integer_of(value, "end_token")
+        if not 0 <= start < end <= size:
+            raise BadLine(f"candidate out of range: number {index} is tokens {start} to {end} of {size}")
+        candidates.append(Candidate(index, start, end))
+        is_top.append(value.get("top_level") is True)
+    return candidates, is_top
+
+
+def _annotation(
+    value: object,
+    where: str,
+    candidates: list[Candidate],
+    paragraphs: tuple[Candidate, ...],
+    document_tokens: list[dict] | None,
+    notes: list[str],
+) -> Annotation:
+    value = json_values.as_object(value, where)
+    long_answer = json_values.as_object(value.get("long_answer"), f"{where}.long_answer")
+    index = json_values.integer_of(long_answer, "candidate_index")
+    spans = [json_values.natural_questions_span(long_answer, f"{where}.long_answer")]
+    for number, span in enumerate(json_values.list_of(value, "short_answers")):
+        spans.append(json_values.natural_questions_span(span, f"{where}.short_answers[{number}]"))
+        if not spans[-1].has_tokens:
+            raise BadLine(f"short answer without tokens: {where}.short_answers[{number}]")
+    tokens = [(span.start_token, span.end_token) for span in spans]
+    answer = qa.annotation(candidates, paragraphs, index, tokens[1:], json_values.yes_no_of(value, "NONE"), notes)
+    expected = (candidates[index].start, candidates[index].end) if index >= 0 else (-1, -1)
+    if tokens[0] != expected:
+        raise BadLine(
+            f"long answer contradicts its candidate: {where} has tokens {tokens[0][0]} to {tokens[0][1]}, candidate "
+            f"{index} {expected[0]} to {expected[1]}"
+        )
+    for span in spans:
+        if document_tokens is not None and span.has_tokens and span.has_bytes:
+            first, last = document_tokens[span.start_token], document_tokens[span.end_token - 1]
+            if (first.get("start_byte"), last.get("end_byte")) != (span.start_byte, span.end_byte):
+                notes.append(BYTES_DISAGREE)
+    return answer
+
+
+def _kind(tag: str) -> int:
+    name = re.match(r"<?([A-Za-z]*)", tag)[1].lower()
+    return MARKERS.index(_KIND_OF_TAG.get(name, "paragraph"))
+
+
+def main() -> int:
+    """The command line."""
+    parser = qa_command.make_parser("preprocess.natural_questions", __doc__.split("\n")[0])
+    parser.add_argument(
+        "--html-tokens",
+        choices=["markers", "drop", "keep"],
+        default="markers",
+        help="of tags such as <P>: drop them and begin each paragraph, table and list of the top level with a marker "
+        "of its kind, drop them all, or keep them as text (default: %(default)s)",
+    )
+
+    def make_corpus(args):
+        options = {"html_tokens": args.html_tokens}
+        return qa_command.make_corpus(args, "natural_questions", "token", functools.partial(parse, **options), options)
+
+    return qa_command.main(parser, make_corpus)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

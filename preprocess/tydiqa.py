@@ -1,0 +1,100 @@
+"""TyDi QA's primary tasks (Clark et al., 2020) to a data folder for question answering.
+
+Lines of JSON, plain or gzip-compressed, with ``document_plaintext``, ``passage_answer_candidates`` and, in training and
+development data, ``annotations``; all offsets are bytes of the plain text in UTF-8. Passages are the paragraphs.
+"""
+
+import functools
+import sys
+
+from fairseq_poolingformer.qa import json_values
+from preprocess import qa, qa_command
+from preprocess.json_lines import BadLine, read_json
+from preprocess.layout import one_line
+from preprocess.qa import Annotation, Candidate, QuestionExample
+from preprocess.records import Record, Reject
+
+_KEYS = ("plaintext_start_byte", "plaintext_end_byte")
+
+
+def parse(record: Record, without_annotations: frozenset[str]) -> QuestionExample | Reject:
+    """An example of one line; its id is the corpus's, a tab and the language.
+
+    Args:
+        record: the line.
+        without_annotations: files whose examples need no annotations.
+
+    Returns:
+        The example, or the reason why there is none.
+    """
+    try:
+        return _example(read_json(record.data), record.file in without_annotations)
+    except BadLine as error:
+        return Reject(str(error))
+    except ValueError as error:
+        return Reject(f"malformed: {error}")
+
+
+def _example(fields: dict, may_lack_annotations: bool) -> QuestionExample:
+    name = f"{json_values.example_id_of(fields)}\t{one_line(json_values.text_of(fields, 'language'))}"
+    question = qa.question_of(fields)
+    text = json_values.text_of(fields, "document_plaintext")
+    if not text.strip():
+        raise BadLine("empty document: no text")
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BadLine(f"not Unicode: half a character at {error.start}, so that no bytes can be counted") from error
+    candidates = _candidates(fields, len(data))
+    paragraphs = qa.outermost(candidate for candidate in candidates if candidate.start < candidate.end)
+    notes: list[str] = []
+    annotations = tuple(
+        _annotation(value, f"annotations[{number}]", data, candidates, paragraphs, notes)
+        for number, value in enumerate(qa.annotations_of(fields, may_lack_annotations))
+    )
+    return QuestionExample(name, (question, text), paragraphs, annotations, tuple(notes))
+
+
+def _candidates(fields: dict, size: int) -> list[Candidate]:
+    """All passages; one that has no text is -1 and -1, or empty."""
+    candidates = []
+    for index, value in enumerate(json_values.list_of(fields, "passage_answer_candidates")):
+        span = json_values.tydiqa_span(value, f"passage_answer_candidates[{index}]", *_KEYS)
+        if span.end_byte > size:
+            raise BadLine(f"candidate out of range: number {index} ends at byte {span.end_byte} of {size}")
+        candidates.append(Candidate(index, span.start_byte, span.end_byte))
+    return candidates
+
+
+def _annotation(
+    value: object,
+    where: str,
+    data: bytes,
+    candidates: list[Candidate],
+    paragraphs: tuple[Candidate, ...],
+    notes: list[str],
+) -> Annotation:
+    value = json_values.as_object(value, where)
+    passage = json_values.as_object(value.get("passage_answer"), f"{where}.passage_answer")
+    minimal = json_values.tydiqa_span(value.get("minimal_answer"), f"{where}.minimal_answer", *_KEYS)
+    spans = [] if minimal.is_null else [(minimal.start_byte, minimal.end_byte)]
+    index = json_values.integer_of(passage, "candidate_index")
+    yes_no = json_values.yes_no_of(value, "NONE")
+    answer = qa.annotation(candidates, paragraphs, index, spans, yes_no, notes)
+    if any(position < len(data) and data[position] & 0xC0 == 0x80 for span in spans for position in span):
+        raise BadLine(f"answer cuts a character: {where}.minimal_answer is bytes {spans[0][0]} to {spans[0][1]}")
+    return answer
+
+
+def main() -> int:
+    """The command line."""
+    parser = qa_command.make_parser("preprocess.tydiqa", __doc__.split("\n")[0])
+
+    def make_corpus(args):
+        return qa_command.make_corpus(args, "tydiqa", "byte", functools.partial(parse), {})
+
+    return qa_command.main(parser, make_corpus)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

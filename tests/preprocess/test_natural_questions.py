@@ -1,0 +1,285 @@
+"""Natural Questions: both formats, what is stored of every example, and what is refused."""
+
+import copy
+import json
+
+import pytest
+
+from fairseq_poolingformer.data.tokenizers import load_tokenizer
+from fairseq_poolingformer.qa.labels import AnswerType
+from preprocess import natural_questions
+from tests.preprocess.conftest import contents
+from tests.preprocess.qa_folder import (
+    FIXTURES,
+    answer_offsets,
+    check_paragraphs,
+    counted,
+    read_json_lines,
+    read_split,
+    simplified,
+)
+
+TRAIN, VALID = FIXTURES / "nq_train.jsonl", FIXTURES / "nq_valid.jsonl"
+
+
+@pytest.fixture(scope="module")
+def marked_gpt2(gpt2_folder, tmp_path_factory):
+    """The small vocabulary with all three spare symbols; the one of the tests has one."""
+    folder = tmp_path_factory.mktemp("marked")
+    for path in gpt2_folder.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    with open(folder / "dict.txt", "a", encoding="utf-8") as file:
+        file.write("madeupword0001 0\nmadeupword0002 0\n")
+    return folder
+
+
+@pytest.fixture
+def convert(monkeypatch, marked_gpt2):
+    """Runs the command line in this process."""
+
+    def run(output, *args, tokenizer=None):
+        tokenizer = ["--gpt2-bpe", marked_gpt2] if tokenizer is None else tokenizer
+        argv = ["natural_questions", *tokenizer, "--output-folder", output, "--workers", "1", *args]
+        monkeypatch.setattr("sys.argv", [str(arg) for arg in argv])
+        return natural_questions.main()
+
+    return run
+
+
+def tokens_of(example):
+    """The corpus's tokens, whatever the format."""
+    if "document_tokens" in example:
+        return [token["token"] for token in example["document_tokens"]]
+    return example["document_text"].split(" ")
+
+
+def check_examples(folder, split, examples):
+    """Every stored paragraph and answer leads back to the corpus's tokens; returns how many short answers did."""
+    tokenizer = load_tokenizer(folder)
+    found = 0
+    for example, stored in zip(examples, read_split(folder, split), strict=True):
+        tokens = tokens_of(example)
+        assert stored["id"] == str(example["example_id"])
+        assert tokenizer.decode(stored["question"]).replace("<unk>", "z").strip() == example["question_text"]
+        for start, end in zip(stored["start"], stored["end"], strict=True):
+            assert end in (start, start + 1)
+        candidates = example["long_answer_candidates"]
+        tops = [(k, c["start_token"], c["end_token"]) for k, c in enumerate(candidates) if c["top_level"]]
+        check_paragraphs(stored, tops)
+        assert len(stored["annotation"]) == len(example["annotations"])
+        for annotation, row in zip(example["annotations"], stored["annotation"], strict=True):
+            kind, paragraph, *_ = row
+            long_answer, short = annotation["long_answer"], annotation["short_answers"]
+            if long_answer["candidate_index"] == -1:
+                assert row == (AnswerType.NULL, -1, -1, -1)
+                continue
+            _, _, index, start, end = stored["paragraph"][paragraph]
+            assert candidates[index]["top_level"]
+            assert start <= long_answer["start_token"] < long_answer["end_token"] <= end
+            if annotation["yes_no_answer"] != "NONE":
+                assert kind == AnswerType[annotation["yes_no_answer"]]
+            elif not short:
+                assert kind == AnswerType.LONG
+            else:
+                start, end = answer_offsets(stored, row)
+                expected = tokens[short[0]["start_token"] : short[-1]["end_token"]]
+                assert tokens[start:end] == expected
+                ids = stored["document"][row[2] : row[3]]
+                text = tokenizer.decode(ids).replace("<unk>", "z").strip()
+                assert text in (" ".join(expected), " ".join(t for t in expected if not t.startswith("<")))
+                found += 1
+    return found
+
+
+@pytest.mark.parametrize("html_tokens", ["markers", "drop", "keep"])
+def test_every_answer_leads_back_to_its_tokens(convert, tmp_path, capsys, html_tokens):
+    assert convert(tmp_path, "--train", TRAIN, "--valid", VALID, "--html-tokens", html_tokens) == 0
+    assert check_examples(tmp_path, "train", list(read_json_lines(TRAIN))) == 3
+    assert check_examples(tmp_path, "valid", list(read_json_lines(VALID))) == 2
+    train = read_split(tmp_path, "train")
+    assert [row[0] for example in train for row in example["annotation"]] == [1, 1, 1, 2, 4]
+    assert counted(example["notes"] for example in train) == {
+        "several short answers": 1,
+        "long answer inside another candidate": 2,
+    }
+    corpus = json.loads((tmp_path / "corpus.json").read_text(encoding="utf-8"))
+    assert (corpus["kind"], corpus["unit"]) == ("natural_questions", "token")
+    table = capsys.readouterr().out
+    assert "train: 2 × long answer inside another candidate" in table
+    assert table.splitlines()[1].split()[:2] == ["train", "5"]
+    assert "60.0 %  20.0 %  0.0 %  20.0 %" in table
+
+
+def test_markers_begin_paragraphs_tables_and_lists(convert, tmp_path):
+    assert convert(tmp_path / "markers", "--valid", TRAIN) == 0
+    assert convert(tmp_path / "drop", "--valid", TRAIN, "--html-tokens", "drop") == 0
+    tokenizer = load_tokenizer(tmp_path / "markers")
+    paragraph, table, item = tokenizer.spare_symbols()
+    kinds = {0: [paragraph, table, paragraph, item], 1: [paragraph, item, paragraph], 3: [paragraph]}
+    both = zip(read_split(tmp_path / "markers", "valid"), read_split(tmp_path / "drop", "valid"), strict=True)
+    for number, (marked, plain) in enumerate(both):
+        firsts = [row[0] for row in marked["paragraph"]]
+        found = [marked["document"][first] for first in firsts]
+        assert found == kinds.get(number, found)
+        assert not set(plain["document"]) & {paragraph, table, item}
+        assert [id for id in marked["document"] if id not in (paragraph, table, item)] == plain["document"]
+        for first in firsts:
+            assert marked["start"][first] == marked["end"][first] == marked["start"][first + 1]
+    text = tokenizer.decode(read_split(tmp_path / "drop", "valid")[0]["document"])
+    assert text.startswith("Café Größe The café was founded in 1998 by")
+    assert "<" not in text.replace("<unk>", "z")
+
+
+def test_kept_tags_are_text(convert, tmp_path):
+    assert convert(tmp_path, "--valid", TRAIN, "--html-tokens", "keep") == 0
+    stored = read_split(tmp_path, "valid")[0]
+    text = load_tokenizer(tmp_path).decode(stored["document"]).replace("<unk>", "z")
+    assert text == " ".join(simplified(next(read_json_lines(TRAIN)))["document_text"].split(" "))
+    assert '<th_colspan="2">' in text
+
+
+@pytest.mark.parametrize("html_tokens", ["markers", "keep"])
+def test_the_simplified_format_gives_the_same_data(convert, tmp_path, write_lines, html_tokens):
+    lines = write_lines("simplified.jsonl", [simplified(example) for example in read_json_lines(TRAIN)])
+    assert convert(tmp_path / "original", "--train", TRAIN, "--html-tokens", html_tokens) == 0
+    assert convert(tmp_path / "simplified", "--train", lines, "--html-tokens", html_tokens) == 0
+    original, other = contents(tmp_path / "original"), contents(tmp_path / "simplified")
+    original.pop("corpus.json"), other.pop("corpus.json")
+    assert original == other
+
+
+def change(path, value):
+    """A change of the first example at a path of keys; DEL removes."""
+
+    def apply(example):
+        *parents, last = path
+        for key in parents:
+            example = example[key]
+        if value is DEL:
+            del example[last]
+        else:
+            example[last] = value
+
+    return apply
+
+
+DEL = object()
+LONG, SHORT = ("annotations", 0, "long_answer"), ("annotations", 0, "short_answers")
+BAD = [
+    (change(["document_tokens"], DEL), "missing key"),
+    (change(["document_tokens", 3], {"token": "x"}), "malformed: document_tokens"),
+    (change(["document_tokens"], [{"token": "<p>", "html_token": True}]), "empty document"),
+    (change(["document_tokens"], []), "empty document"),
+    (change(["question_text"], " "), "empty question"),
+    (change(["question_text"], DEL), "malformed: 'question_text' must be a string, is missing"),
+    (change(["example_id"], DEL), "malformed: 'example_id'"),
+    (change(["annotations"], []), "no annotations"),
+    (change(["annotations"], DEL), "malformed: 'annotations'"),
+    (change(["long_answer_candidates", 1, "end_token"], 10**6), "candidate out of range: number 1"),
+    (change(["long_answer_candidates", 1, "end_token"], 23), "candidate out of range: number 1"),
+    (change(["long_answer_candidates", 1, "start_token"], 20), "candidates overlap: numbers 0 and 1"),
+    (change(["long_answer_candidates", 0, "top_level"], False), "long answer in no paragraph"),
+    (change([*LONG, "candidate_index"], 99), "candidate out of range: candidate_index 99"),
+    (change([*LONG, "candidate_index"], -1), "answer without a long answer"),
+    (change([*LONG, "candidate_index"], 1), "short answer outside the long answer"),
+    (change([*LONG, "end_token"], 22), "long answer contradicts its candidate"),
+    (change([*LONG], None), "malformed: annotations[0].long_answer"),
+    (change([*SHORT, 0, "end_token"], 30), "short answer outside the long answer"),
+    (change([*SHORT, 0, "end_token"], 3), "malformed: annotations[0].short_answers[0]: start"),
+    (change([*SHORT, 0, "start_token"], "x"), "malformed: 'start_token'"),
+    (change([*SHORT, 0], {"start_byte": 3, "end_byte": 5}), "short answer without tokens"),
+    (change([*SHORT], None), "malformed: 'short_answers'"),
+    (change(["annotations", 0, "yes_no_answer"], "MAYBE"), "malformed: 'yes_no_answer'"),
+]
+
+
+def test_bad_examples_are_named_and_the_good_ones_go_on(convert, tmp_path, write_lines):
+    good = list(read_json_lines(TRAIN))
+    bad = []
+    for number, (apply, _) in enumerate(BAD):
+        bad.append(copy.deepcopy(good[0]) | {"example_id": 1000 + number})
+        apply(bad[-1])
+    train = write_lines("train.jsonl", [good[0], *bad, b"[1]", b'{"a', good[1], good[0], good[2]])
+    assert convert(tmp_path / "out", "--train", train, "--max-reject-fraction", "1") == 0
+    rejects = list(read_json_lines(tmp_path / "out" / "train.rejects.jsonl"))
+    reasons = [*(reason for _, reason in BAD), "wrong type", "broken JSON", "example id twice: 11"]
+    for reject, reason in zip(rejects, reasons, strict=True):
+        assert reject["reason"].startswith(reason)
+    lines = [*range(2, len(BAD) + 4), len(BAD) + 5]
+    assert [reject["line"] for reject in rejects] == lines
+    assert [example["id"] for example in read_split(tmp_path / "out", "train")] == ["11", "-12", "13"]
+    assert check_examples(tmp_path / "out", "train", good[:3]) == 3
+
+
+def test_bytes_that_disagree_are_counted(convert, tmp_path, write_lines):
+    example = next(read_json_lines(TRAIN))
+    example["annotations"][0]["short_answers"][1]["start_byte"] -= 1
+    assert convert(tmp_path, "--train", write_lines("train.jsonl", [example])) == 0
+    assert "bytes of an answer disagree with its tokens" in read_split(tmp_path, "train")[0]["notes"]
+
+
+def test_answers_of_tags_alone_have_no_text(convert, tmp_path, write_lines):
+    """Candidate 1 of the second example is an empty paragraph."""
+    long_only, short = (list(read_json_lines(TRAIN))[1] for _ in range(2))
+    place = {key: long_only["long_answer_candidates"][1][key] for key in ("start_token", "end_token")}
+    annotation = {"long_answer": place | {"candidate_index": 1}, "short_answers": [], "yes_no_answer": "NONE"}
+    long_only["annotations"] = [annotation]
+    short["example_id"] = 5
+    short["annotations"][0]["short_answers"] = [{"start_token": 3, "end_token": 4}]
+    train = write_lines("train.jsonl", [long_only, short])
+    assert convert(tmp_path, "--train", train) == 0
+    first, second = read_split(tmp_path, "train")
+    assert first["annotation"] == [(AnswerType.LONG, -1, -1, -1)]
+    assert second["annotation"] == [(AnswerType.LONG, 0, -1, -1)]
+    assert counted([first["notes"], second["notes"]]) == {"answer without text": 2}
+    assert [row[2] for row in first["paragraph"]] == [0, 2, 5]
+
+
+def test_only_test_files_may_lack_annotations(convert, tmp_path, write_lines):
+    examples = [simplified(example) for example in read_json_lines(TRAIN)]
+    for example in examples:
+        del example["annotations"]
+    test = write_lines("test.jsonl", examples)
+    assert convert(tmp_path / "out", "--train", TRAIN, "--test", test) == 0
+    assert [example["annotation"] for example in read_split(tmp_path / "out", "test")] == [[]] * 5
+    assert convert(tmp_path / "bad", "--train", test) == 1
+
+
+def test_wrong_arguments_are_explained(convert, tmp_path, gpt2_folder, capsys):
+    for args, tokenizer, message in (
+        ([], None, "give files with --train"),
+        (["--train", "no.jsonl"], None, "no.jsonl: no such file"),
+        (["--valid", VALID], ["--sentencepiece-train", "400"], "there is no --train to train a model on"),
+        (["--valid", VALID, "--max-positions", "512"], None, "doc_stride 1568 would skip document tokens"),
+        (["--valid", VALID], ["--gpt2-bpe", gpt2_folder], "has 1 of the 3 spare symbols"),
+    ):
+        assert convert(tmp_path / "out", *args, tokenizer=tokenizer) == 1
+        assert message in capsys.readouterr().err
+    assert convert(tmp_path / "out", "--valid", VALID, "--max-positions", "512", "--doc-stride", "128") == 0
+
+
+def test_workers_change_nothing(convert, tmp_path, monkeypatch):
+    from preprocess import parts
+
+    monkeypatch.setattr(parts, "PART_BYTES", 3000)
+    for workers in (1, 3):
+        assert convert(tmp_path / str(workers), "--train", TRAIN, "--valid", VALID, "--workers", workers) == 0
+    assert contents(tmp_path / "1") == contents(tmp_path / "3")
+
+
+@pytest.mark.parametrize("html_tokens", ["markers", "drop", "keep"])
+def test_real_examples(convert, shared_data, tmp_path, html_tokens):
+    folder = shared_data / "nq"
+    train = [folder / "simplified_train_sample.jsonl", folder / "toy_example_original_format.jsonl"]
+    valid = [folder / "simplified_dev_sample.jsonl"]
+    bpe = ["--gpt2-bpe", shared_data / "gpt2_bpe"]
+    args = ["--train", *train, "--valid", *valid, "--html-tokens", html_tokens]
+    assert convert(tmp_path / "gpt2", *args, tokenizer=bpe) == 0
+    tokenizers = ["gpt2"]
+    if html_tokens != "markers":
+        assert convert(tmp_path / "spm", *args, tokenizer=["--sentencepiece-train", "500"]) == 0
+        tokenizers.append("spm")
+    for name in tokenizers:
+        assert check_examples(tmp_path / name, "train", list(read_json_lines(*train))) == 1
+        assert check_examples(tmp_path / name, "valid", list(read_json_lines(*valid))) == 1
+        assert not any(example["notes"].count("not on token edges") for example in read_split(tmp_path / name, "valid"))
