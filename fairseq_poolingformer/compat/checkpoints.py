@@ -41,6 +41,7 @@ def apply() -> None:
     torch.serialization.add_safe_globals(allowed_globals())
     replace(checkpoint_utils, "load_checkpoint_to_cpu", explained)
     replace(checkpoint_utils, "load_ema_from_checkpoint", explained)
+    replace(checkpoint_utils, "save_checkpoint", with_state_of_all_workers)
     replace(Trainer, "load_checkpoint", no_silent_fresh_start)
 
 
@@ -194,3 +195,24 @@ def no_silent_fresh_start(original: Callable) -> Callable:
         return original(self, filename, *args, **kwargs)
 
     return load_checkpoint
+
+
+def with_state_of_all_workers(original: Callable) -> Callable:
+    """Let a task gather what each worker has to save.
+
+    fairseq asks the task for its state (``get_checkpoint_dict``) on the first worker only, where no other one can send
+    its own. A task with a ``gather_checkpoint_state`` is asked before that, on all of them.
+
+    Args:
+        original: ``fairseq.checkpoint_utils.save_checkpoint``.
+
+    Returns:
+        The function to use in its place.
+    """
+
+    def save_checkpoint(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
+        if not cfg.no_save and hasattr(trainer.task, "gather_checkpoint_state"):
+            trainer.task.gather_checkpoint_state()
+        return original(cfg, trainer, epoch_itr, val_loss)
+
+    return save_checkpoint

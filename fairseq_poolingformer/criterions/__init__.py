@@ -6,4 +6,9 @@ Only the other modules import fairseq; they register their criterions whenever f
 from importlib.util import find_spec
 
 if find_spec("fairseq") is not None:
-    from fairseq_poolingformer.criterions import linear_cross_entropy, long_masked_lm, question_answering  # noqa: F401
+    from fairseq_poolingformer.criterions import (  # noqa: F401
+        char_lm,
+        linear_cross_entropy,
+        long_masked_lm,
+        question_answering,
+    )
