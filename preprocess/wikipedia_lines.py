@@ -28,12 +28,10 @@ _STRAY_BRACKETS = re.compile(r"\[\[+|\]\]+|\{\{+|\}\}+|\[(?:https?:)?//\S*|<!--|
 _SWITCH = re.compile(r"__[^\W\d_]{3,}__")
 _VARIANT = re.compile(r"-\{([^{}]*)\}-")
 _QUOTES = re.compile(r"'{2,}")
-_SPACES = re.compile(r"[ \t\x85\xa0\u2000-\u200a\u2028\u2029\u202f]+")
+_ODD_SPACES = r"\t\x85\xa0\u2000-\u200a\u2028\u2029\u202f"
+_SPACES = re.compile(f"[{_ODD_SPACES}][ {_ODD_SPACES}]*| [ {_ODD_SPACES}]+")  # all but a single space
 _INVISIBLE = re.compile(r"[\x7f\xad\u200b\u200e\u200f\u2060\ufeff]")
-_EMPTY_PARENTHESES = re.compile(rf" ?[(（][\s,;:/–-]*{REMOVED}[\s,;:/–{REMOVED}-]*[)）]")
-_START_OF_PARENTHESES = re.compile(rf"([(（])[\s,;:]*{REMOVED}[\s,;:{REMOVED}]*")
-_END_OF_PARENTHESES = re.compile(rf"[\s,;:]*{REMOVED}[\s,;{REMOVED}]*([)）])")
-_SPACE_BEFORE = re.compile(rf"\s*{REMOVED}[\s{REMOVED}]*(?=[,.;:!?)]|$)")
+_OPENING, _CLOSING, _SEPARATORS = ("(", "（"), (")", "）"), " ,;:/–-"
 
 
 def clean_lines(marked: str) -> str:
@@ -76,11 +74,28 @@ def _clean_line(line: str) -> str:
     if "''" in line:
         line = _without_quotes(line)
     if REMOVED in line:
-        line = _EMPTY_PARENTHESES.sub(REMOVED, line)
-        line = _END_OF_PARENTHESES.sub(r"\1", _START_OF_PARENTHESES.sub(r"\1", line))
-        line = _SPACE_BEFORE.sub("", line).replace(REMOVED, "")
-        line = _SPACES.sub(" ", line)
+        line = _close_gaps(line)
     return line.strip() if any(map(str.isalnum, line)) else ""
+
+
+def _close_gaps(line: str) -> str:
+    """A line without the spaces, separators and parentheses that only what was removed needed."""
+    left, *rest = line.split(REMOVED)
+    for right in rest:
+        before, after = left.rstrip(_SEPARATORS), right.lstrip(_SEPARATORS)
+        following = right.lstrip(" ")
+        if before.endswith(_OPENING) and after.startswith(_CLOSING):
+            left, right = before[:-1], after[1:]
+        elif before.endswith(_OPENING) or after.startswith(_CLOSING):
+            left, right = before, after
+        elif following.startswith((",", ";")) and left.rstrip(" ").endswith((",", ";")):
+            left, right = left.rstrip(" "), following[1:]
+        if right.lstrip(" ").startswith((",", ".", ";", ":", "!", "?")):
+            left, right = left.rstrip(" "), right.lstrip(" ")
+        elif left.endswith(" "):
+            right = right.lstrip(" ")
+        left += right
+    return left
 
 
 def _without_quotes(line: str) -> str:
@@ -88,6 +103,8 @@ def _without_quotes(line: str) -> str:
 
     Where both bold and italic are left open, one bold mark is an apostrophe before an italic one, as in L'''Iliade''.
     """
+    if "'''" not in line:
+        return line.replace("''", "")
     runs = list(_QUOTES.finditer(line))
     lengths = [len(run.group()) for run in runs]
     bold = [number for number, length in enumerate(lengths) if length in (3, 4)]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from mwparserfromhell.parser import Parser, tokens
 
 from preprocess.wikipedia_lines import BLOCK_TAGS, DROPPED_TAGS, HEADING, PROTECTED, REMOVED, clean_lines
+from preprocess.wikipedia_shortcuts import shorten
 
 FILES_AND_CATEGORIES = frozenset({"file", "image", "category"})  # these names hold in every language
 
@@ -41,6 +42,7 @@ def plain_text(
     Raises:
         mwparserfromhell.parser.ParserError: its own failure.
     """
+    wikitext = shorten(wikitext, keep_templates)
     stream = Parser()._tokenizer.tokenize(wikitext, 0, True)  # True: leaves '' and ''' in the text
     return clean_lines("".join(_Walk(stream, hidden_prefixes, keep_templates).text(0, len(stream))))
 

@@ -6,6 +6,7 @@ import mwparserfromhell
 import pytest
 from mwparserfromhell import nodes
 
+from preprocess import wikipedia_text
 from preprocess.wikipedia_dump import parse_page, read_pages, read_site
 from preprocess.wikipedia_lines import BLOCK_TAGS, DROPPED_TAGS, HEADING, PROTECTED, REMOVED, clean_lines
 from preprocess.wikipedia_text import FILES_AND_CATEGORIES, plain_text
@@ -20,7 +21,7 @@ CASES = {
     "external links": ("[http://a.b c d] [//e f] [http://g] http://h.i", "c d f http://h.i"),
     "nested templates": ("a {{b|{{c|{{{d|e}}}}}|f={{g}}}} h", "a h"),
     "parentheses left empty": ("A ({{IPA|x}}; {{lang|y}}), ({{b}}, 1950) f() (c, {{d}})", "A, (1950) f() (c)"),
-    "space before a comma": ("a {{b}}, c {{d}}.", "a, c."),
+    "spaces, separators": ("a {{b}}, {{c}}, d {{e}}. {{f}} g ({{h}}; {{i}}, j)", "a, d. g (j)"),
     "references": ('a<ref>b [[c]]</ref><ref name="d" /><ref name=e>{{f}}</ref>.', "a."),
     "comments": ("a<!-- b\n\nc -->d", "ad"),
     "table": ('a\n{| class="b"\n! c\n|-\n| d || [[e]]\n{| f\n|}\n|}\ng', "a\ng"),
@@ -44,8 +45,11 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("shortcuts", [True, False])
 @pytest.mark.parametrize("case", CASES)
-def test_by_hand(case):
+def test_by_hand(case, shortcuts, monkeypatch):
+    if not shortcuts:
+        monkeypatch.setattr(wikipedia_text, "shorten", lambda wikitext, keep_templates: wikitext)
     wikitext, text = CASES[case]
     assert plain_text(wikitext) == text
 
@@ -96,11 +100,26 @@ def node_text(node):
     return REMOVED
 
 
-def test_walk_gives_what_the_tree_gives(shared_data):
-    dump = next((shared_data / "wikipedia").glob("*.bz2"))
+def articles(shared_data, folder):
+    """The wikitext of a real dump's articles by title."""
+    dump = next(path for path in (shared_data / folder).iterdir() if path.suffix in (".bz2", ".gz"))
     site = read_site(dump)
-    pages = [page for record in read_pages([dump]) if not (page := parse_page(record, site)).is_redirect][:60:3]
-    for page in pages:
-        tree = mwparserfromhell.parse(page.wikitext, skip_style_tags=True)
-        assert plain_text(page.wikitext) == clean_lines(tree_text(tree)), page.title
-    assert len(pages) == 20
+    pages = [parse_page(record, site) for record in read_pages([dump]) if record.data.endswith(b"</page>")]
+    return {page.title: page.wikitext for page in pages if not page.is_redirect}
+
+
+def test_walk_gives_what_the_tree_gives(shared_data):
+    for title, wikitext in list(articles(shared_data, "wikipedia").items())[:60:3]:
+        tree = mwparserfromhell.parse(wikitext, skip_style_tags=True)
+        assert plain_text(wikitext) == clean_lines(tree_text(tree)), title
+
+
+@pytest.mark.parametrize("folder", ["wikipedia", "enwik8"])
+@pytest.mark.parametrize("keep_templates", [False, True])
+def test_shortcuts_change_nothing(shared_data, monkeypatch, folder, keep_templates):
+    pages = articles(shared_data, folder)
+    short = {title: plain_text(wikitext, keep_templates=keep_templates) for title, wikitext in pages.items()}
+    monkeypatch.setattr(wikipedia_text, "shorten", lambda wikitext, keep_templates: wikitext)
+    for title, wikitext in pages.items():
+        assert short[title] == plain_text(wikitext, keep_templates=keep_templates), title
+    assert len(pages) > 100
