@@ -4,6 +4,7 @@ A corpus gives an iterator of raw records for each split and a pure function fro
 neither: a record that is passed over.
 """
 
+import contextlib
 import hashlib
 import importlib.metadata
 import itertools
@@ -272,10 +273,15 @@ def _merge(corpus: Corpus, folder: Path, parts_folder: Path, results: dict[str, 
     tokenizer = tokenizers.load_tokenizer(parts_folder)
     dtypes = corpus.layout.dtypes(smallest_dtype(len(tokenizer)))
     for split, result in results.items():
-        for name, dtype in dtypes.items():
-            with MMapWriter(folder / prefix(split, name), dtype) as writer:
-                for part, take in result.parts:
-                    writer.add(part.array(name), np.array(part.load()["sizes"][name], dtype=np.int32), take)
+        with contextlib.ExitStack() as stack:
+            writers = {
+                name: stack.enter_context(MMapWriter(folder / prefix(split, name), dtype))
+                for name, dtype in dtypes.items()
+            }
+            for part, take in result.parts:
+                sizes = part.load()["sizes"]
+                for name, writer in writers.items():
+                    writer.add(part.array(name), np.array(sizes[name], dtype=np.int32), take)
         for name in corpus.layout.texts:
             write_whole(folder / f"{split}.{name}.txt", _texts(result, name))
     for name in corpus.layout.dictionaries:
