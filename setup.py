@@ -52,6 +52,8 @@ setup(
             "poolingformer-score-qa=fairseq_poolingformer.cli.score_qa:main",
             "poolingformer-convert=fairseq_poolingformer.cli.convert:main",
             "poolingformer-predict-qa=fairseq_poolingformer.cli.predict_qa:main",
+            "poolingformer-eval-lm=fairseq_poolingformer.cli.eval_lm:main",
+            "poolingformer-sample-lm=fairseq_poolingformer.cli.sample_lm:main",
         ]
     },
 )

@@ -80,6 +80,16 @@ class CharLMTask(FairseqTask):
         self.valid_memory = CarriedMemory() if cfg.carry_memory else None
         self._saved_memories: list[dict[str, Any]] | None = None
 
+    @classmethod
+    def setup_task(cls, cfg: CharLMConfig, **kwargs: Any) -> "CharLMTask":
+        """The task; the dictionary needs no file.
+
+        Args:
+            cfg: its options.
+            kwargs: unused.
+        """
+        return cls(cfg)
+
     @property
     def source_dictionary(self) -> Dictionary:
         """256 bytes."""

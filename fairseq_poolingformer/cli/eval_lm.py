@@ -1,0 +1,240 @@
+"""``poolingformer-eval-lm``: bits per character of a whole split, every byte scored once and with a long context."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from fairseq import checkpoint_utils
+from torch import nn
+from tqdm import tqdm
+
+from fairseq_poolingformer.compat import CheckpointError, quiet_logging
+from fairseq_poolingformer.data.text_stream import TextStream
+from fairseq_poolingformer.tasks.char_lm import CharLMTask, load_text
+
+from .summarize import DTYPES
+
+_EPILOG = """\
+A model without memory reads overlapping sequences of --context bytes and is scored on the last --stride of each; the
+first sequence is scored as a whole (Longformer, section 4.2). A model with memory reads on: --batch-size rows of all
+shards divide the text, each reads --context bytes before its first scored one, and the first row needs none.
+
+examples:
+  poolingformer-eval-lm data-bin/enwik8 --path run/checkpoint_best.pt --subset test --batch-size 8 --precision bf16
+
+on two GPUs:
+  for i in 0 1; do CUDA_VISIBLE_DEVICES=$i poolingformer-eval-lm data-bin/enwik8 --path run/checkpoint_best.pt \\
+      --num-shards 2 --shard-id $i --output shard$i.json & done; wait
+  poolingformer-eval-lm data-bin/enwik8 --join shard0.json shard1.json --output test.json
+"""
+
+
+class Stretch(NamedTuple):
+    """A sequence ``text[first:end]`` that is read, and scored from ``scored_from`` on."""
+
+    first: int
+    scored_from: int
+    end: int
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; the exit status is 1, with one line of explanation, when an input is wrong."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if (args.path is None) == (args.join is None):
+        parser.error("give --path to evaluate, or --join to join the results of shards")
+    if not 0 <= args.shard_id < args.num_shards:
+        parser.error(f"--shard-id must be between 0 and {args.num_shards - 1}, got {args.shard_id}")
+    for name in ("context", "stride", "batch_size"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be 1 or more, got {getattr(args, name)}")
+    quiet_logging()
+    try:
+        result = join(args.join) if args.join else _evaluate(args)
+        text = json.dumps(result, indent=1)
+        if args.output:
+            args.output.write_text(text + "\n", encoding="utf-8")
+    except (CheckpointError, OSError, ValueError) as error:
+        print(f"poolingformer-eval-lm: {error}", file=sys.stderr)
+        return 1
+    print(text)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="poolingformer-eval-lm",
+        description="Bits per character of a character language model on a split, as JSON.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("data", type=Path, help="data folder of preprocess.char_lm")
+    add("--path", help="checkpoint of task char_lm")
+    add("--join", nargs="+", type=Path, metavar="FILE", help="results of all shards, to be joined into one")
+    add("--subset", default="test", help="split to evaluate (default: %(default)s)")
+    add("--context", type=int, metavar="N", help="bytes (default: the checkpoint's --eval-context, 32256)")
+    add("--stride", type=int, metavar="N", help="bytes (default: the checkpoint's --eval-stride, 512)")
+    add("--no-memory", action="store_true", help="evaluate a model with memory as one without")
+    add("--batch-size", type=int, default=1, metavar="N", help="sequences or rows at a time (default: %(default)s)")
+    add("--precision", choices=DTYPES, default="fp32", help="(default: %(default)s)")
+    add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="(default here: %(default)s)")
+    add("--output", type=Path, metavar="FILE", help="also write the result here")
+    add("--num-shards", type=int, default=1, metavar="N", help="evaluate one N-th of the text")
+    add("--shard-id", type=int, default=0, metavar="K", help="which, from 0")
+    return parser
+
+
+def load_model(path: str, device: str, precision: str) -> tuple[nn.Module, CharLMTask]:
+    """A checkpoint's model, in eval mode, and its task.
+
+    Args:
+        path: a checkpoint of task char_lm.
+        device: to compute on.
+        precision: a key of ``DTYPES``.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        CheckpointError: the file is no checkpoint.
+        ValueError: it is one of another task.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such checkpoint")
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path])
+    if not isinstance(task, CharLMTask):
+        raise ValueError(f"{path}: a checkpoint of {type(task).__name__}; one of --task char_lm is needed")
+    return model.to(device=device, dtype=DTYPES[precision]).eval(), task
+
+
+def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
+    model, task = load_model(args.path, args.device, args.precision)
+    text = load_text(args.data, args.subset)
+    context, stride = args.context or task.cfg.eval_context, args.stride or task.cfg.eval_stride
+    has_memory = getattr(model, "memory_length", 0) > 0 and not args.no_memory
+    if has_memory:
+        stride = _row_length(len(text), context, args.batch_size * args.num_shards)
+        stretches, segment = cut(len(text), context + stride, stride), task.cfg.tokens_per_sample
+    else:
+        longest = model.max_positions()
+        if longest is not None and longest < context:
+            raise ValueError(f"--context {context}, but the model takes {longest} bytes at a time")
+        stretches, segment = cut(len(text), context, stride), context
+    count = len(stretches)
+    own = stretches[count * args.shard_id // args.num_shards : count * (args.shard_id + 1) // args.num_shards]
+    nll = score(model, text, own, batch_size=args.batch_size, segment=segment, device=args.device)
+    scored = sum(stretch.end - stretch.scored_from for stretch in own)
+    return {
+        "checkpoint": args.path,
+        "subset": args.subset,
+        "bytes": len(text),
+        "memory": has_memory,
+        "context": context,
+        "stride": None if has_memory else stride,
+        "precision": args.precision,
+        "num_shards": args.num_shards,
+        "shards": [args.shard_id],
+        **_totals(nll, scored),
+    }
+
+
+def _row_length(size: int, context: int, rows: int) -> int:
+    """Bytes that each row scores, where the first scores its context as well."""
+    return max(1, -(-(size - context) // rows))
+
+
+def cut(size: int, context: int, stride: int) -> list[Stretch]:
+    """The sequences with which every byte of a text is scored once.
+
+    The first scores all it reads. Each of the others ends ``stride`` further than the one before, the last where the
+    text ends, and scores what that adds. All are equally long.
+
+    Args:
+        size: bytes of the text.
+        context: bytes of a sequence.
+        stride: bytes from the end of one to that of the next.
+
+    Raises:
+        ValueError: sequences are shorter than the stride, so that bytes would be left out.
+    """
+    if stride > context:
+        raise ValueError(f"--stride {stride} is longer than --context {context}: bytes between would not be scored")
+    stretches = [Stretch(0, 0, min(context, size))]
+    while stretches[-1].end < size:
+        scored_from = stretches[-1].end
+        end = min(scored_from + stride, size)
+        stretches.append(Stretch(end - context, scored_from, end))
+    return stretches
+
+
+@torch.inference_mode()
+def score(
+    model: nn.Module, text: TextStream, stretches: Sequence[Stretch], *, batch_size: int, segment: int, device: str
+) -> float:
+    """Cross entropy of the scored bytes, summed, in nats.
+
+    Args:
+        model: on the device, in eval mode.
+        text: the text.
+        stretches: equally long sequences.
+        batch_size: how many to read side by side.
+        segment: bytes to read at a time; what the model remembers goes on to the next.
+        device: to compute on.
+    """
+    total = torch.zeros((), dtype=torch.float64)
+    scored = sum(stretch.end - stretch.scored_from for stretch in stretches)
+    with tqdm(total=scored, unit="B", unit_scale=True, disable=None) as progress:
+        for number in range(0, len(stretches), batch_size):
+            batch = stretches[number : number + batch_size]
+            first = torch.tensor([stretch.first for stretch in batch])[:, None]
+            scored_from = torch.tensor([stretch.scored_from for stretch in batch])[:, None]
+            memory: dict[str, Any] = {}
+            for offset in range(0, batch[0].end - batch[0].first, segment):
+                rows = [text.read(s.first + offset, min(s.first + offset + segment, s.end)) for s in batch]
+                inputs, targets = (torch.stack(column).to(device) for column in zip(*rows, strict=True))
+                logits, extra = model(inputs, **memory)
+                memory = {"memory": extra["memory"]} if extra.get("memory") is not None else {}
+                wanted = first + offset + torch.arange(inputs.size(1)) >= scored_from
+                if wanted.any():
+                    chosen = wanted.to(device)
+                    nll = F.cross_entropy(logits[chosen].float(), targets[chosen], reduction="none")
+                    total += nll.double().sum().cpu()
+                    progress.update(int(wanted.sum()))
+    return float(total)
+
+
+def join(files: Sequence[Path]) -> dict[str, Any]:
+    """The result of all shards from those of each.
+
+    Args:
+        files: what the shards wrote.
+
+    Raises:
+        ValueError: a shard is missing or comes twice, or they are of different evaluations.
+    """
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    joined = {key: results[0][key] for key in results[0] if key not in ("shards", "nll", "scored", "bpc")}
+    for path, result in zip(files, results, strict=True):
+        different = [key for key in joined if result.get(key) != joined[key]]
+        if different:
+            raise ValueError(f"{path}: of another evaluation than {files[0]}; {', '.join(different)} differ")
+    shards = sorted(shard for result in results for shard in result["shards"])
+    if shards != list(range(joined["num_shards"])):
+        raise ValueError(f"each of {joined['num_shards']} shards is wanted once, got shards {shards}")
+    totals = _totals(sum(result["nll"] for result in results), sum(result["scored"] for result in results))
+    return joined | {"shards": shards} | totals
+
+
+def _totals(nll: float, scored: int) -> dict[str, Any]:
+    return {"scored": scored, "nll": nll, "bpc": nll / math.log(2) / scored if scored else None}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

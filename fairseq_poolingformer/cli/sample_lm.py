@@ -1,0 +1,147 @@
+"""``poolingformer-sample-lm``: text that a character language model writes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_poolingformer.compat import CheckpointError, quiet_logging
+from fairseq_poolingformer.data.byte_symbols import FIRST_BYTE, bytes_to_ids
+from fairseq_poolingformer.data.dictionary import EOS
+
+from .eval_lm import load_model
+from .summarize import DTYPES
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; the exit status is 1, with one line of explanation, when an input is wrong."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    for name, least in (("length", 1), ("temperature", 0), ("top_k", 0), ("context", 1)):
+        value = getattr(args, name)
+        if value is not None and value < least:
+            parser.error(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
+    quiet_logging()
+    try:
+        prompt = args.prompt_file.read_bytes() if args.prompt_file else args.prompt.encode("utf-8", "surrogateescape")
+        model, task = load_model(args.path, args.device, args.precision)
+    except (CheckpointError, OSError, ValueError) as error:
+        print(f"poolingformer-sample-lm: {error}", file=sys.stderr)
+        return 1
+    out = sys.stdout.buffer
+    out.write(prompt)
+    started = time.perf_counter()
+    written = sample(
+        model,
+        prompt,
+        args.length,
+        context=args.context or task.cfg.tokens_per_sample,
+        temperature=args.temperature,
+        top_k=args.top_k,
+        seed=args.seed,
+        device=args.device,
+    )
+    for byte in written:
+        out.write(bytes([byte]))
+        out.flush()
+    out.write(b"\n")
+    out.flush()
+    print(f"{args.length:,} bytes in {time.perf_counter() - started:.1f} s", file=sys.stderr)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="poolingformer-sample-lm",
+        description="Go on with a text, byte by byte. A model with memory takes the same time for each; one without "
+        "reads the last --context bytes anew for each.",
+    )
+    add = parser.add_argument
+    add("--path", required=True, help="checkpoint of task char_lm")
+    prompt = parser.add_mutually_exclusive_group()
+    prompt.add_argument("--prompt", default="", help="the text to go on with (default: none)")
+    prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="a file with it")
+    add("--length", type=int, default=1000, metavar="N", help="bytes to write (default: %(default)s)")
+    add("--temperature", type=float, default=1.0, help="of the distribution; 0: the likeliest byte (default: 1)")
+    add("--top-k", type=int, default=0, metavar="K", help="choose among the K likeliest bytes; 0: all (default)")
+    add("--seed", type=int, default=1, help="of the random choices (default: %(default)s)")
+    add("--context", type=int, metavar="N", help="bytes read at a time (default: the checkpoint's --tokens-per-sample)")
+    add("--precision", choices=DTYPES, default="fp32", help="(default: %(default)s)")
+    add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="(default here: %(default)s)")
+    return parser
+
+
+def sample(
+    model: nn.Module,
+    prompt: bytes,
+    length: int,
+    *,
+    context: int,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    seed: int = 1,
+    device: str = "cpu",
+) -> Iterator[int]:
+    """The bytes with which a model goes on.
+
+    Args:
+        model: on the device, in eval mode.
+        prompt: the text to go on with.
+        length: how many bytes to write.
+        context: bytes that are read at a time: of the prompt; without memory, of the text.
+        temperature: divides the logits; 0 takes the largest.
+        top_k: choose among so many; 0 for all.
+        seed: of the random choices.
+        device: to compute on.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.from_numpy(bytes_to_ids(prompt).astype("int64")) if prompt else torch.tensor([EOS])
+    read = _with_memory if getattr(model, "memory_length", 0) > 0 else _with_context
+    reader = read(model, ids, context, device)
+    logits = next(reader)
+    for number in range(length):
+        byte = choose(logits[FIRST_BYTE:].float().cpu(), temperature, top_k, generator)
+        yield byte
+        if number < length - 1:
+            logits = reader.send(byte + FIRST_BYTE)
+
+
+def choose(logits: Tensor, temperature: float, top_k: int, generator: torch.Generator) -> int:
+    """A number drawn from the softmax of ``logits / temperature`` (V,), or of its ``top_k`` largest."""
+    if temperature == 0:
+        return int(logits.argmax())
+    values, numbers = logits.topk(min(top_k or len(logits), len(logits)))
+    probabilities = (values / temperature).softmax(-1)
+    return int(numbers[torch.multinomial(probabilities, 1, generator=generator)])
+
+
+def _with_memory(model: nn.Module, ids: Tensor, context: int, device: str) -> Generator[Tensor, int, None]:
+    """Yields logits (V,) after the prompt, then after each id that is sent; reads each id once."""
+    memory: dict = {}
+    while True:
+        for part in ids.split(context):
+            logits, extra = _read(model, part, device, memory)
+            memory = {"memory": extra["memory"]}
+        ids = torch.tensor([(yield logits[0, -1])])
+
+
+def _with_context(model: nn.Module, ids: Tensor, context: int, device: str) -> Generator[Tensor, int, None]:
+    """The same of a model without memory, which reads the last ``context`` ids each time."""
+    while True:
+        logits, _ = _read(model, ids[-context:], device, {})
+        ids = torch.cat([ids[-context:], torch.tensor([(yield logits[0, -1])])])
+
+
+@torch.inference_mode()
+def _read(model: nn.Module, ids: Tensor, device: str, memory: dict) -> tuple[Tensor, dict]:
+    return model(ids[None].to(device), **memory)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""Evaluation of language models: every byte scored once with the context it should have, by a loop over bytes."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_poolingformer.cli.eval_lm import Stretch, cut, main, score
+from fairseq_poolingformer.data.text_stream import TextStream
+from preprocess.char_lm import make_folder
+from tests.cli.conftest import SIZE
+from tests.recurrent_lm import build
+
+
+@pytest.mark.parametrize("size", [1, 5, 12, 13, 40, 41])
+@pytest.mark.parametrize(("context", "stride"), [(12, 4), (12, 12), (5, 1), (100, 3)])
+def test_every_byte_is_scored_once_and_sequences_are_equally_long(size, context, stride):
+    stretches = cut(size, context, stride)
+    scored = [number for stretch in stretches for number in range(stretch.scored_from, stretch.end)]
+    assert scored == list(range(size))
+    assert {stretch.end - stretch.first for stretch in stretches} == {min(context, size)}
+    assert all(stretch.scored_from - stretch.first >= context - stride for stretch in stretches[1:])
+    assert stretches[0].first == stretches[0].scored_from == 0
+
+
+def test_cut_by_hand():
+    assert cut(11, 6, 2) == [Stretch(0, 0, 6), Stretch(2, 6, 8), Stretch(4, 8, 10), Stretch(5, 10, 11)]
+    with pytest.raises(ValueError, match="would not be scored"):
+        cut(11, 3, 4)
+
+
+@torch.no_grad()
+def naive(model, text, contexts):
+    """Each byte alone: the probability after exactly the bytes that it should be given."""
+    total = 0.0
+    for number, first in enumerate(contexts):
+        inputs, targets = text.read(first, number + 1)
+        total -= float(model(inputs[None])[0][0, -1].double().log_softmax(-1)[targets[-1]])
+    return total
+
+
+@pytest.mark.parametrize("batch_size", [1, 3])
+def test_without_memory_each_byte_has_the_context_of_its_sequence(data_folder, batch_size):
+    text, model = TextStream(data_folder / "test"), build(forgetful=True)
+    stretches = cut(len(text), 20, 6)
+    contexts = [max(0, min(SIZE - 20, 6 * math.ceil((number + 1 - 20) / 6))) for number in range(SIZE)]
+    got = score(model, text, stretches, batch_size=batch_size, segment=20, device="cpu")
+    assert got == pytest.approx(naive(model, text, contexts), rel=1e-5)
+    assert got != pytest.approx(naive(model, text, [0] * SIZE), rel=1e-4), "the context matters"
+
+
+def evaluate(checkpoint, folder, *flags):
+    """The command's result."""
+    output = folder / "result.json"
+    assert main([str(folder), "--path", str(checkpoint), "--device", "cpu", "--output", str(output), *flags]) == 0
+    return json.loads(output.read_text())
+
+
+def test_with_memory_one_row_is_the_whole_text(checkpoint, data_folder):
+    path, model = checkpoint
+    text = TextStream(data_folder / "test")
+    result = evaluate(path, data_folder, "--context", "20")
+    expected = naive(model, text, [0] * SIZE)
+    assert result["nll"] == pytest.approx(expected, rel=1e-5)
+    assert result["bpc"] == pytest.approx(expected / SIZE / math.log(2), rel=1e-5)
+    assert result["scored"] == result["bytes"] == SIZE
+
+
+def test_with_memory_rows_read_before_they_are_scored(checkpoint, data_folder):
+    path, model = checkpoint
+    text = TextStream(data_folder / "test")
+    result = evaluate(path, data_folder, "--context", "20", "--batch-size", "3")
+    step = math.ceil((SIZE - 20) / 3)
+    firsts = [0] * (20 + step) + [step] * step + [SIZE - 20 - step] * step
+    assert result["nll"] == pytest.approx(naive(model, text, firsts[:SIZE]), rel=1e-5)
+    assert result["scored"] == SIZE
+
+
+@pytest.mark.parametrize("flags", [["--no-memory", "--stride", "6"], ["--batch-size", "2"]])
+def test_shards_joined_are_the_whole(checkpoint, data_folder, tmp_path, flags, capsys):
+    path, _ = checkpoint
+    flags = [*flags, "--context", "20"]
+    rows = [] if "--no-memory" in flags else ["--batch-size", "6"]
+    whole = evaluate(path, data_folder, *flags, *rows)
+    files = []
+    for shard in range(3):
+        files.append(tmp_path / f"{shard}.json")
+        shards = ["--num-shards", "3", "--shard-id", str(shard), "--output", str(files[-1])]
+        evaluate(path, data_folder, *flags, *shards)
+    joined = tmp_path / "joined.json"
+    assert main([str(data_folder), "--join", *map(str, files[::-1]), "--output", str(joined)]) == 0
+    result = json.loads(joined.read_text())
+    assert result["nll"] == pytest.approx(whole["nll"], rel=1e-6)
+    assert result["scored"] == SIZE
+    for wrong, message in (([files[0], files[1]], "got shards [0, 1]"), ([files[0]] * 3, "got shards [0, 0, 0]")):
+        assert main([str(data_folder), "--join", *map(str, wrong)]) == 1
+        assert message in capsys.readouterr().err
+    other = json.loads(files[1].read_text()) | {"context": 21}
+    files[1].write_text(json.dumps(other))
+    assert main([str(data_folder), "--join", *map(str, files)]) == 1
+    assert "context differ" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.02), ("fp16", 0.005)])
+def test_half_precision_is_close(checkpoint, data_folder, precision, tolerance):
+    path, _ = checkpoint
+    exact = evaluate(path, data_folder, "--context", "20")
+    half = evaluate(path, data_folder, "--context", "20", "--precision", precision)
+    assert half["nll"] == pytest.approx(exact["nll"], rel=tolerance)
+    assert half["nll"] != exact["nll"]
+
+
+def test_mistakes_are_explained(checkpoint, data_folder, tmp_path, capsys):
+    path, _ = checkpoint
+    for arguments, message in (
+        (["--path", "nowhere.pt"], "no such checkpoint"),
+        (["--path", str(path), "--subset", "tset"], "python -m preprocess.char_lm"),
+        (["--path", str(path), "--no-memory", "--context", "3", "--stride", "4"], "longer than --context"),
+    ):
+        assert main([str(data_folder), *arguments, "--device", "cpu"]) == 1
+        assert message in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([str(data_folder), "--path", str(path), "--shard-id", "1"])
+    (tmp_path / "text").write_bytes(bytes(np.arange(60, dtype=np.uint8)))
+    make_folder([str(tmp_path / "text")], tmp_path)
+    assert evaluate(path, tmp_path, "--context", "50")["scored"] == 3, "a text shorter than the context"
