@@ -34,10 +34,17 @@ FORMAT = 1  # of the data folder; raise it when what is written changes
 
 @dataclass(frozen=True)
 class Split:
-    """The records of one split, read anew at every call, and how many bytes of input they are."""
+    """The records of one split.
+
+    Attributes:
+        records: reads them, anew at every call.
+        size: how many bytes of input they are.
+        parse: the split's own way from record to example, where it is not the corpus's.
+    """
 
     records: Callable[[], Iterator[Record]]
     size: int
+    parse: Parse | None = None
 
 
 @dataclass(frozen=True)
@@ -163,8 +170,10 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], str], tokenizer_setting
     if not (parts_folder / "tokenizer" / "config.json").is_file():
         make_tokenizer(parts_folder)
     fingerprint = tokenizers.fingerprint(parts_folder)
-    encoding = Encoding(corpus.parse, corpus.layout, parts_folder, fingerprint)
-    results = {split: _run_split(corpus, split, encoding, options) for split in corpus.splits}
+    results = {}
+    for name, split in corpus.splits.items():
+        encoding = Encoding(split.parse or corpus.parse, corpus.layout, parts_folder, fingerprint)
+        results[name] = _run_split(corpus, name, encoding, options)
     _remove_old_corpus(folder, set(corpus.splits))
     dictionary_size = _merge(corpus, folder, parts_folder, results)
     written = settings | {

@@ -27,26 +27,26 @@ _TAG = re.compile(r"<[/!]?[A-Za-z-][^<>]*>")
 _KIND_OF_TAG = {"table": "table", "tr": "table", "ul": "list", "ol": "list", "dl": "list", "li": "list", "dd": "list"}
 
 
-def parse(record: Record, html_tokens: str, without_annotations: frozenset[str]) -> QuestionExample | Reject:
+def parse(record: Record, html_tokens: str, annotated: bool) -> QuestionExample | Reject:
     """An example of one line.
 
     Args:
         record: the line.
         html_tokens: "markers", "drop" or "keep".
-        without_annotations: files whose examples need no annotations.
+        annotated: whether to read annotations.
 
     Returns:
         The example, or the reason why there is none.
     """
     try:
-        return _example(read_json(record.data), html_tokens, record.file in without_annotations)
+        return _example(read_json(record.data), html_tokens, annotated)
     except BadLine as error:
         return Reject(str(error))
     except ValueError as error:
         return Reject(f"malformed: {error}")
 
 
-def _example(fields: dict, html_tokens: str, may_lack_annotations: bool) -> QuestionExample:
+def _example(fields: dict, html_tokens: str, annotated: bool) -> QuestionExample:
     name = str(json_values.example_id_of(fields))
     question = qa.question_of(fields)
     tokens, is_tag = _tokens(fields)
@@ -59,7 +59,7 @@ def _example(fields: dict, html_tokens: str, may_lack_annotations: bool) -> Ques
     notes: list[str] = []
     annotations = tuple(
         _annotation(value, f"annotations[{number}]", candidates, paragraphs, fields.get("document_tokens"), notes)
-        for number, value in enumerate(qa.annotations_of(fields, may_lack_annotations))
+        for number, value in enumerate(qa.annotations_of(fields) if annotated else ())
     )
     markers = None
     if html_tokens == "markers":

@@ -89,17 +89,15 @@ def question_of(fields: dict) -> str:
     return question
 
 
-def annotations_of(fields: dict, may_lack: bool) -> list:
-    """The annotations, unchecked.
+def annotations_of(fields: dict) -> list:
+    """The annotations, one or more, unchecked.
 
     Raises:
-        ValueError: they are missing and must not be.
+        ValueError: they are missing.
     """
-    if may_lack and "annotations" not in fields:
-        return []
     annotations = json_values.list_of(fields, "annotations")
-    if not annotations and not may_lack:
-        raise BadLine("no annotations: only --test may have examples without")
+    if not annotations:
+        raise BadLine("no annotations: only --test files need none")
     return annotations
 
 

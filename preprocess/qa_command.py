@@ -19,7 +19,9 @@ def make_parser(module: str, description: str) -> argparse.ArgumentParser:
     files = parser.add_argument_group("input (JSON lines, plain or .gz)")
     files.add_argument("--train", metavar="FILE", nargs="+", help="files or globs to train on")
     files.add_argument("--valid", metavar="FILE", nargs="+", help="files or globs to validate on: the development set")
-    files.add_argument("--test", metavar="FILE", nargs="+", help="files or globs that may have no annotations")
+    files.add_argument(
+        "--test", metavar="FILE", nargs="+", help="files or globs to predict only: annotations are not read"
+    )
     files.add_argument(
         "--max-line-bytes",
         metavar="N",
@@ -54,7 +56,7 @@ def make_corpus(args: argparse.Namespace, kind: str, unit: str, parse: Callable,
         args: parsed options of :func:`make_parser`.
         kind: name of the corpus.
         unit: what its offsets count, "byte" or "token".
-        parse: record to example; takes ``without_annotations``, the files that need none.
+        parse: record to example; takes ``annotated``, whether to read annotations.
         settings: all that decides what ``parse`` gives, as JSON values.
 
     Raises:
@@ -71,15 +73,18 @@ def make_corpus(args: argparse.Namespace, kind: str, unit: str, parse: Callable,
             SegmentLimits(length, args.doc_stride)
         except ValueError as error:
             raise InputError(f"--max-positions {length} --doc-stride {args.doc_stride}: {error}") from error
-    without_annotations = frozenset(map(str, files.get("test", ())))
     read = functools.partial(read_lines, max_line_bytes=args.max_line_bytes)
     return Corpus(
         name=kind,
         splits={
-            split: Split(functools.partial(read, paths), sum(path.stat().st_size for path in paths))
+            split: Split(
+                functools.partial(read, paths),
+                sum(path.stat().st_size for path in paths),
+                functools.partial(parse, annotated=split != "test"),
+            )
             for split, paths in files.items()
         },
-        parse=functools.partial(parse, without_annotations=without_annotations),
+        parse=functools.partial(parse, annotated=True),
         settings={**settings, "max_line_bytes": args.max_line_bytes},
         inputs={split: [describe_file(path) for path in paths] for split, paths in files.items()},
         layout=Layout(

@@ -17,25 +17,25 @@ from preprocess.records import Record, Reject
 _KEYS = ("plaintext_start_byte", "plaintext_end_byte")
 
 
-def parse(record: Record, without_annotations: frozenset[str]) -> QuestionExample | Reject:
+def parse(record: Record, annotated: bool) -> QuestionExample | Reject:
     """An example of one line; its id is the corpus's, a tab and the language.
 
     Args:
         record: the line.
-        without_annotations: files whose examples need no annotations.
+        annotated: whether to read annotations.
 
     Returns:
         The example, or the reason why there is none.
     """
     try:
-        return _example(read_json(record.data), record.file in without_annotations)
+        return _example(read_json(record.data), annotated)
     except BadLine as error:
         return Reject(str(error))
     except ValueError as error:
         return Reject(f"malformed: {error}")
 
 
-def _example(fields: dict, may_lack_annotations: bool) -> QuestionExample:
+def _example(fields: dict, annotated: bool) -> QuestionExample:
     name = f"{json_values.example_id_of(fields)}\t{one_line(json_values.text_of(fields, 'language'))}"
     question = qa.question_of(fields)
     text = json_values.text_of(fields, "document_plaintext")
@@ -50,7 +50,7 @@ def _example(fields: dict, may_lack_annotations: bool) -> QuestionExample:
     notes: list[str] = []
     annotations = tuple(
         _annotation(value, f"annotations[{number}]", data, candidates, paragraphs, notes)
-        for number, value in enumerate(qa.annotations_of(fields, may_lack_annotations))
+        for number, value in enumerate(qa.annotations_of(fields) if annotated else ())
     )
     return QuestionExample(name, (question, text), paragraphs, annotations, tuple(notes))
 

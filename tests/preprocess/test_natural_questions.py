@@ -235,14 +235,28 @@ def test_answers_of_tags_alone_have_no_text(convert, tmp_path, write_lines):
     assert [row[2] for row in first["paragraph"]] == [0, 2, 5]
 
 
-def test_only_test_files_may_lack_annotations(convert, tmp_path, write_lines):
+def test_only_test_files_need_no_annotations(convert, tmp_path, write_lines):
     examples = [simplified(example) for example in read_json_lines(TRAIN)]
-    for example in examples:
+    for example in examples[1:]:
         del example["annotations"]
+    examples[0]["annotations"] = [{"broken": True}]
     test = write_lines("test.jsonl", examples)
-    assert convert(tmp_path / "out", "--train", TRAIN, "--test", test) == 0
-    assert [example["annotation"] for example in read_split(tmp_path / "out", "test")] == [[]] * 5
+    assert convert(tmp_path / "out", "--train", TRAIN, "--valid", VALID, "--test", test, VALID) == 0
+    assert [example["annotation"] for example in read_split(tmp_path / "out", "test")] == [[]] * 6
+    (valid,) = read_split(tmp_path / "out", "valid")
+    assert len(valid["annotation"]) == 5
     assert convert(tmp_path / "bad", "--train", test) == 1
+
+
+def test_limit_counts_no_example_twice(convert, tmp_path, write_lines):
+    first, second, third = list(read_json_lines(TRAIN))[:3]
+    train = write_lines("train.jsonl", [first, first, second, first, third])
+    args = ["--train", train, "--max-reject-fraction", "1"]
+    for limit, ids, lines in ((2, ["11", "-12"], [2]), (3, ["11", "-12", "13"], [2, 4])):
+        assert convert(tmp_path / str(limit), *args, "--limit", limit) == 0
+        assert [example["id"] for example in read_split(tmp_path / str(limit), "train")] == ids
+        rejects = read_json_lines(tmp_path / str(limit) / "train.rejects.jsonl")
+        assert [reject["line"] for reject in rejects] == lines
 
 
 def test_wrong_arguments_are_explained(convert, tmp_path, gpt2_folder, capsys):
