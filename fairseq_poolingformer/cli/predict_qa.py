@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from fairseq_poolingformer.compat import CheckpointError, quiet_logging
-from fairseq_poolingformer.criterions.question_answering import answer_logits
 from fairseq_poolingformer.data.qa_dataset import QuestionAnsweringDataset
 from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from fairseq_poolingformer.qa.answers import MAX_ANSWER_LENGTH, BestAnswers, best_answers, mean_log_probabilities
@@ -184,8 +183,9 @@ def predict(
         for batch in loader:
             index = batch["id"].numpy()
             batch = utils.apply_to_sample(lambda x: x.to(device, non_blocking=True), batch)
-            log_probs = mean_log_probabilities([answer_logits(model, batch) for model in models])
-            masks = batch["paragraph_ids"], batch["span_mask"], batch["document_has_paragraphs"]
+            log_probs = mean_log_probabilities([model(**batch["net_input"])[0] for model in models])
+            places = batch["net_input"]["answer_places"]
+            masks = places["paragraph_ids"], places["span_mask"], batch["document_has_paragraphs"]
             answers = best_answers(log_probs, *masks, max_answer_length)
             best.add(answers, segments.example[index], segments.first_token[index], batch)
             progress.update(len(index))

@@ -22,8 +22,7 @@ class QuestionAnsweringCriterion(FairseqCriterion):
 
     Logged in bits as by fairseq's other criterions, with their parts, and the shares of segments whose answer type,
     paragraph and span (both ends) have the largest logit; ``answered_`` counts only segments that have a paragraph or
-    a span to find. The head is applied outside DistributedDataParallel's forward: neither
-    ``--find-unused-parameters`` nor ``--ddp-backend fully_sharded`` goes with it, and neither is needed.
+    a span to find.
     """
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True):
@@ -37,7 +36,7 @@ class QuestionAnsweringCriterion(FairseqCriterion):
         Returns:
             The loss summed over segments, the number of segments, and what is logged.
         """
-        logits = answer_logits(model, sample)
+        logits, _ = model(**sample["net_input"])
         target = sample["target"]
         span = (_cross_entropy(logits.start, target["start"]) + _cross_entropy(logits.end, target["end"])) / 2
         paragraph = _cross_entropy(logits.paragraph, target["paragraph"])
@@ -65,26 +64,6 @@ class QuestionAnsweringCriterion(FairseqCriterion):
     def logging_outputs_can_be_summed() -> bool:
         """True: everything logged is a sum."""
         return True
-
-
-def answer_logits(model, sample: dict[str, Any]) -> AnswerLogits:
-    """Logits of a batch of segments.
-
-    Args:
-        model: with a ``question_answering_head``, also inside DistributedDataParallel.
-        sample: a batch of :class:`~fairseq_poolingformer.data.qa_dataset.QuestionAnsweringDataset`.
-
-    Raises:
-        ValueError: DistributedDataParallel would take the head's parameters for unused.
-    """
-    if getattr(getattr(model, "module", None), "find_unused_parameters", False):
-        raise ValueError(
-            "--find-unused-parameters does not go with --criterion question_answering, whose heads are applied outside "
-            "the model's forward; leave it out, no parameter is unused"
-        )
-    features, _ = model(**sample["net_input"], features_only=True)
-    head = model.question_answering_head
-    return head(features, sample["paragraph_ids"], sample["span_mask"], sample["num_paragraphs"])
 
 
 def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:

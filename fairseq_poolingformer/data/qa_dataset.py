@@ -138,10 +138,10 @@ class QuestionAnsweringDataset(FairseqDataset):
             samples: items of this dataset.
 
         Returns:
-            ``net_input`` with src_tokens (B, T) and global_mask (B, T), True at ``<s>`` and the question; what the
-            head takes: paragraph_ids (B, T), span_mask (B, T), num_paragraphs; ``target``: (B,) for each of
-            :data:`TARGETS`; first_paragraph (B,), the row of the paragraph with number 1, document_start (B,), the
-            position of the first document token, and document_has_paragraphs (B,).
+            ``net_input`` with src_tokens (B, T), global_mask (B, T), True at ``<s>`` and the question, and as
+            answer_places what the head takes: paragraph_ids (B, T), span_mask (B, T), num_paragraphs; ``target``:
+            (B,) for each of :data:`TARGETS`; first_paragraph (B,), the row of the paragraph with number 1;
+            document_start (B,), the position of the first document token; document_has_paragraphs (B,).
         """
         if not samples:
             return {}
@@ -154,10 +154,15 @@ class QuestionAnsweringDataset(FairseqDataset):
             "id": torch.tensor([sample["id"] for sample in samples]),
             "nsentences": len(samples),
             "ntokens": int(sizes.sum()),
-            "net_input": {"src_tokens": tokens, "global_mask": positions < starts - 2},
-            "paragraph_ids": _pad([sample["paragraph_ids"] for sample in samples], 0),
-            "span_mask": (positions == 0) | ((positions >= starts) & (positions < sizes - 1)),
-            "num_paragraphs": max(sample["num_paragraphs"] for sample in samples),
+            "net_input": {
+                "src_tokens": tokens,
+                "global_mask": positions < starts - 2,
+                "answer_places": {
+                    "paragraph_ids": _pad([sample["paragraph_ids"] for sample in samples], 0),
+                    "span_mask": (positions == 0) | ((positions >= starts) & (positions < sizes - 1)),
+                    "num_paragraphs": max(sample["num_paragraphs"] for sample in samples),
+                },
+            },
             "first_paragraph": torch.tensor([sample["first_paragraph"] for sample in samples]),
             "document_start": starts.squeeze(1),
             "document_has_paragraphs": torch.tensor([sample["document_has_paragraphs"] for sample in samples]),

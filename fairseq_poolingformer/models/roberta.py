@@ -17,7 +17,7 @@ from torch import Tensor
 from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from fairseq_poolingformer.modules.encoder import PoolingformerEncoder
 from fairseq_poolingformer.modules.positions import PartlyFrozenPositions
-from fairseq_poolingformer.modules.question_answering_head import QuestionAnsweringHead
+from fairseq_poolingformer.modules.question_answering_head import AnswerLogits, QuestionAnsweringHead
 from fairseq_poolingformer.modules.settings import AttentionSettings, set_defaults
 
 from .hub import PoolingformerRobertaHubInterface, load
@@ -131,6 +131,33 @@ class PoolingformerRoberta(RobertaModel):
         return PoolingformerRobertaHubInterface(
             loaded["args"], loaded["task"], loaded["models"][0], load_tokenizer(folder)
         )
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        features_only: bool = False,
+        return_all_hiddens: bool = False,
+        classification_head_name: str | None = None,
+        answer_places: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor | AnswerLogits, dict[str, Any]]:
+        """RoBERTa's forward pass, or answers.
+
+        Args:
+            src_tokens: (B, T) indices.
+            features_only: features instead of logits of the masked-language-model head.
+            return_all_hiddens: also return every layer's output.
+            classification_head_name: logits of one of fairseq's classification heads.
+            answer_places: what :class:`QuestionAnsweringHead` takes beside features: logits of answers are wanted.
+            kwargs: see :meth:`PoolingformerRobertaEncoder.forward`.
+
+        Returns:
+            (B, T, C) features, (B, T, V) logits, or :class:`AnswerLogits`; and fairseq's extra outputs.
+        """
+        if answer_places is None:
+            return super().forward(src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs)
+        features, extra = self.encoder(src_tokens, True, return_all_hiddens, **kwargs)
+        return self.question_answering_head(features, **answer_places), extra
 
     def register_question_answering_head(self) -> None:
         """Add the heads of the question answering task (ICML §3.2)."""

@@ -89,15 +89,15 @@ def test_documents_without_paragraphs_or_tokens(tmp_path):
 def test_a_segment_is_framed_as_roberta_wants_pairs(tmp_path):
     dataset, _ = labelled(tmp_path, [Example([5, 6], list(range(10, 22)), [(0, 3), (5, 9)], [(SHORT, 1, 6, 8)])])
     batch = dataset.collater([dataset[0], dataset[1]])
-    tokens = batch["net_input"]["src_tokens"]
+    tokens, places = batch["net_input"]["src_tokens"], batch["net_input"]["answer_places"]
     assert tokens[0].tolist() == [0, 5, 6, 2, 2, *range(10, 20), 2]
     assert tokens[1].tolist() == [0, 5, 6, 2, 2, *range(14, 22), 2, 1, 1]
     assert batch["net_input"]["global_mask"].tolist() == [[True] * 3 + [False] * 13] * 2
-    assert batch["paragraph_ids"].tolist() == [
+    assert places["paragraph_ids"].tolist() == [
         [0] * 5 + [1, 1, 1, 0, 0, 2, 2, 2, 2, 0, 0],
         [0] * 5 + [0, 1, 1, 1, 1, 0, 0, 0] + [0] * 3,
     ]
-    assert batch["span_mask"].tolist() == [
+    assert places["span_mask"].tolist() == [
         [True] + [False] * 4 + [True] * 10 + [False],
         [True] + [False] * 4 + [True] * 8 + [False] * 3,
     ]
@@ -107,7 +107,7 @@ def test_a_segment_is_framed_as_roberta_wants_pairs(tmp_path):
         "paragraph": [2, 1],
         "answer_type": [1, 1],
     }
-    assert (batch["num_paragraphs"], batch["first_paragraph"].tolist()) == (2, [0, 1])
+    assert (places["num_paragraphs"], batch["first_paragraph"].tolist()) == (2, [0, 1])
     assert batch["document_start"].tolist() == [5, 5]
     assert (batch["nsentences"], batch["ntokens"]) == (2, 30)
 
