@@ -1,0 +1,163 @@
+"""The run scripts of question answering: the papers' numbers at full size, and whole runs at tiny size on a CPU."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from .test_run_scripts import SCRIPTS, call, options, tool
+
+ROOT = Path(__file__).parents[2]
+FULL = ("128", "512", "15-20", "5", "4", "ldconv")
+BASE = ("128", "512", "6-8", "5", "4", "ldconv")
+
+
+def commands(experiment: str, *arguments: object) -> dict[str, list[str]]:
+    """The commands of a dry run on eight GPUs by the last part of their module's name, each as its words."""
+    arguments = [f"experiments={experiment}", f"python={sys.executable}", "out=/out", "dry_run=1", "gpus=8", *arguments]
+    output = call("question_answering/run.sh", *arguments).replace("\\\n", " ")
+    lines = [shlex.split(line) for line in output.splitlines() if "-m " in line]
+    return {
+        next(w for w in reversed(words) if words[words.index(w) - 1] == "-m").split(".")[-1]: words for words in lines
+    }
+
+
+def attention(words: list[str]) -> tuple[str | None, ...]:
+    """Windows, layers, kernel, stride and kind of the two levels."""
+    names = ("--window-size", "--pooled-window-size", "--pooled-layers", "--pool-kernel-size", "--pool-stride")
+    return tuple(options(words).get(name) for name in (*names, "--pool-type"))
+
+
+@pytest.mark.parametrize(
+    ("experiment", "arch", "pretrained", "batch", "lr"),
+    [
+        ("nq_large", "poolingformer_roberta_large", "roberta.large", 64, "2e-5"),
+        ("tydi_large", "poolingformer_xlmr_large", "xlmr.large", 64, "2e-5"),
+        ("nq_thesis", "poolingformer_roberta_large", "thesis_large", 32, "3e-5"),
+    ],
+)
+def test_the_numbers_are_the_papers(experiment, arch, pretrained, batch, lr):
+    steps = commands(experiment)
+    train = options(steps["train"])
+    wanted = {"--arch": arch, "--max-positions": "4096", "--doc-stride": "1568", "--negative-share": "0.5"}
+    wanted |= {"--lr": lr, "--lr-scheduler": "polynomial_decay", "--max-epoch": "2"}
+    wanted |= {"--finetune-from-model": f"/out/{pretrained}/model.pt"}
+    assert {name: train.get(name) for name in wanted} == wanted
+    assert attention(steps["train"]) == FULL
+    assert int(train["--batch-size"]) * int(train["--update-freq"]) * 8 == batch
+    assert int(train["--warmup-updates"]) == int(train["--total-num-update"]) // 10
+    predict = options(steps["predict_qa"])
+    assert predict["--output"] == f"/out/{experiment}/predictions.json"
+    corpus, flag = (
+        ("tydiqa", "--sentencepiece-model") if experiment == "tydi_large" else ("natural_questions", "--gpt2-bpe")
+    )
+    assert flag in steps[corpus]
+
+
+@pytest.mark.parametrize(
+    ("experiment", "levels", "length", "extra"),
+    [
+        ("roberta_512", ("512", None, "none", None, None, None), "512", None),
+        ("w128", ("128", None, "none", None, None, None), "4096", None),
+        ("w256", ("256", None, "none", None, None, None), "4096", None),
+        ("w512", ("512", None, "none", None, None, None), "4096", None),
+        ("w128_p256", ("128", "256", *BASE[2:]), "4096", None),
+        ("w128_p512", BASE, "4096", None),
+        ("w128_p2048_c8", ("128", "2048", "6-8", "9", "8", "ldconv"), "4096", None),
+        ("w128_p2048_c16", ("128", "2048", "6-8", "17", "16", "ldconv"), "4096", None),
+        ("mean", (*BASE[:5], "mean"), "4096", None),
+        ("max", (*BASE[:5], "max"), "4096", None),
+        ("mean_ldconv", (*BASE[:5], "mean-ldconv"), "4096", None),
+        ("mix", BASE, "4096", "--pool-mix"),
+        ("share", BASE, "4096", "--pool-share-weights"),
+        ("layers_1", (*BASE[:2], "8", *BASE[3:]), "4096", None),
+        ("layers_6", (*BASE[:2], "6-11", *BASE[3:]), "4096", None),
+        ("layers_all", (*BASE[:2], "0-11", *BASE[3:]), "4096", None),
+    ],
+)
+def test_the_ablations_are_tables_5_to_7(experiment, levels, length, extra):
+    steps = commands(experiment, "steps=preprocess,train")
+    train = options(steps["train"])
+    assert attention(steps["train"]) == levels
+    assert train["--max-positions"] == length
+    assert {"--pool-mix", "--pool-share-weights"} & set(steps["train"]) == ({extra} if extra else set())
+    assert options(steps["natural_questions"])["--limit"] == str(307373 // 5 + 1)
+    assert experiment in (SCRIPTS / "question_answering" / "ablations.sh").read_text()
+
+
+def test_an_ensemble_predicts_with_all_checkpoints():
+    predict = commands("nq_large", "steps=predict", "ensemble=w128,w256", "gpus=0")["predict_qa"]
+    paths = options(call_words("nq_large", "ensemble=w128,w256"))["--path"].split(":")
+    assert paths == [f"/out/{name}/checkpoints/checkpoint_best.pt" for name in ("nq_large", "w128", "w256")]
+    assert "--join" in predict
+
+
+def call_words(experiment: str, *arguments: object) -> list[str]:
+    """The first command of the prediction step."""
+    arguments = [f"experiments={experiment}", f"python={sys.executable}", "out=/out", "dry_run=1", "gpus=0", *arguments]
+    output = call("question_answering/run.sh", "steps=predict", *arguments).replace("\\\n", " ")
+    return next(shlex.split(line) for line in output.splitlines() if "-m " in line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fusion=both"], "fusion= must be"),
+        (["warmup=1000"], "share of the updates"),
+        (["dry_run=0"], "give raw="),
+        (["dry_run=0", "steps=train"], "give data="),
+        (["dry_run=0", "steps=predict"], "give out="),
+    ],
+)
+def test_mistakes_are_explained(arguments, message, tmp_path):
+    output = call("question_answering/nq.sh", "dry_run=1", f"out={tmp_path}", "gpus=1", *arguments, status=1)
+    assert message in output
+
+
+def test_a_run_from_generated_questions_to_f1(tmp_path):
+    arguments = [f"out={tmp_path}", "train=24", "dev=6", "words=1200", "epochs=1", "models=two_levels"]
+    output = call("question_answering/far_answers.sh", *arguments, f"python={sys.executable}")
+    assert json.loads((tmp_path / "two_levels_1" / "scores.json").read_text())["all"]["short"]["gold"] == 6
+    assert len((tmp_path / "two_levels_1" / "predictions.json").read_text().splitlines()) == 6
+    assert output.splitlines()[-1].split()[0] == "two_levels_1"
+
+
+def test_far_answers_are_where_they_should_be(tmp_path):
+    tool("question_answering/far_answers.py", tmp_path, "--train", "20", "--dev", "1")
+    for line in (tmp_path / "train.jsonl").read_text().splitlines():
+        example = json.loads(line)
+        text, answer = example["document_plaintext"], example["annotations"][0]
+        words = text.split(" ")
+        town = example["question_text"].split()[-1]
+        (cue,) = [i for i, word in enumerate(words) if word == town and words[i - 2 : i] == ["town", "of"]]
+        chosen = [i + 1 for i, word in enumerate(words) if word == "chose"]
+        near = [i for i in chosen if abs(i - cue) <= 560]
+        assert len(near) == 1
+        assert 280 <= abs(near[0] - cue) < 440
+        assert len(chosen) > 3
+        start = answer["minimal_answer"]["plaintext_start_byte"]
+        assert len(text[:start].split()) == near[0]
+        passage = example["passage_answer_candidates"][answer["passage_answer"]["candidate_index"]]
+        assert passage["plaintext_start_byte"] <= start < passage["plaintext_end_byte"]
+        assert not passage["plaintext_start_byte"] <= text.index(f"town of {town}") < passage["plaintext_end_byte"]
+
+
+def test_comparison_of_answers(tmp_path):
+    best = {"long": {"best": {"f1": 0.5}}, "short": {"best": {"f1": 0.25}}}
+    average = {"average": {"avg_passage_f1": 0.75, "avg_minimal_f1": 0.125}}
+    reports = {
+        "nq": {"official": {}, "all": best},
+        "english": {"official": average, "languages": {"english": {}}, "all": best},
+        "tydi": {"official": average, "languages": {"thai": {}, "english": {}}, "all": best},
+    }
+    for name, report in reports.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(report))
+    output = tool("compare.py", "answers", *(f"{name}={tmp_path}/{name}.json" for name in reports), "nq=77.5,58.6")
+    rows = [line.split() for line in output.splitlines()]
+    assert rows[1] == ["nq", "50.00", "25.00", "77.5", "58.6"]
+    assert rows[2] == ["english", "50.00", "25.00", "-", "-"]
+    assert rows[3] == ["tydi", "75.00", "12.50", "-", "-"]
