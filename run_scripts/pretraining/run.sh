@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Masked language models of long documents (thesis §3.2, Longformer §5): from a Wikipedia dump, and RoBERTa's weights, to
+# a checkpoint and its bits per masked token.
+#
+#   run_scripts/pretraining/run.sh experiments=NAME[,NAME …] [KEY=value …] [-- flags for fairseq-train]
+#
+# thesis.sh, longformer.sh and poolingformer.sh are this script with their experiments; the numbers are in
+# experiments.txt beside it. Before the first run, put these where raw= and pretrained= say:
+#
+#   raw         a folder with *-pages-articles*.xml.bz2, the dump of a Wikipedia in one file or in several
+#   pretrained  fairseq's roberta.large or roberta.base, with GPT-2's encoder.json and vocab.bpe beside model.pt and
+#               dict.txt; or what poolingformer-convert made of a Hugging Face RoBERTa
+#   bpe         without pretrained weights: the folder of encoder.json, vocab.bpe and dict.txt
+#
+# See what would run:        run_scripts/pretraining/longformer.sh gpus=8 dry_run=1
+# On eight GPUs:             run_scripts/pretraining/longformer.sh gpus=8 raw=enwiki pretrained=roberta.base
+# On several nodes (SLURM):  sbatch --nodes=2 --gpus-per-node=8 run_scripts/slurm.sh \
+#                                run_scripts/pretraining/thesis.sh raw=enwiki bpe=gpt2_bpe
+# Started again, a killed run goes on from its last checkpoint. Any column of experiments.txt is an option too.
+
+# shellcheck disable=SC2154 # parse_options and load_experiment set the variables
+set -euo pipefail
+# shellcheck source=run_scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+# shellcheck source=run_scripts/experiments.sh
+. "$root/run_scripts/experiments.sh"
+
+options=(
+  "raw=" # the dump: a folder, or a file; default: out/raw/CORPUS
+  "bpe=" # the folder of encoder.json, vocab.bpe and dict.txt; default: pretrained/tokenizer or pretrained
+  "vocabulary=" # train a sentencepiece model of so many symbols instead
+  "data=" # the data folder, made by the first step; default: out/data/CORPUS
+  "valid_share=0.001" # share of the pages to validate on
+  "save_updates=2000" # updates between checkpoints to resume from; each also validates
+)
+read_table preprocess train
+parse_options "$@"
+
+# prepare: what depends on the row.
+prepare() {
+  require_count length epoch_blocks batch device_batch warmup freeze
+  weights_folder=$pretrained
+  [[ $pretrained == - || -e $pretrained ]] || weights_folder=$out/$pretrained
+  raw_folder=${raw:-$out/raw/$corpus}
+  data_folder=${data:-$out/data/$corpus}
+  bpe_folder=$bpe
+  if [[ -z $bpe ]]; then
+    bpe_folder=$weights_folder
+    [[ $pretrained != - ]] || bpe_folder=$out/gpt2_bpe
+    [[ ! -d $weights_folder/tokenizer ]] || bpe_folder=$weights_folder/tokenizer
+  fi
+}
+
+preprocess() {
+  need "$raw_folder" raw
+  local tokenizer=(--gpt2-bpe "$bpe_folder") input=("$raw_folder/*-pages-articles*.xml*")
+  [[ ! -f $raw_folder ]] || input=("$raw_folder")
+  if [[ -n $vocabulary ]]; then
+    tokenizer=(--sentencepiece-train "$vocabulary")
+  else
+    need "$bpe_folder/vocab.bpe" bpe
+  fi
+  local command=("$python" -m preprocess.wikipedia --input "${input[@]}" "${tokenizer[@]}"
+    --valid-share "$valid_share" --output-folder "$data_folder")
+  [[ $preprocess_workers == auto ]] || command+=(--workers "$preprocess_workers")
+  run "${command[@]}"
+}
+
+# count_updates: prints how many updates the training has, from its blocks where it is said in epochs.
+count_updates() {
+  local count=$epoch_blocks
+  [[ $updates == - ]] || { echo "$updates" && return; }
+  if [[ -f $data_folder/corpus.json ]]; then
+    count=$("$python" "$root/run_scripts/pretraining/count_blocks.py" "$data_folder" --max-positions "$length" \
+      --document-blocks "$blocks")
+  fi
+  echo $((epochs * ((count + batch - 1) / batch)))
+}
+
+train() {
+  need "$data_folder/corpus.json" data
+  local total flags
+  set_update_freq
+  total=$(count_updates)
+  mapfile -t flags < <(attention_flags && training_flags)
+  if [[ $updates != - ]]; then flags+=(--max-update "$total"); else flags+=(--max-epoch "$epochs"); fi
+  if [[ $pretrained != - ]]; then
+    need "$weights_folder/model.pt" pretrained
+    # unlike --restore-file with its resets, this leaves a run that is resumed alone
+    flags+=(--finetune-from-model "$weights_folder/model.pt")
+  fi
+  [[ $freeze == 0 ]] || flags+=(--freeze-pretrained)
+  launch "$data_folder" --user-dir "$root/fairseq_poolingformer" --task long_masked_lm --criterion long_masked_lm \
+    --arch "$arch" --max-positions "$length" --document-blocks "$blocks" \
+    --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 0.0 \
+    --dropout 0.1 --attention-dropout 0.1 \
+    --lr "$lr" --lr-scheduler polynomial_decay --power "$power" --warmup-updates "$warmup" \
+    --total-num-update "$total" \
+    "${flags[@]}" "${rest[@]}"
+  [[ $published == - ]] || printf '\n# published: %s bits per masked token (valid_loss)\n' "$published"
+}
+
+run_experiments prepare
