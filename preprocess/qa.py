@@ -221,15 +221,14 @@ def _annotation_row(
     if answer.paragraph < 0:
         return answer.answer_type, -1, -1, -1
     row = int(row_of_paragraph[answer.paragraph])
-    if row < 0:
-        notes.append(NO_TEXT)
-    if answer.answer_type != AnswerType.SHORT:
+    is_short = answer.answer_type == AnswerType.SHORT
+    if not is_short and row >= 0:
         return answer.answer_type, row, -1, -1
     first, end = (int(x[0]) for x in tokens.of_span(np.array([answer.start]), np.array([answer.end])))
     first, end = max(first, int(places[answer.paragraph, 0])), min(end, int(places[answer.paragraph, 1]))
-    if first >= end:
+    if row < 0 or first >= end:
         notes.append(NO_TEXT)
-        return AnswerType.LONG, row, -1, -1
+        return AnswerType.LONG if is_short else answer.answer_type, row, -1, -1
     if tokens.starts[first] != answer.start or tokens.ends[end - 1] != answer.end:
         notes.append(NOT_EXACT)
     return AnswerType.SHORT, row, first, end
