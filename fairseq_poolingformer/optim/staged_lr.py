@@ -15,7 +15,7 @@ class StagedLRConfig(FairseqDataclass):
     warmup_updates: int = field(
         default=0, metadata={"help": "updates of the stage in which the learning rate rises to --lr, linearly"}
     )
-    lr: list[float] = II("optimization.lr")  # noqa: RUF009 - fairseq reads it so
+    lr: list[float] = field(default=II("optimization.lr"))
 
 
 @register_lr_scheduler("staged", dataclass=StagedLRConfig)

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Character language models on enwik8 and text8: from the raw text to bits per character, in stages that grow.
+#
+#   run_scripts/char_lm/run.sh experiments=NAME[,NAME …] [KEY=value …] [-- flags for fairseq-train]
+#
+# longformer.sh and window_ablations.sh are this script with their experiments; the numbers are in experiments.txt beside
+# it. Before the first run, put the raw text where raw= says: enwik8.zip or text8.zip from mattmahoney.net/dc, or any
+# other text, plain or .gz.
+#
+# See what would run:        run_scripts/char_lm/longformer.sh gpus=8 dry_run=1
+# On eight GPUs:             run_scripts/char_lm/longformer.sh gpus=8 raw=enwik8.zip
+# On several nodes (SLURM):  sbatch --nodes=2 --gpus-per-node=8 run_scripts/slurm.sh \
+#                                run_scripts/char_lm/longformer.sh raw=enwik8.zip
+# Started again, a killed run goes on from its last checkpoint, in the stage where it was. Any column of experiments.txt
+# is an option too.
+
+# shellcheck disable=SC2154 # parse_options and load_experiment set the variables
+set -euo pipefail
+# shellcheck source=run_scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+# shellcheck source=run_scripts/experiments.sh
+. "$root/run_scripts/experiments.sh"
+
+options=(
+  "raw=" # the raw text; default: out/raw/CORPUS.zip
+  "data=" # the data folder, made by the first step; default: out/data/CORPUS
+  "subset=test" # split to evaluate
+  "eval_batch=4" # sequences or rows at a time in the evaluation, on each device
+  "save_updates=5000" # updates between checkpoints to resume from; each also validates
+  "recompute=0" # 1: recompute activations in the backward pass, which saves memory
+)
+read_table preprocess train evaluate
+parse_options "$@"
+results=()
+
+# prepare: what depends on the row.
+prepare() {
+  local list
+  require_count layers context stride eval_batch
+  IFS=, read -ra stage_lengths <<<"$lengths"
+  IFS=, read -ra stage_batches <<<"$batch"
+  IFS=, read -ra stage_device_batches <<<"$device_batch"
+  IFS=, read -ra stage_updates <<<"$updates"
+  IFS=, read -ra stage_warmups <<<"$warmup"
+  stages=${#stage_lengths[@]}
+  for list in batch device_batch updates warmup; do
+    local commas=${!list//[^,]/}
+    ((${#commas} + 1 == stages)) || fail "$list=${!list} must have a value for each of $stages stages, as lengths="
+  done
+  raw_file=${raw:-$out/raw/$corpus.zip}
+  data_folder=${data:-$out/data/$corpus}
+  checkpoint=$run_folder/stage$stages/checkpoints/checkpoint_best.pt
+  results+=("$name=$run_folder/$subset.json")
+  [[ $published == - ]] || results+=("$name=$published")
+}
+
+preprocess() {
+  need "$raw_file" raw
+  run "$python" -m preprocess.char_lm --input "$raw_file" --output-folder "$data_folder"
+}
+
+# stage_windows STAGE: the windows of all layers, from the bottom, in a stage (from 0).
+stage_windows() {
+  awk -v ends="$windows" -v layers="$layers" -v stage="$1" 'BEGIN {
+    split(ends, end, "-")
+    for (layer = 0; layer < layers; layer++) {
+      share = layers > 1 ? layer / (layers - 1) : 0
+      printf "%s%d", layer ? "," : "", (end[1] + share * (end[2] - end[1])) * 2 ^ stage + 0.5
+    }
+  }'
+}
+
+# train_stage STAGE FIRST: a stage (from 0), before which FIRST updates were made.
+train_stage() {
+  local stage=$1 first=$2 flags
+  local previous=$run_folder/stage$stage/checkpoints/checkpoint_last.pt
+  local run_folder=$run_folder/stage$((stage + 1))
+  local batch=${stage_batches[stage]} device_batch=${stage_device_batches[stage]}
+  local last=$((first + stage_updates[stage]))
+  [[ $device_batch != - ]] || device_batch=$((batch / (nodes * devices)))
+  if [[ -e $run_folder/done ]]; then
+    echo "# stage $((stage + 1)) was finished by an earlier run"
+    return
+  fi
+  set_update_freq
+  mapfile -t flags < <(training_flags)
+  flags=(
+    "$data_folder" --user-dir "$root/fairseq_poolingformer" --task char_lm --criterion char_lm --arch "$arch"
+    --tokens-per-sample "${stage_lengths[stage]}" --eval-context "$context" --eval-stride "$stride"
+    --optimizer "$optimizer" --weight-decay "$decay" --clip-norm "$clip" --dropout "$dropout"
+    --lr "$(awk -v lr="$lr" -v stage="$stage" 'BEGIN {printf "%.9g", lr / 2 ^ stage}')"
+    --lr-scheduler staged --stage-first-update "$first" --warmup-updates "${stage_warmups[stage]}"
+    --max-update "$last" --best-checkpoint-metric bpc "${flags[@]}"
+  )
+  [[ $windows == - ]] || flags+=(--window-size "$(stage_windows "$stage")")
+  [[ $carry == 0 ]] || flags+=(--carry-memory)
+  # parameters, the optimizer's state and the number of updates go on; the text is begun again, in other segments
+  if ((stage > 0)) && [[ ! -e $run_folder/checkpoints/checkpoint_last.pt ]]; then
+    need "$previous" out
+    flags+=(--restore-file "$previous" --reset-dataloader --reset-meters --reset-lr-scheduler)
+  fi
+  launch "${flags[@]}" "${rest[@]}"
+  [[ $dry_run == 1 ]] || touch "$run_folder/done"
+}
+
+train() {
+  local stage first=0
+  need "$data_folder/corpus.json" data
+  for ((stage = 0; stage < stages; stage++)); do
+    printf '# stage %d of %d\n' $((stage + 1)) "$stages"
+    train_stage "$stage" "$first"
+    first=$((first + stage_updates[stage]))
+  done
+}
+
+evaluate() {
+  need "$checkpoint" out
+  local shard count=$((gpus > 0 ? gpus : 1)) files=() command
+  command=("$python" -m fairseq_poolingformer.cli.eval_lm "$data_folder" --path "$checkpoint" --subset "$subset"
+    --context "$context" --stride "$stride" --batch-size "$eval_batch" --precision "$precision")
+  ((gpus > 0)) || command+=(--device cpu)
+  for ((shard = 0; shard < count; shard++)); do files+=("$run_folder/$subset.$shard.json"); done
+  shards "$run_folder/$subset.%.json" "${command[@]}"
+  run "$python" -m fairseq_poolingformer.cli.eval_lm "$data_folder" --join "${files[@]}" \
+    --output "$run_folder/$subset.json"
+}
+
+run_experiments prepare
+
+if [[ ,$steps, == *,evaluate,* ]]; then
+  printf '\n# bits per character of this run, and as published\n'
+  "$python" "$root/run_scripts/char_lm/compare.py" "${results[@]}"
+fi
