@@ -65,6 +65,10 @@ class _Cleaner:
             text, error = pickle.load(self._process.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             raise PageTooHard(self._end()) from None
+        except KeyboardInterrupt:  # half a request may be written, which nothing can follow
+            self._process.kill()
+            self._end()
+            raise
         if error is not None:
             raise PageTooHard(error)
         return text

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import json
+import pickle
 import re
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from preprocess import parts, wikipedia
 from preprocess.documents import split_of
 from preprocess.records import InputError, Record
+from preprocess.wikipedia_bounds import Bounds, clean
 from preprocess.wikipedia_dump import BrokenPage, Site, parse_page, read_pages, read_site, title_of
 from tests.preprocess.conftest import contents
 
@@ -292,3 +294,17 @@ def test_titles(tmp_path):
     record = Record("f", 1, page("A &amp; B &quot;C&quot;", "x").encode())
     assert title_of(record) == 'A & B "C"'
     assert title_of(Record("f", 1, b"<page><title>A")) == ""
+
+
+def test_an_interrupted_page_does_not_block_the_next(monkeypatch):
+    bounds = Bounds(5, 512)
+
+    def interrupted(request, file):
+        file.write(pickle.dumps(request)[:10])
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("preprocess.wikipedia_bounds.pickle.dump", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            clean("[[a|b]]", {}, bounds)
+    assert clean("[[a|b]]", {}, bounds) == "b"
