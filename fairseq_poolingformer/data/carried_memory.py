@@ -14,12 +14,12 @@ logger = logging.getLogger(__name__)
 class CarriedMemory:
     """Keeps what a model remembers after a batch for the next batch of the same rows.
 
-    It goes with the number of the segment that it was kept for: after a batch that was passed over, or resuming
-    with other rows, nothing is handed out, and that is logged.
+    It goes with the position that it was kept for: after a batch that was passed over, or resuming with other rows
+    or segments, nothing is handed out, and that is logged.
     """
 
     def __init__(self) -> None:
-        self._segment = 0
+        self._position = 0
         self._tensors: list[Tensor] | None = None
 
     def before(self, sample: dict[str, Any]) -> list[Tensor] | None:
@@ -35,8 +35,8 @@ class CarriedMemory:
             return None
         source = sample["net_input"]["src_tokens"]
         other_rows = bool(self._tensors) and self._tensors[0].size(0) != source.size(0)
-        if self._segment != sample["segment"] or other_rows:
-            logger.warning("segment %d is read without a memory: the one before it was not", sample["segment"])
+        if self._position != sample["position"] or other_rows:
+            logger.warning("read without a memory from byte %d of the rows on: there is none", sample["position"])
             return None
         return self._tensors and [tensor.to(source.device) for tensor in self._tensors]
 
@@ -47,18 +47,18 @@ class CarriedMemory:
             sample: the batch.
             memory: a tensor (B, …) for each layer; None of a model without memory.
         """
-        self._segment = sample["segment"] + 1
+        self._position = sample["position"] + sample["net_input"]["src_tokens"].size(1)
         self._tensors = None
         if sample["goes_on"] and memory is not None:
             self._tensors = [_sane(tensor.detach()) for tensor in memory]
 
     def state_dict(self) -> dict[str, Any]:
         """What :meth:`load_state_dict` takes, on the CPU."""
-        return {"segment": self._segment, "tensors": self._tensors and [tensor.cpu() for tensor in self._tensors]}
+        return {"position": self._position, "tensors": self._tensors and [tensor.cpu() for tensor in self._tensors]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved memory."""
-        self._segment, self._tensors = state["segment"], state["tensors"]
+        self._position, self._tensors = state["position"], state["tensors"]
 
 
 def _sane(tensor: Tensor) -> Tensor:

@@ -125,8 +125,8 @@ class StreamSegments(FairseqDataset):
             samples: items of the same segment.
 
         Returns:
-            ``net_input.src_tokens`` and ``target`` (B, T), ``ntokens``; ``segment``, its number; ``continues`` and
-            ``goes_on``, bools: whether the rows had a segment before, and have one after this.
+            ``net_input.src_tokens`` and ``target`` (B, T), ``ntokens``; ``position``, bytes of each row before
+            this segment; ``continues`` and ``goes_on``, bools: whether there is a segment before, and one after it.
         """
         if not samples:
             return {}
@@ -143,7 +143,7 @@ class StreamSegments(FairseqDataset):
             "target": targets,
             "ntokens": sum(len(sample["targets"]) for sample in samples),
             "nsentences": len(samples),
-            "segment": segment,
+            "position": segment * self.tokens_per_sample,
             "continues": segment > 0,
             "goes_on": not is_last,
         }

@@ -37,7 +37,7 @@ def test_every_symbol_is_predicted_once_after_the_one_before_it(text, workers, r
     for worker in range(workers):
         read = batches(segments, workers, worker)
         numbers.add(len(read))
-        assert [batch["segment"] for batch in read] == list(range(segments.num_segments))
+        assert [batch["position"] for batch in read] == [length * number for number in range(segments.num_segments)]
         assert [batch["continues"] for batch in read] == [False] + [True] * (len(read) - 1)
         assert [batch["goes_on"] for batch in read] == [True] * (len(read) - 1) + [False]
         for row in range(rows):

@@ -68,7 +68,7 @@ def test_without_its_memory_it_would_be_another(folder, tmp_path):
     whole = train(folder, tmp_path / "whole", *CARRIED, "--max-update", 6)
     stopped = train(folder, tmp_path / "stopped", *CARRIED, "--max-update", 3)
     (memory,) = stopped["extra_state"].pop("CharLMTask")["memories"]
-    assert memory["segment"] == 6
+    assert memory["position"] == 60
     assert [tensor.shape for tensor in memory["tensors"]] == [(4, 1, 24)]
     torch.save(stopped, tmp_path / "stopped" / "checkpoint_last.pt")
     assert not same(train(folder, tmp_path / "stopped", *CARRIED, "--max-update", 6), whole)
@@ -91,7 +91,7 @@ def test_two_workers_resume_with_their_memories(folder, tmp_path):
     command = [*torchrun, folder, "--user-dir", ROOT / "tests" / "recurrent_lm", *TRAINING, *flags]
     run(*command, "--save-dir", tmp_path / "two", "--max-update", 3)
     stopped = load(tmp_path / "two" / "checkpoint_last.pt")["extra_state"]["CharLMTask"]["memories"]
-    assert [memory["segment"] for memory in stopped] == [3, 3]
+    assert [memory["position"] for memory in stopped] == [30, 30]
     assert not torch.equal(stopped[0]["tensors"][0], stopped[1]["tensors"][0])
     run(*command, "--save-dir", tmp_path / "two", "--max-update", 7)
     resumed = load(tmp_path / "two" / "checkpoint_last.pt")

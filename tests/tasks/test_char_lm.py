@@ -114,10 +114,13 @@ def test_memory_that_does_not_precede_a_segment_is_not_used(folder, caplog):
     criterion(model, read[0])
     with caplog.at_level(logging.WARNING):
         assert task.train_memory.before(read[2]) is None
-    assert "segment 2 is read without a memory" in caplog.text
+    assert "read without a memory from byte 20 of the rows on" in caplog.text
     assert task.train_memory.before(read[1]) is not None
     assert task.train_memory.before(batches(task, "train", rows=4)[1]) is None
     assert task.train_memory.before(read[0]) is None
+    shorter, _ = setup(folder, "--tokens-per-sample", "5")
+    assert task.train_memory.before(batches(shorter, "train")[1]) is None, "byte 5, not byte 10"
+    assert task.train_memory.before(batches(shorter, "train")[2]) is not None
 
 
 def test_nothing_is_kept_after_the_last_segment(folder):
@@ -129,9 +132,9 @@ def test_nothing_is_kept_after_the_last_segment(folder):
 
 def test_float16_infinities_do_not_stay():
     memory = CarriedMemory()
-    sample = {"segment": 0, "continues": False, "goes_on": True, "net_input": {"src_tokens": torch.zeros(1, 3)}}
+    sample = {"position": 0, "continues": False, "goes_on": True, "net_input": {"src_tokens": torch.zeros(1, 3)}}
     memory.keep(sample, [torch.tensor([[[1.0, math.inf, math.nan]]], dtype=torch.float16)])
-    after = memory.before(sample | {"segment": 1, "continues": True})
+    after = memory.before(sample | {"position": 3, "continues": True})
     assert after[0].tolist() == [[[1, 0, 0]]]
 
 
