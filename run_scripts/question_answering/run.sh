@@ -36,6 +36,7 @@ options=(
   "data=" # the data folder, made by the first step; default: out/data/CORPUS[-LIMIT]
   "ensemble=" # names of other finished runs, separated by commas, whose predictions are averaged with this one's
   "save_updates=2000" # updates between checkpoints to resume from; each also validates
+  "min_annotations=2" # annotators who must have given an answer, in scoring; 1 for data with one annotation
   "predict_tokens=65536" # tokens at a time in prediction, on each device
 )
 read_table preprocess train predict score
@@ -160,7 +161,8 @@ score() {
     mapfile -t -O "${#gold[@]}" gold < <(compgen -G "$pattern" || echo "$pattern")
   done
   run "$python" -m fairseq_poolingformer.cli.score_qa --gold "${gold[@]}" \
-    --predictions "$run_folder/predictions.json" --json "$run_folder/scores.json"
+    --predictions "$run_folder/predictions.json" --json "$run_folder/scores.json" \
+    --min-annotations "$min_annotations"
 }
 
 run_experiments prepare
