@@ -4,7 +4,8 @@ Each module holds one kind of mend, and each mend gives its reason where it stan
 changed; the functions replaced keep their original as ``__wrapped__``.
 
 =====================  =================================================================================================
-:mod:`.checkpoints`    the allow-list of ``torch.load(weights_only=True)``; a missing ``--restore-file`` is an error
+:mod:`.checkpoints`    the allow-list of ``torch.load(weights_only=True)``; a missing ``--restore-file`` is an error;
+                       what tasks save of each worker
 :mod:`.data`           no batch is dropped; ``--mask-whole-words`` finds its word boundaries
 :mod:`.numpy_shims`    names that numpy has removed
 :mod:`.options`        ``--bf16`` no longer means TPU
