@@ -3,6 +3,7 @@
 from .backends import BACKENDS
 from .biases import Pairs, RelativePositionBias, ScoreTerm
 from .call import GlobalTokens
+from .disentangled import DisentangledPosition
 from .functional import band_attention
 from .modules import TwoLevelAttention
 from .patterns import Pooling, Window, visible_pairs
@@ -11,6 +12,7 @@ from .pooling import POOL_TYPES, pool_keys
 __all__ = [
     "BACKENDS",
     "POOL_TYPES",
+    "DisentangledPosition",
     "GlobalTokens",
     "Pairs",
     "Pooling",

@@ -6,10 +6,15 @@ term for some pairs only, so that a backend never needs more of it than the bloc
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from .call import Call
 
 
 @dataclass(frozen=True)
@@ -17,35 +22,55 @@ class Pairs:
     """The (query, key) pairs of a call for which a score term is wanted.
 
     Args:
-        query_index: (t,) or (B, t) indices into the call's queries.
-        key_index: (s,) or (B, s) indices into the call's keys.
+        query_index: indices into the call's queries: a range of t, or a (t,) or (B, t) tensor.
+        key_index: indices into the call's keys: a range of s, or a (s,) or (B, s) tensor.
         query_offset: token position of query 0.
         key_stride: tokens between neighbouring keys (1 unless the keys are pooled on a grid).
+        query: (B, H, t, D) these queries; None where no term is asked that reads them.
+        key: (B, H, s, D) these keys; None likewise.
+        scale: α, for terms that are scaled as the content product is.
+        with_global: whether the query or the key is a global token: one answer for all pairs, or (B, t, s) bool.
     """
 
-    query_index: Tensor
-    key_index: Tensor
+    query_index: range | Tensor
+    key_index: range | Tensor
     query_offset: int = 0
     key_stride: int = 1
+    query: Tensor | None = None
+    key: Tensor | None = None
+    scale: float = 1.0
+    with_global: bool | Tensor = False
 
-    def distance(self) -> Tensor:
+    def distance(self, device: torch.device) -> Tensor:
         """Position of the query minus position of the key's first token: (t, s) or (B, t, s)."""
-        position = self.query_index + self.query_offset
-        return position[..., :, None] - self.key_stride * self.key_index[..., None, :]
+        position = _on(device, self.query_index) + self.query_offset
+        return position[..., :, None] - self.key_stride * _on(device, self.key_index)[..., None, :]
 
 
-@runtime_checkable
-class ScoreTerm(Protocol):
-    """Anything added to the scores; implementations are frozen dataclasses with tensors among their fields."""
+def _on(device: torch.device, index: range | Tensor) -> Tensor:
+    if isinstance(index, range):
+        return torch.arange(index.start, index.stop, index.step, device=device)
+    return index.to(device)
 
+
+class ScoreTerm(ABC):
+    """Anything added to the scores; implementations are frozen dataclasses with tensors among their fields.
+
+    A tensor field is (H, …), or (1, …) for all heads alike.
+    """
+
+    @abstractmethod
     def scores(self, pairs: Pairs) -> Tensor:
         """The term for some pairs, broadcastable to (B, H, t, s); -inf hides a pair."""
-        ...
+
+    def why_not(self, call: Call) -> str | None:
+        """The reason why the term has no meaning in a call, and what to do; None where it has."""
+        return None
 
 
 def term_tensors(term: ScoreTerm) -> dict[str, Tensor]:
     """The tensor fields of a score term by name: what gradients are wanted for."""
-    values = ((field.name, getattr(term, field.name)) for field in fields(term))
+    values = ((item.name, getattr(term, item.name)) for item in fields(term))
     return {name: value for name, value in values if isinstance(value, Tensor)}
 
 
@@ -54,8 +79,13 @@ def with_tensors(term: ScoreTerm, tensors: dict[str, Tensor]) -> ScoreTerm:
     return replace(term, **tensors)
 
 
+def of_heads(x: Tensor, heads: slice, num_heads: int) -> Tensor:
+    """The share of some of the call's heads in a score term's tensor (H, …); all of one that is (1, …)."""
+    return x[heads] if x.size(0) == num_heads else x
+
+
 @dataclass(frozen=True)
-class RelativePositionBias:
+class RelativePositionBias(ScoreTerm):
     """One learned score per head and clamped relative distance (Shaw et al. 2018, in T5's scalar form).
 
     ``score[h, i, j] = table[h, clamp(i − j, −k, k) + k]``
@@ -76,6 +106,6 @@ class RelativePositionBias:
     def scores(self, pairs: Pairs) -> Tensor:
         """(H, t, s), or (B, H, t, s) when the pairs differ from row to row."""
         farthest = self.table.size(1) // 2
-        bucket = pairs.distance().clamp(-farthest, farthest) + farthest
+        bucket = pairs.distance(self.table.device).clamp(-farthest, farthest) + farthest
         gathered = self.table[:, bucket]
         return gathered.transpose(0, 1) if bucket.dim() == 3 else gathered

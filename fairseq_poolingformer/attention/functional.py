@@ -107,6 +107,10 @@ def _check(call: Call) -> None:
         raise ValueError(f"a window over pooled keys cannot be dilated, got dilation {call.window.dilation}")
     if not 0.0 <= call.dropout_p < 1.0:
         raise ValueError(f"dropout_p must be in [0, 1), got {call.dropout_p}")
+    for term in call.score_terms:
+        reason = term.why_not(call)
+        if reason is not None:
+            raise ValueError(f"{type(term).__name__} cannot be used here: {reason}")
 
 
 def _pick(call: Call, name: str | None) -> str:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention import BACKENDS, Pooling, RelativePositionBias, Window, band_attention
+from fairseq_poolingformer.attention import BACKENDS, Pooling, RelativePositionBias, ScoreTerm, Window, band_attention
 from fairseq_poolingformer.attention.backends import triton_launch
 
 from .test_band_attention import outputs_and_gradients, random_arguments, right_padding, tensors
@@ -324,11 +324,11 @@ def test_dropout_drops_its_share_independently():
 
 
 @dataclass(frozen=True)
-class Unknown:
+class Unknown(ScoreTerm):
     """A score term without a kernel."""
 
     def scores(self, pairs):
-        return pairs.distance().double()
+        return pairs.distance(torch.device(DEVICE)).double()
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="where there is no GPU")

@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..biases import Pairs, ScoreTerm
+from ..biases import Pairs
 from ..call import Call
+from ..disentangled import DisentangledPosition
+from .block_disentangled import DisentangledOfStream
+from .block_terms import TermOfStream, Tile
 from .plan import LOG2E, Buffers, Plan, global_stream, local_streams, softmax_dtype, zeros_like
-from .streams import MIN_ROWS, Chunk, Source, Stream, add_bmm, take
+from .streams import MIN_ROWS, Chunk, Source, Stream, add_bmm, take, take_index
 from .term_gradients import TermGradients, tensors_of
 
 
@@ -74,7 +77,7 @@ class _BlockAttention(torch.autograd.Function):
                 _backward(plan, stream, terms)
                 plan.global_queries.put(grad_query, stream.grad_query)
         grads = grad_query.to(query.dtype), grad_key.to(key.dtype), grad_value.to(value.dtype)
-        return None, *grads, *terms.sums
+        return None, *grads, *terms.results()
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,7 @@ def _blocks(stream: Stream) -> Iterator[_Block]:
 def _forward(plan: Plan, stream: Stream) -> None:
     """Write ``stream.out`` and ``stream.lse`` (to base 2); the softmax is kept up as chunks of keys come by."""
     dtype, wide = _matmul_dtype(stream.query), softmax_dtype(stream.query)
+    terms = _terms_of(plan, stream)
     for block in _blocks(stream):
         query = block.take(stream.query, dtype)
         # what earlier sources left; where that is nothing, the smallest finite number, from which -inf can be taken
@@ -136,7 +140,7 @@ def _forward(plan: Plan, stream: Stream) -> None:
         top, total = top.masked_fill(blind, torch.finfo(wide).min), (~blind).to(wide)
         mixed = block.take(stream.out, wide) * plan.dropout.keep
         for number, chunk in enumerate(block.chunks()):
-            weights = _scores(plan, block, chunk, query)
+            weights = _scores(plan, terms, block, chunk, query)
             higher = torch.maximum(top, weights.amax(-1, keepdim=True))
             weights.sub_(higher).exp2_()
             fade = top.sub_(higher).exp2_()
@@ -151,9 +155,10 @@ def _forward(plan: Plan, stream: Stream) -> None:
         block.write(stream.lse.unsqueeze(-1), total.log2_().add_(top).masked_fill_(blind, torch.inf))
 
 
-def _backward(plan: Plan, stream: Stream, terms: TermGradients) -> None:
+def _backward(plan: Plan, stream: Stream, gradients: TermGradients) -> None:
     """Write ``stream.grad_query`` and add to the sources' and the terms' gradients."""
     dtype, wide = _matmul_dtype(stream.query), softmax_dtype(stream.query)
+    terms = _terms_of(plan, stream, gradients)
     for block in _blocks(stream):
         source = block.source
         query, grad_out = block.take(stream.query, dtype), block.take(stream.grad_out, dtype)
@@ -162,7 +167,7 @@ def _backward(plan: Plan, stream: Stream, terms: TermGradients) -> None:
         grad_out = grad_out / plan.dropout.keep
         grad_query = torch.zeros_like(query, dtype=wide)
         for number, chunk in enumerate(block.chunks()):
-            weights = _scores(plan, block, chunk, query).sub_(lse).exp2_()
+            weights = _scores(plan, terms, block, chunk, query).sub_(lse).exp2_()
             grad_scores = torch.bmm(grad_out, chunk.take(source.value, dtype).transpose(1, 2)).to(wide)
             kept = weights
             if plan.dropout.probability:
@@ -171,14 +176,30 @@ def _backward(plan: Plan, stream: Stream, terms: TermGradients) -> None:
                 grad_scores.mul_(mask)
             chunk.add(source.grad_value, kept.to(dtype).transpose(1, 2), grad_out)
             grad_scores.sub_(delta).mul_(weights)
-            _add_term_gradients(plan, terms, block, chunk, grad_scores)
+            if terms:
+                tile, shape = _tile(plan, block, chunk, query), source.key.shape[:2]
+                grad_key = source.grad_key[:, :, chunk.keys]
+                for term in terms:
+                    term.add_gradients(grad_scores.unflatten(0, shape), tile, grad_query.unflatten(0, shape), grad_key)
             grad_scores = grad_scores.to(dtype)
             chunk.add(source.grad_key, grad_scores.transpose(1, 2), query, plan.scale)
             add_bmm(grad_query, grad_scores, chunk.take(source.key, dtype), plan.scale)
         block.add(stream.grad_query, grad_query)
+    for term in terms:
+        term.finish()
 
 
-def _scores(plan: Plan, block: _Block, chunk: Chunk, query: Tensor) -> Tensor:
+def _terms_of(plan: Plan, stream: Stream, gradients: TermGradients | None = None) -> list[TermOfStream]:
+    """The call's score terms in a stream; with ``gradients`` for the backward pass."""
+    return [
+        (DisentangledOfStream if isinstance(term, DisentangledPosition) else TermOfStream)(
+            term, stream.heads, plan.num_heads, gradients, number
+        )
+        for number, term in enumerate(plan.terms)
+    ]
+
+
+def _scores(plan: Plan, terms: list[TermOfStream], block: _Block, chunk: Chunk, query: Tensor) -> Tensor:
     """Scaled, masked scores of one block against one chunk, to base 2: (B·H, t, s), -inf where a key is not seen."""
     source, dtype, wide = block.source, query.dtype, softmax_dtype(block.source.key)
     key = chunk.take(source.key, dtype).transpose(1, 2)
@@ -190,9 +211,10 @@ def _scores(plan: Plan, block: _Block, chunk: Chunk, query: Tensor) -> Tensor:
         scores = torch.bmm(query * plan.scale, key).to(wide)
         scores = scores.mul_(LOG2E) if mask is None else torch.add(mask, scores, alpha=LOG2E, out=scores)
     by_row = scores.unflatten(0, source.key.shape[:2])
-    for term in plan.terms:
-        seen = by_row[:, :, : block.count, : chunk.size]
-        seen.add_(_term_scores(plan, term, block, chunk), alpha=LOG2E)
+    if terms:
+        tile = _tile(plan, block, chunk, query)
+        for term in terms:
+            term.add_scores(by_row, tile)
     hidden = source.hidden_in(chunk.keys)
     if hidden is not None:
         by_row[..., : chunk.size].masked_fill_(hidden[:, None, None, :], -torch.inf)
@@ -201,29 +223,20 @@ def _scores(plan: Plan, block: _Block, chunk: Chunk, query: Tensor) -> Tensor:
     return scores
 
 
-def _term_scores(plan: Plan, term: ScoreTerm, block: _Block, chunk: Chunk) -> Tensor:
-    """A term's scores of one block against one chunk, of the stream's heads: broadcastable to (B, H, t, s)."""
-    stream = block.stream
-    query_index, key_index = stream.index[..., block.rows], block.source.index[..., chunk.keys]
-    scores = term.scores(Pairs(query_index, key_index, plan.query_offset, plan.key_stride))
-    if scores.dim() > 2 and scores.size(-3) == plan.num_heads:
-        scores = scores[..., stream.heads, :, :]
-    return scores
-
-
-def _add_term_gradients(plan: Plan, terms: TermGradients, block: _Block, chunk: Chunk, grad_scores: Tensor) -> None:
-    """Add what ``grad_scores`` (B·H, t, s) means for every term's tensors."""
-    for term, numbers in terms.terms:
-        if not numbers:
-            continue
-        with torch.enable_grad():  # the term is computed again
-            scores = _term_scores(plan, term, block, chunk)
-        by_row = grad_scores.unflatten(0, block.source.key.shape[:2])[:, :, : block.count, : chunk.size]
-        grad = by_row.sum_to_size(scores.shape).to(scores.dtype)
-        grads = torch.autograd.grad(scores, [terms.leaves[n] for n in numbers], grad, allow_unused=True)
-        for number, tensor_grad in zip(numbers, grads, strict=True):
-            if tensor_grad is not None:  # a term need not use all of its tensors in every block
-                terms.sums[number] += tensor_grad
+def _tile(plan: Plan, block: _Block, chunk: Chunk, query: Tensor) -> Tile:
+    """One block, with its ``query`` (B·H, t, D), against one chunk, as score terms see it."""
+    stream, source, key = block.stream, block.source, chunk.take(block.source.key, query.dtype)
+    pairs = Pairs(
+        query_index=take_index(stream.index, block.start, query.size(1)),
+        key_index=take_index(source.index, chunk.start, key.size(1)),
+        query_offset=plan.query_offset,
+        key_stride=plan.key_stride,
+        query=query.unflatten(0, source.key.shape[:2]),
+        key=key.unflatten(0, source.key.shape[:2]),
+        scale=plan.scale,
+        with_global=source.with_global,
+    )
+    return Tile(pairs, source, block.start, chunk.start)
 
 
 def _matmul_dtype(x: Tensor) -> torch.dtype:

@@ -75,15 +75,13 @@ class Buffers:
 
 def local_streams(plan: Plan, x: Buffers) -> Iterator[Stream]:
     """One stream for each lane: its window, and the global tokens."""
-    query_index = torch.arange(x.query.size(2), device=x.query.device)
-    key_index = torch.arange(x.key.size(2), device=x.query.device)
     backward = x.grad_out is not None
     for number, lane in enumerate(plan.lanes):
         queries, keys = (slice(None), lane.heads, lane.queries), (slice(None), lane.heads, lane.keys)
         window = Source(
             key=x.key[keys],
             value=x.value[keys],
-            index=key_index[lane.keys],
+            index=range(x.key.size(2))[lane.keys],
             hidden=None if plan.hidden is None else plan.hidden[:, lane.keys],
             band=lane.band,
             grad_key=x.grad_key[keys] if backward else None,
@@ -100,6 +98,7 @@ def local_streams(plan: Plan, x: Buffers) -> Iterator[Stream]:
                     value=value,
                     index=plan.global_keys.index,
                     hidden=plan.hidden_globals,
+                    with_global=True,
                     chunk_width=min(CHUNK, -(-key.size(2) // MIN_ROWS) * MIN_ROWS),
                     grad_key=zeros_like(key, dtype) if backward else None,
                     grad_value=zeros_like(value, dtype) if backward else None,
@@ -108,7 +107,7 @@ def local_streams(plan: Plan, x: Buffers) -> Iterator[Stream]:
         yield Stream(
             number=number,
             query=x.query[queries],
-            index=query_index[lane.queries],
+            index=range(x.query.size(2))[lane.queries],
             sources=sources,
             heads=lane.heads,
             out=x.out[queries],
@@ -126,8 +125,9 @@ def global_stream(plan: Plan, x: Buffers) -> Stream:
     source = Source(
         key=x.key,
         value=x.value,
-        index=torch.arange(x.key.size(2), device=x.key.device),
+        index=range(x.key.size(2)),
         hidden=plan.padding,
+        with_global=True,
         grad_key=x.grad_key,
         grad_value=x.grad_value,
     )

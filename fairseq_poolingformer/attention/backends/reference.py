@@ -23,23 +23,36 @@ def visibility(call: Call) -> Tensor:
     seen = visible_pairs(call.window, call.pooling, heads, call.query_offset, queries, keys).to(device)
     seen = seen.expand(batch, heads, queries, keys)
     if call.global_mask is not None:
-        position = torch.arange(call.query_offset, call.query_offset + queries, device=device)
-        inside = (position >= 0) & (position < keys)
-        global_query = call.global_mask[:, position.clamp(0, keys - 1)] & inside
-        seen = seen | call.global_mask[:, None, None, :] | global_query[:, None, :, None]
+        seen = seen | with_global(call)[:, None]
     if call.key_padding_mask is not None:
         seen = seen & ~call.key_padding_mask[:, None, None, :]
     return seen
 
 
+def with_global(call: Call) -> Tensor:
+    """Which pairs have a global token: (B, T, S) bool; for calls with a global mask."""
+    queries, keys = call.query.size(2), call.key.size(2)
+    position = torch.arange(call.query_offset, call.query_offset + queries, device=call.query.device)
+    inside = (position >= 0) & (position < keys)
+    global_query = call.global_mask[:, position.clamp(0, keys - 1)] & inside
+    return call.global_mask[:, None, :] | global_query[:, :, None]
+
+
 def run(call: Call) -> Tensor:
     """``softmax(scale·QKᵀ + terms, over what is seen) V``, rows that see nothing zero."""
     scores = call.scale * call.query @ call.key.transpose(-1, -2)
-    key_stride = 1 if call.pooling is None else call.pooling.key_stride
-    query_index = torch.arange(call.query.size(2), device=call.query.device)
-    key_index = torch.arange(call.key.size(2), device=call.query.device)
+    pairs = Pairs(
+        query_index=range(call.query.size(2)),
+        key_index=range(call.key.size(2)),
+        query_offset=call.query_offset,
+        key_stride=1 if call.pooling is None else call.pooling.key_stride,
+        query=call.query,
+        key=call.key,
+        scale=call.scale,
+        with_global=False if call.global_mask is None else with_global(call),
+    )
     for term in call.score_terms:
-        scores = scores + term.scores(Pairs(query_index, key_index, call.query_offset, key_stride))
+        scores = scores + term.scores(pairs)
     scores = scores.masked_fill(~visibility(call), -torch.inf)
     blind = scores.amax(-1, keepdim=True) == -torch.inf  # a term may hide pairs as well
     weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)

@@ -108,18 +108,20 @@ class Source:
 
     Args:
         key, value: (B, H, S, D).
-        index: (S,) or (B, S), each key's index in the call.
+        index: a range of S or (B, S), each key's index in the call.
         hidden: (B, S) bool, True at keys that no query sees here; None without any.
         band: what each query sees; None for everything.
+        with_global: whether every pair of a query and a key has a global token, or none has.
         chunk_width: keys multiplied at a time, at most.
         grad_key, grad_value: (B, H, S, D) accumulators, in the backward pass.
     """
 
     key: Tensor
     value: Tensor
-    index: Tensor
+    index: range | Tensor
     hidden: Tensor | None = None
     band: Band | None = None
+    with_global: bool = False
     chunk_width: int = CHUNK
     grad_key: Tensor | None = None
     grad_value: Tensor | None = None
@@ -191,7 +193,7 @@ class Stream:
     Args:
         number: its place in the call.
         query: (B, H, U, D).
-        index: (U,) or (B, U), each query's index in the call.
+        index: a range of U or (B, U), each query's index in the call.
         sources: what they attend to, together in one softmax.
         heads: which of the call's heads these are.
         out: (B, H, U, D), written by the forward pass, read by the backward pass.
@@ -202,7 +204,7 @@ class Stream:
 
     number: int
     query: Tensor
-    index: Tensor
+    index: range | Tensor
     sources: list[Source]
     heads: slice
     out: Tensor
@@ -221,6 +223,15 @@ def take(x: Tensor, start: int, count: int, width: int, dtype: torch.dtype, fill
     if dtype == torch.bfloat16 and x.device.type == "cpu":
         taken = taken.contiguous()  # else oneDNN makes a copy itself, of the transposed matrix, which takes longer
     return F.pad(taken, (0, 0, 0, width - count), value=fill) if width > count else taken
+
+
+def take_index(index: range | Tensor, start: int, width: int) -> range | Tensor:
+    """The indices ``start`` … ``start + width − 1``: a range goes on beyond its end, a tensor (B, S) with zeros."""
+    if isinstance(index, range):
+        first = index.start + start * index.step
+        return range(first, first + width * index.step, index.step)
+    taken = index[:, start : start + width]
+    return F.pad(taken, (0, width - taken.size(1)))
 
 
 def add_bmm(target: Tensor, a: Tensor, b: Tensor, scale: float) -> None:

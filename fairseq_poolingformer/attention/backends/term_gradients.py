@@ -14,7 +14,7 @@ def tensors_of(terms: tuple[ScoreTerm, ...]) -> list[Tensor]:
 
 
 class TermGradients:
-    """The score terms over detached tensors, and the sums of these tensors' gradients.
+    """The score terms over detached tensors, and the sums of these tensors' gradients, in 32 bits at least.
 
     Args:
         terms: the call's score terms.
@@ -24,12 +24,21 @@ class TermGradients:
 
     def __init__(self, terms: tuple[ScoreTerm, ...], tensors: list[Tensor], wanted: tuple[bool, ...]) -> None:
         self.leaves = [t.detach().requires_grad_(want) for t, want in zip(tensors, wanted, strict=True)]
-        self.sums = [torch.zeros_like(leaf) if leaf.requires_grad else None for leaf in self.leaves]
-        self.terms: list[tuple[ScoreTerm, list[int]]] = []  # with the places in ``sums`` that it adds to
+        self.sums = [
+            torch.zeros_like(leaf, dtype=torch.promote_types(leaf.dtype, torch.float32)) if leaf.requires_grad else None
+            for leaf in self.leaves
+        ]
+        self.terms: list[tuple[ScoreTerm, dict[str, int]]] = []  # with the places in ``sums`` that it adds to
         first = 0
         for term in terms:
             names = list(term_tensors(term))
             numbers = range(first, first + len(names))
             leaves = {name: self.leaves[n] for name, n in zip(names, numbers, strict=True)}
-            self.terms.append((with_tensors(term, leaves), [n for n in numbers if wanted[n]]))
+            places = {name: n for name, n in zip(names, numbers, strict=True) if wanted[n]}
+            self.terms.append((with_tensors(term, leaves), places))
             first = numbers.stop
+
+    def results(self) -> list[Tensor | None]:
+        """The gradients, in their tensors' dtypes; None where none are wanted."""
+        pairs = zip(self.sums, self.leaves, strict=True)
+        return [None if total is None else total.to(leaf.dtype) for total, leaf in pairs]

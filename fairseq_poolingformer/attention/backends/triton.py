@@ -111,8 +111,8 @@ class _Attention(torch.autograd.Function):
             passes.backward_queries(x, stream, out, grad_out, *global_rows[1:], grad_query, grad_table)
         grad_key, grad_value = passes.backward_keys(x, streams, grad_out, lse, delta, global_rows)
         if grad_table is not None:
-            places = [place for _, numbers in terms.terms for place in numbers]
+            places = [place for _, numbers in terms.terms for place in numbers.values()]
             grads = torch.autograd.grad(table, [terms.leaves[place] for place in places], grad_table)
             for place, grad in zip(places, grads, strict=True):
                 terms.sums[place] += grad
-        return None, grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), *terms.sums
+        return None, grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), *terms.results()

@@ -1,0 +1,97 @@
+"""Diagonals of a matrix: products of its rows' vectors with one row of a table for each, laid on it and taken from it.
+
+These products make a matrix (rows × diagonals). Shifted by one place with every row, which is a view with another
+stride, it lies on the matrix itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Diagonals:
+    """Neighbouring diagonals of a matrix; entry (r, c) lies on number c − r.
+
+    Args:
+        lowest, highest: the first and the last of them.
+        distance: query less key on number 0.
+        slope: by what it grows from one diagonal to the next.
+    """
+
+    lowest: int
+    highest: int
+    distance: int
+    slope: int
+
+    def __len__(self) -> int:
+        return self.highest + 1 - self.lowest
+
+    def within(self, num_rows: int, num_columns: int) -> Diagonals:
+        """Those that a matrix has, one at least."""
+        lowest = min(max(self.lowest, 1 - num_rows), num_columns - 1)
+        return replace(self, lowest=lowest, highest=max(lowest, min(self.highest, num_columns - 1)))
+
+    def renumbered(self, by: int) -> Diagonals:
+        """The same in a matrix where their numbers are greater: one without its first rows, say."""
+        distance = self.distance - self.slope * by
+        return replace(self, lowest=self.lowest + by, highest=self.highest + by, distance=distance)
+
+    def _distances(self) -> range:
+        first = self.distance + self.slope * self.lowest
+        return range(first, first + self.slope * len(self), self.slope)
+
+    def rows_of(self, table: Tensor) -> Tensor:
+        """Of a table (H, 2k, D) the row of each diagonal: (H, diagonals, D)."""
+        distances, farthest = self._distances(), table.size(1) // 2
+        row = torch.arange(distances.start, distances.stop, distances.step, device=table.device) + farthest
+        return table.index_select(1, row.clamp_(0, 2 * farthest - 1))
+
+    def add_rows(self, total: Tensor, grads: Tensor) -> None:
+        """Add to ``total`` (H, 2k, D) the gradients (H, diagonals, D) of :meth:`rows_of`."""
+        distances, farthest = self._distances(), total.size(1) // 2
+        if distances.step < 0:
+            distances, grads = distances[::-1], grads.flip(1)
+        # the first distance that is not below −k, and the first beyond k − 1
+        first, stop = (
+            min(len(distances), max(0, -((distances.start - end) // distances.step))) for end in (-farthest, farthest)
+        )
+        if first < stop:
+            row = distances[first] + farthest
+            total[:, row : distances[stop - 1] + farthest + 1 : distances.step] += grads[:, first:stop]
+        if first:
+            total[:, 0] += grads[:, :first].sum(1)
+        if stop < len(distances):
+            total[:, -1] += grads[:, stop:].sum(1)
+
+    def laid_on(self, products: Tensor, num_columns: int) -> tuple[slice, Tensor]:
+        """Products (H, B, rows, diagonals) where they belong in a matrix of so many columns.
+
+        Returns:
+            The columns that have any, and a view (B, H, rows, those columns), which off the diagonals shows others.
+        """
+        heads, batch, num_rows, _ = products.shape
+        begin, stop = max(0, self.lowest), min(num_columns, num_rows + self.highest)
+        strides = products.stride()
+        view = products.as_strided(
+            (batch, heads, num_rows, max(0, stop - begin)),
+            (strides[1], strides[0], strides[2] - 1, 1),
+            products.storage_offset() + begin - self.lowest,
+        )
+        return slice(begin, max(begin, stop)), view
+
+    def taken_from(self, x: Tensor) -> Tensor:
+        """Of a matrix (B, H, rows, columns) these diagonals: (H, B, rows, diagonals), zero outside the matrix."""
+        batch, heads, num_rows, num_columns = x.shape
+        left, right = max(0, -self.lowest), max(0, num_rows + self.highest - num_columns)
+        x = F.pad(x, (left, right)) if left or right else x
+        strides = x.stride()
+        return x.as_strided(
+            (heads, batch, num_rows, len(self)),
+            (strides[1], strides[0], strides[2] + strides[3], strides[3]),
+            x.storage_offset() + (self.lowest + left) * strides[3],
+        )
