@@ -1,8 +1,7 @@
 """fairseq's memory-mapped dataset format, written from parts that are already binary.
 
-A dataset is two files: ``.bin``, all integers one after the other, and ``.idx``: magic, version, type, number of
-sequences, their lengths (int32), their byte offsets (int64). fairseq's own writer needs torch and a tensor for each
-sequence.
+:mod:`fairseq_poolingformer.data.sequences` says what it is, and reads it. fairseq's own writer needs torch and a tensor
+for each sequence.
 """
 
 import contextlib
@@ -14,8 +13,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-_MAGIC = b"MMIDIDX\x00\x00"
-_CODE_OF_DTYPE = {np.dtype(np.int32): 4, np.dtype(np.uint16): 8, np.dtype(np.uint32): 9}
+from fairseq_poolingformer.data.sequences import DTYPES, MAGIC
+
+_CODE_OF_DTYPE = {np.dtype(dtype): code for code, dtype in DTYPES.items()}
 
 
 class MMapWriter:
@@ -79,22 +79,12 @@ class MMapWriter:
         sizes = np.concatenate([np.empty(0, np.int32), *self._sizes])
         ends = np.cumsum(sizes, dtype=np.int64)
         with open(path, "wb") as index:
-            index.write(_MAGIC + struct.pack("<QBQ", 1, _CODE_OF_DTYPE[self._dtype], len(sizes)))
+            index.write(MAGIC + struct.pack("<QBQ", 1, _CODE_OF_DTYPE[self._dtype], len(sizes)))
             index.write(sizes.tobytes())
             index.write(((ends - sizes) * self._dtype.itemsize).tobytes())
 
     def _path(self, suffix: str) -> Path:
         return self._prefix.with_name(self._prefix.name + suffix)
-
-
-def read_sizes(prefix: Path) -> np.ndarray:
-    """Lengths (int32) of the sequences of a dataset, ``</s>`` included."""
-    with open(f"{prefix}.idx", "rb") as index:
-        head = index.read(len(_MAGIC) + struct.calcsize("<QBQ"))
-        if not head.startswith(_MAGIC):
-            raise ValueError(f"{prefix}.idx: not an index of fairseq's mmap format")
-        _, _, count = struct.unpack("<QBQ", head[len(_MAGIC) :])
-        return np.frombuffer(index.read(4 * count), np.int32)
 
 
 @contextlib.contextmanager

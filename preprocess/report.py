@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from preprocess.binarize import read_sizes
+from fairseq_poolingformer.data.sequences import read_sizes
 
 if TYPE_CHECKING:
     from preprocess.core import Corpus

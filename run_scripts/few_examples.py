@@ -13,7 +13,8 @@ import numpy as np
 
 from fairseq_poolingformer.data import tokenizers
 from fairseq_poolingformer.data.dictionary import smallest_dtype
-from preprocess.binarize import MMapWriter, read_sizes, write_whole
+from fairseq_poolingformer.data.sequences import read_sizes
+from preprocess.binarize import MMapWriter, write_whole
 
 
 def cut(data: Path, split: str, count: int) -> int:

@@ -11,7 +11,7 @@ from fairseq.data import Dictionary, FairseqDataset
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_poolingformer.qa.folder import Sequences
+from fairseq_poolingformer.data.sequences import Sequences
 
 from .document_blocks import Blocks
 from .length_buckets import length_order

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.data.byte_symbols import FIRST_BYTE, NUM_SYMBOLS
 from fairseq_poolingformer.data.dictionary import EOS, PAD
-from fairseq_poolingformer.qa.folder import Sequences
+from fairseq_poolingformer.data.sequences import Sequences
 
 
 class TextStream(FairseqDataset):

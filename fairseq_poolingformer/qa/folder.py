@@ -7,70 +7,15 @@ Each split holds one sequence of integers an example in fairseq's memory-mapped 
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
 
-_MAGIC = b"MMIDIDX\x00\x00"
-_DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16, 9: np.uint32}
+from fairseq_poolingformer.data.sequences import Sequences
+
 PARAGRAPH_COLUMNS = ("first_token", "end_token", "candidate_index", "start_offset", "end_offset")
 ANNOTATION_COLUMNS = ("answer_type", "paragraph", "first_token", "end_token")
-
-
-class Sequences:
-    """Sequences of integers of any lengths, one after the other in a file.
-
-    Args:
-        prefix: path of the ``.bin`` and ``.idx`` files without their suffix.
-
-    Attributes:
-        values: (N,) all integers, memory-mapped.
-        bounds: (n + 1,) int64; sequence k is ``values[bounds[k]:bounds[k + 1]]``.
-
-    Raises:
-        FileNotFoundError: a file is not there.
-        ValueError: a file is damaged.
-    """
-
-    def __init__(self, prefix: Path) -> None:
-        self.prefix = Path(prefix)
-        dtype, sizes = _read_index(Path(f"{prefix}.idx"))
-        self.bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
-        path, expected = Path(f"{prefix}.bin"), int(self.bounds[-1]) * dtype.itemsize
-        if path.stat().st_size != expected:
-            raise ValueError(
-                f"{path}: has {path.stat().st_size:,} bytes where its index says {expected:,}; preprocess again"
-            )
-        self.values = np.memmap(path, dtype, mode="r") if expected else np.empty(0, dtype)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """(n,) lengths of the sequences."""
-        return np.diff(self.bounds)
-
-    def __len__(self) -> int:
-        return len(self.bounds) - 1
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        return self.values[self.bounds[index] : self.bounds[index + 1]]
-
-    def __reduce__(self):
-        return Sequences, (self.prefix,)  # a pickled memory map would carry the whole file
-
-
-def _read_index(path: Path) -> tuple[np.dtype, np.ndarray]:
-    head_size = len(_MAGIC) + struct.calcsize("<QBQ")
-    with open(path, "rb") as file:
-        head = file.read(head_size)
-        if len(head) < head_size or not head.startswith(_MAGIC):
-            raise ValueError(f"{path}: not an index of fairseq's memory-mapped format; preprocess again")
-        _, code, count = struct.unpack("<QBQ", head[len(_MAGIC) :])
-        sizes = np.frombuffer(file.read(4 * count), np.int32)
-    if code not in _DTYPES or len(sizes) != count:
-        raise ValueError(f"{path}: damaged; preprocess again")
-    return np.dtype(_DTYPES[code]), sizes
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from omegaconf import II, MISSING
 from fairseq_poolingformer.data.document_blocks import Blocks, cut_into_blocks
 from fairseq_poolingformer.data.masked_lm_dataset import MaskedLMDataset
 from fairseq_poolingformer.data.masking import Masking, SymbolTable
+from fairseq_poolingformer.data.sequences import Sequences
 from fairseq_poolingformer.data.tokenizers import load_tokenizer
-from fairseq_poolingformer.qa.folder import Sequences
 
 logger = logging.getLogger(__name__)
 

@@ -1,13 +1,13 @@
 """How many blocks an epoch of masked language modeling has.
 
-    python run_scripts/pretraining/count_blocks.py DATA [--max-positions 4096] [--document-blocks separate]
+python run_scripts/pretraining/count_blocks.py DATA [--max-positions 4096] [--document-blocks separate]
 """
 
 import argparse
 from pathlib import Path
 
 from fairseq_poolingformer.data.document_blocks import cut_into_blocks
-from fairseq_poolingformer.qa.folder import Sequences
+from fairseq_poolingformer.data.sequences import Sequences
 
 
 def main() -> None:

@@ -10,10 +10,11 @@ import pytest
 import torch
 from fairseq.data import Dictionary, data_utils, indexed_dataset
 
+from fairseq_poolingformer.data.sequences import read_sizes
 from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from preprocess import parts
 from preprocess.arxiv_pubmed import parse
-from preprocess.binarize import MMapWriter, read_sizes
+from preprocess.binarize import MMapWriter
 from preprocess.records import read_lines
 from tests.preprocess.conftest import contents
 

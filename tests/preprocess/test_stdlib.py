@@ -2,9 +2,9 @@
 
 import pytest
 
+from fairseq_poolingformer.data.sequences import read_sizes
 from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from preprocess import stdlib
-from preprocess.binarize import read_sizes
 from preprocess.python_sources import clean_summary, drop_duplicates, find_modules, read_module
 
 CODE = "\n".join(f"value_{k} = compute_something(naïve={k}, other=({k} + 1)) # line {k}" for k in range(60))
