@@ -1,0 +1,212 @@
+"""The stack of causal layers of a character language model, and the memory that it carries from segment to segment."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from fairseq.models import FairseqDecoder
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from fairseq_poolingformer.attention import Window
+from fairseq_poolingformer.attention.patterns import UNLIMITED
+
+from .adaptive_span import AdaptiveSpans
+from .causal_layer import CausalAttention, CausalLayer, FeedForward, View
+from .lean import SeededDropout
+from .relative_positions import LearnedRelativePositions, SinusoidalRelativePositions
+from .settings import per_layer
+
+Memory = list[Tensor]
+
+
+def causal_windows(
+    window_size: str, dilation: str, dilated_heads: int, num_layers: int, num_heads: int
+) -> list[Window]:
+    """The window of every layer.
+
+    Args:
+        window_size: ``--window-size``: taps to the left, one number or one a layer; ``none`` for everything.
+        dilation: ``--dilation`` of the dilated heads, one number or one a layer.
+        dilated_heads: how many of a layer's heads, its last ones, are dilated.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
+    if not 0 <= dilated_heads <= num_heads:
+        raise ValueError(f"--dilated-heads must be from 0 to the {num_heads} heads there are, got {dilated_heads}")
+    dilations = per_layer("--dilation", dilation, num_layers)
+    if window_size == "none":
+        if dilated_heads and set(dilations) != {1}:
+            raise ValueError("--dilation needs --window-size: heads that see everything have no taps to spread")
+        return [Window.unlimited(causal=True)] * num_layers
+    plain = num_heads - dilated_heads
+    return [
+        Window(left, 0, (1,) * plain + (step,) * dilated_heads)
+        for left, step in zip(per_layer("--window-size", window_size, num_layers), dilations, strict=True)
+    ]
+
+
+class CausalDecoder(FairseqDecoder):
+    """Embedding, causal layers, output projection.
+
+    The memory is a list of one tensor a layer: the layer's inputs (B, M, C) at the last M positions before the segment.
+    While gradients are off it holds their keys and values instead, (B, M, 2C), so that a next character costs no
+    projection of what came before it. Either kind can be handed in at any time.
+
+    Args:
+        args: the model's flags.
+        dictionary: fairseq's.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
+
+    def __init__(self, args: Any, dictionary) -> None:
+        super().__init__(dictionary)
+        layers, heads, channels = args.decoder_layers, args.decoder_attention_heads, args.decoder_embed_dim
+        self.checkpoint_activations = args.checkpoint_activations
+        self.windows = causal_windows(args.window_size, args.dilation, args.dilated_heads, layers, heads)
+        self.reaches = [
+            None if window.left == UNLIMITED else window.left * max(window.head_dilations(heads))
+            for window in self.windows
+        ]
+        self.longest_memory, self.span_loss = args.memory_length, args.span_loss
+        self.spans = None
+        if args.max_span:
+            self.spans = AdaptiveSpans(
+                layers, heads, max_span=args.max_span, ramp=args.span_ramp, shared=args.shared_span
+            )
+        self.positions = None
+        if args.relative_positions == "learned":
+            if not args.max_span:
+                raise ValueError("--relative-positions learned has a row for each distance up to --max-span; give both")
+            self.positions = LearnedRelativePositions(args.max_span, channels // heads)
+        self.embed_tokens = nn.Embedding(len(dictionary), channels, padding_idx=dictionary.pad())
+        self.embed_scale = channels**0.5
+        self.dropout = SeededDropout(args.dropout, module_name=type(self).__name__)
+        self.layers = nn.ModuleList(self._build_layer(args) for _ in range(layers))
+        self.layer_norm = nn.LayerNorm(channels) if args.decoder_normalize_before else None
+        self.output_projection = nn.Linear(channels, len(dictionary), bias=False)
+        if args.share_decoder_input_output_embed:
+            self.output_projection.weight = self.embed_tokens.weight
+        self.apply(_initialize)
+        nn.init.normal_(self.embed_tokens.weight, std=channels**-0.5)
+
+    def _build_layer(self, args: Any) -> CausalLayer:
+        channels, heads = args.decoder_embed_dim, args.decoder_attention_heads
+        own_positions = self.positions is None
+        return CausalLayer(
+            CausalAttention(channels, heads, dropout=args.attention_dropout, backend=args.attention_backend),
+            FeedForward(
+                channels,
+                args.decoder_ffn_embed_dim,
+                activation=args.activation_fn,
+                gated=args.gated_ffn,
+                dropout=args.activation_dropout,
+            ),
+            embed_dim=channels,
+            pre_norm=args.decoder_normalize_before,
+            dropout=args.dropout,
+            positions=SinusoidalRelativePositions(channels, heads) if own_positions else None,
+        )
+
+    @property
+    def memory_length(self) -> int:
+        """Positions of the longest memory that is kept now; 0 for a model without."""
+        return max(view.keep for view in self._views())
+
+    def _views(self) -> list[View]:
+        """What every layer sees, by the spans as they are now."""
+        keep_projected = not torch.is_grad_enabled()
+        if self.spans is None:
+            return [
+                View(
+                    window,
+                    reach=reach,
+                    keep=min(self.longest_memory, reach or UNLIMITED),
+                    keep_projected=keep_projected,
+                )
+                for window, reach in zip(self.windows, self.reaches, strict=True)
+            ]
+        spans = self.spans()
+        return [
+            View(
+                Window(reach, 0),
+                reach=reach,
+                span=span,
+                ramp=self.spans.ramp,
+                keep=reach,
+                keep_projected=keep_projected,
+            )
+            for span, reach in zip(spans, self.spans.reaches(spans), strict=True)
+        ]
+
+    def forward(self, src_tokens: Tensor, memory: Memory | None = None, **unused: Any) -> tuple[Tensor, dict[str, Any]]:
+        """Logits of the next characters.
+
+        Args:
+            src_tokens: (B, T) indices; padding only after the end of a text.
+            memory: of the segment before, as returned for it; None at the start of a text.
+
+        Returns:
+            (B, T, V) logits, and ``memory`` for the next segment (None for a model without). A model with adaptive
+            spans also returns ``spans`` (layers, H) and ``average_span``, both in positions and without gradient, and
+            ``span_loss``, to be added to the mean loss of a character in nats.
+        """
+        features, extra = self.extract_features(src_tokens, memory)
+        return self.output_layer(features), extra
+
+    def extract_features(
+        self, src_tokens: Tensor, memory: Memory | None = None, **unused: Any
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """(B, T, C) features; arguments and the rest as :meth:`forward`."""
+        if memory is not None and len(memory) != len(self.layers):
+            raise ValueError(f"memory has {len(memory)} tensors for {len(self.layers)} layers; it is another model's")
+        views = self._views()
+        x = self.dropout(self.embed_scale * self.embed_tokens(src_tokens.t()))
+        next_memory = []
+        for number, (layer, view) in enumerate(zip(self.layers, views, strict=True)):
+            past = None if memory is None else _last(memory[number].transpose(0, 1), view.reach)
+            if self.checkpoint_activations and torch.is_grad_enabled():
+                x, kept = checkpoint(layer, x, past, self.positions, view, use_reentrant=False)
+            else:
+                x, kept = layer(x, past, self.positions, view)
+            next_memory.append(kept)
+        x = x if self.layer_norm is None else self.layer_norm(x)
+        remembers = all(kept is not None for kept in next_memory)
+        extra = {"memory": [kept.transpose(0, 1) for kept in next_memory] if remembers else None}
+        if self.spans is not None:
+            extra |= self._span_report(views)
+        return self.dropout(x).transpose(0, 1), extra
+
+    def _span_report(self, views: list[View]) -> dict[str, Tensor]:
+        spans = torch.stack([view.span for view in views])
+        return {
+            "spans": spans.detach(),
+            "average_span": spans.detach().mean(),
+            "span_loss": self.span_loss * spans.mean(1).sum(),
+        }
+
+    def output_layer(self, features: Tensor, **unused: Any) -> Tensor:
+        """(…, C) features to (…, V) logits."""
+        return self.output_projection(features)
+
+    def max_positions(self) -> int:
+        """No limit."""
+        return sys.maxsize
+
+
+def _last(x: Tensor, number: int | None) -> Tensor:
+    """The last positions of a memory (M, B, …); all of them without a number."""
+    return x if number is None else x[max(0, len(x) - number) :]
+
+
+def _initialize(module: nn.Module) -> None:
+    """Weights from N(0, 0.02²), as Transformer-XL and Longformer have them."""
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

@@ -1,0 +1,100 @@
+"""The character language models written out position by position from the papers, in float64."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def sinusoid(distance: int, width: int) -> Tensor:
+    """r of Transformer-XL: sines, then cosines."""
+    angles = [distance / 10_000 ** (2 * n / width) for n in range(width // 2)]
+    return torch.tensor([math.sin(a) for a in angles] + [math.cos(a) for a in angles], dtype=torch.float64)
+
+
+def normalize(x: Tensor, p: dict[str, Tensor], name: str) -> Tensor:
+    x = x - x.mean(-1, keepdim=True)
+    return x / (x.pow(2).mean(-1, keepdim=True) + 1e-5).sqrt() * p[f"{name}.weight"] + p[f"{name}.bias"]
+
+
+def score(p: dict[str, Tensor], layer: str, head: int, q: Tensor, k: Tensor, position: Tensor) -> Tensor:
+    """What a query and a key of one head have to say to each other, unscaled."""
+    if "decoder.positions.weight" in p:  # Sukhbaatar et al. 2019 §2.1
+        return q @ (k + position)
+    r = position[head * len(q) : (head + 1) * len(q)]
+    u, v = p[f"{layer}.positions.content_bias"][head], p[f"{layer}.positions.position_bias"][head]
+    return q @ k + q @ r + u @ k + v @ r
+
+
+def positions(p: dict[str, Tensor], layer: str, number: int) -> list[Tensor]:
+    """p or W_r r of the distances 0 … number − 1."""
+    if "decoder.positions.weight" in p:
+        return list(p["decoder.positions.weight"])
+    w_r = p[f"{layer}.positions.r_proj.weight"]
+    return [w_r @ sinusoid(distance, w_r.size(1)) for distance in range(number)]
+
+
+def span_mask(p: dict[str, Tensor], number: int, head: int, distance: int, longest: int, ramp: int) -> Tensor:
+    """m; l counts as 0 where there is none (GAA eq. 1, Sukhbaatar et al. 2019 §2.2)."""
+    z, shared = p["decoder.spans.z"][number, head], p.get("decoder.spans.shared", torch.zeros(1))[0]
+    return ((ramp + longest * (z * (1 - shared) + shared) - distance) / ramp).clamp(0, 1)
+
+
+def attend(p, number, x, *, heads, sees, longest=0, ramp=1) -> Tensor:
+    """The attention of a layer, (n, C) to (n, C); ``sees(layer, head, distance)`` says whom a hard window shows."""
+    layer, width = f"decoder.layers.{number}", x.size(1) // heads
+    q, k, v = (x @ p[f"{layer}.attention.{name}_proj.weight"].t() for name in "qkv")
+    by_distance = positions(p, layer, len(x))
+    rows = []
+    for i in range(len(x)):
+        mixed = []
+        for head in range(heads):
+            own = slice(head * width, (head + 1) * width)
+            total, value = 0.0, 0.0
+            for j in range(i + 1):
+                if not sees(number, head, i - j) or (longest and i - j > longest):
+                    continue
+                weight = torch.exp(score(p, layer, head, q[i, own], k[j, own], by_distance[i - j]) / math.sqrt(width))
+                if longest:
+                    weight = weight * span_mask(p, number, head, i - j, longest, ramp)
+                total, value = total + weight, value + weight * v[j, own]
+            mixed.append(value / total)
+        rows.append(torch.cat(mixed))
+    return torch.stack(rows) @ p[f"{layer}.attention.out_proj.weight"].t()
+
+
+def feed(p, number, x, *, activation) -> Tensor:
+    """Feed-forward layer; GAA eq. 4 where there is a gate."""
+    name = f"decoder.layers.{number}.feed_forward"
+    hidden = activation(x @ p[f"{name}.fc1.weight"].t() + p[f"{name}.fc1.bias"])
+    if f"{name}.gate.weight" in p:
+        hidden = hidden * (x @ p[f"{name}.gate.weight"].t() + p[f"{name}.gate.bias"])
+    return hidden @ p[f"{name}.fc2.weight"].t() + p[f"{name}.fc2.bias"]
+
+
+def logits(p, tokens, *, heads, pre_norm=False, activation=F.relu, sees=lambda *_: True, **spans) -> Tensor:
+    """(n,) indices to (n, V) logits.
+
+    Args:
+        p: the model's parameters by name, float64.
+        tokens: the text.
+        heads, pre_norm, activation: of the model.
+        sees: see :func:`attend`.
+        spans: ``longest`` and ``ramp`` of adaptive spans.
+    """
+    embedding = p["decoder.embed_tokens.weight"]
+    x = math.sqrt(embedding.size(1)) * embedding[tokens]
+    for number in range(sum(name.endswith("q_proj.weight") for name in p)):
+        norms = [f"decoder.layers.{number}.{name}_norm" for name in ("attention", "feed_forward")]
+        for norm, sublayer in zip(norms, ("attend", "feed"), strict=True):
+            given = normalize(x, p, norm) if pre_norm else x
+            if sublayer == "attend":
+                x = x + attend(p, number, given, heads=heads, sees=sees, **spans)
+            else:
+                x = x + feed(p, number, given, activation=activation)
+            x = x if pre_norm else normalize(x, p, norm)
+    x = normalize(x, p, "decoder.layer_norm") if pre_norm else x
+    return x @ p["decoder.output_projection.weight"].t()

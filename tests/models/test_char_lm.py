@@ -1,0 +1,272 @@
+"""Character language models: the papers' equations, causality, memory, spans, precision."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.models import ARCH_MODEL_REGISTRY
+
+from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
+
+from . import naive_char_lm
+from .tiny_char_lm import build, text
+
+ARCHS = ["transformer_lm_full", "transformer_xl_lm", "longformer_lm", "adaptive_span_lm", "gaa_lm"]
+WITH_MEMORY = {
+    "transformer_xl_lm": ("--memory-length", "100"),
+    "longformer_lm": ("--memory-length", "100", "--window-size", "5,9"),
+    "adaptive_span_lm": ("--max-span", "24"),
+    "gaa_lm": ("--max-span", "24"),
+}
+
+
+def parameters(model):
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def gradients(model, loss):
+    names, wanted = zip(*model.named_parameters(), strict=True)
+    return dict(zip(names, torch.autograd.grad(loss, wanted, allow_unused=True), strict=True))
+
+
+def dilated(number, head, distance):
+    """Windows of 3 and 5 taps, two of the four heads of the upper layer with every second position."""
+    left, step = (3, 5)[number], 2 if number == 1 and head >= 2 else 1
+    return distance % step == 0 and distance // step <= left
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags", "settings"),
+    [
+        ("transformer_lm_full", (), {}),
+        ("transformer_xl_lm", (), {}),
+        ("longformer_lm", ("--window-size", "3,5"), {"pre_norm": True, "activation": F.gelu, "sees": dilated}),
+        ("adaptive_span_lm", ("--max-span", "12"), {"longest": 12, "ramp": 8}),
+        ("gaa_lm", ("--max-span", "12"), {"longest": 12, "ramp": 8, "activation": F.gelu}),
+        ("gaa_lm", ("--max-span", "12", "--no-gated-ffn"), {"longest": 12, "ramp": 8, "activation": F.gelu}),
+        ("gaa_lm", ("--max-span", "12", "--no-shared-span"), {"longest": 12, "ramp": 8, "activation": F.gelu}),
+    ],
+)
+def test_equals_the_papers_equations(arch, flags, settings):
+    model, tokens = build(f"{arch}_tiny", *flags), text(1, 15)
+    naive = {name: p.clone().requires_grad_() for name, p in parameters(model).items()}
+    expected = naive_char_lm.logits(naive, tokens[0], heads=4, **settings)
+    actual, _ = model(tokens)
+    tolerance = 1e-6 if "activation" in settings else 1e-9  # fairseq's gelu is always in float32
+    torch.testing.assert_close(actual[0], expected, atol=tolerance, rtol=0)
+    direction = torch.randn(expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    wanted = torch.autograd.grad(expected, list(naive.values()), direction, allow_unused=True)
+    found = gradients(model, (actual[0] * direction).sum())
+    for (name, gradient), reference in zip(found.items(), wanted, strict=True):
+        torch.testing.assert_close(gradient, reference, atol=10 * tolerance, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_gaa_without_its_two_ideas_is_adaptive_span():
+    """l = 0 and a plain feed-forward layer, against equations that know neither."""
+    flags = ("--max-span", "12", "--no-gated-ffn", "--activation-fn", "relu")
+    model, tokens = build("gaa_lm_tiny", *flags), text(1, 15)
+    with torch.no_grad():
+        model.decoder.spans.shared.zero_()
+    naive = {name: p for name, p in parameters(model).items() if name != "decoder.spans.shared"}
+    expected = naive_char_lm.logits(naive, tokens[0], heads=4, longest=12, ramp=8)
+    torch.testing.assert_close(model(tokens)[0][0], expected, atol=1e-9, rtol=0)
+
+    plain = build("adaptive_span_lm_tiny", "--max-span", "12")
+    plain.load_state_dict({name: x for name, x in model.state_dict().items() if name != "decoder.spans.shared"})
+    assert torch.equal(plain(tokens)[0], model(tokens)[0])
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_future_has_no_gradient(arch):
+    model = build(f"{arch}_tiny")
+    tokens = 4 + torch.randperm(256, generator=torch.Generator().manual_seed(0))[:40][None]  # each byte once
+    model.decoder.output_projection.weight.requires_grad_(False)
+    (gradient,) = torch.autograd.grad(model(tokens)[0][0, 20].sum(), model.decoder.embed_tokens.weight)
+    assert (gradient[tokens[0, 21:]] == 0).all()
+    assert (gradient[tokens[0, 15:21]] != 0).any(-1).all()
+
+
+@pytest.mark.parametrize("arch", WITH_MEMORY)
+@pytest.mark.parametrize("grad", [True, False])
+def test_segments_with_memory_are_one_long_text(arch, grad):
+    model, tokens = build(f"{arch}_tiny", *WITH_MEMORY[arch]), text(2, 61)
+    whole, _ = model(tokens)
+    with torch.set_grad_enabled(grad):
+        memory, parts, alone = None, [], []
+        for segment in tokens.split([17, 9, 1, 1, 16, 17], dim=1):
+            logits, extra = model(segment, memory=memory)
+            memory = extra["memory"]
+            parts.append(logits)
+            alone.append(model(segment)[0])
+    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-10, rtol=0)
+    assert (torch.cat(alone, 1)[:, 17:] - whole[:, 17:]).abs().amax(-1).min() > 1e-3
+    assert all(x.size(0) == 2 and not x.requires_grad for x in memory)
+    assert max(x.size(1) for x in memory) <= model.memory_length
+
+
+@pytest.mark.parametrize("arch", WITH_MEMORY)
+def test_memory_kept_while_training_serves_without_gradients(arch):
+    model, tokens = build(f"{arch}_tiny", *WITH_MEMORY[arch]), text(2, 40)
+    _, extra = model(tokens[:, :30])
+    with torch.no_grad():
+        _, extra_projected = model(tokens[:, :30])
+        expected, _ = model(tokens[:, 30:], memory=extra["memory"])
+    actual, _ = model(tokens[:, 30:], memory=extra_projected["memory"])
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
+
+
+def test_a_model_without_memory_keeps_none():
+    for arch in ("transformer_lm_full", "longformer_lm"):
+        model = build(f"{arch}_tiny")
+        assert model.memory_length == 0
+        assert model(text(2, 20))[1] == {"memory": None}
+    with pytest.raises(ValueError, match="another model's"):
+        model(text(1, 4), memory=[torch.zeros(1, 3, 16)])
+
+
+def test_memory_is_no_longer_than_asked():
+    model = build("transformer_xl_lm_tiny", "--memory-length", "7")
+    memory = None
+    for _ in range(3):
+        memory = model(text(1, 5), memory=memory)[1]["memory"]
+    assert [x.shape for x in memory] == [(1, 7, 16)] * 2
+    assert model.memory_length == 7
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_trimming_to_the_spans_changes_nothing(shared, monkeypatch):
+    """Keys beyond a layer's largest span are not computed with; where they are, all is the same."""
+    model, tokens = build("gaa_lm_tiny" if shared else "adaptive_span_lm_tiny", "--max-span", "300"), text(2, 400)
+    with torch.no_grad():
+        model.decoder.spans.z.copy_(torch.tensor([[0.0, 0.1, 0.05, 0.0], [0.3, 0.2, 0.0, 0.55]]))
+        if shared:
+            model.decoder.spans.shared.fill_(0.01)
+
+    def run():
+        loss, memory = 0.0, None
+        for segment in tokens.split(100, dim=1):
+            logits, extra = model(segment, memory=memory)
+            memory = extra["memory"]
+            loss = loss + logits.pow(2).mean() + extra["span_loss"]
+        return gradients(model, loss), [x.size(1) for x in memory]
+
+    trimmed, lengths = run()
+    assert lengths == [64, 192]
+    monkeypatch.setattr(AdaptiveSpans, "reaches", lambda self, spans: [self.max_span] * len(spans))
+    masked, lengths = run()
+    assert lengths == [300, 300]
+    for name, gradient in trimmed.items():
+        torch.testing.assert_close(gradient, masked[name], atol=1e-10, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
+    assert (trimmed["decoder.spans.z"] != 0).all()
+
+
+def test_spans_and_their_loss_are_reported():
+    model = build("gaa_lm_tiny", "--max-span", "100", "--span-loss", "0.25")
+    with torch.no_grad():
+        model.decoder.spans.z.copy_(torch.tensor([[0.0, 0.5, 0.0, 0.5], [1.0, 1.0, 0.0, 0.0]]))
+        model.decoder.spans.shared.fill_(0.2)
+    extra = model(text(1, 8))[1]
+    expected = torch.tensor([[20.0, 60, 20, 60], [100, 100, 20, 20]], dtype=torch.float64)
+    torch.testing.assert_close(extra["spans"], expected)
+    torch.testing.assert_close(extra["average_span"], torch.tensor(50.0, dtype=torch.float64))
+    torch.testing.assert_close(extra["span_loss"].detach(), torch.tensor(0.25 * (40 + 60), dtype=torch.float64))
+
+
+def train(model, distance, updates=130):
+    """Learn to repeat the byte ``distance`` back in texts of four letters; the loss in nats, and the spans."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    generator = torch.Generator().manual_seed(0)
+    model.float().train()
+    for update in range(updates):
+        model.set_num_updates(update)
+        tokens = torch.randint(4, 8, (8, 48), generator=generator)
+        logits, extra = model(tokens)
+        loss = F.cross_entropy(logits[:, distance:].flatten(0, 1), tokens[:, :-distance].flatten())
+        optimizer.zero_grad()
+        (loss + extra["span_loss"]).backward()
+        optimizer.step()
+    return loss.item(), extra["spans"]
+
+
+def test_spans_shrink_but_for_the_head_that_needs_one():
+    flags = ("--max-span", "40", "--span-ramp", "4", "--span-loss", "0.003", "--decoder-embed-dim", "32")
+    flags += ("--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0")
+    for distance, longest in ((2, (0, 2)), (20, (16, 24))):
+        model = build("gaa_lm_tiny", *flags)
+        torch.nn.init.constant_(model.decoder.spans.z, 0.7)
+        torch.nn.init.zeros_(model.decoder.spans.shared)
+        loss, spans = train(model, distance)
+        assert loss < 0.2
+        assert longest[0] <= spans.max() <= longest[1]
+        assert spans.mean() < 10 < 0.7 * 40
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_finite(arch, dtype):
+    model = build(f"{arch}_tiny", "--dropout", "0.1").to(dtype).train()
+    memory = None
+    for _ in range(2):
+        logits, extra = model(text(2, 50), memory=memory)
+        memory = extra["memory"]
+    loss = F.cross_entropy(logits.float().flatten(0, 1), text(2, 50).flatten()) + extra.get("span_loss", 0.0)
+    for name, gradient in gradients(model, loss).items():
+        assert gradient.dtype == dtype
+        assert torch.isfinite(gradient).all(), name
+
+
+@pytest.mark.parametrize("arch", ["longformer_lm", "gaa_lm"])
+def test_checkpointed_activations_change_no_gradient(arch):
+    flags = ("--dropout", "0.2", "--attention-dropout", "0.2", "--activation-dropout", "0.2")
+    found = []
+    for more in ((), ("--checkpoint-activations",)):
+        model = build(f"{arch}_tiny", *flags, *more).train()
+        torch.manual_seed(3)
+        memory = model(text(2, 30))[1]["memory"]
+        logits, extra = model(text(2, 30), memory=memory)
+        found.append(gradients(model, logits.pow(2).sum() + extra.get("span_loss", 0.0)))
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize(
+    ("arch", "millions"),
+    [
+        ("transformer_xl_lm", 41),
+        ("longformer_lm_small", 41),
+        ("longformer_lm_large", 102),
+        ("adaptive_span_lm", 39),
+        ("gaa_lm", 51),
+        ("adaptive_span_lm_large", 209),
+        ("transformer_xl_lm_large", 277),
+    ],
+)
+def test_papers_sizes(arch, millions):
+    """Parameters as the papers' tables give them, within two in a hundred."""
+    assert arch in ARCH_MODEL_REGISTRY
+    with torch.device("meta"):
+        model = build_paper(arch)
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(millions * 1e6, rel=0.03)
+
+
+def build_paper(arch):
+    from fairseq import options, tasks
+
+    args = options.parse_args_and_arch(
+        options.get_training_parser(), ["text", "--task", "char_lm", "--arch", arch, "--cpu"]
+    )
+    return tasks.setup_task(args).build_model(args)
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        (("--dilated-heads", "5"), "--dilated-heads must be"),
+        (("--dilation", "2,2", "--dilated-heads", "1"), "--dilation needs --window-size"),
+        (("--window-size", "3,4,5"), "--window-size has 3 values for 2 layers"),
+        (("--relative-positions", "learned"), "--max-span; give both"),
+        (("--decoder-embed-dim", "18"), "--decoder-embed-dim must be a multiple"),
+    ],
+)
+def test_bad_flags_are_named(flags, word):
+    with pytest.raises(ValueError, match=word):
+        build("transformer_lm_full_tiny", *flags)

@@ -1,0 +1,36 @@
+"""Tiny character language models through fairseq's own option parsing."""
+
+from __future__ import annotations
+
+import torch
+from fairseq import options, tasks
+
+from fairseq_poolingformer.data.byte_symbols import FIRST_BYTE
+
+from .tiny_bart import USER_DIR
+
+SMALL = ("--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "24", "--decoder-attention-heads", "4")
+
+
+def build(arch: str, *flags: str, seed: int = 0):
+    """A model in float64 and eval mode, with parameters so large that every one of them matters."""
+    parser = options.get_training_parser()
+    arguments = ["text", "--user-dir", USER_DIR, "--task", "char_lm", "--arch", arch, "--cpu", *SMALL, *flags]
+    args = options.parse_args_and_arch(parser, arguments)
+    torch.manual_seed(seed)
+    model = tasks.setup_task(args).build_model(args).double().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(("_proj.weight", "_bias")) or ".fc" in name or ".gate" in name:
+                parameter.copy_(0.3 * torch.randn_like(parameter))
+        if model.decoder.spans is not None:
+            model.decoder.spans.z.uniform_(0.0, 0.8)
+            if model.decoder.spans.shared is not None:
+                model.decoder.spans.shared.fill_(0.1)
+    return model
+
+
+def text(rows: int, length: int, seed: int = 1) -> torch.Tensor:
+    """(B, T) indices of random bytes."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(FIRST_BYTE, FIRST_BYTE + 256, (rows, length), generator=generator)
