@@ -1,0 +1,87 @@
+"""The character language models by the real command lines: trained with a carried memory, evaluated, sampled, drawn."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils as distributed_utils
+
+from fairseq_poolingformer.cli import eval_lm, sample_lm
+from fairseq_poolingformer.compat.checkpoints import load
+from preprocess.char_lm import make_folder
+
+from .conftest import ROOT
+
+TRAINING = [
+    *("--task", "char_lm", "--criterion", "char_lm", "--tokens-per-sample", 24, "--batch-size", 4, "--cpu"),
+    *("--optimizer", "adam", "--lr", "0.003", "--seed", 1, "--num-workers", 0, "--log-format", "json"),
+    *("--best-checkpoint-metric", "bpc", "--no-epoch-checkpoints"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A sentence over and over."""
+    folder = tmp_path_factory.mktemp("data")
+    (folder / "text").write_bytes(b"all work and no play makes jack a dull boy; " * 60)
+    make_folder([str(folder / "text")], folder)
+    return folder
+
+
+def train(folder, save_dir, arch, *flags):
+    """Train in this process; the last checkpoint, as it is in the file."""
+    from fairseq_cli.train import main
+
+    arguments = [str(word) for word in (folder, *TRAINING, "--arch", arch, "--save-dir", save_dir, *flags)]
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    distributed_utils.call_main(convert_namespace_to_omegaconf(args), main)
+    return load(save_dir / "checkpoint_last.pt")
+
+
+@pytest.mark.parametrize("arch", ["transformer_lm_full", "transformer_xl_lm", "longformer_lm", "gaa_lm"])
+def test_a_resumed_training_is_the_uninterrupted_one(arch, folder, tmp_path):
+    flags = ("--carry-memory", "--disable-validation")
+    whole = train(folder, tmp_path / "whole", f"{arch}_tiny", *flags, "--max-update", 6)
+    train(folder, tmp_path / "parts", f"{arch}_tiny", *flags, "--max-update", 4)
+    parts = train(folder, tmp_path / "parts", f"{arch}_tiny", *flags, "--max-update", 6)
+    for name, parameter in whole["model"].items():
+        assert torch.equal(parts["model"][name], parameter), name
+
+
+def test_half_precision_trains_spans(folder, tmp_path):
+    flags = ("--fp16", "--fp16-init-scale", 4, "--carry-memory", "--disable-validation", "--span-loss", "1e-9")
+    state = train(folder, tmp_path, "gaa_lm_tiny", *flags, "--max-update", 6)["model"]
+    assert all(torch.isfinite(parameter).all() for parameter in state.values())
+    assert (state["decoder.spans.z"] > 0).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["adaptive_span_lm", "longformer_lm"])
+def test_from_text_to_figures(arch, folder, tmp_path, capsys):
+    flags = ("--carry-memory", "--lr", 0.01, "--dropout", 0, "--max-epoch", 6, "--validate-interval", 6)
+    train(folder, tmp_path, f"{arch}_tiny", *flags)
+    checkpoint = str(tmp_path / "checkpoint_last.pt")
+    result = tmp_path / "result.json"
+    evaluate = [str(folder), "--path", checkpoint, "--device", "cpu", "--subset", "valid", "--output", str(result)]
+    assert eval_lm.main([*evaluate, "--context", "64", "--stride", "16"]) == 0
+    evaluated = json.loads(result.read_text())
+    assert evaluated["bpc"] < 1.0
+    assert evaluated["memory"] == (arch == "adaptive_span_lm")
+    capsys.readouterr()
+    sample_lm.main(["--path", checkpoint, "--length", "60", "--device", "cpu", "--prompt", "all work", "--top-k", "1"])
+    assert "and no play makes jack a dull boy" in capsys.readouterr().out
+
+    command = [sys.executable, "run_scripts/char_lm/plot_spans.py", f"mine={checkpoint}", "--output"]
+    picture = tmp_path / "spans.png"
+    done = subprocess.run([*command, str(picture)], cwd=ROOT, capture_output=True, text=True, check=False)
+    if arch == "longformer_lm":
+        assert done.returncode == 1
+        assert "a model without adaptive spans" in done.stderr
+    else:
+        assert re.search(r"^mine: average span \d+\.\d$", done.stdout, re.MULTILINE), done.stderr
+        assert picture.read_bytes().startswith(b"\x89PNG")
