@@ -230,6 +230,15 @@ def allocate(gib: float) -> float:
     return float(torch.ones(int(gib * 2**28))[-1])
 
 
+@pytest.mark.slow
+def test_adaptive_span():
+    sizes = ("--arch", "adaptive_span_lm_tiny", "--layers", 1, "--max-span", 128, "--tokens-per-sample", 32)
+    output = run("adaptive_span", *sizes, "--spans", "16,128", "--repeats", 1, "--warm-ups", 0, "--threads", 1)
+    (rows,) = tables(output)
+    assert list(rows) == ["masked only", "span 16", "span 128"]
+    assert_measured(rows)
+
+
 def needing(gib: float):
     """A case that needs memory."""
     return partial(allocate, gib)
