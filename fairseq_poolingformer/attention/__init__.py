@@ -8,6 +8,7 @@ from .functional import band_attention
 from .modules import TwoLevelAttention
 from .patterns import Pooling, Window, visible_pairs
 from .pooling import POOL_TYPES, pool_keys
+from .relative_projections import RelativeProjections
 
 __all__ = [
     "BACKENDS",
@@ -17,6 +18,7 @@ __all__ = [
     "Pairs",
     "Pooling",
     "RelativePositionBias",
+    "RelativeProjections",
     "ScoreTerm",
     "TwoLevelAttention",
     "Window",

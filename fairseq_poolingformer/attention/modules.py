@@ -32,6 +32,7 @@ class TwoLevelAttention(nn.Module):
         mix: level two projects the layer's input X instead of Y.
         share_weights: level two uses level one's projections W_q, W_k, W_v.
         separate_global_projections: global tokens attend with projections of their own (Longformer §3.1).
+        scale: level one's α; 1/sqrt(D) by default, which level two always has.
         dropout: probability of dropping an attention weight in training.
         backend: see :func:`~fairseq_poolingformer.attention.band_attention`.
         batch_first: inputs are (B, T, C) instead of (T, B, C).
@@ -53,6 +54,7 @@ class TwoLevelAttention(nn.Module):
         mix: bool = False,
         share_weights: bool = False,
         separate_global_projections: bool = False,
+        scale: float | None = None,
         dropout: float = 0.0,
         backend: str | None = None,
         batch_first: bool = True,
@@ -69,7 +71,7 @@ class TwoLevelAttention(nn.Module):
         self.embed_dim, self.num_heads = embed_dim, num_heads
         self.window, self.pooled_window, self.pooling = window, pooled_window, pooling
         self.pool_type, self.ldconv_heads, self.mix = pool_type, ldconv_heads, mix
-        self.dropout, self.backend, self.batch_first = dropout, backend, batch_first
+        self.scale, self.dropout, self.backend, self.batch_first = scale, dropout, backend, batch_first
 
         def linear() -> nn.Linear:
             return nn.Linear(embed_dim, embed_dim)
@@ -125,6 +127,7 @@ class TwoLevelAttention(nn.Module):
             key_padding_mask=key_padding_mask,
             score_terms=score_terms,
             dropout_p=dropout_p,
+            scale=self.scale,
             backend=self.backend,
         )
         if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
