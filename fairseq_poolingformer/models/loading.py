@@ -9,14 +9,17 @@ from torch import Tensor, nn
 
 logger = logging.getLogger(__name__)
 
-COPIED = {  # parameters that start as copies: Longformer §4; a head tied to the embedding
+COPIED = {  # parameters that start as copies: Longformer §4; coarse positions beside DeBERTa's; a tied head
     "self_attn.global_q_proj": "self_attn.q_proj",
     "self_attn.global_k_proj": "self_attn.k_proj",
     "self_attn.global_v_proj": "self_attn.v_proj",
+    "relative_projections.global_k_proj": "relative_projections.k_proj",
+    "relative_projections.global_q_proj": "relative_projections.q_proj",
     "encoder.lm_head.weight": "encoder.sentence_encoder.embed_tokens.weight",
 }
 TASK_HEADS = ("question_answering_head.",)  # left out where the model has none
-NEW = ("self_attn.pooled_", *TASK_HEADS)  # parameters that keep the model's own random initialization
+RELATIVE = ("relative_positions.", ".relative_projections.")
+NEW = ("self_attn.pooled_", *RELATIVE, *TASK_HEADS)  # parameters that keep the model's own random initialization
 
 
 def extend_positions(table: Tensor, num_rows: int, offset: int) -> Tensor:
@@ -35,14 +38,36 @@ def extend_positions(table: Tensor, num_rows: int, offset: int) -> Tensor:
     return torch.cat([table[:offset], positions.repeat(repeats, 1)])[:num_rows].clone()
 
 
+def resize_relative_positions(table: Tensor, tokens_per_row: int, num_rows: int, new_tokens_per_row: int = 1) -> Tensor:
+    """A table of relative positions for other distances: each row is the one that had the distance in its middle.
+
+    Distances beyond the given table have its outermost rows, as DeBERTa clamps them.
+
+    Args:
+        table: (2k, C); row r stands for ``tokens_per_row`` distances from (r − k)·tokens_per_row on.
+        tokens_per_row: neighbouring distances that share a row.
+        num_rows: wanted rows, even.
+        new_tokens_per_row: distances that share one of these.
+
+    Returns:
+        (num_rows, C).
+    """
+    k = table.size(0) // 2
+    middle = (torch.arange(num_rows) - num_rows // 2) * new_tokens_per_row + (new_tokens_per_row - 1) // 2
+    return table[(middle // tokens_per_row).clamp(-k, k - 1) + k].clone()
+
+
 def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) -> None:
     """Make a pretrained state dict fit ``model``, in place; a state dict that fits is left alone.
 
     Position tables of another length are extended or cut. Global projections that the state dict lacks become copies of
     the ordinary ones. Level two's parameters that it lacks keep the model's random values: projections N(0, 0.02²) as
     in BERT, so that Z starts as a small average beside Y, and W_p N(0, 0.02²), close to a mean. So do the heads of a
-    task. Query, key and value projections in one matrix, as fairseq had them until 2019, are taken apart. Everything
-    done is logged; what is missing or unexpected otherwise is left for ``load_state_dict`` to refuse.
+    task, and relative positions where it has none; those it has become the model's by
+    :func:`resize_relative_positions`, coarse ones that it lacks are made from the fine ones, and absolute ones that
+    the model has not are left out. Query, key and value projections in one matrix, as fairseq had them until 2019, are
+    taken apart. Everything done is logged; what is missing or unexpected otherwise is left for ``load_state_dict`` to
+    refuse.
 
     Args:
         model: the model that will load it.
@@ -61,6 +86,8 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) ->
             state[name] = extend_positions(state[name], want, offset)
             how = "by repeating them" if want > have else "to the first ones"
             logger.info("%s: %d positions -> %d, %s", name, have - offset, want - offset, how)
+    _fit_relative_positions(own, state)
+    _leave_out_positions(own, state)
     heads = [name for name in state if name.startswith(TASK_HEADS) and name not in own]
     for name in heads:
         del state[name]
@@ -86,6 +113,36 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) ->
         logger.warning("missing in the checkpoint: %s", ", ".join(still_missing))
     if unexpected:
         logger.warning("in the checkpoint but not in the model: %s", ", ".join(unexpected))
+
+
+def _fit_relative_positions(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
+    """Tables of relative positions of the model's sizes, in place."""
+    for name in [n for n in own if n.endswith(".relative_positions.weight")]:
+        if name not in state:
+            continue
+        coarse = name.replace(".relative_positions.weight", ".global_relative_positions.weight")
+        bucket = coarse.replace(".weight", ".tokens_per_row")
+        if coarse in own:
+            source = coarse if coarse in state else name
+            old, new = int(state.get(bucket, 1)), int(own[bucket])
+            _resize(state, coarse, state[source], old, own[coarse].size(0), new)
+            state[bucket] = own[bucket].clone()
+        _resize(state, name, state[name], 1, own[name].size(0), 1)
+
+
+def _resize(state: dict[str, Tensor], name: str, table: Tensor, old: int, num_rows: int, new: int) -> None:
+    if name not in state or (table.size(0), old) != (num_rows, new):
+        logger.info("%s: made from %d rows of %d tokens: %d of %d", name, table.size(0), old, num_rows, new)
+        state[name] = resize_relative_positions(table, old, num_rows, new)
+
+
+def _leave_out_positions(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
+    """Drop absolute positions that the model has relative ones in place of."""
+    if not any(name.endswith(".relative_positions.weight") for name in own):
+        return
+    for name in [n for n in state if n.endswith("encoder.embed_positions.weight") and n not in own]:
+        del state[name]
+        logger.info("left out: %s, since the model has relative positions (--absolute-positions keeps both)", name)
 
 
 def split_projections(state: dict[str, Tensor]) -> None:

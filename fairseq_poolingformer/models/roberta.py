@@ -1,4 +1,4 @@
-"""Poolingformer-RoBERTa, Poolingformer-XLM-R and Longformer: RoBERTa with long-document attention."""
+"""Poolingformer-RoBERTa, Poolingformer-XLM-R, Longformer and the DeBERTa fusion: RoBERTa with other attention."""
 
 from __future__ import annotations
 
@@ -21,13 +21,21 @@ from fairseq_poolingformer.modules.question_answering_head import AnswerLogits, 
 from fairseq_poolingformer.modules.settings import AttentionSettings, set_defaults
 
 from .hub import PoolingformerRobertaHubInterface, load
-from .loading import adapt_state_dict
+from .loading import NEW, adapt_state_dict
 
 QA_HEAD = "question_answering_head"
 
 
 class PoolingformerRobertaEncoder(RobertaEncoder):
     """RoBERTa's encoder and masked-language-model head around :class:`PoolingformerEncoder`."""
+
+    def __init__(self, args, dictionary) -> None:
+        super().__init__(args, dictionary)
+        for module in self.modules():
+            if hasattr(
+                module, "normalized_shape"
+            ):  # apex's LayerNorm, which fairseq may take, is no torch.nn.LayerNorm
+                module.eps = args.layer_norm_eps
 
     def build_encoder(self, args, dictionary, embed_tokens) -> PoolingformerEncoder:
         encoder = PoolingformerEncoder(TransformerConfig.from_namespace(args), dictionary, embed_tokens)
@@ -71,7 +79,8 @@ class PoolingformerRobertaEncoder(RobertaEncoder):
 class PoolingformerRoberta(RobertaModel):
     """RoBERTa with two-level attention (ICML §3.2, thesis §3.2).
 
-    Level two off (``--pooled-layers none``) and ``--separate-global-projections`` on, it is Longformer.
+    Level two off (``--pooled-layers none``) and ``--separate-global-projections`` on, it is Longformer; with
+    ``--relative-attention``, the DeBERTa fusion (thesis §2.4).
     ``--restore-file`` and ``--finetune-from-model`` take fairseq's ``roberta.*`` and ``xlmr.*`` as they are: see
     :func:`~.loading.adapt_state_dict`.
     """
@@ -94,6 +103,10 @@ class PoolingformerRoberta(RobertaModel):
             action="store_true",
             help="train only what the pretrained model has not: positions from --pretrained-positions on, level two",
         )
+        positions = "no_token_positional_embeddings"  # fairseq's name
+        add("--absolute-positions", action="store_false", dest=positions, help="add learned positions to the input")
+        add("--no-absolute-positions", action="store_true", dest=positions, help="do not (the default with DeBERTa's)")
+        add("--layer-norm-eps", type=float, metavar="E", help="added to variances (default: 1e-5; DeBERTa's is 1e-7)")
         add("--pretrained-positions", type=int, metavar="N", help="positions of the pretrained model (default: 512)")
 
     @classmethod
@@ -170,10 +183,12 @@ class PoolingformerRoberta(RobertaModel):
             adapt_state_dict(self, state_dict, offset=self.encoder.dictionary.pad() + 1)
 
     def _freeze(self, pretrained_positions: int) -> None:
-        """Let only new parameters be trained: positions beyond the pretrained ones, level two, task heads."""
+        """Let only new parameters be trained: those of NEW, and absolute positions beyond the pretrained ones."""
         for name, parameter in self.named_parameters():
-            parameter.requires_grad_("self_attn.pooled_" in name)
+            parameter.requires_grad_(any(part in name for part in NEW))
         encoder = self.encoder.sentence_encoder
+        if encoder.embed_positions is None:
+            return
         frozen_rows = pretrained_positions + encoder.padding_idx + 1
         if frozen_rows < encoder.embed_positions.num_embeddings:
             encoder.embed_positions = PartlyFrozenPositions(encoder.embed_positions, frozen_rows)
@@ -181,7 +196,7 @@ class PoolingformerRoberta(RobertaModel):
 
 def _attention(args: argparse.Namespace, pooled_layers: str) -> None:
     """Defaults of every architecture: the papers' settings and 4,096 tokens."""
-    set_defaults(args, max_positions=4096, pretrained_positions=512, pooled_layers=pooled_layers)
+    set_defaults(args, max_positions=4096, pretrained_positions=512, layer_norm_eps=1e-5, pooled_layers=pooled_layers)
     set_defaults(args, **vars(AttentionSettings.of(args)))
 
 
@@ -230,3 +245,29 @@ def longformer_roberta_base(args: argparse.Namespace) -> None:
     """Longformer-base."""
     _longformer(args)
     roberta_base_architecture(args)
+
+
+def _deberta(args: argparse.Namespace) -> None:
+    """The fusion: DeBERTa's scores in level one, no absolute positions (thesis §2.4)."""
+    set_defaults(args, relative_attention="c2p,p2c", no_token_positional_embeddings=True)
+
+
+@register_model_architecture("poolingformer_roberta", "poolingformer_deberta_large")
+def poolingformer_deberta_large(args: argparse.Namespace) -> None:
+    """24 layers, d 1024, 16 heads; level two in layers 15–20."""
+    _deberta(args)
+    poolingformer_roberta_large(args)
+
+
+@register_model_architecture("poolingformer_roberta", "poolingformer_deberta_base")
+def poolingformer_deberta_base(args: argparse.Namespace) -> None:
+    """12 layers, d 768, 12 heads; level two in layers 6–8."""
+    _deberta(args)
+    poolingformer_roberta_base(args)
+
+
+@register_model_architecture("poolingformer_roberta", "poolingformer_deberta_tiny")
+def poolingformer_deberta_tiny(args: argparse.Namespace) -> None:
+    """2 layers, d 64, 4 heads; level two in layer 1. For tests and first steps."""
+    _deberta(args)
+    poolingformer_roberta_tiny(args)

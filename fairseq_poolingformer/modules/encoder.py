@@ -10,6 +10,7 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import GlobalTokens
+from fairseq_poolingformer.attention.relative_projections import CoarsePositions, RelativeProjections
 
 from .lean import SeededDropout, activated_linear
 from .settings import AttentionSettings
@@ -34,15 +35,18 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
     def build_self_attention(self, embed_dim: int, cfg) -> nn.Module:
         if cfg.quant_noise.pq > 0:
             raise ValueError("--quant-noise-pq is not supported in Poolingformer's encoder; leave it out")
-        return AttentionSettings.of(cfg).build(
-            self.layer, cfg.encoder.layers, embed_dim, cfg.encoder.attention_heads, cfg.attention_dropout
-        )
+        settings, sizes = AttentionSettings.of(cfg), (cfg.encoder.layers, embed_dim, cfg.encoder.attention_heads)
+        relative = settings.build_relative(self.layer, *sizes, cfg.dropout, cfg.max_source_positions)
+        self.relative_projections: RelativeProjections | None = relative
+        return settings.build(self.layer, *sizes, cfg.attention_dropout, relative)
 
     def forward(
         self,
         x: Tensor,
         encoder_padding_mask: Tensor | None = None,
         global_mask: Tensor | GlobalTokens | None = None,
+        relative_positions: Tensor | None = None,
+        global_relative_positions: Tensor | None = None,
     ) -> Tensor:
         """Attention and feed-forward, each with its residual connection.
 
@@ -50,14 +54,19 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
             x: (T, B, C).
             encoder_padding_mask: (B, T) bool, True at padding; None without any.
             global_mask: (B, T) bool, True at global tokens, or the GlobalTokens of such a mask.
+            relative_positions: P, (2k, C); None without ``--relative-attention``.
+            global_relative_positions: P_g, (2k_g, C); None without coarse positions.
 
         Returns:
             (T, B, C).
         """
+        score_terms = ()
+        if self.relative_projections is not None:
+            score_terms = (self.relative_projections(relative_positions, global_relative_positions),)
         residual = x
         if self.normalize_before:
             x = self.self_attn_layer_norm(x)
-        x = self.self_attn(x, global_mask=global_mask, key_padding_mask=encoder_padding_mask)
+        x = self.self_attn(x, global_mask=global_mask, key_padding_mask=encoder_padding_mask, score_terms=score_terms)
         x = self.residual_connection(self.dropout_module(x), residual)
         if not self.normalize_before:
             x = self.self_attn_layer_norm(x)
@@ -80,16 +89,26 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
 class PoolingformerEncoder(TransformerEncoderBase):
     """fairseq's transformer encoder with Poolingformer's layers and a mask of global tokens.
 
-    The first ``--global-tokens`` tokens of each row are global unless the caller says which ones are.
+    The first ``--global-tokens`` tokens of each row are global unless the caller says which ones are. With
+    ``--relative-attention`` it has the relative positions that all layers share.
     """
 
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
         self._layers_built = 0
         super().__init__(cfg, dictionary, embed_tokens)
         self.dropout_module = SeededDropout(cfg.dropout, module_name=type(self).__name__)
-        self.global_tokens = AttentionSettings.of(cfg).global_tokens
+        settings = AttentionSettings.of(cfg)
+        self.global_tokens = settings.global_tokens
         if self.global_tokens < 0:
             raise ValueError(f"--global-tokens must be 0 or more, got {self.global_tokens}")
+        self.windows_limited = str(settings.window_size).strip() != "all"
+        self.relative_positions = self.global_relative_positions = None
+        if settings.relative_attention != "none":
+            self.relative_positions = nn.Embedding(2 * settings.max_relative_positions, cfg.encoder.embed_dim)
+        bucket = settings.global_bucket(cfg.max_source_positions)
+        if bucket is not None:
+            rows = 2 * settings.global_relative_positions
+            self.global_relative_positions = CoarsePositions(rows, cfg.encoder.embed_dim, bucket)
 
     def build_encoder_layer(self, cfg) -> nn.Module:
         layer = PoolingformerEncoderLayer(cfg, self._layers_built)
@@ -120,6 +139,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
             fairseq's encoder output: ``encoder_out`` [(T, B, C)], ``encoder_padding_mask`` [(B, T)], and the rest.
         """
         padding_mask = src_tokens.eq(self.padding_idx)
+        self._check_length(padding_mask)
         if global_mask is None:
             global_mask = self.first_tokens(padding_mask)
         x, embedding = self.forward_embedding(src_tokens, token_embeddings)
@@ -130,9 +150,11 @@ class PoolingformerEncoder(TransformerEncoderBase):
         x = x.transpose(0, 1)
 
         global_tokens = GlobalTokens.of(global_mask)  # looked up in the mask once, not in each layer
+        # as tensors: of what is inside another argument, a checkpointed layer passes no gradient on
+        tables = self._relative_tables(global_mask)
         states = [x] if return_all_hiddens else []
         for layer in self.layers:
-            x = layer(x, encoder_padding_mask=layer_padding_mask, global_mask=global_tokens)
+            x = layer(x, encoder_padding_mask=layer_padding_mask, global_mask=global_tokens, **tables)
             if return_all_hiddens:
                 states.append(x)
         if self.layer_norm is not None:
@@ -153,6 +175,31 @@ class PoolingformerEncoder(TransformerEncoderBase):
         fairseq's copies the whole source at every step of a search with one beam.
         """
         return encoder_out
+
+    def _check_length(self, padding_mask: Tensor) -> None:
+        """Refuse what is longer than ``max_positions`` where no table of positions would."""
+        longest = self.max_positions()
+        if self.embed_positions is not None or padding_mask.size(1) <= longest:
+            return
+        tokens = int((~padding_mask).sum(1).max())
+        if tokens > longest:
+            raise ValueError(
+                f"a row of {tokens} tokens, the model takes {longest}: give it less, or more --max-positions"
+            )
+
+    def _relative_tables(self, global_mask: Tensor | None) -> dict[str, Tensor]:
+        """The tables that every layer is given, by the names of its arguments."""
+        if self.relative_positions is None:
+            return {}
+        tables = {"relative_positions": self.relative_positions.weight}
+        if self.global_relative_positions is not None:
+            tables["global_relative_positions"] = self.global_relative_positions.weight
+        elif global_mask is not None and self.windows_limited:
+            raise ValueError(
+                "global tokens have no relative positions in a model built with --global-tokens 0 or "
+                "--global-relative-positions 0: build it with both at least 1"
+            )
+        return tables
 
     def first_tokens(self, padding_mask: Tensor) -> Tensor | None:
         """(B, T) bool, True at the first ``--global-tokens`` tokens that are not padding; None when that is 0."""

@@ -7,7 +7,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fairseq_poolingformer.attention import BACKENDS, POOL_TYPES, Pooling, TwoLevelAttention, Window
-from fairseq_poolingformer.attention.patterns import ALIGNMENTS
+from fairseq_poolingformer.attention.patterns import ALIGNMENTS, UNLIMITED
+from fairseq_poolingformer.attention.relative_projections import RelativeProjections
+
+RELATIVE_ATTENTION = ("none", "c2p", "p2c", "c2p,p2c")
 
 
 def layer_numbers(text: str) -> frozenset[int]:
@@ -30,17 +33,17 @@ def layer_numbers(text: str) -> frozenset[int]:
 
 
 def per_layer(flag: str, text: str | int, num_layers: int) -> tuple[int, ...]:
-    """One number for each layer, from one number or a comma-separated list.
+    """One number for each layer, from one number or a comma-separated list; ``all`` is a window without limits.
 
     Raises:
         ValueError: the text is something else, or the list has another length.
     """
-    values = str(text).split(",")
-    if not all(value.strip().isdigit() for value in values):
-        raise ValueError(f"{flag} must be a number or one number a layer separated by commas, got {text!r}")
+    values = [value.strip() for value in str(text).split(",")]
+    if not all(value.isdigit() or value == "all" for value in values):
+        raise ValueError(f"{flag} must be a number, all, or one of these a layer separated by commas, got {text!r}")
     if len(values) not in (1, num_layers):
         raise ValueError(f"{flag} has {len(values)} values for {num_layers} layers; give one, or one a layer")
-    numbers = tuple(int(value) for value in values)
+    numbers = tuple(UNLIMITED if value == "all" else int(value) for value in values)
     return numbers * num_layers if len(numbers) == 1 else numbers
 
 
@@ -63,6 +66,9 @@ class AttentionSettings:
     pool_share_weights: bool = False
     global_tokens: int = 1
     separate_global_projections: bool = False
+    relative_attention: str = "none"
+    max_relative_positions: int = 512
+    global_relative_positions: int = 256
     attention_backend: str | None = None
 
     @classmethod
@@ -78,7 +84,7 @@ class AttentionSettings:
         add(
             "--window-size",
             metavar="W",
-            help="level one's window: tokens on each side, one number or one a layer, separated by commas "
+            help="level one's window: tokens on each side, or all; one value or one a layer, separated by commas "
             "(Hugging Face's attention_window counts both sides: twice this)",
         )
         add(
@@ -111,13 +117,47 @@ class AttentionSettings:
             help="global tokens have projections of their own, as in Longformer",
         )
         add(
+            "--relative-attention",
+            choices=RELATIVE_ATTENTION,
+            help="DeBERTa's scores between contents and relative positions, in level one: "
+            "content to position (c2p), position to content (p2c), or both",
+        )
+        add(
+            "--max-relative-positions",
+            type=int,
+            metavar="K",
+            help="distances on each side with a relative position of their own (k); no window may reach beyond",
+        )
+        add(
+            "--global-relative-positions",
+            type=int,
+            metavar="K",
+            help="the same to and from global tokens, spread evenly over the longest input (k_g)",
+        )
+        add(
             "--attention-backend",
             choices=tuple(BACKENDS),
             help="implementation of the attention; default: the fastest that can run the call",
         )
 
-    def build(self, layer: int, num_layers: int, embed_dim: int, num_heads: int, dropout: float) -> TwoLevelAttention:
+    def build(
+        self,
+        layer: int,
+        num_layers: int,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float,
+        relative: RelativeProjections | None = None,
+    ) -> TwoLevelAttention:
         """The self-attention of one layer, time first as fairseq has it.
+
+        Args:
+            layer: its 0-based number.
+            num_layers: layers of the encoder.
+            embed_dim: C.
+            num_heads: H.
+            dropout: of attention weights.
+            relative: what :meth:`build_relative` made for the layer.
 
         Raises:
             ValueError: a setting is out of range.
@@ -150,11 +190,74 @@ class AttentionSettings:
             num_heads,
             window=Window(windows[layer]),
             separate_global_projections=self.separate_global_projections,
+            scale=None if relative is None else relative.scale,
             dropout=dropout,
             backend=self.attention_backend,
             batch_first=False,
             **level_two,
         )
+
+    def build_relative(
+        self, layer: int, num_layers: int, embed_dim: int, num_heads: int, dropout: float, max_positions: int
+    ) -> RelativeProjections | None:
+        """One layer's projections of the relative positions; None without ``relative_attention``.
+
+        Args:
+            layer, num_layers, embed_dim, num_heads: as in :meth:`build`.
+            dropout: of the positions.
+            max_positions: tokens of the longest input.
+
+        Raises:
+            ValueError: a setting is out of range, or these do not go together.
+        """
+        if self.relative_attention == "none":
+            return None
+        window = per_layer("--window-size", self.window_size, num_layers)[layer]
+        self._check_relative(window, layer)
+        return RelativeProjections(
+            embed_dim,
+            num_heads,
+            products=tuple(self.relative_attention.split(",")),
+            reach=None if window == UNLIMITED else window,
+            global_bucket=self.global_bucket(max_positions),
+            dropout=dropout,
+        )
+
+    def global_bucket(self, max_positions: int) -> int | None:
+        """Tokens that share a coarse relative position: N/k_g, rounded up (T 2.25); None without such positions.
+
+        Args:
+            max_positions: N, tokens of the longest input.
+        """
+        if self.relative_attention == "none" or not self.global_tokens or not self.global_relative_positions:
+            return None
+        return -(-max_positions // self.global_relative_positions)
+
+    def _check_relative(self, window: int, layer: int) -> None:
+        if self.relative_attention not in RELATIVE_ATTENTION:
+            raise ValueError(
+                f"--relative-attention must be one of {', '.join(RELATIVE_ATTENTION)}; got {self.relative_attention!r}"
+            )
+        k, k_g = self.max_relative_positions, self.global_relative_positions
+        if k < 1 or k_g < 0:
+            raise ValueError(
+                "--max-relative-positions must be 1 or more and --global-relative-positions 0 or more, "
+                f"got {k} and {k_g}"
+            )
+        if k < window != UNLIMITED:
+            raise ValueError(
+                f"--window-size {window} (layer {layer}) reaches beyond --max-relative-positions {k}: give a window of "
+                f"at most {k}, more relative positions, or --window-size all, where all distances beyond share one"
+            )
+        if self.global_tokens and not k_g and window != UNLIMITED:
+            raise ValueError(
+                "--global-relative-positions 0 leaves global tokens without positions; give some, or --global-tokens 0"
+            )
+        if self.separate_global_projections:
+            raise ValueError(
+                "--relative-attention and --separate-global-projections do not go together: global tokens have "
+                "relative positions of their own, --global-relative-positions; leave one of them out"
+            )
 
 
 def set_defaults(args: argparse.Namespace, **defaults: Any) -> None:
