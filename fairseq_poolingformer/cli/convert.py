@@ -1,4 +1,4 @@
-"""``poolingformer-convert``: Hugging Face BART, LED, RoBERTa, XLM-R and Longformer to fairseq and back."""
+"""``poolingformer-convert``: Hugging Face BART, LED, RoBERTa, XLM-R, Longformer and DeBERTa to fairseq and back."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def _write_fairseq_tokenizer(folder: Path, source: Path, family: Family, rows: i
             raise ConversionError(f"--gpt2-bpe: the tokenizer of this model is {model.name}; leave the option out")
         sentencepiece_model.write_fairseq(folder, model, rows, family.dictionaries)
         return
-    tokenizer = gpt2_bpe.to_fairseq_files(*files.read_huggingface_tokenizer(source), rows)
+    vocab, merges = files.read_huggingface_tokenizer(source)
+    tokenizer = gpt2_bpe.to_fairseq_files(family.read_vocabulary(vocab), merges, rows)
     if original is not None:
         gpt2_bpe.check_same(tokenizer, files.read_gpt2_files(original))
     if family.task == "masked_lm":
@@ -79,7 +80,7 @@ def to_huggingface(options: argparse.Namespace) -> None:
         else:
             gpt2 = files.read_gpt2_files(tokenizer)
             vocab = gpt2_bpe.to_huggingface_vocab(gpt2, rows)
-            files.write_huggingface_tokenizer(folder, vocab, gpt2, model_type, max_length)
+            files.write_huggingface_tokenizer(folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length)
         files.write_json(folder / "config.json", config)
         files.write_huggingface_weights(folder, converted.state)
     _report(output, converted.notes)
@@ -98,7 +99,7 @@ def parser() -> argparse.ArgumentParser:
         "--arch",
         help="fairseq architecture to record in the checkpoint, e.g. poolingformer_bart_large "
         "(default: the one that computes the same: bart_* for BART, led_bart_* for LED, roberta_* for RoBERTa "
-        "and XLM-R, longformer_roberta_* for Longformer)",
+        "and XLM-R, longformer_roberta_* for Longformer, poolingformer_deberta_* for DeBERTa)",
     )
     fairseq.add_argument(
         "--gpt2-bpe",
@@ -114,8 +115,8 @@ def parser() -> argparse.ArgumentParser:
     huggingface.add_argument(
         "--model-type",
         choices=list(conversion.FAMILIES),
-        help="Hugging Face model to make (default: bart, roberta or xlm-roberta for fairseq's own models, led or "
-        "longformer for this package's)",
+        help="Hugging Face model to make (default: bart, roberta or xlm-roberta for fairseq's own models, led, "
+        "longformer or, with relative attention, deberta for this package's)",
     )
     huggingface.add_argument(
         "--drop-pooled", action="store_true", help="leave out the second attention level, which changes the outputs"

@@ -9,7 +9,7 @@ from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from transformers import BartTokenizer
 
 from fairseq_poolingformer.data.tokenizers import load_tokenizer
-from fairseq_poolingformer.models.conversion import ConversionError, files, gpt2_bpe
+from fairseq_poolingformer.models.conversion import FAMILIES, ConversionError, files, gpt2_bpe
 from tests.models import tiny_huggingface
 
 ORIGINAL = Path(__file__).parents[3] / "shared" / "data" / "gpt2_bpe"
@@ -88,7 +88,7 @@ def test_tokens_added_after_mask_keep_their_rows(tmp_path):
     back = files.read_gpt2_files(converted / "tokenizer")
     folder = tmp_path / "back"
     folder.mkdir()
-    files.write_huggingface_tokenizer(folder, gpt2_bpe.to_huggingface_vocab(back, rows + 3), back, "bart", 40)
+    files.write_huggingface_tokenizer(folder, gpt2_bpe.to_huggingface_vocab(back, rows + 3), back, FAMILIES["bart"], 40)
     tokenizer = BartTokenizer.from_pretrained(folder)
     assert tokenizer("the<doc-sep>the", add_special_tokens=False)["input_ids"].count(rows) == 1
     assert len(tokenizer) == rows + 3
@@ -103,7 +103,7 @@ def test_dictionary_without_mask_row(tmp_path):
     assert gpt2_bpe.to_fairseq_files(vocab, tiny_huggingface.MERGES, len(vocab) - 1) == made
     del vocab["<mask>"]
     assert gpt2_bpe.to_huggingface_vocab(made, len(vocab)) == vocab
-    files.write_huggingface_tokenizer(tmp_path, vocab, made, "bart", 40)
+    files.write_huggingface_tokenizer(tmp_path, vocab, made, FAMILIES["bart"], 40)
     tokenizer = BartTokenizer.from_pretrained(tmp_path)
     assert len(tokenizer) == len(vocab)
     assert max(tokenizer("the <mask>")["input_ids"]) < len(vocab)

@@ -7,6 +7,8 @@ import torch
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
+    DebertaConfig,
+    DebertaForMaskedLM,
     LEDConfig,
     LEDForConditionalGeneration,
     LongformerConfig,
@@ -22,25 +24,29 @@ from fairseq_poolingformer.models.conversion import gpt2_bpe
 
 MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ã ©", "Ġ a", "e r", "in g"]
 SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
+DEBERTA_TOKENS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
 MODELS = {
     "bart": BartForConditionalGeneration,
     "led": LEDForConditionalGeneration,
     "roberta": RobertaForMaskedLM,
     "xlm-roberta": XLMRobertaForMaskedLM,
     "longformer": LongformerForMaskedLM,
+    "deberta": DebertaForMaskedLM,
 }
 ENCODERS = {"roberta": RobertaConfig, "xlm-roberta": XLMRobertaConfig, "longformer": LongformerConfig}
 
 
-def vocabulary() -> dict[str, int]:
+def vocabulary(special_tokens: list[str] = SPECIAL_TOKENS, mask: str = "<mask>") -> dict[str, int]:
     """Token -> row, in an order of its own: OpenAI's ids and the rows must not be mixed up."""
     bpe = [*byte_symbols(), *(merge.replace(" ", "") for merge in MERGES), "<|endoftext|>"]
-    tokens = [*SPECIAL_TOKENS, *sorted(bpe, reverse=True), "madeupword0000", "<mask>"]
+    tokens = [*special_tokens, *sorted(bpe, reverse=True), "madeupword0000", mask]
     return {token: row for row, token in enumerate(tokens)}
 
 
 def config(model_type: str, **changes):
     """A configuration whose sizes all differ, so that no two can be taken for each other."""
+    if model_type == "deberta":
+        return deberta_config(**changes)
     if model_type in ENCODERS:
         return encoder_config(model_type, **changes)
     sizes = {
@@ -81,6 +87,24 @@ def encoder_config(model_type: str, **changes):
     return ENCODERS[model_type](**{**sizes, **changes})
 
 
+def deberta_config(**changes):
+    """DeBERTa as published, but small: relative positions in both products, no absolute ones."""
+    sizes = {
+        "vocab_size": len(vocabulary()),
+        "hidden_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 40,
+        "max_position_embeddings": 46,
+        "relative_attention": True,
+        "pos_att_type": "c2p|p2c",
+        "position_biased_input": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    return DebertaConfig(**{**sizes, **changes})
+
+
 def model(model_type: str, cls=None, **changes):
     """A model whose every parameter is large enough to be missed in the outputs, biases and norms included.
 
@@ -100,7 +124,8 @@ def model(model_type: str, cls=None, **changes):
 def folder(path: Path, model_type: str, cls=None, **changes) -> Path:
     """A folder as Hugging Face saves it, with the classic tokenizer files; arguments as :func:`model`."""
     model(model_type, cls, **changes).save_pretrained(path)
-    (path / "vocab.json").write_text(json.dumps(vocabulary()), encoding="utf-8")
+    tokens = vocabulary(DEBERTA_TOKENS, "[MASK]") if model_type == "deberta" else vocabulary()
+    (path / "vocab.json").write_text(json.dumps(tokens), encoding="utf-8")
     (path / "merges.txt").write_text(gpt2_bpe.format_merges(MERGES), encoding="utf-8")
     return path
 

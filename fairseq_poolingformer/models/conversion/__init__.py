@@ -8,6 +8,7 @@ written by :mod:`.files`, tokenizers are :mod:`.gpt2_bpe` and :mod:`.sentencepie
 from __future__ import annotations
 
 from fairseq_poolingformer.models.conversion.bart import BART
+from fairseq_poolingformer.models.conversion.deberta import DEBERTA
 from fairseq_poolingformer.models.conversion.family import (
     ConversionError,
     Converted,
@@ -34,7 +35,7 @@ __all__ = [
     "to_huggingface",
 ]
 
-FAMILIES = {family.model_type: family for family in (BART, LED, ROBERTA, XLM_ROBERTA, LONGFORMER)}
+FAMILIES = {family.model_type: family for family in (BART, LED, ROBERTA, XLM_ROBERTA, LONGFORMER, DEBERTA)}
 OWN_ARCHS = ("poolingformer_", "led_", "longformer_")  # the other architectures are fairseq's, with full attention
 
 
@@ -126,6 +127,8 @@ def default_model_type(settings: Settings, *, sentencepiece: bool = False) -> st
     full_attention = not arch.startswith(OWN_ARCHS)
     if "bart" in arch:
         return "bart" if full_attention else "led"
+    if settings.get("relative_attention", "none") != "none":
+        return "deberta"
     if "roberta" not in arch and "xlmr" not in arch:
         raise ConversionError(f"the checkpoint's architecture is {arch}; can convert those of BART and of RoBERTa")
     if not full_attention:
@@ -152,6 +155,8 @@ def _attention_notes(family: Family, settings: Settings, drop_pooled: bool) -> l
             f"the model has a second attention level (pooled_layers {pooled_layers}), which no Hugging Face model "
             "has; leave it out with --drop-pooled, and the converted model computes without it"
         )
+    if family.model_type == "deberta":  # which refuses other windows
+        return []
     if not family.sliding_window:
         return [f"Hugging Face's {family.model_type} attends to the whole sequence: window_size is not kept"]
     count = settings.get("global_tokens", 0)

@@ -56,6 +56,9 @@ class Family:
         zero: Hugging Face parameters that fairseq has no place for and that must be zero.
         heads: first parts of the names of Hugging Face heads that are no part of the pretrained model.
         unprefixed: first parts of the names that Hugging Face writes without ``prefix``.
+        read_vocabulary: token -> row of a GPT-2 BPE tokenizer, to fairseq's names and rows of the special tokens.
+        write_vocabulary: the reverse.
+        special_tokens: fairseq's name -> Hugging Face's of the special tokens that differ.
     """
 
     model_type: str
@@ -84,6 +87,9 @@ class Family:
     zero: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
     unprefixed: tuple[str, ...] = ()
+    read_vocabulary: Callable[[dict[str, int]], dict[str, int]] = lambda vocab: vocab
+    write_vocabulary: Callable[[dict[str, int]], dict[str, int]] = lambda vocab: vocab
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def input_length(self) -> str:
@@ -144,7 +150,7 @@ def state_to_fairseq(family: Family, settings: Settings, state: State, drop_head
     _check_names(state, names, f"Hugging Face {family.model_type} of this config.json")
 
     converted = {fairseq: state[huggingface] for huggingface, fairseq in names.items()}
-    for table in family.position_tables:
+    for table in position_tables(family, settings):
         # fairseq counts positions from padding_idx + 1 = 2; rows 0 and 1 are never seen by a real token.
         unused = converted[table].new_zeros(family.position_offset, converted[table].size(1))
         converted[table] = torch.cat([unused, converted[table]]) if len(unused) else converted[table]
@@ -182,7 +188,7 @@ def state_to_huggingface(
     _check_names(state, names, "fairseq model of these settings")
     check_sizes(family, settings, state)
 
-    for table in family.position_tables:
+    for table in position_tables(family, settings):
         state[table] = state[table][family.position_offset :]
     converted = {names[name]: tensor.detach().clone().contiguous() for name, tensor in state.items()}
     notes += family.complete(settings, converted)
@@ -190,10 +196,15 @@ def state_to_huggingface(
     return {name if name.startswith(bare) else family.prefix + name: value for name, value in converted.items()}, notes
 
 
+def position_tables(family: Family, settings: Settings) -> Mapping[str, str]:
+    """Return the family's tables of absolute positions, none for a model that has none."""
+    return {} if settings.get("no_token_positional_embeddings") else family.position_tables
+
+
 def check_sizes(family: Family, settings: Settings, state: State) -> None:
     """Check that the settings and the tables of embeddings and positions say the same."""
     width = settings["encoder_embed_dim"]
-    rows = {table: settings[key] + 2 for table, key in family.position_tables.items()}
+    rows = {table: settings[key] + 2 for table, key in position_tables(family, settings).items()}
     if "vocab_size" in settings:
         rows[family.fairseq_tied[0]] = settings["vocab_size"]
     for name, count in rows.items():

@@ -7,7 +7,7 @@ import json
 import pickle
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from fairseq_poolingformer.data.dictionary import SPECIAL_SYMBOLS, read_symbols
 from fairseq_poolingformer.models.conversion import gpt2_bpe
-from fairseq_poolingformer.models.conversion.family import ConversionError, Settings, State
+from fairseq_poolingformer.models.conversion.family import ConversionError, Family, Settings, State
 from fairseq_poolingformer.models.conversion.gpt2_bpe import GPT2Files
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -37,6 +37,7 @@ TOKENIZER_CLASSES = {  # of GPT-2 BPE
     "led": "LEDTokenizer",
     "roberta": "RobertaTokenizer",
     "longformer": "LongformerTokenizer",
+    "deberta": "DebertaTokenizer",
 }
 
 
@@ -200,7 +201,7 @@ def read_huggingface_tokenizer(folder: Path) -> tuple[dict[str, int], list[str]]
 
 
 def write_huggingface_tokenizer(
-    folder: Path, vocab: dict[str, int], tokenizer: GPT2Files, model_type: str, max_length: int
+    folder: Path, vocab: dict[str, int], tokenizer: GPT2Files, family: Family, max_length: int
 ) -> None:
     """Write ``vocab.json``, ``merges.txt`` and ``tokenizer_config.json``.
 
@@ -208,28 +209,31 @@ def write_huggingface_tokenizer(
         folder: where to.
         vocab: token -> embedding row, made from ``tokenizer``.
         tokenizer: fairseq's files.
-        model_type: the family's.
+        family: the model's.
         max_length: tokens that the encoder takes.
     """
+    mask = family.special_tokens.get(gpt2_bpe.MASK, gpt2_bpe.MASK)
+    vocab = family.write_vocabulary(vocab)
     write_json(folder / "vocab.json", vocab)
     (folder / "merges.txt").write_text(gpt2_bpe.format_merges(tokenizer.merges), encoding="utf-8")
-    if model_type not in TOKENIZER_CLASSES:
+    if family.model_type not in TOKENIZER_CLASSES:
         raise ConversionError(
-            f"Hugging Face's {model_type} has no GPT-2 BPE; can convert: {', '.join(TOKENIZER_CLASSES)}"
+            f"Hugging Face's {family.model_type} has no GPT-2 BPE; can convert: {', '.join(TOKENIZER_CLASSES)}"
         )
     write_tokenizer_config(
         folder,
-        tokenizer_class=TOKENIZER_CLASSES[model_type],
+        tokenizer_class=TOKENIZER_CLASSES[family.model_type],
         model_max_length=max_length,
-        mask_token=MASK_TOKEN if gpt2_bpe.MASK in vocab else None,
+        names=family.special_tokens,
+        mask_token={**MASK_TOKEN, "content": mask} if mask in vocab else None,
         add_prefix_space=False,
         additional_special_tokens=gpt2_bpe.added_tokens(tokenizer),
     )
 
 
-def write_tokenizer_config(folder: Path, **settings: Any) -> None:
-    """Write ``tokenizer_config.json``: these settings, and fairseq's special symbols under Hugging Face's names."""
-    bos, pad, eos, unk = SPECIAL_SYMBOLS
+def write_tokenizer_config(folder: Path, *, names: Mapping[str, str] | None = None, **settings: Any) -> None:
+    """Write ``tokenizer_config.json``: these settings, and the special symbols, as fairseq or ``names`` name them."""
+    bos, pad, eos, unk = ((names or {}).get(symbol, symbol) for symbol in SPECIAL_SYMBOLS)
     special = {"bos_token": bos, "cls_token": bos, "pad_token": pad, "eos_token": eos, "sep_token": eos}
     write_json(folder / "tokenizer_config.json", {**settings, **special, "unk_token": unk})
 

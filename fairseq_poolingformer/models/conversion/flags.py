@@ -7,7 +7,11 @@ import shlex
 from fairseq_poolingformer.models.conversion.family import Family, Settings
 
 # Always said, beside the positions: another attention than the weights were trained with is easily overlooked.
-ATTENTION = ("window_size", "pooled_layers", "separate_global_projections", "global_tokens")
+ATTENTION = (
+    *("window_size", "pooled_layers", "separate_global_projections", "global_tokens"),
+    *("relative_attention", "max_relative_positions", "global_relative_positions"),
+)
+TURNED_OFF = {"no_token_positional_embeddings": "--absolute-positions"}  # the flag that makes the setting False
 
 
 def training_flags(family: Family, settings: Settings) -> str:
@@ -30,6 +34,7 @@ def training_flags(family: Family, settings: Settings) -> str:
     words = []
     for key, value in values.items():
         if value is False:
+            words += [TURNED_OFF[key]] if key in TURNED_OFF else []
             continue
         words.append("--" + key.replace("_", "-"))
         if value is not True:

@@ -56,6 +56,11 @@ def two_sided(settings: Settings) -> list[int]:
             "the checkpoint's settings have no window_size, so this is no sliding-window model; "
             "convert to the model with full attention: --model-type bart, roberta or xlm-roberta"
         )
+    if "all" in str(window_size):
+        raise ConversionError(
+            f"window_size is {window_size}: a window without limits, which this Hugging Face model has not; convert to "
+            "the model with full attention: --model-type bart, roberta or xlm-roberta"
+        )
     sides = [int(side) for side in str(window_size).split(",")]  # one, or one a layer
     if min(sides) < 2:  # its code fails with less
         raise ConversionError(f"window_size {window_size}: Hugging Face needs at least 2 tokens on each side")

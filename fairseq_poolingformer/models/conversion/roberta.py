@@ -93,21 +93,26 @@ def absorb(settings: Settings, state: State) -> list[str]:
         notes.append(f"left out the pooler, which Hugging Face's pooler_output alone uses: {listed(pooler)}")
     types = state.pop(TOKEN_TYPES, None)
     if types is not None:
-        notes += _absorb_token_types(types, state)
-    if not any(name.startswith("lm_head.") for name in state):
-        state.update(_fresh_head(state[EMBEDDING]) if EMBEDDING in state else {})
-        notes.append(
-            "the folder has no head for masked language modelling: a random one is filled in, as fairseq begins with; "
-            "features do not depend on it, predictions of <mask> mean nothing before it is trained"
-        )
-    return notes
+        notes += absorb_token_types(types, state, OFFSET)
+    return notes + fill_in_head(state)
 
 
-def _absorb_token_types(types: torch.Tensor, state: State) -> list[str]:
-    """Add the embedding of type 0, (types, C)[0], which every token has, to every position."""
+def fill_in_head(state: State) -> list[str]:
+    """Give a state without a head for masked language modelling a random one."""
+    if any(name.startswith("lm_head.") for name in state):
+        return []
+    state.update(_fresh_head(state[EMBEDDING]) if EMBEDDING in state else {})
+    return [
+        "the folder has no head for masked language modelling: a random one is filled in, as fairseq begins with; "
+        "features do not depend on it, predictions of <mask> mean nothing before it is trained"
+    ]
+
+
+def absorb_token_types(types: torch.Tensor, state: State, offset: int) -> list[str]:
+    """Add the embedding of type 0, (types, C)[0], which every token has, to every position from row ``offset`` on."""
     notes = []
     if bool(types[0].any()) and POSITIONS in state:
-        state[POSITIONS] = torch.cat([state[POSITIONS][:OFFSET], state[POSITIONS][OFFSET:] + types[0]])
+        state[POSITIONS] = torch.cat([state[POSITIONS][:offset], state[POSITIONS][offset:] + types[0]])
         notes.append("added the embedding of token type 0 to the positions, since fairseq has no token types")
     if bool(types[1:].any()):
         notes.append(
@@ -153,14 +158,16 @@ def read_config(config: Settings) -> Settings:
     for key, value in {**HUGGINGFACE_FIXED, **HUGGINGFACE_DEFAULTS}.items():
         if config.get(key, value) != value:
             raise ConversionError(f"config.json: {key} is {config[key]!r}; fairseq's RoBERTa needs {value!r}")
+    return {**read_sizes(config), **FIXED, LENGTH: config["max_position_embeddings"] - OFFSET}
+
+
+def read_sizes(config: Settings) -> Settings:
+    """Return the fairseq settings of sizes and dropout."""
     missing = sorted(key for key in (*SIZES, "max_position_embeddings") if key not in config)
     if missing:
         raise ConversionError(f"config.json lacks {', '.join(missing)}")
-    settings: Settings = {fairseq: config[key] for key, fairseq in SIZES.items()}
-    settings.update({fairseq: float(config.get(key, 0.1)) for key, fairseq in RATES.items()})
-    settings.update(FIXED)
-    settings[LENGTH] = config["max_position_embeddings"] - OFFSET
-    return settings
+    sizes: Settings = {fairseq: config[key] for key, fairseq in SIZES.items()}
+    return {**sizes, **{fairseq: float(config.get(key, 0.1)) for key, fairseq in RATES.items()}}
 
 
 def write_shared_config(settings: Settings) -> Settings:
