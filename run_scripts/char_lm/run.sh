@@ -87,11 +87,12 @@ train_stage() {
   flags=(
     "$data_folder" --user-dir "$root/fairseq_poolingformer" --task char_lm --criterion char_lm --arch "$arch"
     --tokens-per-sample "${stage_lengths[stage]}" --eval-context "$context" --eval-stride "$stride"
-    --optimizer "$optimizer" --weight-decay "$decay" --clip-norm "$clip" --dropout "$dropout"
+    --optimizer "$optimizer" --weight-decay "$decay" --clip-norm "$clip"
     --lr "$(awk -v lr="$lr" -v stage="$stage" 'BEGIN {printf "%.9g", lr / 2 ^ stage}')"
     --lr-scheduler staged --stage-first-update "$first" --warmup-updates "${stage_warmups[stage]}"
     --max-update "$last" --best-checkpoint-metric bpc "${flags[@]}"
   )
+  [[ $dropout == - ]] || flags+=(--dropout "$dropout")
   [[ $windows == - ]] || flags+=(--window-size "$(stage_windows "$stage")")
   [[ $carry == 0 ]] || flags+=(--carry-memory)
   # parameters, the optimizer's state and the number of updates go on; the text is begun again, in other segments
