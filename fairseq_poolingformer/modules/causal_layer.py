@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from fairseq import utils
@@ -34,6 +34,12 @@ class View:
     ramp: int = 1
     keep: int = 0
     keep_projected: bool = False
+
+    def window_over(self, num_keys: int) -> Window:
+        """The window where there are so many keys: no wider than it needs to be, for the sake of its tables."""
+        if self.reach is None:
+            return self.window
+        return replace(self.window, left=min(self.window.left, num_keys - 1))
 
     def bias(self, alone: Tensor | None, num_distances: int) -> Tensor | None:
         """(H, K) scores of the distances 0 … K − 1: those given, and what the spans hide."""
@@ -87,12 +93,14 @@ class CausalAttention(nn.Module):
         scale = query.size(-1) ** -0.5
         num_distances = key.size(2) if view.reach is None else min(key.size(2), view.reach + 1)
         scores = positions(query, num_distances, scale)
-        terms, bias = [content_to_distance(scores.by_content, view.reach or 0)], view.bias(scores.alone, num_distances)
+        window, bias = view.window_over(key.size(2)), view.bias(scores.alone, num_distances)
+        reach = 0 if view.reach is None else window.left * max(window.head_dilations(self.num_heads))
+        terms = [content_to_distance(scores.by_content, reach)]
         attended = band_attention(
             scores.query,
             key,
             value,
-            window=view.window,
+            window=window,
             score_terms=terms if bias is None else [*terms, distance_bias(bias)],
             query_offset=key.size(2) - query.size(2),
             dropout_p=self.dropout if self.training else 0.0,
