@@ -31,6 +31,9 @@ POOLED = {"pooled_window_size": "512", "pool_kernel_size": "5", "pool_stride": "
 LARGE, BASE = "poolingformer_roberta_large", "poolingformer_roberta_base"
 PAPERS = {
     "thesis_large": expected(LARGE, "1e-4", 128, "128", "15-20", **POOLED, max_epoch="4", power="1"),
+    "fusion_large": expected(
+        "poolingformer_deberta_large", "1e-4", 128, "128", "15-20", **POOLED, max_epoch="4", power="1"
+    ),
     "longformer_base": expected(
         "longformer_roberta_base", "3e-5", 64, "256", "none", pretrained="roberta.base", **CONTINUED
     ),
@@ -56,6 +59,15 @@ def test_the_numbers_are_the_papers(experiment):
     assert ("--freeze-pretrained" in train) == experiment.startswith("frozen")
     assert found["--adam-betas"] == "(0.9, 0.98)"
     assert options(preprocess)["--input"] == "/out/raw/wiki/*-pages-articles*.xml*"
+
+
+def test_the_fusion_is_trained_as_the_model_beside_it():
+    """Thesis table 3.6: the same budget, whatever it is."""
+    trained = {}
+    for name in ("thesis_large", "fusion_large"):
+        _, trained[name] = commands(name)
+    ours = [word.replace("fusion_large", "thesis_large") for word in trained["fusion_large"]]
+    assert [word.replace("deberta", "roberta") for word in ours] == trained["thesis_large"]
 
 
 def test_epochs_become_updates():

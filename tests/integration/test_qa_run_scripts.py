@@ -38,6 +38,7 @@ def attention(words: list[str]) -> tuple[str | None, ...]:
         ("nq_large", "poolingformer_roberta_large", "roberta.large", 64, "2e-5"),
         ("tydi_large", "poolingformer_xlmr_large", "xlmr.large", 64, "2e-5"),
         ("nq_thesis", "poolingformer_roberta_large", "thesis_large", 32, "3e-5"),
+        ("nq_fusion", "poolingformer_deberta_large", "fusion_large", 32, "3e-5"),
     ],
 )
 def test_the_numbers_are_the_papers(experiment, arch, pretrained, batch, lr):
