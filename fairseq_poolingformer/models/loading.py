@@ -93,11 +93,12 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) ->
         del state[name]
     if heads:
         logger.info("left out, as this task has no such head: %s", ", ".join(heads))
-    missing = [name for name in own if name not in state]
+    given = set(state)
+    missing = [name for name in own if name not in given]
     copied, fresh = [], []
     for name in missing:
         source = next((name.replace(new, old) for new, old in COPIED.items() if new in name), None)
-        if source in state:
+        if source in given:
             state[name] = state[source].clone()
             copied.append(name)
         elif any(part in name for part in NEW):
@@ -132,7 +133,7 @@ def _fit_relative_positions(own: dict[str, Tensor], state: dict[str, Tensor]) ->
 
 def _resize(state: dict[str, Tensor], name: str, table: Tensor, old: int, num_rows: int, new: int) -> None:
     if name not in state or (table.size(0), old) != (num_rows, new):
-        logger.info("%s: made from %d rows of %d tokens: %d of %d", name, table.size(0), old, num_rows, new)
+        logger.info("%s: %d rows, each of %d distances -> %d, each of %d", name, table.size(0), old, num_rows, new)
         state[name] = resize_relative_positions(table, old, num_rows, new)
 
 

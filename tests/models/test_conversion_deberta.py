@@ -62,6 +62,25 @@ def test_a_window_as_wide_as_the_text_is_no_window(tmp_path):
     assert_agree(model, tiny_huggingface.model("deberta"), batch())
 
 
+@torch.no_grad()
+def test_every_part_of_the_positions_matters(tmp_path):
+    """Else equal outputs would say nothing about them."""
+    model, tokens = load(converted(tmp_path)), batch()
+    encoder = model.encoder.sentence_encoder
+    before, _ = model(tokens, features_only=True)
+    relative = encoder.layers[0].relative_projections
+    for weight in (
+        encoder.relative_positions.weight,
+        relative.k_proj.weight,
+        relative.q_proj.weight,
+        relative.q_proj.bias,
+    ):
+        kept = weight.clone()
+        weight.copy_(weight.flip(0))
+        assert (model(tokens, features_only=True)[0] - before).abs().max() > 1e-2
+        weight.copy_(kept)
+
+
 def test_weights_as_published(tmp_path, capsys):
     """The head of DeBERTa's own pretraining under its own names, beside absolute positions that only it adds."""
     source = tiny_huggingface.folder(tmp_path / "hf", "deberta")

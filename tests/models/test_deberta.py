@@ -1,0 +1,231 @@
+"""The DeBERTa fusion as a model: its sizes, what layers share, pretrained weights, what is refused."""
+
+import logging
+
+import pytest
+import torch
+from fairseq.models.roberta import RobertaModel
+
+from fairseq_poolingformer.attention import Pooling, Window
+from fairseq_poolingformer.models.loading import resize_relative_positions
+
+from . import tiny_bart
+from .tiny_roberta import SIZES, build, parse, sentences, write_dictionary
+
+DEBERTA = "poolingformer_deberta_tiny"
+SMALL = [*SIZES, "--window-size", "6", "--max-relative-positions", "8", "--global-relative-positions", "5"]
+P = "encoder.sentence_encoder.relative_positions.weight"
+P_G = "encoder.sentence_encoder.global_relative_positions.weight"
+BUCKET = "encoder.sentence_encoder.global_relative_positions.tokens_per_row"
+ABSOLUTE = "encoder.sentence_encoder.embed_positions.weight"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_dictionary(tmp_path_factory.mktemp("data"))
+
+
+def fusion(folder, *flags, seed=0, spread=0.3):
+    """A model whose positions matter: random ones are close to 0."""
+    _, model = build(folder, *SMALL, "--max-positions", "50", *flags, arch=DEBERTA, seed=seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "relative" in name:
+                parameter.add_(spread * torch.randn_like(parameter))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("arch", "layers", "width", "pooled"),
+    [
+        ("poolingformer_deberta_base", 12, 768, range(6, 9)),
+        ("poolingformer_deberta_large", 24, 1024, range(15, 21)),
+    ],
+)
+def test_architectures_are_the_thesis(folder, arch, layers, width, pooled):
+    args = parse(folder, arch=arch)
+    assert (args.encoder_embed_dim, args.encoder_attention_heads) == (width, width // 64)
+    narrow = ("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "4")
+    _, model = build(folder, *narrow, arch=arch)
+    encoder = model.encoder.sentence_encoder
+    assert encoder.embed_positions is None
+    assert model.max_positions() == 4096
+    assert encoder.relative_positions.weight.shape == (2 * 512, 32)
+    assert encoder.global_relative_positions.weight.shape == (2 * 256, 32)
+    assert 0.01 < encoder.relative_positions.weight.std() < 0.03
+    assert len(encoder.layers) == layers
+    for number, layer in enumerate(encoder.layers):
+        assert layer.self_attn.window == Window(128)
+        assert layer.self_attn.pooling == (Pooling(5, 4, "grid") if number in pooled else None)
+        assert layer.self_attn.scale == pytest.approx((3 * 8) ** -0.5)
+        assert layer.relative_projections.global_bucket == 16
+        assert layer.relative_projections.products == ("c2p", "p2c")
+
+
+def test_flags_choose_positions_and_epsilon(folder):
+    model = fusion(folder, "--absolute-positions", "--layer-norm-eps", "1e-7", "--global-tokens", "0")
+    encoder = model.encoder.sentence_encoder
+    assert encoder.embed_positions.weight.shape == (52, 32)
+    assert encoder.global_relative_positions is None
+    assert encoder.layers[1].relative_projections.global_k_proj is None
+    epsilons = {module.eps for module in model.modules() if isinstance(module, torch.nn.LayerNorm)}
+    assert epsilons == {1e-7}
+    _, roberta = build(folder, *SIZES, "--relative-attention", "c2p", "--no-absolute-positions")
+    assert roberta.encoder.sentence_encoder.embed_positions is None
+    assert roberta.encoder.sentence_encoder.layers[0].relative_projections.q_proj is None
+    assert {m.eps for m in roberta.modules() if isinstance(m, torch.nn.LayerNorm)} == {1e-5}
+
+
+def test_relative_positions_do_not_depend_on_where_a_text_stands(folder):
+    """Without absolute positions and global tokens, a stretch of text has the same features wherever it is."""
+    model = fusion(folder, "--global-tokens", "0", "--pooled-layers", "none", "--encoder-layers", "2")
+    tokens = sentences([30])
+    moved = torch.cat([torch.full((1, 7), 20), tokens], 1)
+    with torch.no_grad():
+        here, _ = model(tokens, features_only=True)
+        there, _ = model(moved, features_only=True)
+    torch.testing.assert_close(there[:, 7 + 12 :], here[:, 12:], atol=1e-5, rtol=0)  # two windows of 6 from the edge
+    assert not torch.allclose(there[:, 7:9], here[:, :2], atol=1e-2)
+
+
+def test_the_tables_gradient_is_the_sum_of_the_layers(folder):
+    model = fusion(folder).double()
+    encoder, tokens = model.encoder.sentence_encoder, sentences([40, 23])
+    wanted = torch.randn(2, 40, 32, dtype=torch.float64)
+    (model(tokens, features_only=True)[0] * wanted).sum().backward()
+    shared = [encoder.relative_positions.weight.grad, encoder.global_relative_positions.weight.grad]
+    own = []
+
+    def with_own_tables(layer, arguments, keywords):
+        copies = {n: keywords[n].detach().clone().requires_grad_() for n in keywords if "relative" in n}
+        own.append([copies["relative_positions"], copies["global_relative_positions"]])
+        return arguments, keywords | copies
+
+    hooks = [layer.register_forward_pre_hook(with_own_tables, with_kwargs=True) for layer in encoder.layers]
+    (model(tokens, features_only=True)[0] * wanted).sum().backward()
+    assert len(hooks) == len(own) == 3
+    for total, parts in zip(shared, zip(*own, strict=True), strict=True):
+        assert all(part.grad.abs().max() > 1e-3 for part in parts)
+        torch.testing.assert_close(total, sum(part.grad for part in parts))
+
+
+@pytest.mark.parametrize("flags", [["--checkpoint-activations"], ["--offload-activations"]])
+def test_checkpointed_activations_change_no_gradient(folder, flags):
+    results = []
+    for more in ([], flags):
+        model = fusion(folder, *more, "--attention-dropout", "0.3").train()
+        torch.manual_seed(5)
+        model(sentences([40, 23]))[0].square().sum().backward()
+        results.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    assert results[0].keys() == results[1].keys()
+    assert {P, P_G} < results[0].keys()
+    for name, gradient in results[0].items():
+        torch.testing.assert_close(results[1][name], gradient, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_every_parameter_has_a_gradient(folder):
+    """DDP needs one, whatever the products, with and without global tokens."""
+    for products in ("c2p", "p2c", "c2p,p2c"):
+        for globals_ in ("0", "1"):
+            model = fusion(folder, "--relative-attention", products, "--global-tokens", globals_)
+            model(sentences([20]))[0].sum().backward()
+            assert all(p.grad is not None for p in model.parameters())
+
+
+def test_dropped_layers_and_another_encoder(folder, tmp_path):
+    model = fusion(folder, "--encoder-layerdrop", "0.5").train()
+    for _ in range(3):
+        model(sentences([20]))[0].sum().backward()
+    assert model.encoder.sentence_encoder.relative_positions.weight.grad is not None
+    data = tiny_bart.write_data_folder(tmp_path / "bart")
+    _, bart = tiny_bart.build(data, *tiny_bart.SIZES, "--relative-attention", "c2p,p2c", "--window-size", "4")
+    target = torch.tensor([[2, 5, 6]])
+    bart(torch.tensor([[0, 5, 6, 7, 2]]), None, target)[0].sum().backward()
+    assert bart.encoder.relative_positions.weight.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--window-size", "4,4,9"], r"--window-size 9 \(layer 2\) reaches beyond --max-relative-positions 8"),
+        (["--max-relative-positions", "0"], "--max-relative-positions must be 1 or more"),
+        (["--global-relative-positions", "0"], "--global-relative-positions 0 leaves global tokens without"),
+        (["--separate-global-projections"], "do not go together"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(folder, flags, message):
+    with pytest.raises(ValueError, match=message):
+        fusion(folder, *flags)
+
+
+def test_inputs_that_make_no_sense_are_refused(folder):
+    model = fusion(folder)
+    with pytest.raises(ValueError, match="a row of 51 tokens, the model takes 50"):
+        model(sentences([51]))
+    model(sentences([50], padded_to=56))
+    model = fusion(folder, "--global-tokens", "0")
+    tokens = sentences([20])
+    with pytest.raises(ValueError, match="global tokens have no relative positions"):
+        model(tokens, global_mask=torch.arange(20)[None] < 3)
+    fusion(folder, "--global-tokens", "0", "--window-size", "all")(tokens, global_mask=torch.arange(20)[None] < 3)
+
+
+def test_tables_for_other_distances():
+    fine = torch.arange(-3.0, 3.0)[:, None]  # each row holds its distance, k = 3
+    assert resize_relative_positions(fine, 1, 4).flatten().tolist() == [-2, -1, 0, 1]
+    assert resize_relative_positions(fine, 1, 10).flatten().tolist() == [-3, -3, -3, -2, -1, 0, 1, 2, 2, 2]
+    coarse = torch.tensor([-2.0, -1.0, 0.0, 1.0])[:, None]  # -8 … -5, -4 … -1, 0 … 3, 4 … 7
+    assert resize_relative_positions(coarse, 4, 8, 2).flatten().tolist() == [-2, -2, -1, -1, 0, 0, 1, 1]
+    assert resize_relative_positions(coarse, 4, 4, 8).flatten().tolist() == [-2, -2, 0, 1]
+    assert resize_relative_positions(fine, 1, 4, 3).flatten().tolist() == [-3, -2, 1, 2]
+
+
+def test_a_roberta_gives_all_but_positions(folder, caplog):
+    task, _ = build(folder, *SIZES)
+    state = RobertaModel.build_model(parse(folder, *SIZES, "--max-positions", "20", arch="roberta"), task).state_dict()
+    model = fusion(folder)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with caplog.at_level(logging.INFO):
+        model.load_state_dict(dict(state), strict=True)
+    assert f"left out: {ABSOLUTE}" in caplog.text
+    for name, value in model.state_dict().items():
+        new = "relative_" in name or "pooled_" in name
+        assert torch.equal(value, before[name] if new else state[name]), name
+        assert not new or name in caplog.text
+    both = fusion(folder, "--absolute-positions")
+    both.load_state_dict(dict(state), strict=True)
+    assert torch.equal(both.state_dict()[ABSOLUTE][:22], state[ABSOLUTE])
+
+
+def test_a_fusion_of_other_lengths_keeps_what_it_has_learnt(folder, caplog):
+    short = fusion(folder, "--global-relative-positions", "10")  # of 50 tokens: 5 tokens a row
+    long = fusion(folder, "--max-positions", "100", "--max-relative-positions", "12", "--window-size", "6", seed=1)
+    with caplog.at_level(logging.INFO):
+        long.load_state_dict(short.state_dict(), strict=True)
+    assert "20 rows, each of 5 distances -> 10, each of 20" in caplog.text
+    have, found = short.state_dict(), long.state_dict()
+    assert torch.equal(found[P], have[P][[0, 0, 0, 0, *range(16), 15, 15, 15, 15]])
+    assert torch.equal(found[P_G], have[P_G][[0, 0, 0, 3, 7, 11, 15, 19, 19, 19]])  # middles -91, -71, …, 9, 29, …
+    assert found[BUCKET] == 20
+    same = fusion(folder, "--global-relative-positions", "10", seed=2)
+    same.load_state_dict(short.state_dict(), strict=True)
+    assert all(torch.equal(value, have[name]) for name, value in same.state_dict().items())
+
+
+def test_deberta_gives_its_positions_to_global_tokens_too(folder):
+    plain = fusion(folder, "--global-tokens", "0", "--window-size", "all", "--pooled-layers", "none")
+    model = fusion(folder, seed=1)
+    model.load_state_dict(plain.state_dict(), strict=True)
+    have, found = plain.state_dict(), model.state_dict()
+    assert torch.equal(found[P], have[P])
+    assert torch.equal(found[P_G], have[P][[0, 0, 0, 0, 2, 12, 15, 15, 15, 15]])  # of ten tokens: middles … -6, 4, 14 …
+    for name, value in found.items():
+        if "relative_projections.global_" in name:
+            assert torch.equal(value, have[name.replace("global_", "")]), name
+
+
+def test_freezing_trains_what_roberta_has_not(folder):
+    model = fusion(folder, "--freeze-pretrained", "--pretrained-positions", "20")
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert trained == {n for n, _ in model.named_parameters() if "relative_" in n or "pooled_" in n}
+    assert {P, P_G} < trained
