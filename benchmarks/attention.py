@@ -1,11 +1,12 @@
 """Attention of one encoder layer, forward and backward, beside Hugging Face LED, plain PyTorch and the multiply-adds.
 
-    python benchmarks/attention.py [--length 4096] [--device cpu] [--dtype float32] [--parts levels layer]
+    python benchmarks/attention.py [--length 4096] [--device cpu] [--dtype float32] [--parts levels layer disentangled]
 
-Needs torch alone; with transformers installed, LED's encoder self-attention is timed too. What does not give the
-expected output and gradients is not timed: Hugging Face's LED must equal this project's with the same weights, unfold
-+ SDPA level one, and every backend the reference. The column ``of limit`` is the time of a call's multiply-adds at the
-rate of a large product of matrices, measured in the same run, over the call's own time.
+Needs torch alone; with transformers installed, LED's encoder self-attention is timed too, and with ``--parts
+disentangled`` DeBERTa's. What does not give the expected output and gradients is not timed: Hugging Face's LED and
+DeBERTa must equal this project's with the same weights, unfold + SDPA level one, and every backend the reference. The
+column ``of limit`` is the time of a call's multiply-adds at the rate of a large product of matrices, measured in the
+same run, over the call's own time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from disentangled import HUGGING_FACE, WINDOWS, attention_of, deberta
 from measure import DTYPES, Case, Result, add_arguments, clock, measure, must_agree, parse, print_header, print_table
 from torch import Tensor, nn
 
@@ -159,6 +161,13 @@ def layer(args: argparse.Namespace, name: str) -> Callable[[], None]:
     return step(call, torch.randn(1, args.length, DIM, device=args.device, dtype=dtype))
 
 
+def disentangled(args: argparse.Namespace, name: str) -> Callable[[], None]:
+    """A case: DeBERTa's self-attention, or level one with its scores."""
+    dtype = getattr(torch, args.dtype)
+    module = deberta(DIM, HEADS).to(args.device, dtype)
+    return step(attention_of(module, name), torch.randn(1, args.length, DIM, device=args.device, dtype=dtype))
+
+
 def banded(length: int, **arguments: Any) -> tuple[TwoLevelAttention, Callable[[Tensor], Tensor]]:
     """This project's attention with one global token, and a way to call it on (B, T, C)."""
     module = TwoLevelAttention(DIM, HEADS, **arguments)
@@ -246,17 +255,20 @@ def check(args: argparse.Namespace) -> None:
         module, call = banded(length, **LAYERS["LED here"])
         copy_led(theirs.to(args.device), module.to(args.device))
         must_agree_in_both_passes("LED of Hugging Face", passes(call_theirs, x), passes(call, x), "float32")
+        module = deberta(DIM, HEADS).to(args.device)
+        theirs, ours = (attention_of(module, name) for name in (HUGGING_FACE, "DeBERTa here"))
+        must_agree_in_both_passes(HUGGING_FACE, passes(theirs, x), passes(ours, x), "float32")
 
 
-def report(title: str, cases: list[Case], args: argparse.Namespace, limits: dict[str, float]) -> None:
-    """Measure cases, the peer first, and print their table."""
+def report(title: str, cases: list[Case], args: argparse.Namespace, limits: dict[str, float] | None = None) -> None:
+    """Measure cases, the peer first, and print their table; with the seconds that each would take at the limit."""
     results = measure(cases, args)
     print(f"\n{title}", end="")
 
     def of_limit(result: Result) -> str:
         return f"{limits[result.name] / result.median:.2f}"
 
-    print_table(results, tokens=args.length, columns={"of limit": of_limit})
+    print_table(results, tokens=args.length, columns={"of limit": of_limit} if limits else {})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -266,7 +278,8 @@ def parser() -> argparse.ArgumentParser:
     add("--length", type=int, default=4096, help="tokens (default: %(default)s)")
     add("--longest-dense", type=int, default=8192, help="no full attention above this (default: %(default)s)")
     add("--dtype", default="float32", choices=DTYPES)
-    add("--parts", nargs="+", default=["levels", "layer"], choices=("levels", "layer"), help="(default: both)")
+    parts = ("levels", "layer", "disentangled")
+    add("--parts", nargs="+", default=parts[:2], choices=parts, help="(default: %(default)s)")
     add_arguments(result, repeats=5)
     return result
 
@@ -274,6 +287,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the tables."""
     args = parse(parser(), arguments)
+    if "disentangled" in args.parts and find_spec("transformers") is None:
+        raise SystemExit("--parts disentangled times Hugging Face's DeBERTa: pip install transformers")
     torch.set_num_threads(args.threads)
     check(args)
     print_header(args, f"{args.length} tokens, d {DIM}, {HEADS} heads, {args.dtype}; forward + backward, batch 1")
@@ -289,6 +304,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         peers = ["LED of Hugging Face"] if find_spec("transformers") and args.length % (2 * LED_WINDOW) == 0 else []
         cases = [Case(name, partial(layer, args, name)) for name in (*peers, *LAYERS)]
         report("self-attention of an encoder layer, LED's window 512 on each side", cases, args, limits)
+    if "disentangled" in args.parts:
+        names = [HUGGING_FACE, *WINDOWS] if args.length <= args.longest_dense else [*WINDOWS][1:]
+        cases = [Case(name, partial(disentangled, args, name)) for name in names]
+        report("DeBERTa's self-attention, k 512, and level one with its scores, w1 128", cases, args)
 
 
 if __name__ == "__main__":

@@ -65,12 +65,14 @@ def assert_measured(rows: dict[str, dict[str, float]]) -> None:
 @pytest.mark.slow
 def test_attention():
     output = run(
-        *("attention", "--length", 200, "--longest-dense", 100, "--parts", "levels", "--repeats", 2, "--warm-ups", 0),
-        *("--threads", 1),
+        *("attention", "--length", 200, "--longest-dense", 100, "--parts", "levels", "disentangled"),
+        *("--repeats", 2, "--warm-ups", 0, "--threads", 1),
     )
-    (rows,) = tables(output)
+    rows, disentangled = tables(output)
     assert next(iter(rows)) == "level one", "no unfolding of half a window, no full attention above --longest-dense"
+    assert list(disentangled) == ["level one", "level one, disentangled"], "no full attention above --longest-dense"
     assert_measured(rows)
+    assert_measured(disentangled)
     assert re.search(r"^a product of 4096 × 768 by 768 × 768: [1-9]\d* GFLOP/s$", output, re.MULTILINE)
 
 

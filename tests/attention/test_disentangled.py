@@ -209,7 +209,8 @@ def test_equals_hugging_face(backend, types, k):
     module = modeling.DisentangledSelfAttention(config)
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
-    x, positions = torch.randn(2, length, heads * head_dim), torch.randn(2 * k, heads * head_dim)
+    x = torch.randn(2, length, heads * head_dim, requires_grad=True)
+    positions = torch.randn(2 * k, heads * head_dim, requires_grad=True)
     real = ~right_padding([length, 20], length)
     distance = torch.arange(length)[:, None] - torch.arange(length)
     expected, _ = module(x, real[:, None, None, :], relative_pos=distance[None], rel_embeddings=positions)
@@ -232,7 +233,13 @@ def test_equals_hugging_face(backend, types, k):
     query, value = query + split(module.q_bias[None, None]), value + split(module.v_bias[None, None])
     for window in [Window.unlimited(), Window(length - 1)] if k >= length else [Window.unlimited()]:
         out = band_attention(query, key, value, window=window, **arguments)
-        torch.testing.assert_close(out.transpose(1, 2).flatten(2)[real], expected[real], atol=1e-5, rtol=0)
+        out = out.transpose(1, 2).flatten(2)
+        torch.testing.assert_close(out[real], expected[real], atol=1e-5, rtol=0)
+        grads = [
+            torch.autograd.grad(y[real].square().sum(), [x, positions], retain_graph=True) for y in (out, expected)
+        ]
+        for a, e in zip(*grads, strict=True):
+            torch.testing.assert_close(a, e, atol=1e-5 * float(e.abs().max()), rtol=0)
 
 
 class Largest(TorchDispatchMode):

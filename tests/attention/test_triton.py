@@ -13,7 +13,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention import BACKENDS, Pooling, RelativePositionBias, ScoreTerm, Window, band_attention
+from fairseq_poolingformer.attention import (
+    BACKENDS,
+    DisentangledPosition,
+    Pooling,
+    RelativePositionBias,
+    ScoreTerm,
+    Window,
+    band_attention,
+)
 from fairseq_poolingformer.attention.backends import triton_launch
 
 from .test_band_attention import outputs_and_gradients, random_arguments, right_padding, tensors
@@ -349,6 +357,7 @@ def test_cpu_and_missing_triton_are_named(monkeypatch):
         ({"dtype": torch.float64}, "query is float64"),
         ({"head_dim": 257}, "head dimensions up to 256, query has 257"),
         ({"score_terms": [Unknown()]}, "no kernel for Unknown"),
+        ({"score_terms": [DisentangledPosition(torch.zeros(1, 2, 4))]}, "no kernel for DisentangledPosition"),
     ],
 )
 def test_what_it_cannot_run_is_named(change, word):

@@ -71,7 +71,8 @@ class TermOfStream:
         gradients: TermGradients | None = None,
         number: int = 0,
     ) -> None:
-        self.leaves, self.sums = {}, {}
+        self.in_backward, self.leaves, self.sums = gradients is not None, {}, {}
+        self.tracked: tuple[Tensor, Tensor, Tensor] | None = None  # a tile's scores, queries and keys, with their graph
         if gradients is not None:
             term, places = gradients.terms[number]
             self.leaves = {name: gradients.leaves[place] for name, place in places.items()}
@@ -87,8 +88,15 @@ class TermOfStream:
         return with_tensors(self.term, self.narrowed(term_tensors(self.term)))
 
     def add_scores(self, scores: Tensor, tile: Tile) -> None:
-        """Add the term to a tile's scores to base 2, (B, H, t, s)."""
-        scores.add_(self.narrowed_term().scores(tile.pairs), alpha=LOG2E)
+        """Add the term to a tile's scores to base 2, (B, H, t, s); in the backward pass before its gradients."""
+        if not self.in_backward:
+            scores.add_(self.narrowed_term().scores(tile.pairs), alpha=LOG2E)
+            return
+        query, key = (x.detach().requires_grad_() for x in (tile.pairs.query, tile.pairs.key))
+        with torch.enable_grad():
+            computed = self.narrowed_term().scores(replace(tile.pairs, query=query, key=key))
+        scores.add_(computed.detach(), alpha=LOG2E)
+        self.tracked = computed, query, key
 
     def add_gradients(self, grad_scores: Tensor, tile: Tile, grad_query: Tensor, grad_key: Tensor) -> None:
         """Add what a tile's ``grad_scores`` (B, H, t, s), to base e, mean for tensors, queries and keys.
@@ -99,16 +107,16 @@ class TermOfStream:
             grad_query: (B, H, t, D), to be added to.
             grad_key: (B, H, s', D) of those keys of the tile that exist, likewise.
         """
-        query, key = (x.detach().requires_grad_() for x in (tile.pairs.query, tile.pairs.key))
-        with torch.enable_grad():  # the term is computed again
-            scores = self.narrowed_term().scores(replace(tile.pairs, query=query, key=key))
+        (scores, query, key), self.tracked = self.tracked, None
         if not scores.requires_grad:
             return
         grad = grad_scores.sum_to_size(scores.shape).to(scores.dtype)
         grads = torch.autograd.grad(scores, [*self.leaves.values(), query, key], grad, allow_unused=True)
-        for total, x in zip([*self.sums.values(), grad_query, grad_key], grads, strict=True):
+        for total, x in zip([*self.sums.values(), grad_query], grads[:-1], strict=True):
             if x is not None:  # a term need not read all of its tensors in every tile, nor queries and keys
-                total += x if x.shape == total.shape else x[:, :, : total.size(2)]
+                total += x
+        if grads[-1] is not None:
+            grad_key += grads[-1][:, :, : grad_key.size(2)]
 
     def finish(self) -> None:
         """Called after the stream's last tile."""
