@@ -187,6 +187,7 @@ class TwoLevelAttention(nn.Module):
             window=Window.unlimited(),
             key_padding_mask=padding_mask,
             dropout_p=dropout_p,
+            scale=self.scale,
             backend=self.backend,
         )
         y = y.clone()

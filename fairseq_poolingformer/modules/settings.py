@@ -68,7 +68,7 @@ class AttentionSettings:
     separate_global_projections: bool = False
     relative_attention: str = "none"
     max_relative_positions: int = 512
-    global_relative_positions: int = 256
+    global_relative_positions: int = 64
     attention_backend: str | None = None
 
     @classmethod

@@ -35,7 +35,8 @@ def expected_output(module, x, global_mask, padding):
         return (inside or global_mask[b, s] or global_mask[b, t]) and not padding[b, s]
 
     q, k, v = split(module.q_proj(x)), split(module.k_proj(x)), split(module.v_proj(x))
-    scale = (C // H) ** -0.5
+    level_two_scale = (C // H) ** -0.5
+    scale = module.scale or level_two_scale
     y = attend(q, k, v, level_one, scale)
     if module.global_q_proj is not None:
         projections = (module.global_q_proj, module.global_k_proj, module.global_v_proj)
@@ -59,7 +60,7 @@ def expected_output(module, x, global_mask, padding):
         return sees_segment(t, s, left=reach, right=reach, **geometry) and not empty[b, s]
 
     assert k.size(2) == len(range(0, tokens, stride))
-    return module.out_proj(merge(y + attend(q, k, v, level_two, scale)))
+    return module.out_proj(merge(y + attend(q, k, v, level_two, level_two_scale)))
 
 
 def example(batch_first=True):
@@ -96,10 +97,11 @@ def test_two_levels(pool_type, ldconv_heads, alignment, mix, share):
 
 
 @pytest.mark.parametrize("pooled", [True, False])
+@pytest.mark.parametrize("scale", [None, 2.0])
 @torch.no_grad()
-def test_separate_global_projections(pooled):
+def test_separate_global_projections(pooled, scale):
     levels = {} if pooled else {"pooling": None, "pooled_window": None}
-    module = build(separate_global_projections=True, **levels)
+    module = build(separate_global_projections=True, scale=scale, **levels)
     x, global_mask, padding = example()
     out = module(x, global_mask=global_mask, key_padding_mask=padding)
     torch.testing.assert_close(out, expected_output(module, x, global_mask, padding), atol=1e-12, rtol=0)

@@ -52,10 +52,10 @@ def pretrained(vocabulary, tmp_path_factory):
 def test_pretraining_with_longer_blocks_goes_on_from_shorter_ones(pretrained, tmp_path):
     data, folder = pretrained
     state = load(folder)
-    assert (state[P].shape, state[P_G].shape) == ((16, 16), (512, 16))
+    assert (state[P].shape, state[P_G].shape) == ((16, 16), (128, 16))
     flags = ("--finetune-from-model", folder / "checkpoint_last.pt", "--global-relative-positions", 20)
     log = train("long_masked_lm", data, tmp_path, "--max-positions", 80, "--max-tokens", 200, *flags, "--max-update", 2)
-    assert "512 rows, each of 1 distances -> 40, each of 4" in log
+    assert "128 rows, each of 1 distances -> 40, each of 4" in log
     after = load(tmp_path)
     assert after[P_G].shape == (40, 16)
     changed = (after[P] != state[P]).any(1).nonzero().flatten().tolist()

@@ -51,14 +51,14 @@ def test_architectures_are_the_thesis(folder, arch, layers, width, pooled):
     assert encoder.embed_positions is None
     assert model.max_positions() == 4096
     assert encoder.relative_positions.weight.shape == (2 * 512, 32)
-    assert encoder.global_relative_positions.weight.shape == (2 * 256, 32)
+    assert encoder.global_relative_positions.weight.shape == (2 * 64, 32)
     assert 0.01 < encoder.relative_positions.weight.std() < 0.03
     assert len(encoder.layers) == layers
     for number, layer in enumerate(encoder.layers):
         assert layer.self_attn.window == Window(128)
         assert layer.self_attn.pooling == (Pooling(5, 4, "grid") if number in pooled else None)
         assert layer.self_attn.scale == pytest.approx((3 * 8) ** -0.5)
-        assert layer.relative_projections.global_bucket == 16
+        assert layer.relative_projections.global_bucket == 64
         assert layer.relative_projections.products == ("c2p", "p2c")
 
 
