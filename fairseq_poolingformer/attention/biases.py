@@ -46,6 +46,17 @@ class Pairs:
         position = _on(device, self.query_index) + self.query_offset
         return position[..., :, None] - self.key_stride * _on(device, self.key_index)[..., None, :]
 
+    def by_diagonal(self) -> Pairs | None:
+        """One pair for each diagonal of neighbours' pairs, from the lower left to the upper right; None of others.
+
+        On a diagonal all distances are the same: (t, s) pairs have t + s − 1.
+        """
+        queries, keys = self.query_index, self.key_index
+        if not (isinstance(queries, range) and isinstance(keys, range)) or queries.step != self.key_stride * keys.step:
+            return None
+        places = range(keys.start, keys.start + (len(queries) + len(keys) - 1) * keys.step, keys.step)
+        return replace(self, query_index=queries[-1:], key_index=places, query=None, key=None)
+
 
 def _on(device: torch.device, index: range | Tensor) -> Tensor:
     if isinstance(index, range):
@@ -106,6 +117,22 @@ class RelativePositionBias(ScoreTerm):
     def scores(self, pairs: Pairs) -> Tensor:
         """(H, t, s), or (B, H, t, s) when the pairs differ from row to row."""
         farthest = self.table.size(1) // 2
-        bucket = pairs.distance(self.table.device).clamp(-farthest, farthest) + farthest
-        gathered = self.table[:, bucket]
-        return gathered.transpose(0, 1) if bucket.dim() == 3 else gathered
+        diagonals = pairs.by_diagonal()
+        distance = (pairs if diagonals is None else diagonals).distance(self.table.device)
+        gathered = self.table[:, distance.clamp(-farthest, farthest) + farthest]
+        if diagonals is not None:
+            return _laid_on_diagonals(gathered.squeeze(1), len(pairs.query_index), len(pairs.key_index))
+        return gathered.transpose(0, 1) if distance.dim() == 3 else gathered
+
+
+def _laid_on_diagonals(x: Tensor, num_queries: int, num_keys: int) -> Tensor:
+    """(H, t + s − 1) values of the diagonals, as :meth:`Pairs.by_diagonal` has them: (H, t, s).
+
+    A view of rows that begin one diagonal earlier each, whose gradient is a sum: many times faster to find than that of
+    a gather.
+    """
+    if num_queries == 1:
+        return x.unsqueeze(1)
+    shorter = x.size(1) - 1
+    rows = x.unsqueeze(1).expand(-1, num_queries, -1).flatten(1)[:, num_queries - 1 :]
+    return rows[:, : num_queries * shorter].unflatten(1, (num_queries, shorter))[..., :num_keys]
