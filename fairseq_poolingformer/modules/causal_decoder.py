@@ -42,10 +42,11 @@ def causal_windows(
         if dilated_heads and set(dilations) != {1}:
             raise ValueError("--dilation needs --window-size: heads that see everything have no taps to spread")
         return [Window.unlimited(causal=True)] * num_layers
-    plain = num_heads - dilated_heads
+    sizes, plain = per_layer("--window-size", window_size, num_layers), num_heads - dilated_heads
+    if min(sizes) < 1:
+        raise ValueError(f"--window-size must be 1 or more in every layer, got {window_size}")
     return [
-        Window(left, 0, (1,) * plain + (step,) * dilated_heads)
-        for left, step in zip(per_layer("--window-size", window_size, num_layers), dilations, strict=True)
+        Window(left, 0, (1,) * plain + (step,) * dilated_heads) for left, step in zip(sizes, dilations, strict=True)
     ]
 
 
@@ -73,6 +74,13 @@ class CausalDecoder(FairseqDecoder):
             None if window.left == UNLIMITED else window.left * max(window.head_dilations(heads))
             for window in self.windows
         ]
+        if args.max_span and (args.window_size != "none" or args.memory_length):
+            raise ValueError(
+                "--max-span: the spans that are learned are windows and say how long the memory is; "
+                "leave out --window-size and --memory-length"
+            )
+        if args.memory_length < 0:
+            raise ValueError(f"--memory-length must be 0 or more, got {args.memory_length}")
         self.longest_memory, self.span_loss = args.memory_length, args.span_loss
         self.spans = None
         if args.max_span:
@@ -126,7 +134,7 @@ class CausalDecoder(FairseqDecoder):
                 View(
                     window,
                     reach=reach,
-                    keep=min(self.longest_memory, reach or UNLIMITED),
+                    keep=self.longest_memory if reach is None else min(self.longest_memory, reach),
                     keep_projected=keep_projected,
                 )
                 for window, reach in zip(self.windows, self.reaches, strict=True)
