@@ -3,8 +3,9 @@
 Both formats are understood, in plain or gzip-compressed JSON lines: the original one with ``document_tokens``, and the
 simplified one with ``document_text``; the same example gives the same data in both.
 
-The text of a document is its tokens joined by single spaces. Of HTML tokens (``<P>``), the default is what Alberti et
-al. (2019) do: they are dropped, and each paragraph, table and list of the top level begins with a marker of its kind.
+The text of a document is its tokens joined by single spaces. HTML tokens (``<P>``) are by default dropped, and
+each paragraph, table and list of the top level begins with a marker of its kind, after Alberti et al. (2019), whose
+markers are numbered and whose text has nothing outside these.
 The long answer is the outermost candidate that holds the annotated one.
 """
 

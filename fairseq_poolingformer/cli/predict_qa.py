@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +18,7 @@ from fairseq_poolingformer.data.qa_dataset import QuestionAnsweringDataset
 from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from fairseq_poolingformer.qa.answers import MAX_ANSWER_LENGTH, BestAnswers, best_answers, mean_log_probabilities
 from fairseq_poolingformer.qa.formats import Prediction
-from fairseq_poolingformer.qa.prediction_files import read_predictions, write_predictions
+from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_file, write_predictions
 from fairseq_poolingformer.qa.predictions import Corpus, official_predictions, readable_lines
 from fairseq_poolingformer.qa.segments import SegmentLimits
 from fairseq_poolingformer.tasks.question_answering import QuestionAnsweringTask
@@ -122,7 +121,9 @@ def _predict(args: argparse.Namespace, corpus: Corpus) -> None:
     )
     write_predictions(args.output, corpus.kind, official_predictions(corpus, dataset.split, records, examples))
     if args.readable:
-        _write_whole(args.readable, readable_lines(corpus, dataset.split, records, examples, tokenizer))
+        with whole_file(args.readable) as file:
+            lines = readable_lines(corpus, dataset.split, records, examples, tokenizer)
+            file.writelines(line + "\n" for line in lines)
 
 
 def _limits(args: argparse.Namespace, trained: SegmentLimits, models: list) -> SegmentLimits:
@@ -185,7 +186,7 @@ def predict(
             batch = utils.apply_to_sample(lambda x: x.to(device, non_blocking=True), batch)
             log_probs = mean_log_probabilities([model(**batch["net_input"])[0] for model in models])
             places = batch["net_input"]["answer_places"]
-            masks = places["paragraph_ids"], places["span_mask"], batch["document_has_paragraphs"]
+            masks = places["paragraph_ids"], places["span_mask"], batch["has_text"], batch["document_has_paragraphs"]
             answers = best_answers(log_probs, *masks, max_answer_length)
             best.add(answers, segments.example[index], segments.first_token[index], batch)
             progress.update(len(index))
@@ -219,14 +220,6 @@ def join(files: Iterable[Path], corpus: Corpus) -> list[Prediction]:
     if missing:
         raise ValueError(f"{len(missing)} of {len(known)} examples have no prediction, the first is {missing[0]}")
     return [found[example] for example in corpus.example_ids]
-
-
-def _write_whole(path: Path, lines: Iterable[str]) -> None:
-    """Write beside the final name and rename, so that a killed run leaves no half file under a good name."""
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    with open(unfinished, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(line + "\n" for line in lines)
-    os.replace(unfinished, path)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,8 @@ class LongMaskedLMCriterion(FairseqCriterion):
             count = sum(log[unit] for log in logging_outputs)
             if count:
                 metrics.log_scalar(name, bits / count, count, round=3)
-                metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
+        if sum(log["sample_size"] for log in logging_outputs):
+            metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg))
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

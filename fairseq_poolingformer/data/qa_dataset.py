@@ -107,11 +107,14 @@ class QuestionAnsweringDataset(FairseqDataset):
         start = len(question) + 3
         ids[start:-1] = paragraph_ids(paragraphs[first_row:end_row], first, end)
         document = self.split.document[example][first:end]
+        has_text = np.zeros(len(ids), bool)
+        has_text[start:-1] = self.split.start[example][first:end] < self.split.end[example][first:end]
         tokens = np.concatenate([[bos], question, [eos, eos], document, [eos]]).astype(np.int64)
         return {
             "id": index,
             "tokens": torch.from_numpy(tokens),
             "paragraph_ids": torch.from_numpy(ids),
+            "has_text": torch.from_numpy(has_text),
             "document_start": start,
             "num_paragraphs": end_row - first_row,
             "first_paragraph": first_row,
@@ -140,7 +143,8 @@ class QuestionAnsweringDataset(FairseqDataset):
         Returns:
             ``net_input`` with src_tokens (B, T), global_mask (B, T), True at ``<s>`` and the question, and as
             answer_places what the head takes: paragraph_ids (B, T), span_mask (B, T), num_paragraphs; ``target``:
-            (B,) for each of :data:`TARGETS`; first_paragraph (B,), the row of the paragraph with number 1;
+            (B,) for each of :data:`TARGETS`; has_text (B, T), True at document tokens that stand for some text;
+            first_paragraph (B,), the row of the paragraph with number 1;
             document_start (B,), the position of the first document token; document_has_paragraphs (B,).
         """
         if not samples:
@@ -163,6 +167,7 @@ class QuestionAnsweringDataset(FairseqDataset):
                     "num_paragraphs": max(sample["num_paragraphs"] for sample in samples),
                 },
             },
+            "has_text": _pad([sample["has_text"] for sample in samples], False),
             "first_paragraph": torch.tensor([sample["first_paragraph"] for sample in samples]),
             "document_start": starts.squeeze(1),
             "document_has_paragraphs": torch.tensor([sample["document_has_paragraphs"] for sample in samples]),

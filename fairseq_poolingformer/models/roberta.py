@@ -233,6 +233,13 @@ def _longformer(args: argparse.Namespace) -> None:
     _attention(args, pooled_layers="none")
 
 
+@register_model_architecture("poolingformer_roberta", "longformer_roberta_tiny")
+def longformer_roberta_tiny(args: argparse.Namespace) -> None:
+    """A Longformer of the size of ``poolingformer_roberta_tiny``."""
+    _longformer(args)
+    poolingformer_roberta_tiny(args)
+
+
 @register_model_architecture("poolingformer_roberta", "longformer_roberta_large")
 def longformer_roberta_large(args: argparse.Namespace) -> None:
     """Longformer-large."""

@@ -67,6 +67,7 @@ def best_answers(
     log_probs: AnswerLogits,
     paragraph_ids: Tensor,
     span_mask: Tensor,
+    has_text: Tensor,
     document_has_paragraphs: Tensor,
     max_answer_length: int = MAX_ANSWER_LENGTH,
 ) -> SegmentAnswers:
@@ -76,6 +77,7 @@ def best_answers(
         log_probs: of the segments.
         paragraph_ids: (B, T) int64, p at the tokens of the segment's p-th paragraph, 0 elsewhere.
         span_mask: (B, T) True where a span may begin or end, and at position 0.
+        has_text: (B, T) True at document tokens that stand for some text; a span begins with one, so that it has text.
         document_has_paragraphs: (B,) True where spans must lie inside one paragraph.
         max_answer_length: tokens of a span at most.
     """
@@ -83,9 +85,8 @@ def best_answers(
     everywhere = span_mask.long()
     everywhere[:, 0] = 0
     region = torch.where(document_has_paragraphs.unsqueeze(1), paragraph_ids, everywhere)
-    span, length = _best_span_from_each_start(
-        _log_odds(log_probs.start), _log_odds(log_probs.end), region, max_answer_length
-    )
+    begin = _log_odds(log_probs.start).masked_fill(~has_text, -torch.inf)
+    span, length = _best_span_from_each_start(begin, _log_odds(log_probs.end), region, max_answer_length)
     paragraph = _paragraph_odds(log_probs.paragraph, document_has_paragraphs)
     best_span = torch.full_like(paragraph, -torch.inf).scatter_reduce(1, region, span, "amax")
     types = _log_odds(log_probs.answer_type)

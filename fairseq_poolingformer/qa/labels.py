@@ -54,8 +54,9 @@ class Answers:
 def choose_annotation(annotations: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """The answer to learn from where there are several annotations.
 
-    Natural Questions and TyDi QA hold that there is an answer when at least two annotators gave one; with a single
-    annotator, one. Of their answers the most frequent is taken, of equally frequent ones the first.
+    Natural Questions and TyDi QA hold that there is a long answer when at least two annotators gave one, and a short
+    one (or yes, or no) when at least two gave one; with a single annotator, one. The paragraph is the one that most
+    annotators chose, the short answer the most frequent one in it; of equally frequent ones the first.
 
     Args:
         annotations: (A, 4) rows, see :data:`ANNOTATION_COLUMNS`.
@@ -64,22 +65,34 @@ def choose_annotation(annotations: np.ndarray, bounds: np.ndarray) -> np.ndarray
     Returns:
         (n, 4) rows, (0, -1, -1, -1) where there is no answer.
     """
-    num_examples = len(bounds) - 1
     counts = np.diff(bounds)
-    example = np.repeat(np.arange(num_examples), counts)
-    answered = np.flatnonzero(annotations[:, 0] != AnswerType.NULL)
-    votes = np.bincount(example[answered], minlength=num_examples)
-    answered = answered[(votes >= np.minimum(counts, 2))[example[answered]]]
-    chosen = np.full((num_examples, len(ANNOTATION_COLUMNS)), -1, np.int32)
+    example = np.repeat(np.arange(len(counts)), counts)
+
+    def given(is_given: np.ndarray) -> np.ndarray:
+        """(A,) True at the rows of a kind of answer that enough annotators gave."""
+        votes = np.bincount(example[is_given], minlength=len(counts))
+        return is_given & (votes >= np.minimum(counts, 2))[example]
+
+    chosen = np.full((len(counts), len(ANNOTATION_COLUMNS)), -1, np.int32)
     chosen[:, 0] = AnswerType.NULL
-    if len(answered):
-        keys = np.column_stack([example[answered], annotations[answered]])
-        _, first, frequency = np.unique(keys, axis=0, return_index=True, return_counts=True)
-        best_last = np.lexsort((-first, frequency, keys[first, 0]))
-        chosen[keys[first[best_last], 0]] = annotations[
-            answered[first[best_last]]
-        ]  # of a repeated index the last stays
+    answered = np.flatnonzero(given(annotations[:, 0] != AnswerType.NULL))
+    best = answered[_most_frequent(example[answered], annotations[answered, 1:2])]
+    chosen[example[best], 0] = AnswerType.LONG
+    chosen[example[best], 1] = annotations[best, 1]
+
+    is_short = ~np.isin(annotations[:, 0], (AnswerType.NULL, AnswerType.LONG))
+    short = np.flatnonzero(given(is_short) & (annotations[:, 1] == chosen[example, 1]))
+    best = short[_most_frequent(example[short], annotations[short])]
+    chosen[example[best]] = annotations[best]
     return chosen
+
+
+def _most_frequent(example: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """For each example, the first of its most frequent rows, as an index into ``rows``."""
+    _, first, frequency = np.unique(np.column_stack([example, rows]), axis=0, return_index=True, return_counts=True)
+    first = first[np.lexsort((-first, frequency, example[first]))]
+    is_last = np.append(example[first][1:] != example[first][:-1], True)[: len(first)]
+    return first[is_last]
 
 
 def read_answers(split: QuestionAnsweringSplit) -> Answers:

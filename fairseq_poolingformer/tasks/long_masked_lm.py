@@ -137,6 +137,11 @@ class LongMaskedLMTask(FairseqTask):
                 f"blocks have up to {self.cfg.max_positions} tokens, but the model takes {model.max_positions()}; "
                 "give both with --max-positions"
             )
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ValueError(
+                "--freeze-pretrained leaves nothing to train: --max-positions must be more than --pretrained-positions, "
+                "or --pooled-layers some layers"
+            )
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:

@@ -2,19 +2,23 @@
 
     python run_scripts/question_answering/far_answers.py OUTPUT_FOLDER [--train 3000] [--dev 200] [--words 1500]
 
-A document is filler in which one town is named that the question asks for, the cue, and other towns. Sentences of one
-form say what "they chose": the one 280 to 440 words before or after the cue is the answer, all others are further from
-it than 560 words; a word is 1.1 tokens of a small sentencepiece model. Nothing near an answer tells it from the others,
-and no passage holds both cue and answer. So a model must see 500 tokens far: windows of 128 in two layers reach 256.
+A document is filler with three pairs of a cue, which names a town, and the words "they chose" with a choice, 280 to 440
+words before or after it and more than 480 from the cues of the others; a word is 1.1 tokens of a small sentencepiece
+model. The question asks what one of the towns chose. Nothing near a choice tells it from the other two, nor does where
+they stand, and no passage holds both cue and answer. Windows of 128 tokens in two layers reach 256. What is left is
+the question, which is global and sees everything; the asked town is named in six other phrases, too, so that a first
+layer, which sees single words, cannot tell the cue.
 """
 
 import argparse
+import itertools
 import json
 import random
 from pathlib import Path
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
-NEAREST, FARTHEST, APART = 280, 440, 560  # words
+NEAREST, FARTHEST, APART = 280, 440, 480  # words
+OTHERS = ("people", "hill", "lake", "people", "hill", "lake")
 PASSAGE = 100  # words
 
 
@@ -37,17 +41,15 @@ def make_example(number: int, length: int, annotations: int, vocabulary: dict, g
         generator: of random numbers.
     """
     words = generator.choices(vocabulary["filler"], k=length)
-    town, *others = generator.sample(vocabulary["town"], 7)
-    cue = generator.randrange(10, length - 10)
-    places = [cue + sign * far for sign in (-1, 1) for far in range(NEAREST, FARTHEST)]
-    answer = generator.choice([place for place in places if 5 <= place < length - 5])
-    free = [place for place in range(5, length - 5) if abs(place - cue) > APART]
-    taken = [cue, answer]
-    for place in (answer, *_spread(free, 8, taken, generator)):
+    cues, answers = make_pairs(length, generator)
+    answer = answers[0]
+    town, *others = generator.sample(vocabulary["town"], len(cues))
+    for place in answers:
         words[place - 2 : place + 1] = ["they", "chose", generator.choice(vocabulary["choice"])]
-    for other, place in zip(others, _spread(range(5, length - 5), len(others), taken, generator), strict=False):
-        words[place - 2 : place + 1] = ["town", "of", other]
-    words[cue - 2 : cue + 1] = ["town", "of", town]
+    for name, place in zip((town, *others), cues, strict=True):
+        words[place - 2 : place + 1] = ["town", "of", name]
+    for other, place in zip(OTHERS, _spread(length, len(OTHERS), [*cues, *answers], generator), strict=True):
+        words[place - 2 : place + 1] = [other, "of", town]
 
     starts, position = [], 0
     for word in words:
@@ -83,13 +85,25 @@ def make_example(number: int, length: int, annotations: int, vocabulary: dict, g
     }
 
 
-def _spread(places, count: int, taken: list[int], generator: random.Random) -> list[int]:
-    """At most so many places, no two of which, nor one and a taken one, are nearer than 10 words; ``taken`` grows."""
-    chosen = []
-    for place in generator.sample(list(places), min(len(places), 20 * count)):
-        if len(chosen) < count and all(abs(place - other) > 10 for other in taken):
+def make_pairs(length: int, generator: random.Random) -> tuple[list[int], list[int]]:
+    """Places of three cues and of the answer of each, in random order; drawn until they are as they should be."""
+    while True:
+        cues = [generator.randrange(10, length - 10) for _ in range(3)]
+        answers = [cue + generator.choice((-1, 1)) * generator.randrange(NEAREST, FARTHEST) for cue in cues]
+        inside = all(5 <= answer < length - 5 for answer in answers)
+        if inside and all(abs(answers[i] - cues[j]) > APART for i in range(3) for j in range(3) if i != j):
+            places = sorted(cues + answers)
+            if all(after - before > 10 for before, after in itertools.pairwise(places)):
+                return cues, answers
+
+
+def _spread(length: int, count: int, taken: list[int], generator: random.Random) -> list[int]:
+    """So many places, none within 10 words of another or of a taken one."""
+    chosen: list[int] = []
+    while len(chosen) < count:
+        place = generator.randrange(5, length - 5)
+        if all(abs(place - other) > 10 for other in (*taken, *chosen)):
             chosen.append(place)
-            taken.append(place)
     return chosen
 
 
@@ -102,8 +116,8 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=1500, help="words of a document (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default: %(default)s)")
     args = parser.parse_args()
-    if args.words < 2 * APART:
-        parser.error(f"--words must be at least {2 * APART}, or nothing is {APART} words from the cue")
+    if args.words < 1500:
+        parser.error("--words must be at least 1500, to have room for three pairs")
     generator = random.Random(args.seed)
     words = make_words(92, generator)  # few, so that a small sentencepiece model has a piece for each
     generator.shuffle(words)

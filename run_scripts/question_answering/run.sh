@@ -30,7 +30,7 @@ options=(
   "raw=" # the raw corpus; default: out/raw/CORPUS
   "train_files=" # paths and patterns of the training questions, separated by spaces; default: as raw has them
   "dev_files=" # of the questions to evaluate on
-  "bpe=" # the folder of encoder.json, vocab.bpe and dict.txt; default: pretrained/tokenizer or pretrained
+  "bpe=" # the folder of encoder.json, vocab.bpe and dict.txt; default: pretrained's, or that of out/data/wiki
   "sentencepiece=" # the sentencepiece model of XLM-R; default: pretrained's
   "vocabulary=" # train a sentencepiece model of so many symbols instead
   "data=" # the data folder, made by the first step; default: out/data/CORPUS[-LIMIT]
@@ -72,12 +72,13 @@ tokenizer_flags() {
     printf '%s\n' --sentencepiece-train "$vocabulary"
   elif [[ -n $sentencepiece || $arch == *xlmr* ]]; then
     printf '%s\n' --sentencepiece-model "${sentencepiece:-$weights_folder/sentencepiece.bpe.model}"
-  elif [[ -n $bpe ]]; then
-    printf '%s\n' --gpt2-bpe "$bpe"
-  elif [[ -d $weights_folder/tokenizer ]]; then
-    printf '%s\n' --gpt2-bpe "$weights_folder/tokenizer"
   else
-    printf '%s\n' --gpt2-bpe "$weights_folder"
+    local folder
+    for folder in "$bpe" "$weights_folder/tokenizer" "$weights_folder" "$out/data/wiki/tokenizer"; do
+      [[ ! -f $folder/vocab.bpe ]] || break # the last one is that of our own pretraining
+    done
+    [[ -f $folder/vocab.bpe ]] || folder=${bpe:-$weights_folder}
+    printf '%s\n' --gpt2-bpe "$folder"
   fi
 }
 
@@ -86,9 +87,13 @@ preprocess() {
   local tokenizer module=natural_questions
   [[ $corpus == nq ]] || module=tydiqa
   mapfile -t tokenizer < <(tokenizer_flags)
-  [[ -n $vocabulary ]] || need "${tokenizer[1]}" "bpe= or sentencepiece"
+  case ${tokenizer[0]} in
+    --gpt2-bpe) need "${tokenizer[1]}/vocab.bpe" bpe ;;
+    --sentencepiece-model) need "${tokenizer[1]}" sentencepiece ;;
+  esac
+  # a question with a bad annotation is none to validate with, but has to be answered: test has all questions of dev
   local command=("$python" -m "preprocess.$module" --train "${train_patterns[@]}" --valid "${dev_patterns[@]}"
-    "${tokenizer[@]}" --output-folder "$data_folder")
+    --test "${dev_patterns[@]}" "${tokenizer[@]}" --output-folder "$data_folder")
   [[ $limit == - ]] || command+=(--limit "$limit")
   [[ $preprocess_workers == auto ]] || command+=(--workers "$preprocess_workers")
   run "${command[@]}"
@@ -145,13 +150,13 @@ predict() {
     paths+=:$out/$other/checkpoints/checkpoint_best.pt
   done
   command=("$python" -m fairseq_poolingformer.cli.predict_qa "$data_folder")
-  shards "$run_folder/predict.%.out" "${command[@]}" --path "$paths" --subset valid \
+  shards "$run_folder/predict.%.out" "${command[@]}" --path "$paths" --subset test \
     --max-positions "$length" --doc-stride "$doc_stride" --max-tokens "$predict_tokens" --precision "$precision" \
     --output "$run_folder/predictions.%.json" --readable "$run_folder/predictions.%.tsv"
   for ((shard = 0; shard < (gpus > 0 ? gpus : 1); shard++)); do
     shares+=("$run_folder/predictions.$shard.json")
   done
-  run "${command[@]}" --subset valid --join "${shares[@]}" --output "$run_folder/predictions.json"
+  run "${command[@]}" --subset test --join "${shares[@]}" --output "$run_folder/predictions.json"
 }
 
 score() {

@@ -120,7 +120,7 @@ def test_mistakes_are_explained(arguments, message, tmp_path):
 
 
 def test_a_run_from_generated_questions_to_f1(tmp_path):
-    arguments = [f"out={tmp_path}", "train=24", "dev=6", "words=1200", "epochs=1", "models=two_levels"]
+    arguments = [f"out={tmp_path}", "train=24", "dev=6", "epochs=1", "models=two_levels"]
     output = call("question_answering/far_answers.sh", *arguments, f"python={sys.executable}")
     assert json.loads((tmp_path / "two_levels_1" / "scores.json").read_text())["all"]["short"]["gold"] == 6
     assert len((tmp_path / "two_levels_1" / "predictions.json").read_text().splitlines()) == 6
@@ -134,14 +134,16 @@ def test_far_answers_are_where_they_should_be(tmp_path):
         text, answer = example["document_plaintext"], example["annotations"][0]
         words = text.split(" ")
         town = example["question_text"].split()[-1]
-        (cue,) = [i for i, word in enumerate(words) if word == town and words[i - 2 : i] == ["town", "of"]]
-        chosen = [i + 1 for i, word in enumerate(words) if word == "chose"]
-        near = [i for i in chosen if abs(i - cue) <= 560]
-        assert len(near) == 1
-        assert 280 <= abs(near[0] - cue) < 440
-        assert len(chosen) > 3
+        cues = [i + 2 for i, word in enumerate(words) if word == "town"]
+        (cue,) = [i for i in cues if words[i] == town]
+        assert len(cues) == 3
+        assert words.count(town) == 7, "the cue and six other phrases"
+        choices = [i + 1 for i, word in enumerate(words) if word == "chose"]
         start = answer["minimal_answer"]["plaintext_start_byte"]
-        assert len(text[:start].split()) == near[0]
+        place = len(text[:start].split())
+        assert 280 <= abs(place - cue) < 440
+        assert [i for i in choices if abs(i - cue) <= 480] == [place]
+        assert len(choices) == 3
         passage = example["passage_answer_candidates"][answer["passage_answer"]["candidate_index"]]
         assert passage["plaintext_start_byte"] <= start < passage["plaintext_end_byte"]
         assert not passage["plaintext_start_byte"] <= text.index(f"town of {town}") < passage["plaintext_end_byte"]

@@ -24,6 +24,7 @@ def folder(tmp_path_factory):
         ("poolingformer_roberta_base", 12, 768, range(6, 9)),
         ("poolingformer_xlmr_base", 12, 768, range(6, 9)),
         ("longformer_roberta_base", 12, 768, ()),
+        ("longformer_roberta_tiny", 2, 64, ()),
         ("poolingformer_roberta_large", 24, 1024, range(15, 21)),
         ("poolingformer_xlmr_large", 24, 1024, range(15, 21)),
         ("longformer_roberta_large", 24, 1024, ()),
@@ -31,7 +32,7 @@ def folder(tmp_path_factory):
 )
 def test_architectures_are_the_papers(folder, arch, layers, width, pooled):
     args = parse(folder, arch=arch)
-    assert (args.encoder_embed_dim, args.encoder_attention_heads) == (width, width // 64)
+    assert (args.encoder_embed_dim, args.encoder_attention_heads) == (width, max(4, width // 64))
     assert args.encoder_ffn_embed_dim == 4 * width
     narrow = ("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "4")
     _, model = build(folder, *narrow, arch=arch)

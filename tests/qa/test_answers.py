@@ -70,7 +70,7 @@ def naive_answer(row, logits, ids, mask, has, longest):
 @pytest.mark.parametrize("seed", range(5))
 def test_best_answers_equal_loops_over_all_spans(seed, longest):
     logits, ids, mask, has = random_segments(seed)
-    found = best_answers(mean_log_probabilities([logits]), ids, mask, has, longest)
+    found = best_answers(mean_log_probabilities([logits]), ids, mask, mask, has, longest)
     for row in range(len(has)):
         expected = naive_answer(row, logits, ids, mask, has, longest)
         if expected is None:
@@ -84,7 +84,7 @@ def test_a_batch_in_which_no_document_has_paragraphs():
     logits, _, mask, _ = random_segments(3)
     ids, has = torch.zeros(12, 24, dtype=torch.long), torch.zeros(12, dtype=torch.bool)
     logits = AnswerLogits(logits.start, logits.end, logits.paragraph[:, :1], logits.answer_type)
-    found = best_answers(mean_log_probabilities([logits]), ids, mask, has)
+    found = best_answers(mean_log_probabilities([logits]), ids, mask, mask, has)
     for row in range(12):
         expected = naive_answer(row, logits, ids, mask, has, 30)
         if expected is not None:
@@ -104,9 +104,26 @@ def test_a_span_never_leaves_its_paragraph():
         torch.zeros(1, 3),
         torch.tensor([[0.0, 3.0, 0.0, 0.0, 0.0]]),
     )
-    found = best_answers(mean_log_probabilities([logits]), ids, mask, torch.tensor([True]))
+    found = best_answers(mean_log_probabilities([logits]), ids, mask, mask, torch.tensor([True]))
     assert (found.start.item(), found.end.item(), found.paragraph.item()) == (7, 7, 2)
     assert found.span_score.item() == pytest.approx(9 + 3 - math.log(2))
+
+
+def test_a_span_begins_with_a_token_that_has_text():
+    """As a paragraph's marker, or white space alone, has none: an answer of such tokens would be empty."""
+    logits, ids, mask, has = random_segments(1)
+    has_text = mask & (torch.arange(mask.size(1)) % 3 > 0)
+    found = best_answers(mean_log_probabilities([logits]), ids, mask, has_text, has)
+    without = AnswerLogits(logits.start.masked_fill(~has_text, -1e4), logits.end, logits.paragraph, logits.answer_type)
+    without.start[:, 0] = logits.start[:, 0]
+    changed = 0
+    for row in range(len(has)):
+        answer = naive_answer(row, without, ids, mask, has, 30)
+        if answer is not None and answer["span_score"] > -1e3:
+            assert has_text[row, found.start[row]]
+            assert (found.start[row].item(), found.end[row].item()) == (answer["start"], answer["end"])
+            changed += answer["start"] != naive_answer(row, logits, ids, mask, has, 30)["start"]
+    assert changed
 
 
 def test_an_ensemble_averages_probabilities():
@@ -124,7 +141,7 @@ def segments_to_merge():
     rng = np.random.default_rng(0)
     for seed in range(3):
         logits, ids, mask, has = random_segments(seed)
-        answers = best_answers(mean_log_probabilities([logits]), ids, mask, has)
+        answers = best_answers(mean_log_probabilities([logits]), ids, mask, mask, has)
         batch = {
             "document_start": torch.full((12,), DOCUMENT),
             "first_paragraph": torch.from_numpy(rng.integers(0, 9, 12)),

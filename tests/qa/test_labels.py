@@ -118,8 +118,11 @@ def test_a_segment_is_framed_as_roberta_wants_pairs(tmp_path):
         ([(LONG, 2, -1, -1)], (LONG, 2, -1, -1)),
         ([(LONG, 2, -1, -1), *[(0, -1, -1, -1)] * 4], (0, -1, -1, -1)),  # one of five
         ([(SHORT, 0, 3, 4), (0, -1, -1, -1), (YES, 1, -1, -1)], (SHORT, 0, 3, 4)),  # equally frequent: the first
-        ([(0, -1, -1, -1)] * 3 + [(LONG, 1, -1, -1), (SHORT, 1, 7, 9)], (LONG, 1, -1, -1)),
-        ([(SHORT, 1, 5, 9), (LONG, 1, -1, -1), (SHORT, 1, 5, 8), (LONG, 1, -1, -1)], (LONG, 1, -1, -1)),
+        ([(0, -1, -1, -1)] * 3 + [(SHORT, 1, 7, 9), (LONG, 1, -1, -1)], (LONG, 1, -1, -1)),  # one short answer of five
+        ([(SHORT, 1, 5, 9), (LONG, 1, -1, -1), (SHORT, 1, 5, 8), (LONG, 1, -1, -1)], (SHORT, 1, 5, 9)),
+        ([(SHORT, 0, 1, 2), (SHORT, 0, 1, 3), (SHORT, 0, 1, 4), *[(LONG, 2, -1, -1)] * 2], (SHORT, 0, 1, 2)),
+        ([(SHORT, 0, 1, 2), (YES, 1, -1, -1), (LONG, 1, -1, -1)], (YES, 1, -1, -1)),
+        ([(SHORT, 0, 1, 2), (NO, 0, -1, -1), *[(LONG, 1, -1, -1)] * 3], (LONG, 1, -1, -1)),
         ([], (0, -1, -1, -1)),
     ],
 )
@@ -129,13 +132,23 @@ def test_the_answer_among_several_annotations(annotations, expected):
     assert choose_annotation(rows, bounds).tolist() == [[NO, 0, -1, -1], list(expected), [NO, 5, -1, -1]]
 
 
+def naive_choice(annotations):
+    """The answer to learn from: votes on whether there is one, on the paragraph, on the short answer."""
+    enough = min(2, len(annotations))
+    given = [a for a in annotations if a[0] != 0]
+    if not given or len(given) < enough:
+        return 0, -1, -1, -1
+    paragraph = Counter(a[1] for a in given).most_common(1)[0][0]
+    short = [a for a in given if a[0] in (SHORT, YES, NO)]
+    inside = [a for a in short if a[1] == paragraph]
+    if len(short) >= enough and inside:
+        return Counter(inside).most_common(1)[0][0]
+    return LONG, paragraph, -1, -1
+
+
 def naive_label(example, limits):
     """``(label, target)`` of each segment of an example, by the rules as they are told."""
-    null = (0, -1, -1, -1)
-    given = [a for a in example.annotations if a[0] != 0]
-    votes = Counter(given)
-    answer = max(votes, key=votes.get) if len(given) >= min(2, len(example.annotations)) and given else null
-    kind, row, a, b = answer
+    kind, row, a, b = naive_choice(example.annotations)
     q, n = min(len(example.question), limits.max_question_length), len(example.document)
     room = limits.max_positions - q - 4
     cuts, first = [], 0
@@ -184,8 +197,7 @@ def test_targets_point_at_the_answers_tokens(tmp_path):
     for n in np.flatnonzero(dataset.labels == POSITIVE):
         item = dataset[int(n)]
         start, end, paragraph, kind = item["target"]
-        votes = Counter(a for a in examples[dataset.segments.example[n]].annotations if a[0] != 0)
-        _, row, a, b = max(votes, key=votes.get)
+        _, row, a, b = naive_choice(examples[dataset.segments.example[n]].annotations)
         document = examples[dataset.segments.example[n]].document
         assert item["first_paragraph"] + paragraph - 1 == row
         if kind == SHORT:

@@ -197,6 +197,9 @@ def test_settings_that_cannot_work_are_refused(folder, tmp_path):
     args.max_positions = 20
     with pytest.raises(ValueError, match="up to 40 tokens, but the model takes 20; give both with --max-positions"):
         task.build_model(args)
+    args, task = build(folder, "--freeze-pretrained", "--pooled-layers", "none")
+    with pytest.raises(ValueError, match="leaves nothing to train: --max-positions must be more than"):
+        task.build_model(args)
 
 
 @pytest.fixture(scope="module", params=["poolingformer_roberta_tiny", "roberta_base"])
