@@ -113,7 +113,15 @@ class TwoLevelAttention(nn.Module):
 
         Returns:
             The shape of ``x``.
+
+        Raises:
+            ValueError: score terms with separate global projections, which have none of their own.
         """
+        if score_terms and self.global_q_proj is not None:
+            raise ValueError(
+                "score_terms with separate_global_projections: a global token's own row would be without them; "
+                "leave one of the two out"
+            )
         dropout_p = self.dropout if self.training else 0.0
         global_tokens = GlobalTokens.of(global_mask)
         query = self._split(self.q_proj(x))

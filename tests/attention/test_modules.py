@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import POOL_TYPES, Pooling, TwoLevelAttention, Window
+from fairseq_poolingformer.attention import POOL_TYPES, Pooling, RelativePositionBias, TwoLevelAttention, Window
 
 from .naive import attend, pool, sees, sees_segment
 
@@ -149,3 +149,10 @@ def test_bad_arguments_are_named(arguments, word):
 def test_embed_dim_must_be_a_multiple_of_heads():
     with pytest.raises(ValueError, match="embed_dim"):
         TwoLevelAttention(7, 2, window=Window(1))
+
+
+def test_score_terms_are_not_lost_in_global_projections():
+    attention = TwoLevelAttention(8, 2, window=Window(2), separate_global_projections=True)
+    term = RelativePositionBias(torch.zeros(2, 5))
+    with pytest.raises(ValueError, match="would be without them"):
+        attention(torch.zeros(1, 4, 8), score_terms=(term,))
