@@ -139,8 +139,8 @@ class LongMaskedLMTask(FairseqTask):
             )
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError(
-                "--freeze-pretrained leaves nothing to train: --max-positions must be more than --pretrained-positions, "
-                "or --pooled-layers some layers"
+                "--freeze-pretrained leaves nothing to train: --max-positions must be more than "
+                "--pretrained-positions, or --pooled-layers some layers"
             )
         return model
 
