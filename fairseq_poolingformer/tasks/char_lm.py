@@ -12,13 +12,15 @@ from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass import FairseqDataclass
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
 from fairseq_poolingformer.data.byte_symbols import BYTE_SYMBOLS
 from fairseq_poolingformer.data.carried_memory import CarriedMemory
 from fairseq_poolingformer.data.dictionary import read_symbols
 from fairseq_poolingformer.data.text_stream import StreamSegments, TextStream
+
+from .one_dictionary import OneDictionaryTask
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ class CharLMConfig(FairseqDataclass):
 
 
 @register_task("char_lm", dataclass=CharLMConfig)
-class CharLMTask(FairseqTask):
+class CharLMTask(OneDictionaryTask):
     """A text of bytes, each to be predicted from those before it.
 
     ``--batch-size`` rows of each worker are read side by side, never shuffled: a batch is the next segment of each.
@@ -67,7 +69,7 @@ class CharLMTask(FairseqTask):
     cfg: CharLMConfig
 
     def __init__(self, cfg: CharLMConfig) -> None:
-        super().__init__(cfg)
+        super().__init__(cfg, byte_dictionary())
         if cfg.tokens_per_sample < 1:
             raise ValueError(f"--tokens-per-sample must be 1 or more, got {cfg.tokens_per_sample}")
         if cfg.carry_memory and cfg.amp and cfg.amp_batch_retries:
@@ -75,7 +77,6 @@ class CharLMTask(FairseqTask):
                 "--amp reads a batch again after an overflow, with the memory of the first reading: "
                 "give --amp-batch-retries 0 as well, or --fp16 or --bf16 instead"
             )
-        self.dictionary = byte_dictionary()
         self.train_memory = CarriedMemory() if cfg.carry_memory else None
         self.valid_memory = CarriedMemory() if cfg.carry_memory else None
         self._saved_memories: list[dict[str, Any]] | None = None
@@ -89,16 +90,6 @@ class CharLMTask(FairseqTask):
             kwargs: unused.
         """
         return cls(cfg)
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        """256 bytes."""
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        """The same."""
-        return self.dictionary
 
     def max_positions(self) -> int:
         """Bytes of a segment."""
@@ -131,9 +122,7 @@ class CharLMTask(FairseqTask):
             FileNotFoundError: the folder has no such split.
             ValueError: it is not a folder of ``preprocess.char_lm``.
         """
-        paths = utils.split_paths(self.cfg.data)
-        folder = Path(paths[(epoch - 1) % len(paths)] if split == self.cfg.train_subset else paths[0])
-        self.datasets[split] = load_text(folder, split)
+        self.datasets[split] = load_text(self.folder(split, epoch), split)
         logger.info("%s: %d bytes", split, len(self.datasets[split]))
 
     def has_sharded_data(self, split: str) -> bool:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
-from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
 from fairseq_poolingformer.data.document_blocks import Blocks, cut_into_blocks
@@ -19,6 +18,8 @@ from fairseq_poolingformer.data.masked_lm_dataset import MaskedLMDataset
 from fairseq_poolingformer.data.masking import Masking, SymbolTable
 from fairseq_poolingformer.data.sequences import Sequences
 from fairseq_poolingformer.data.tokenizers import load_tokenizer
+
+from .one_dictionary import OneDictionaryTask
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class LongMaskedLMConfig(FairseqDataclass):
 
 
 @register_task("long_masked_lm", dataclass=LongMaskedLMConfig)
-class LongMaskedLMTask(FairseqTask):
+class LongMaskedLMTask(OneDictionaryTask):
     """Masked language modeling on blocks ``<s> … </s>`` of whole documents (Longformer §5, thesis §3.2).
 
     Every token of every document is in exactly one block. Masks are drawn anew in each epoch, and are always the same
@@ -66,10 +67,10 @@ class LongMaskedLMTask(FairseqTask):
     """
 
     cfg: LongMaskedLMConfig
+    made_with = "python -m preprocess.wikipedia or preprocess.plain_text"
 
     def __init__(self, cfg: LongMaskedLMConfig, dictionary: Dictionary) -> None:
-        super().__init__(cfg)
-        self.dictionary = dictionary
+        super().__init__(cfg, dictionary)
         texts = load_tokenizer(self.data_folder).symbol_texts()
         if len(texts) != len(dictionary):
             raise ValueError(
@@ -87,39 +88,6 @@ class LongMaskedLMTask(FairseqTask):
             cfg.random_token_prob,
             cfg.mask_whole_words,
         )
-
-    @classmethod
-    def setup_task(cls, cfg: LongMaskedLMConfig, **kwargs: Any) -> "LongMaskedLMTask":
-        """The task with its data folder's dictionary, to which RoBERTa's ``<mask>`` is added.
-
-        Raises:
-            FileNotFoundError: the folder has no ``dict.txt`` or no ``tokenizer/``.
-            ValueError: the two do not belong together.
-        """
-        path = Path(utils.split_paths(cfg.data)[0]) / "dict.txt"
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{path}: not found; give a data folder made with python -m preprocess.wikipedia or "
-                "preprocess.plain_text"
-            )
-        dictionary = Dictionary.load(str(path))
-        logger.info("dictionary: %d symbols", len(dictionary))
-        return cls(cfg, dictionary)
-
-    @property
-    def data_folder(self) -> Path:
-        """The first data folder."""
-        return Path(utils.split_paths(self.cfg.data)[0])
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        """The dictionary of the documents."""
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        """The same."""
-        return self.dictionary
 
     def max_positions(self) -> int:
         """The most tokens of a block."""
@@ -157,13 +125,11 @@ class LongMaskedLMTask(FairseqTask):
             FileNotFoundError: the folder has no such split.
             ValueError: its files are damaged.
         """
-        paths = utils.split_paths(self.cfg.data)
         is_training = split == self.cfg.train_subset
-        prefix = Path(paths[(epoch - 1) % len(paths)] if is_training else paths[0]) / split
+        prefix = self.folder(split, epoch) / split
         if not Path(f"{prefix}.idx").is_file():
             raise FileNotFoundError(
-                f"{prefix}.idx: not found; the data folder has no split {split!r}. "
-                "Make it with python -m preprocess.wikipedia or preprocess.plain_text"
+                f"{prefix}.idx: not found; the data folder has no split {split!r}. Make it with {self.made_with}"
             )
         documents = Sequences(prefix)
         if len(documents) and (not len(documents[0]) or documents[0][-1] != self.dictionary.eos()):

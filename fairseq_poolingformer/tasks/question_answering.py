@@ -2,19 +2,19 @@
 
 import logging
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
-from fairseq.tasks import FairseqTask, register_task
+from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
 from fairseq_poolingformer.data.qa_dataset import QuestionAnsweringDataset
 from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
 from fairseq_poolingformer.qa.labels import LabelCounts, label_segments, read_answers
 from fairseq_poolingformer.qa.segments import SegmentLimits, Segments, cut_into_segments
+
+from .one_dictionary import OneDictionaryTask
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class QuestionAnsweringConfig(FairseqDataclass):
 
 
 @register_task("question_answering", dataclass=QuestionAnsweringConfig)
-class QuestionAnsweringTask(FairseqTask):
+class QuestionAnsweringTask(OneDictionaryTask):
     """Answers of questions in documents that are cut into overlapping segments (ICML 2021, §3.2).
 
     ``<s>`` and the question's tokens are global. The model gets a
@@ -49,39 +49,12 @@ class QuestionAnsweringTask(FairseqTask):
     """
 
     cfg: QuestionAnsweringConfig
+    made_with = "python -m preprocess.natural_questions or preprocess.tydiqa"
 
     def __init__(self, cfg: QuestionAnsweringConfig, dictionary: Dictionary) -> None:
-        super().__init__(cfg)
-        self.dictionary = dictionary
+        dictionary.add_symbol("<mask>")  # as RoBERTa's and XLM-R's embeddings have it
+        super().__init__(cfg, dictionary)
         self.limits = SegmentLimits(cfg.max_positions, cfg.doc_stride, cfg.max_question_length)
-
-    @classmethod
-    def setup_task(cls, cfg: QuestionAnsweringConfig, **kwargs: Any) -> "QuestionAnsweringTask":
-        """The task with its data folder's dictionary, to which RoBERTa's ``<mask>`` is added.
-
-        Raises:
-            FileNotFoundError: the folder has no ``dict.txt``.
-        """
-        path = Path(utils.split_paths(cfg.data)[0]) / "dict.txt"
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"{path}: not found; give a data folder made with python -m preprocess.natural_questions or "
-                "preprocess.tydiqa"
-            )
-        dictionary = Dictionary.load(str(path))
-        dictionary.add_symbol("<mask>")
-        logger.info("dictionary: %d symbols", len(dictionary))
-        return cls(cfg, dictionary)
-
-    @property
-    def source_dictionary(self) -> Dictionary:
-        """The dictionary of questions and documents."""
-        return self.dictionary
-
-    @property
-    def target_dictionary(self) -> Dictionary:
-        """The same."""
-        return self.dictionary
 
     def max_positions(self) -> int:
         """The most tokens of a segment."""
@@ -124,10 +97,8 @@ class QuestionAnsweringTask(FairseqTask):
             FileNotFoundError: the folder has no such split.
             ValueError: the folder is damaged.
         """
-        paths = utils.split_paths(self.cfg.data)
         is_training = split == self.cfg.train_subset
-        folder = Path(paths[(epoch - 1) % len(paths)] if is_training else paths[0])
-        data = QuestionAnsweringSplit.open(folder, split)
+        data = QuestionAnsweringSplit.open(self.folder(split, epoch), split)
         segments = self.cut(split, data, self.limits)
         answers = read_answers(data)
         labels = label_segments(segments, answers)
@@ -163,7 +134,7 @@ class QuestionAnsweringTask(FairseqTask):
             FileNotFoundError: the folder has no such split.
             ValueError: the folder is damaged.
         """
-        data = QuestionAnsweringSplit.open(Path(utils.split_paths(self.cfg.data)[0]), split)
+        data = QuestionAnsweringSplit.open(self.data_folder, split)
         return QuestionAnsweringDataset(data, self.cut(split, data, limits), self.dictionary)
 
     @staticmethod
