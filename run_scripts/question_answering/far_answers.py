@@ -6,8 +6,7 @@ A document is filler with three pairs of a cue, which names a town, and the word
 words before or after it and more than 480 from the cues of the others; a word is 1.1 tokens of a small sentencepiece
 model. The question asks what one of the towns chose. Nothing near a choice tells it from the other two, nor does where
 they stand, and no passage holds both cue and answer. Windows of 128 tokens in two layers reach 256. What is left is
-the question, which is global and sees everything; the asked town is named in six other phrases, too, so that a first
-layer, which sees single words, cannot tell the cue.
+the question, which is global: it sees the cue, and could tell all tokens where it stands.
 """
 
 import argparse
@@ -18,7 +17,6 @@ from pathlib import Path
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
 NEAREST, FARTHEST, APART = 280, 440, 480  # words
-OTHERS = ("people", "hill", "lake", "people", "hill", "lake")
 PASSAGE = 100  # words
 
 
@@ -48,8 +46,6 @@ def make_example(number: int, length: int, annotations: int, vocabulary: dict, g
         words[place - 2 : place + 1] = ["they", "chose", generator.choice(vocabulary["choice"])]
     for name, place in zip((town, *others), cues, strict=True):
         words[place - 2 : place + 1] = ["town", "of", name]
-    for other, place in zip(OTHERS, _spread(length, len(OTHERS), [*cues, *answers], generator), strict=True):
-        words[place - 2 : place + 1] = [other, "of", town]
 
     starts, position = [], 0
     for word in words:
@@ -95,16 +91,6 @@ def make_pairs(length: int, generator: random.Random) -> tuple[list[int], list[i
             places = sorted(cues + answers)
             if all(after - before > 10 for before, after in itertools.pairwise(places)):
                 return cues, answers
-
-
-def _spread(length: int, count: int, taken: list[int], generator: random.Random) -> list[int]:
-    """So many places, none within 10 words of another or of a taken one."""
-    chosen: list[int] = []
-    while len(chosen) < count:
-        place = generator.randrange(5, length - 5)
-        if all(abs(place - other) > 10 for other in (*taken, *chosen)):
-            chosen.append(place)
-    return chosen
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ out=$(absolute "$out")
 
 shared=(
   experiments=tydi_large corpus=far published=- "out=$out" "python=$python" "gpus=$gpus"
-  "train_files=$out/raw/train.jsonl" "dev_files=$out/raw/dev.jsonl" vocabulary=390 pretrained=-
+  "train_files=$out/raw/train.jsonl" "dev_files=$out/raw/dev.jsonl" vocabulary=380 pretrained=-
   arch=poolingformer_roberta_tiny length=2048 doc_stride=1024 negatives=0.5
   w1=128 pooled_layers=none w2=512 kernel=5 stride=4 pool=ldconv
   batch=8 device_batch=8 lr=2e-3 warmup=0.1 "epochs=$epochs" recompute=0 num_workers=0 predict_tokens=16384

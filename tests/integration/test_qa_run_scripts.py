@@ -137,7 +137,7 @@ def test_far_answers_are_where_they_should_be(tmp_path):
         cues = [i + 2 for i, word in enumerate(words) if word == "town"]
         (cue,) = [i for i in cues if words[i] == town]
         assert len(cues) == 3
-        assert words.count(town) == 7, "the cue and six other phrases"
+        assert words.count(town) == 1
         choices = [i + 1 for i, word in enumerate(words) if word == "chose"]
         start = answer["minimal_answer"]["plaintext_start_byte"]
         place = len(text[:start].split())
