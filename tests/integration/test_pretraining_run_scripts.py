@@ -71,9 +71,9 @@ def test_the_fusion_is_trained_as_the_model_beside_it():
 
 
 def test_epochs_become_updates():
-    """One million blocks in batches of 128."""
+    """900,000 blocks in batches of 128."""
     (train,) = commands("thesis_large", "steps=train")
-    assert options(train)["--total-num-update"] == str(4 * -(-1_000_000 // 128))
+    assert options(train)["--total-num-update"] == str(4 * -(-900_000 // 128))
 
 
 @pytest.mark.parametrize(
