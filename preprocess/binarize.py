@@ -5,15 +5,15 @@ for each sequence.
 """
 
 import contextlib
-import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from fairseq_poolingformer.data.sequences import DTYPES, MAGIC
+from fairseq_poolingformer.data.whole_file import whole_file
 
 _CODE_OF_DTYPE = {np.dtype(dtype): code for code, dtype in DTYPES.items()}
 
@@ -85,14 +85,6 @@ class MMapWriter:
 
     def _path(self, suffix: str) -> Path:
         return self._prefix.with_name(self._prefix.name + suffix)
-
-
-@contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A name beside the final one to write to; what was written gets the final name where the block ends well."""
-    unfinished = path.with_name(path.name + ".unfinished")
-    yield unfinished
-    os.replace(unfinished, path)
 
 
 def write_whole(path: Path, lines: Iterable[str]) -> None:

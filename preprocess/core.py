@@ -22,7 +22,8 @@ from tqdm import tqdm
 
 from fairseq_poolingformer.data import tokenizers
 from fairseq_poolingformer.data.dictionary import smallest_dtype
-from preprocess.binarize import MMapWriter, whole_file, write_whole
+from fairseq_poolingformer.data.whole_file import whole_file
+from preprocess.binarize import MMapWriter, write_whole
 from preprocess.layout import Layout, prefix, text_layout
 from preprocess.parts import PART_BYTES, PART_RECORDS, Encoding, Parse, encode_split
 from preprocess.records import InputError, Record

@@ -20,7 +20,7 @@ from fairseq_poolingformer.compat import CheckpointError, quiet_logging
 from fairseq_poolingformer.data.text_stream import TextStream
 from fairseq_poolingformer.tasks.char_lm import CharLMTask, load_text
 
-from .summarize import DTYPES
+from .options import DTYPES, add_device_options, add_shard_options, check_shard, shard
 
 _EPILOG = """\
 A model without memory reads overlapping sequences of --context bytes and is scored on the last --stride of each; the
@@ -51,8 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if (args.path is None) == (args.join is None):
         parser.error("give --path to evaluate, or --join to join the results of shards")
-    if not 0 <= args.shard_id < args.num_shards:
-        parser.error(f"--shard-id must be between 0 and {args.num_shards - 1}, got {args.shard_id}")
+    check_shard(parser, args)
     for name in ("context", "stride", "batch_size"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be 1 or more, got {getattr(args, name)}")
@@ -85,11 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--stride", type=int, metavar="N", help="bytes (default: the checkpoint's --eval-stride, 512)")
     add("--no-memory", action="store_true", help="evaluate a model with memory as one without")
     add("--batch-size", type=int, default=1, metavar="N", help="sequences or rows at a time (default: %(default)s)")
-    add("--precision", choices=DTYPES, default="fp32", help="(default: %(default)s)")
-    add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="(default here: %(default)s)")
+    add_device_options(parser)
     add("--output", type=Path, metavar="FILE", help="also write the result here")
-    add("--num-shards", type=int, default=1, metavar="N", help="evaluate one N-th of the text")
-    add("--shard-id", type=int, default=0, metavar="K", help="which, from 0")
+    add_shard_options(parser, "evaluate one N-th of the text")
     return parser
 
 
@@ -127,8 +124,7 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
         if longest is not None and longest < context:
             raise ValueError(f"--context {context}, but the model takes {longest} bytes at a time")
         stretches, segment = cut(len(text), context, stride), context
-    count = len(stretches)
-    own = stretches[count * args.shard_id // args.num_shards : count * (args.shard_id + 1) // args.num_shards]
+    own = [stretches[number] for number in shard(args, len(stretches))]
     nll = score(model, text, own, batch_size=args.batch_size, segment=segment, device=args.device)
     scored = sum(stretch.end - stretch.scored_from for stretch in own)
     return {

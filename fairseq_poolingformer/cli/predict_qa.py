@@ -18,12 +18,12 @@ from fairseq_poolingformer.data.qa_dataset import QuestionAnsweringDataset
 from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from fairseq_poolingformer.qa.answers import MAX_ANSWER_LENGTH, BestAnswers, best_answers, mean_log_probabilities
 from fairseq_poolingformer.qa.formats import Prediction
-from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_file, write_predictions
+from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_text_file, write_predictions
 from fairseq_poolingformer.qa.predictions import Corpus, official_predictions, readable_lines
 from fairseq_poolingformer.qa.segments import SegmentLimits
 from fairseq_poolingformer.tasks.question_answering import QuestionAnsweringTask
 
-from .summarize import DTYPES
+from .options import DTYPES, add_device_options, add_shard_options, check_shard, shard
 
 _EPILOG = """\
 examples:
@@ -45,8 +45,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("give --path to predict, or --join to join the predictions of shards")
     if args.join and args.readable:
         parser.error("--readable goes with --path; files of shards are joined with cat")
-    if not 0 <= args.shard_id < args.num_shards:
-        parser.error(f"--shard-id must be between 0 and {args.num_shards - 1}, got {args.shard_id}")
+    check_shard(parser, args)
     quiet_logging()
     try:
         corpus = Corpus.read(args.data, args.subset)
@@ -87,11 +86,9 @@ def _parser() -> argparse.ArgumentParser:
         help="tokens of a short answer at most (default: %(default)s)",
     )
     add("--max-tokens", type=int, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
-    add("--precision", choices=DTYPES, default="fp32", help="(default: %(default)s)")
-    add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="(default here: %(default)s)")
+    add_device_options(parser)
     add("--num-workers", type=int, default=1, metavar="N", help="processes that read data (default: %(default)s)")
-    add("--num-shards", type=int, default=1, metavar="N", help="answer one N-th of the questions")
-    add("--shard-id", type=int, default=0, metavar="K", help="which, from 0")
+    add_shard_options(parser, "answer one N-th of the questions")
     return parser
 
 
@@ -108,7 +105,7 @@ def _predict(args: argparse.Namespace, corpus: Corpus) -> None:
     count = len(dataset.split)
     if count != len(corpus.example_ids):
         raise ValueError(f"{args.data}: {count} examples in {args.subset}, but {len(corpus.example_ids)} example ids")
-    examples = range(count * args.shard_id // args.num_shards, count * (args.shard_id + 1) // args.num_shards)
+    examples = shard(args, count)
     models = [model.to(device=args.device, dtype=DTYPES[args.precision]).eval() for model in models]
     records = predict(
         models,
@@ -121,7 +118,7 @@ def _predict(args: argparse.Namespace, corpus: Corpus) -> None:
     )
     write_predictions(args.output, corpus.kind, official_predictions(corpus, dataset.split, records, examples))
     if args.readable:
-        with whole_file(args.readable) as file:
+        with whole_text_file(args.readable) as file:
             lines = readable_lines(corpus, dataset.split, records, examples, tokenizer)
             file.writelines(line + "\n" for line in lines)
 

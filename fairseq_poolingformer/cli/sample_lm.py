@@ -16,7 +16,7 @@ from fairseq_poolingformer.data.byte_symbols import FIRST_BYTE, bytes_to_ids
 from fairseq_poolingformer.data.dictionary import EOS
 
 from .eval_lm import load_model
-from .summarize import DTYPES
+from .options import add_device_options
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -72,8 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--top-k", type=int, default=0, metavar="K", help="choose among the K likeliest bytes; 0: all (default)")
     add("--seed", type=int, default=1, help="of the random choices (default: %(default)s)")
     add("--context", type=int, metavar="N", help="bytes read at a time (default: the checkpoint's --tokens-per-sample)")
-    add("--precision", choices=DTYPES, default="fp32", help="(default: %(default)s)")
-    add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="(default here: %(default)s)")
+    add_device_options(parser)
     return parser
 
 

@@ -2,13 +2,13 @@
 
 import argparse
 import json
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+from fairseq_poolingformer.data.whole_file import whole_file
 from fairseq_poolingformer.scoring import generate_output, perl
 from fairseq_poolingformer.scoring.rouge import (
     ROUGE_LABELS,
@@ -154,9 +154,8 @@ def _read_plain(name: str) -> list[str]:
 
 def _write_whole(name: str, text: str) -> None:
     """Write beside the final name and rename, so that a killed run leaves no half file under a good name."""
-    unfinished = Path(f"{name}.unfinished")
-    unfinished.write_text(text, encoding="utf-8", newline="\n")
-    os.replace(unfinished, name)
+    with whole_file(Path(name)) as unfinished:
+        unfinished.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _rouge_score_flavours(hypotheses: list[str], references: list[str]) -> list[Flavour]:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 
 from fairseq_poolingformer.qa.formats import NATURAL_QUESTIONS, TYDIQA, Prediction
 from fairseq_poolingformer.qa.gold import GoldExample, read_gold
-from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_file
+from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_text_file
 from fairseq_poolingformer.qa.score_notes import notes
 from fairseq_poolingformer.qa.score_report import (
     average_over_languages,
@@ -126,7 +126,7 @@ def _score(args: argparse.Namespace) -> None:
     print("\n".join(lines))
     if args.json:
         report = {"kind": kind, "examples": len(gold), "min_annotations": args.min_annotations, **figures}
-        with whole_file(args.json) as file:
+        with whole_text_file(args.json) as file:
             file.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
 
 

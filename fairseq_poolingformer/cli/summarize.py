@@ -6,14 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-import torch
-
 from fairseq_poolingformer.compat import CheckpointError, quiet_logging
 from fairseq_poolingformer.compat.checkpoints import load
 from fairseq_poolingformer.models import PoolingformerBART
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface
 
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+from .options import DTYPES, add_device_options
 
 _EPILOG = """\
 examples:
@@ -79,8 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--min-length", type=int, default=1, metavar="N", help="tokens of a summary at least (default: %(default)s)")
     add("--no-repeat-ngram-size", type=int, default=0, metavar="N", help="never repeat N tokens (default: off)")
     add("--batch-size", type=int, default=1, metavar="N", help="documents at a time (default: %(default)s)")
-    add("--precision", choices=DTYPES, default="fp32", help="(default: %(default)s)")
-    add("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="(default here: %(default)s)")
+    add_device_options(parser)
     return parser
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-import os
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
+
+from fairseq_poolingformer.data.whole_file import whole_file
 
 from .formats import NATURAL_QUESTIONS, TYDIQA, NaturalQuestionsPrediction, Prediction, TydiqaPrediction
 
@@ -31,7 +32,7 @@ def write_predictions(path: str | Path, kind: str, predictions: Iterable[Predict
     """
     head, between, tail = {NATURAL_QUESTIONS: ('{"predictions": [\n', ",\n", "\n]}\n"), TYDIQA: ("", "\n", "\n")}[kind]
     count = 0
-    with whole_file(path) as file:
+    with whole_text_file(path) as file:
         file.write(head)
         for prediction in predictions:
             file.write((between if count else "") + json.dumps(prediction.to_json(), ensure_ascii=False))
@@ -41,13 +42,14 @@ def write_predictions(path: str | Path, kind: str, predictions: Iterable[Predict
 
 
 @contextlib.contextmanager
-def whole_file(path: str | Path) -> Iterator[TextIO]:
+def whole_text_file(path: str | Path) -> Iterator[TextIO]:
     """A text file to write, compressed if its name ends in ``.gz``; it gets its name where the block ends well."""
     path = Path(path)
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    with (gzip.open if path.suffix == ".gz" else open)(unfinished, "wt", encoding="utf-8", newline="\n") as file:
+    with (
+        whole_file(path) as unfinished,
+        (gzip.open if path.suffix == ".gz" else open)(unfinished, "wt", encoding="utf-8", newline="\n") as file,
+    ):
         yield file
-    os.replace(unfinished, path)
 
 
 def read_predictions(path: str | Path) -> tuple[str, dict[int | str, Prediction]]:

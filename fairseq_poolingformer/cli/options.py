@@ -1,0 +1,31 @@
+"""Options that several commands have: where and how precisely to compute, and which share of the work."""
+
+import argparse
+
+import torch
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def add_device_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--precision``, a key of :data:`DTYPES`, and ``--device``."""
+    parser.add_argument("--precision", choices=DTYPES, default="fp32", help="(default: %(default)s)")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", default=device, help="(default here: %(default)s)")
+
+
+def add_shard_options(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--num-shards``, with ``what`` as its help, and ``--shard-id``."""
+    parser.add_argument("--num-shards", type=int, default=1, metavar="N", help=what)
+    parser.add_argument("--shard-id", type=int, default=0, metavar="K", help="which, from 0")
+
+
+def check_shard(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Stop with an error unless there is such a shard."""
+    if not 0 <= args.shard_id < args.num_shards:
+        parser.error(f"--shard-id must be between 0 and {args.num_shards - 1}, got {args.shard_id}")
+
+
+def shard(args: argparse.Namespace, count: int) -> range:
+    """The numbers, of 0 to ``count`` − 1, that fall to this shard."""
+    return range(count * args.shard_id // args.num_shards, count * (args.shard_id + 1) // args.num_shards)
