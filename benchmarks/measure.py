@@ -307,7 +307,7 @@ def print_table(
             faster = f"{peer.median / result.median:.2f}" if peer else "-"
             smaller = f"{peer.peak / result.peak:.2f}" if peer else "-"
             seconds = (result.median, min(result.seconds), max(result.seconds), statistics.median(result.wall))
-            cells = [f"{value:.3f}" for value in seconds] + [faster]
+            cells = [f"{value:.4g}" for value in seconds] + [faster]
             cells += [f"{result.peak / GIB:.2f}", f"{own / GIB:.2f}", f"{own / 1024 / tokens:.1f}", smaller]
             cells += [column(result) for column in (columns or {}).values()]
         print(f"{result.name:<{width}}" + "".join(f"{cell:>14}" for cell in cells))
