@@ -78,6 +78,7 @@ def _add_transformer_args(parser: argparse.ArgumentParser) -> None:
 def _add_attention_args(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--window-size", metavar="W", help="taps to the left, one number or one a layer, separated by commas; or none")
+    add("--window-scale", type=int, metavar="N", help="times --window-size: Longformer's windows double every stage")
     add("--dilation", metavar="D", help="positions between a dilated head's taps, one number or one a layer")
     add("--dilated-heads", type=int, metavar="N", help="the last N heads of each layer are dilated")
     add(
@@ -123,6 +124,7 @@ def _transformer(args: argparse.Namespace) -> None:
         activation_dropout=0.1,
         checkpoint_activations=False,
         window_size="none",
+        window_scale=1,
         dilation="1",
         dilated_heads=0,
         relative_positions="sinusoidal",

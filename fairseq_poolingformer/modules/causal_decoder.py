@@ -23,7 +23,7 @@ Memory = list[Tensor]
 
 
 def causal_windows(
-    window_size: str, dilation: str, dilated_heads: int, num_layers: int, num_heads: int
+    window_size: str, dilation: str, dilated_heads: int, num_layers: int, num_heads: int, *, scale: int = 1
 ) -> list[Window]:
     """The window of every layer.
 
@@ -31,14 +31,19 @@ def causal_windows(
         window_size: ``--window-size``: taps to the left, one number or one a layer; ``none`` for everything.
         dilation: ``--dilation`` of the dilated heads, one number or one a layer.
         dilated_heads: how many of a layer's heads, its last ones, are dilated.
+        scale: ``--window-scale``: every layer has so many times its taps.
 
     Raises:
         ValueError: a setting is out of range.
     """
     if not 0 <= dilated_heads <= num_heads:
         raise ValueError(f"--dilated-heads must be from 0 to the {num_heads} heads there are, got {dilated_heads}")
+    if scale < 1:
+        raise ValueError(f"--window-scale must be 1 or more, got {scale}")
     dilations = per_layer("--dilation", dilation, num_layers)
     if window_size == "none":
+        if scale != 1:
+            raise ValueError(f"--window-scale {scale} needs --window-size: there are no windows to widen")
         if dilated_heads and set(dilations) != {1}:
             raise ValueError("--dilation needs --window-size: heads that see everything have no taps to spread")
         return [Window.unlimited(causal=True)] * num_layers
@@ -46,7 +51,8 @@ def causal_windows(
     if min(sizes) < 1:
         raise ValueError(f"--window-size must be 1 or more in every layer, got {window_size}")
     return [
-        Window(left, 0, (1,) * plain + (step,) * dilated_heads) for left, step in zip(sizes, dilations, strict=True)
+        Window(left * scale, 0, (1,) * plain + (step,) * dilated_heads)
+        for left, step in zip(sizes, dilations, strict=True)
     ]
 
 
@@ -69,7 +75,9 @@ class CausalDecoder(FairseqDecoder):
         super().__init__(dictionary)
         layers, heads, channels = args.decoder_layers, args.decoder_attention_heads, args.decoder_embed_dim
         self.checkpoint_activations = args.checkpoint_activations
-        self.windows = causal_windows(args.window_size, args.dilation, args.dilated_heads, layers, heads)
+        self.windows = causal_windows(
+            args.window_size, args.dilation, args.dilated_heads, layers, heads, scale=args.window_scale
+        )
         self.reaches = [
             None if window.left == UNLIMITED else window.left * max(window.head_dilations(heads))
             for window in self.windows

@@ -1,5 +1,7 @@
 """Character language models: the papers' equations, causality, memory, spans, precision."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -28,9 +30,9 @@ def gradients(model, loss):
     return dict(zip(names, torch.autograd.grad(loss, wanted, allow_unused=True), strict=True))
 
 
-def dilated(number, head, distance):
-    """Windows of 3 and 5 taps, two of the four heads of the upper layer with every second position."""
-    left, step = (3, 5)[number], 2 if number == 1 and head >= 2 else 1
+def dilated(number, head, distance, taps=(3, 5)):
+    """Windows of so many taps, two of the four heads of the upper layer with every second position."""
+    left, step = taps[number], 2 if number == 1 and head >= 2 else 1
     return distance % step == 0 and distance // step <= left
 
 
@@ -40,6 +42,11 @@ def dilated(number, head, distance):
         ("transformer_lm_full", (), {}),
         ("transformer_xl_lm", (), {}),
         ("longformer_lm", ("--window-size", "3,5"), {"pre_norm": True, "activation": F.gelu, "sees": dilated}),
+        (
+            "longformer_lm",
+            ("--window-size", "1,2", "--window-scale", "3"),
+            {"pre_norm": True, "activation": F.gelu, "sees": partial(dilated, taps=(3, 6))},
+        ),
         ("adaptive_span_lm", ("--max-span", "12"), {"longest": 12, "ramp": 8}),
         ("gaa_lm", ("--max-span", "12"), {"longest": 12, "ramp": 8, "activation": F.gelu}),
         ("gaa_lm", ("--max-span", "12", "--no-gated-ffn"), {"longest": 12, "ramp": 8, "activation": F.gelu}),
@@ -248,11 +255,28 @@ def test_papers_sizes(arch, millions):
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(millions * 1e6, rel=0.03)
 
 
-def build_paper(arch):
+@pytest.mark.parametrize(("size", "layers"), [("small", 12), ("large", 30)])
+def test_longformers_windows(size, layers):
+    """Tables 4 and 12: 32 to 512 with a mean of 230, 512 to 8,192 in the last stage; two heads dilated by 2 to 4."""
+    with torch.device("meta"):
+        first, last = (
+            build_paper(f"longformer_lm_{size}", "--window-scale", scale).decoder.windows for scale in ("1", "16")
+        )
+    taps = [window.left for window in first]
+    assert (len(taps), taps[0], taps[-1]) == (layers, 32, 512)
+    assert taps == sorted(taps)
+    assert sum(taps) / layers == pytest.approx(230, rel=0.02)
+    assert [window.left for window in last] == [16 * number for number in taps]
+    sixth = layers // 6
+    steps = [1] * 3 * sixth + [2] * sixth + [3] * sixth + [4] * sixth
+    assert [window.head_dilations(8) for window in first] == [(1,) * 6 + (step,) * 2 for step in steps]
+
+
+def build_paper(arch, *flags):
     from fairseq import options, tasks
 
     args = options.parse_args_and_arch(
-        options.get_training_parser(), ["text", "--task", "char_lm", "--arch", arch, "--cpu"]
+        options.get_training_parser(), ["text", "--task", "char_lm", "--arch", arch, "--cpu", *flags]
     )
     return tasks.setup_task(args).build_model(args)
 
@@ -264,6 +288,8 @@ def build_paper(arch):
         (("--dilation", "2,2", "--dilated-heads", "1"), "--dilation needs --window-size"),
         (("--window-size", "3,4,5"), "--window-size has 3 values for 2 layers"),
         (("--window-size", "0,4"), "--window-size must be 1 or more"),
+        (("--window-scale", "2"), "--window-scale 2 needs --window-size"),
+        (("--window-size", "4", "--window-scale", "0"), "--window-scale must be 1 or more"),
         (("--max-span", "10", "--memory-length", "5"), "leave out --window-size and --memory-length"),
         (("--max-span", "10", "--window-size", "5"), "leave out --window-size and --memory-length"),
         (("--memory-length", "-1"), "--memory-length must be 0 or more"),
