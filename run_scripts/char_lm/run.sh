@@ -3,9 +3,9 @@
 #
 #   run_scripts/char_lm/run.sh experiments=NAME[,NAME …] [KEY=value …] [-- flags for fairseq-train]
 #
-# longformer.sh and window_ablations.sh are this script with their experiments; the numbers are in experiments.txt beside
-# it. Before the first run, put the raw text where raw= says: enwik8.zip or text8.zip from mattmahoney.net/dc, or any
-# other text, plain or .gz.
+# longformer.sh, longformer_ablations.sh and gaa_ablations.sh are this script with their experiments; the numbers are in
+# experiments.txt beside it. Before the first run, put the raw text where raw= says: enwik8.zip or text8.zip from
+# mattmahoney.net/dc, or any other text, plain or .gz.
 #
 # See what would run:        run_scripts/char_lm/longformer.sh gpus=8 dry_run=1
 # On eight GPUs:             run_scripts/char_lm/longformer.sh gpus=8 raw=enwik8.zip
@@ -36,17 +36,22 @@ results=()
 # prepare: what depends on the row.
 prepare() {
   local list
-  require_count layers context stride eval_batch
+  require_count context stride eval_batch
   IFS=, read -ra stage_lengths <<<"$lengths"
   IFS=, read -ra stage_batches <<<"$batch"
   IFS=, read -ra stage_device_batches <<<"$device_batch"
   IFS=, read -ra stage_updates <<<"$updates"
   IFS=, read -ra stage_warmups <<<"$warmup"
+  IFS=, read -ra stage_lrs <<<"$lr"
+  IFS=, read -ra stage_window_scales <<<"$window_scale"
+  more_flags=()
+  [[ $model_flags == - ]] || IFS=';' read -ra more_flags <<<"$model_flags"
   stages=${#stage_lengths[@]}
-  for list in batch device_batch updates warmup; do
+  for list in batch device_batch updates warmup lr window_scale; do
     local commas=${!list//[^,]/}
     ((${#commas} + 1 == stages)) || fail "$list=${!list} must have a value for each of $stages stages, as lengths="
   done
+  [[ $schedule == staged || $stages == 1 ]] || fail "schedule=$schedule is for one stage, lengths=$lengths has $stages"
   raw_file=${raw:-$out/raw/$corpus.zip}
   data_folder=${data:-$out/data/$corpus}
   checkpoint=$run_folder/stage$stages/checkpoints/checkpoint_best.pt
@@ -59,15 +64,19 @@ preprocess() {
   run "$python" -m preprocess.char_lm --input "$raw_file" --output-folder "$data_folder"
 }
 
-# stage_windows STAGE: the windows of all layers, from the bottom, in a stage (from 0).
-stage_windows() {
-  awk -v ends="$windows" -v layers="$layers" -v stage="$1" 'BEGIN {
-    split(ends, end, "-")
-    for (layer = 0; layer < layers; layer++) {
-      share = layers > 1 ? layer / (layers - 1) : 0
-      printf "%s%d", layer ? "," : "", (end[1] + share * (end[2] - end[1])) * 2 ^ stage + 0.5
-    }
-  }'
+# set_batches: device_batch and update_freq of every stage; before the first, for a later one may not divide.
+set_batches() {
+  local stage batch device_batch total=$((nodes * devices))
+  for ((stage = 0; stage < stages; stage++)); do
+    batch=${stage_batches[stage]} device_batch=${stage_device_batches[stage]}
+    if [[ $device_batch == - ]]; then
+      ((batch % total == 0)) || fail "batch=$batch is no multiple of $total processes: choose another batch= or gpus="
+      device_batch=$((batch / total))
+    fi
+    set_update_freq
+    stage_device_batches[stage]=$device_batch
+    stage_update_freqs[stage]=$update_freq
+  done
 }
 
 # train_stage STAGE FIRST: a stage (from 0), before which FIRST updates were made.
@@ -75,25 +84,23 @@ train_stage() {
   local stage=$1 first=$2 flags
   local previous=$run_folder/stage$stage/checkpoints/checkpoint_last.pt
   local run_folder=$run_folder/stage$((stage + 1))
-  local batch=${stage_batches[stage]} device_batch=${stage_device_batches[stage]}
+  local device_batch=${stage_device_batches[stage]} update_freq=${stage_update_freqs[stage]}
   local last=$((first + stage_updates[stage]))
-  [[ $device_batch != - ]] || device_batch=$((batch / (nodes * devices)))
   if [[ -e $run_folder/done ]]; then
     echo "# stage $((stage + 1)) was finished by an earlier run"
     return
   fi
-  set_update_freq
   mapfile -t flags < <(training_flags)
   flags=(
     "$data_folder" --user-dir "$root/fairseq_poolingformer" --task char_lm --criterion char_lm --arch "$arch"
-    --tokens-per-sample "${stage_lengths[stage]}" --eval-context "$context" --eval-stride "$stride"
-    --optimizer "$optimizer" --weight-decay "$decay" --clip-norm "$clip"
-    --lr "$(awk -v lr="$lr" -v stage="$stage" 'BEGIN {printf "%.9g", lr / 2 ^ stage}')"
-    --lr-scheduler staged --stage-first-update "$first" --warmup-updates "${stage_warmups[stage]}"
+    "${more_flags[@]}" --tokens-per-sample "${stage_lengths[stage]}" --eval-context "$context" --eval-stride "$stride"
+    --optimizer "$optimizer" --weight-decay "$decay" --clip-norm "$clip" --lr "${stage_lrs[stage]}"
+    --lr-scheduler "$schedule" --warmup-updates "${stage_warmups[stage]}"
     --max-update "$last" --best-checkpoint-metric bpc "${flags[@]}"
   )
+  [[ $schedule != staged ]] || flags+=(--stage-first-update "$first")
   [[ $dropout == - ]] || flags+=(--dropout "$dropout")
-  [[ $windows == - ]] || flags+=(--window-size "$(stage_windows "$stage")")
+  [[ ${stage_window_scales[stage]} == 1 ]] || flags+=(--window-scale "${stage_window_scales[stage]}")
   [[ $carry == 0 ]] || flags+=(--carry-memory)
   # parameters, the optimizer's state and the number of updates go on; the text is begun again, in other segments
   if ((stage > 0)) && [[ ! -e $run_folder/checkpoints/checkpoint_last.pt ]]; then
@@ -107,6 +114,7 @@ train_stage() {
 train() {
   local stage first=0
   need "$data_folder/corpus.json" data
+  set_batches
   for ((stage = 0; stage < stages; stage++)); do
     printf '# stage %d of %d\n' $((stage + 1)) "$stages"
     train_stage "$stage" "$first"

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from fairseq import tasks
+from fairseq.options import get_training_parser, parse_args_and_arch
 
 from fairseq_poolingformer.compat.checkpoints import load
 
@@ -15,11 +19,31 @@ from .conftest import ROOT
 from .test_run_scripts import call, options
 
 
+def dry_run(script: str, *arguments: str) -> str:
+    """What a script prints, a command in each line."""
+    dry = [f"python={sys.executable}", "out=/out", "dry_run=1"]
+    return call(f"char_lm/{script}", *dry, *arguments).replace("\\\n", " ")
+
+
+def training_words(output: str) -> list[list[str]]:
+    """The words after ``fairseq-train`` of each stage; ``--flag=value`` as two words."""
+    commands = [shlex.split(line) for line in output.splitlines() if "fairseq_cli.train" in line]
+    return [
+        [part for word in words[words.index("fairseq_cli.train") + 1 :] for part in word.split("=", 1)]
+        for words in commands
+    ]
+
+
 def trainings(experiment: str, *arguments: str) -> list[dict[str, str]]:
-    """The flags of each stage, from a dry run."""
-    dry = [f"experiments={experiment}", f"python={sys.executable}", "out=/out", "dry_run=1", "steps=train"]
-    output = call("char_lm/run.sh", *dry, *arguments).replace("\\\n", " ")
-    return [options(shlex.split(line)) for line in output.splitlines() if "fairseq_cli.train" in line]
+    """The flags of each stage."""
+    output = dry_run("run.sh", f"experiments={experiment}", "steps=train", *arguments)
+    return [options(words) for words in training_words(output)]
+
+
+def published(output: str) -> dict[str, str]:
+    """The last column of the table that a script ends with."""
+    table = output[output.index("this run  published") :].splitlines()[1:]
+    return {line.split()[0]: line.split()[-1] for line in table}
 
 
 def column(stages: list[dict[str, str]], flag: str) -> list[str | None]:
@@ -27,13 +51,13 @@ def column(stages: list[dict[str, str]], flag: str) -> list[str | None]:
 
 
 @pytest.mark.parametrize(
-    ("experiment", "ends", "warmups", "layers"),
+    ("experiment", "ends", "warmups", "dropout"),
     [
-        ("longformer_enwik8", [430, 480, 530, 565, 570], [10000, 5000, 5000, 3500, 500], 12),
-        ("longformer_large", [350, 375, 385, 390, 395], [10000, 2500, 1000, 500, 500], 30),
+        ("longformer_enwik8", [430, 480, 530, 565, 570], [10000, 5000, 5000, 3500, 500], "0.2"),
+        ("longformer_enwik8_large", [350, 375, 385, 390, 395], [10000, 2500, 1000, 500, 500], "0.4"),
     ],
 )
-def test_longformers_stages_are_those_of_its_table_12(experiment, ends, warmups, layers):
+def test_longformers_stages_are_those_of_its_table_12(experiment, ends, warmups, dropout):
     stages = trainings(experiment, "gpus=8")
     assert column(stages, "--tokens-per-sample") == ["2048", "4096", "8192", "16384", "23040"]
     assert column(stages, "--max-update") == [str(end * 1000) for end in ends]
@@ -42,12 +66,10 @@ def test_longformers_stages_are_those_of_its_table_12(experiment, ends, warmups,
     assert [float(lr) for lr in column(stages, "--lr")] == [0.00025, 0.000125, 0.0000625, 0.00003125, 0.000015625]
     for number, (stage, batch) in enumerate(zip(stages, (32, 32, 16, 16, 16), strict=True)):
         assert int(stage["--batch-size"]) * 8 * int(stage["--update-freq"]) == batch
-        windows = [int(window) for window in stage["--window-size"].split(",")]
-        assert len(windows) == layers
-        assert (windows[0], windows[-1]) == (32 * 2**number, 512 * 2**number)
-        assert windows == sorted(windows)
+        assert stage.get("--window-scale") == (str(2**number) if number else None)
+        assert "--window-size" not in stage  # the first stage's are the architecture's
         constant = {"--optimizer": "fused_adamw", "--clip-norm": "0.25", "--weight-decay": "0.01"}
-        constant |= {"--lr-scheduler": "staged", "--dropout": "0.4" if layers == 30 else "0.2"}
+        constant |= {"--lr-scheduler": "staged", "--dropout": dropout}
         assert {flag: stage[flag] for flag in constant} == constant
         restored = f"/out/{experiment}/stage{number}/checkpoints/checkpoint_last.pt" if number else None
         assert stage.get("--restore-file") == restored
@@ -56,13 +78,82 @@ def test_longformers_stages_are_those_of_its_table_12(experiment, ends, warmups,
         assert "--carry-memory" not in stage
 
 
-def test_windows_of_the_ablations():
-    windows = {
-        name: [int(window) for window in trainings(f"window_{name}", "gpus=1")[0]["--window-size"].split(",")]
-        for name in ("decreasing", "fixed", "increasing")
+def test_longformers_ablations_are_those_of_its_table_4():
+    output = dry_run("longformer_ablations.sh", "gpus=8")
+    assert published(output) == {
+        "window_decreasing": "1.24",
+        "window_fixed": "1.23",
+        "window_increasing": "1.21",
+        "dilation_two_heads": "1.20",
     }
-    assert windows["decreasing"] == windows["increasing"][::-1]
-    assert windows["fixed"] == [230] * 12
+    assert output.count("--subset valid") == 4
+    rows = [understood(words) for words in training_words(output)]
+    increasing = [window.left for window in rows[2].decoder.windows]
+    assert increasing == sorted(increasing)
+    assert [window.left for window in rows[0].decoder.windows] == increasing[::-1]
+    assert [window.left for window in rows[1].decoder.windows] == [230] * 12
+    assert [window.left for window in rows[3].decoder.windows] == increasing
+    widest = [max(max(window.head_dilations(8)) for window in row.decoder.windows) for row in rows]
+    assert widest == [1, 1, 1, 4]
+
+
+def test_gaas_ablations_are_those_of_its_table_3():
+    """The share of the span, the gate, updates and bits per character."""
+    output = dry_run("gaa_ablations.sh", "gpus=8")
+    found = []
+    for words, bpc in zip(training_words(output), published(output).values(), strict=True):
+        model = understood(words)
+        gated = any(".gate" in name for name, _ in model.named_parameters())
+        found.append((model.decoder.spans.shared is not None, gated, options(words)["--max-update"], bpc))
+    assert sorted(found) == [
+        (False, False, "600000", "1.02"),
+        (False, True, "150000", "1.02"),
+        (True, False, "600000", "0.99"),
+        (True, True, "150000", "0.99"),
+    ]
+
+
+def test_every_row_is_understood():
+    """By fairseq's parser and by the model, whose size without the large ones' is about 40 million parameters."""
+    table = (ROOT / "run_scripts" / "char_lm" / "experiments.txt").read_text().splitlines()
+    names = [line.split()[0] for line in table if line and not line.startswith(("#", "name "))]
+    output = dry_run("run.sh", f"experiments={','.join(names)}", "gpus=2", "steps=train")
+    sizes: dict[str, set[int]] = {}
+    for words in training_words(output):
+        model, name = understood(words), Path(options(words)["--save-dir"]).parent.parent.name
+        sizes.setdefault(name, set()).add(sum(p.numel() for p in model.parameters()))
+    assert list(sizes) == names
+    for system in ("longformer", "transformer_xl", "adaptive_span"):
+        (small,), (large,) = sizes[f"{system}_enwik8"], sizes[f"{system}_enwik8_large"]
+        assert sizes[f"{system}_text8"] == {small}
+        assert 38e6 < small < 42e6 < 100e6 < large
+
+
+def understood(words: list[str]):
+    """The model of a training's flags, without memory for its parameters."""
+    args = parse_args_and_arch(get_training_parser(), words)
+    with torch.device("meta"):
+        return tasks.setup_task(args).build_model(args)
+
+
+def test_large_adaptive_spans_end_with_a_tenth_of_the_learning_rate():
+    for corpus, first in (("enwik8", 150_000), ("text8", 250_000)):
+        stages = trainings(f"adaptive_span_{corpus}_large", "gpus=8")
+        assert [float(lr) for lr in column(stages, "--lr")] == [0.07, 0.007]
+        assert column(stages, "--max-update") == [str(first), str(first + 20_000)]
+        assert column(stages, "--warmup-updates") == ["32000", "0"]
+        assert "--restore-file" in stages[1]
+
+
+def test_transformer_xl_has_one_cosine():
+    """As its published scripts; the small model's 22 rows of text suit one or two devices."""
+    (small,) = trainings("transformer_xl_enwik8", "gpus=2")
+    (large,) = trainings("transformer_xl_enwik8_large", "gpus=8")
+    for stage, rows, length, warmup in ((small, 11, 512, 0), (large, 8, 768, 4000)):
+        expected = {"--lr-scheduler": "cosine", "--batch-size": str(rows), "--tokens-per-sample": str(length)}
+        expected |= {"--warmup-updates": str(warmup), "--max-update": "400000"}
+        assert {flag: stage[flag] for flag in expected} == expected
+        assert "--stage-first-update" not in stage
 
 
 def test_models_with_memory_are_trained_in_one_stage():
@@ -76,7 +167,11 @@ def test_models_with_memory_are_trained_in_one_stage():
     ("arguments", "message"),
     [
         (["batch=32"], "batch=32 must have a value for each of 5 stages"),
+        (["lr=1e-4"], "lr=1e-4 must have a value for each of 5 stages"),
+        (["schedule=cosine"], "schedule=cosine is for one stage"),
         (["gpus=3"], "no multiple of 3 processes"),
+        (["gpus=32", "device_batch=1,1,1,1,1"], "batch=16 is no multiple of 32 processes"),
+        (["gpus=5", "device_batch=-,-,-,-,-"], "batch=32 is no multiple of 5 processes"),
         (["dry_run=0", "steps=preprocess"], "give raw="),
         (["dry_run=0", "steps=train"], "give data="),
     ],
@@ -88,27 +183,25 @@ def test_mistakes_are_explained(arguments, message, tmp_path):
 
 @pytest.mark.slow
 def test_stages_go_on_from_one_another(tmp_path):
-    """Parameters, the optimizer's state and the number of updates; the learning rate halves."""
+    """Parameters, the optimizer's state and the number of updates; windows double and the learning rate halves."""
     text = np.random.default_rng(0).integers(97, 101, 700, dtype=np.uint8)
     (tmp_path / "text").write_bytes(text.tobytes())
-    python = tmp_path / "python"
-    with_model = f'exec {sys.executable} -m tests.integration.with_recurrent_lm "$@"'
-    python.write_text(f'#!/bin/sh\n[ "$1" = -m ] || exec {sys.executable} "$@"\nshift\n{with_model}\n')
-    python.chmod(0o755)
-    run = ["experiments=gaa_enwik8", f"out={tmp_path}", f"raw={tmp_path}/text", f"python={python}", "gpus=0"]
-    run += ["arch=recurrent_lm", "lengths=10,20", "batch=4,2", "device_batch=2,2", "updates=4,3", "warmup=2,1"]
-    run += ["lr=0.01", "optimizer=fused_adamw", "num_workers=0", "context=30", "save_updates=100"]
-    output = call("char_lm/run.sh", *run, PYTHONPATH=str(ROOT))
-    folder = tmp_path / "gaa_enwik8"
+    run = ["experiments=longformer_enwik8", f"out={tmp_path}", f"raw={tmp_path}/text", f"python={sys.executable}"]
+    run += ["gpus=0", "arch=longformer_lm_tiny", "lengths=10,20", "window_scale=1,2", "batch=4,2", "device_batch=2,2"]
+    run += ["updates=4,3", "warmup=2,1", "lr=0.01,0.005", "num_workers=0", "context=30", "stride=10"]
+    run += ["save_updates=100"]
+    output = call("char_lm/run.sh", *run)
+    folder = tmp_path / "longformer_enwik8"
     first, second = (load(folder / f"stage{number}" / "checkpoints" / "checkpoint_last.pt") for number in (1, 2))
-    for checkpoint, updates, lr in ((first, 4, 0.01), (second, 7, 0.005)):
+    for checkpoint, updates, lr, scale in ((first, 4, 0.01, 1), (second, 7, 0.005, 2)):
+        assert checkpoint["cfg"]["model"].window_scale == scale
         assert checkpoint["optimizer_history"][-1]["num_updates"] == updates
         optimizer = checkpoint["last_optimizer_state"]
         assert {int(state["step"]) for state in optimizer["state"].values()} == {updates}
         assert optimizer["param_groups"][0]["lr"] == pytest.approx(lr)
     result = json.loads((folder / "test.json").read_text())
     assert result["scored"] == 35
-    name, own, published = output.splitlines()[-1].split()
-    assert (name, float(own), published) == ("gaa_enwik8", round(result["bpc"], 4), "0.99")
-    again = call("char_lm/run.sh", *run, "steps=train", PYTHONPATH=str(ROOT))
+    name, own, paper = output.splitlines()[-1].split()
+    assert (name, float(own), paper) == ("longformer_enwik8", round(result["bpc"], 4), "1.00")
+    again = call("char_lm/run.sh", *run, "steps=train")
     assert again.count("was finished by an earlier run") == 2
