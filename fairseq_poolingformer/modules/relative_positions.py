@@ -73,9 +73,15 @@ class SinusoidalRelativePositions(nn.Module):
         alone = scale * (table @ difference.unsqueeze(-1)).squeeze(-1)
         return DistanceScores(query + self.content_bias[:, None], table, alone)
 
+    def train(self, mode: bool = True) -> SinusoidalRelativePositions:
+        """As torch's; forgets what was kept for W_r as it was."""
+        self._kept = None
+        return super().train(mode)
+
     def _table(self, num_distances: int) -> Tensor:
         """W_r r, (H, num_distances, D); kept from call to call where nothing is trained, as in sampling."""
         if torch.is_grad_enabled():
+            self._kept = None  # an update may follow, and most optimizers change a weight without a new version of it
             return self._project(num_distances)
         weight = self.r_proj.weight
         state = (weight.data_ptr(), weight._version, weight.dtype)

@@ -53,6 +53,18 @@ def test_a_resumed_training_is_the_uninterrupted_one(arch, folder, tmp_path):
         assert torch.equal(parts["model"][name], parameter), name
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "fused_adamw"])
+def test_every_validation_is_of_the_model_as_it_is(optimizer, folder, tmp_path):
+    """What the last one of several says is what the evaluator says of the checkpoint: 132 bytes in segments of 12."""
+    flags = ("--optimizer", optimizer, "--tokens-per-sample", 12, "--batch-size-valid", 1, "--dropout", 0)
+    updates = ("--validate-interval-updates", 2, "--max-update", 6, "--lr", 0.01)
+    state = train(folder, tmp_path, "transformer_lm_full_tiny", *flags, *updates)
+    evaluate = [str(folder), "--path", str(tmp_path / "checkpoint_last.pt"), "--device", "cpu", "--subset", "valid"]
+    result = tmp_path / "result.json"
+    assert eval_lm.main([*evaluate, "--context", "12", "--stride", "12", "--output", str(result)]) == 0
+    assert state["extra_state"]["val_loss"] == pytest.approx(json.loads(result.read_text())["bpc"], abs=1e-3)
+
+
 def test_half_precision_trains_spans(folder, tmp_path):
     flags = ("--fp16", "--fp16-init-scale", 4, "--carry-memory", "--disable-validation", "--span-loss", "1e-9")
     state = train(folder, tmp_path, "gaa_lm_tiny", *flags, "--max-update", 6)["model"]

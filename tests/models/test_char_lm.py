@@ -5,7 +5,11 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.optim import build_optimizer
+from fairseq.optim.fp16_optimizer import FP16Optimizer
 
 from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
 
@@ -207,6 +211,41 @@ def test_spans_shrink_but_for_the_head_that_needs_one():
         assert spans.mean() < 10 < 0.7 * 40
 
 
+def fairseq_optimizer(name, parameters):
+    """As its trainer has it; ``fp16`` is adam on float32 copies of the parameters."""
+    flags = ["--fp16", "--fp16-init-scale", "4"] if name == "fp16" else []
+    flags += ["--optimizer", "adam" if name == "fp16" else name, "--lr", "0.05"]
+    arguments = ["text", "--task", "char_lm", "--arch", "transformer_lm_full_tiny", "--cpu", *flags]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
+    return (
+        FP16Optimizer.build_optimizer(cfg, parameters)
+        if cfg.common.fp16
+        else build_optimizer(cfg.optimizer, parameters)
+    )
+
+
+@pytest.mark.parametrize("mode_changes", [True, False])
+@pytest.mark.parametrize("optimizer", ["adam", "fused_adamw", "adagrad", "fp16"])
+def test_what_is_kept_without_gradients_is_not_of_an_older_update(optimizer, mode_changes):
+    """Validation before and after an update, with sinusoidal positions."""
+    model, tokens = build("transformer_lm_full_tiny", "--dropout", "0", "--activation-dropout", "0"), text(2, 20)
+    model = model.half() if optimizer == "fp16" else model.float()
+    optimizer = fairseq_optimizer(optimizer, list(model.parameters()))
+    for _ in range(2):
+        if mode_changes:
+            model.train()
+        optimizer.backward(model(tokens)[0].float().pow(2).mean())
+        optimizer.step()
+        optimizer.zero_grad()
+        if mode_changes:
+            model.eval()
+        with torch.no_grad():
+            kept, _ = model(tokens)
+        torch.testing.assert_close(
+            kept, model(tokens)[0].detach(), rtol=0, atol=1e-3 if kept.dtype == torch.half else 0
+        )
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_finite(arch, dtype):
@@ -273,8 +312,6 @@ def test_longformers_windows(size, layers):
 
 
 def build_paper(arch, *flags):
-    from fairseq import options, tasks
-
     args = options.parse_args_and_arch(
         options.get_training_parser(), ["text", "--task", "char_lm", "--arch", arch, "--cpu", *flags]
     )
