@@ -11,12 +11,22 @@ changed; the functions replaced keep their original as ``__wrapped__``.
 :mod:`.options`        ``--bf16`` no longer means TPU
 :mod:`.distributed`    ``torchrun`` is one training; several processes on a CPU
 :mod:`.precision`      ``--fp16`` on a CPU
+:mod:`.averages`       ``--store-ema`` of a model with integer buffers
 :mod:`.generation`     ``--no-repeat-ngram-size`` without fairseq's CUDA extension
 :mod:`.logs`           ``quiet_logging`` for scripts; not part of :func:`apply`
 =====================  =================================================================================================
 """
 
-from fairseq_poolingformer.compat import checkpoints, data, distributed, generation, numpy_shims, options, precision
+from fairseq_poolingformer.compat import (
+    averages,
+    checkpoints,
+    data,
+    distributed,
+    generation,
+    numpy_shims,
+    options,
+    precision,
+)
 from fairseq_poolingformer.compat.checkpoints import CheckpointError
 from fairseq_poolingformer.compat.logs import quiet_logging
 
@@ -38,4 +48,5 @@ def apply() -> None:
     options.apply()
     distributed.apply()
     precision.apply()
+    averages.apply()
     generation.apply()

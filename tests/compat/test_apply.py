@@ -7,6 +7,7 @@ import torch
 from fairseq import checkpoint_utils, options
 from fairseq.data import data_utils
 from fairseq.distributed import utils as distributed_utils
+from fairseq.models.ema import EMA
 from fairseq.optim import FP16Optimizer
 from fairseq.trainer import Trainer
 
@@ -22,6 +23,7 @@ REPLACED = [
     (distributed_utils, "call_main"),
     (distributed_utils, "all_gather_list"),
     (FP16Optimizer, "build_optimizer"),
+    (EMA, "__init__"),
 ]
 
 

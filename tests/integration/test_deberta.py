@@ -20,6 +20,7 @@ TRAINING = [
 ]
 P = "encoder.sentence_encoder.relative_positions.weight"
 P_G = "encoder.sentence_encoder.global_relative_positions.weight"
+BUCKET = "encoder.sentence_encoder.global_relative_positions.tokens_per_row"
 
 
 def train(task, data, folder, *flags):
@@ -43,9 +44,17 @@ def pretrained(vocabulary, tmp_path_factory):
     files = ("--input", raw / "train.txt", "--documents", "block", "--min-chars", 1, "--valid-share", 0.1)
     run("preprocess.plain_text", *files, "--gpt2-bpe", vocabulary, "--output-folder", output)
     folder = tmp_path_factory.mktemp("pretrained")
-    log = train("long_masked_lm", output, folder, "--max-positions", 40, "--max-tokens", 200, "--max-update", 4)
+    flags = ("--max-positions", 40, "--max-tokens", 200, "--max-update", 4, "--store-ema")
+    log = train("long_masked_lm", output, folder, *flags)
     assert '"bits_per_character"' in log
     return output, folder
+
+
+@pytest.mark.slow
+def test_the_average_of_the_parameters_is_stored(pretrained):
+    average = torch.load(pretrained[1] / "checkpoint_last.pt", weights_only=False)["extra_state"]["ema"]
+    assert average[BUCKET] == 1
+    assert not torch.equal(average[P_G], load(pretrained[1])[P_G])
 
 
 @pytest.mark.slow
