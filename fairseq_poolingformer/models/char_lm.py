@@ -170,8 +170,9 @@ def _grow(sizes: tuple[int, ...], layers: tuple[int, ...]) -> str:
     return ",".join(str(size) for size, number in zip(sizes, layers, strict=True) for _ in range(number))
 
 
-def _longformer(args: argparse.Namespace) -> None:
+def _longformer(args: argparse.Namespace, dilation: str) -> None:
     set_defaults(args, dilated_heads=2, activation_fn="gelu", decoder_normalize_before=True)
+    set_defaults(args, dilation=dilation if args.dilated_heads else "1")
     _transformer(args)
 
 
@@ -179,16 +180,16 @@ def _longformer(args: argparse.Namespace) -> None:
 def longformer_lm_small(args: argparse.Namespace) -> None:
     """Longformer §4, small: windows 32 to 512 (stage 1), two heads dilated in the upper six layers."""
     set_defaults(args, window_size=_grow((32, 64, 128, 256, 512), (2, 2, 2, 3, 3)))
-    set_defaults(args, dilation=_grow((1, 2, 3, 4), (6, 2, 2, 2)), dropout=0.2, activation_dropout=0.2)
-    _longformer(args)
+    set_defaults(args, dropout=0.2, activation_dropout=0.2)
+    _longformer(args, dilation=_grow((1, 2, 3, 4), (6, 2, 2, 2)))
 
 
 @register_model_architecture("char_lm", "longformer_lm_large")
 def longformer_lm_large(args: argparse.Namespace) -> None:
     """Longformer §4, large: 30 layers."""
     set_defaults(args, decoder_layers=30, window_size=_grow((32, 64, 128, 256, 512), (5, 5, 5, 7, 8)))
-    set_defaults(args, dilation=_grow((1, 2, 3, 4), (15, 5, 5, 5)), dropout=0.4, activation_dropout=0.4)
-    _longformer(args)
+    set_defaults(args, dropout=0.4, activation_dropout=0.4)
+    _longformer(args, dilation=_grow((1, 2, 3, 4), (15, 5, 5, 5)))
 
 
 @register_model_architecture("char_lm", "adaptive_span_lm")
@@ -230,9 +231,9 @@ def transformer_xl_lm_tiny(args: argparse.Namespace) -> None:
 
 @register_model_architecture("char_lm", "longformer_lm_tiny")
 def longformer_lm_tiny(args: argparse.Namespace) -> None:
-    set_defaults(args, max_span=0, window_size="8,16", dilation="1,2")
+    set_defaults(args, max_span=0, window_size="8,16", dropout=0.2, activation_dropout=0.2)
     _tiny(args)
-    longformer_lm_small(args)
+    _longformer(args, dilation="1,2")
 
 
 @register_model_architecture("char_lm", "adaptive_span_lm_tiny")

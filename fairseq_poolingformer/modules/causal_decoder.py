@@ -41,10 +41,12 @@ def causal_windows(
     if scale < 1:
         raise ValueError(f"--window-scale must be 1 or more, got {scale}")
     dilations = per_layer("--dilation", dilation, num_layers)
+    if set(dilations) != {1} and not dilated_heads:
+        raise ValueError(f"--dilation {dilation} needs --dilated-heads: there are no heads to dilate")
     if window_size == "none":
         if scale != 1:
             raise ValueError(f"--window-scale {scale} needs --window-size: there are no windows to widen")
-        if dilated_heads and set(dilations) != {1}:
+        if set(dilations) != {1}:
             raise ValueError("--dilation needs --window-size: heads that see everything have no taps to spread")
         return [Window.unlimited(causal=True)] * num_layers
     sizes, plain = per_layer("--window-size", window_size, num_layers), num_heads - dilated_heads
@@ -73,6 +75,7 @@ class CausalDecoder(FairseqDecoder):
 
     def __init__(self, args: Any, dictionary) -> None:
         super().__init__(dictionary)
+        _check(args)
         layers, heads, channels = args.decoder_layers, args.decoder_attention_heads, args.decoder_embed_dim
         self.checkpoint_activations = args.checkpoint_activations
         self.windows = causal_windows(
@@ -82,13 +85,6 @@ class CausalDecoder(FairseqDecoder):
             None if window.left == UNLIMITED else window.left * max(window.head_dilations(heads))
             for window in self.windows
         ]
-        if args.max_span and (args.window_size != "none" or args.memory_length):
-            raise ValueError(
-                "--max-span: the spans that are learned are windows and say how long the memory is; "
-                "leave out --window-size and --memory-length"
-            )
-        if args.memory_length < 0:
-            raise ValueError(f"--memory-length must be 0 or more, got {args.memory_length}")
         self.longest_memory, self.span_loss = args.memory_length, args.span_loss
         self.spans = None
         if args.max_span:
@@ -97,8 +93,6 @@ class CausalDecoder(FairseqDecoder):
             )
         self.positions = None
         if args.relative_positions == "learned":
-            if not args.max_span:
-                raise ValueError("--relative-positions learned has a row for each distance up to --max-span; give both")
             self.positions = LearnedRelativePositions(args.max_span, channels // heads)
         self.embed_tokens = nn.Embedding(len(dictionary), channels, padding_idx=dictionary.pad())
         self.embed_scale = channels**0.5
@@ -213,6 +207,32 @@ class CausalDecoder(FairseqDecoder):
     def max_positions(self) -> int:
         """No limit."""
         return sys.maxsize
+
+
+def _check(args: Any) -> None:
+    """ValueError for settings that are out of range or say nothing without another one."""
+    for name in ("decoder_layers", "decoder_attention_heads"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be 1 or more, got {getattr(args, name)}")
+    if args.memory_length < 0 or args.span_loss < 0:
+        name = "memory_length" if args.memory_length < 0 else "span_loss"
+        raise ValueError(f"--{name.replace('_', '-')} must be 0 or more, got {getattr(args, name)}")
+    if args.max_span and (args.window_size != "none" or args.memory_length):
+        raise ValueError(
+            f"--max-span {args.max_span} with --window-size {args.window_size} --memory-length {args.memory_length}: "
+            "the spans that are learned are windows and say how long the memory is; give --window-size none "
+            "--memory-length 0, or --max-span 0"
+        )
+    if not args.max_span and (args.shared_span or args.span_loss):
+        name = "--shared-span" if args.shared_span else f"--span-loss {args.span_loss}"
+        raise ValueError(f"{name} needs --max-span: there are no spans to learn")
+    if not args.max_span and args.relative_positions == "learned":
+        raise ValueError("--relative-positions learned has a row for each distance up to --max-span; give both")
+    if args.relative_positions == "sinusoidal" and args.decoder_embed_dim % 2:
+        raise ValueError(
+            "--relative-positions sinusoidal has a sine and a cosine of each frequency: --decoder-embed-dim must be "
+            f"even, got {args.decoder_embed_dim}"
+        )
 
 
 def _last(x: Tensor, number: int | None) -> Tensor:

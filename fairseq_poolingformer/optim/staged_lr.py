@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import FairseqOptimizer
 from fairseq.optim.lr_scheduler import FairseqLRScheduler, register_lr_scheduler
 from omegaconf import II
 
@@ -24,7 +25,16 @@ class StagedLR(FairseqLRScheduler):
 
     A stage goes on from the checkpoint of the one before, and so with its number of updates; fairseq's ``fixed`` would
     warm up in the first stage only.
+
+    Raises:
+        ValueError: there is not one learning rate.
     """
+
+    def __init__(self, cfg: StagedLRConfig, optimizer: FairseqOptimizer) -> None:
+        super().__init__(cfg, optimizer)
+        if len(cfg.lr) != 1:
+            rates = ",".join(map(str, cfg.lr))
+            raise ValueError(f"--lr-scheduler staged has one learning rate a stage, got --lr {rates}; train each stage")
 
     def step_update(self, num_updates: int) -> float:
         """Set the learning rate for the update after so many.

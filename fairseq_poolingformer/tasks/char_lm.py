@@ -36,7 +36,11 @@ class CharLMConfig(FairseqDataclass):
     tokens_per_sample: int = field(default=512, metadata={"help": "bytes of a segment"})
     carry_memory: bool = field(
         default=False,
-        metadata={"help": "read each segment with the model's memory of those before it; else each stands alone"},
+        metadata={"help": "refuse a model without memory; one with memory carries it from segment to segment anyway"},
+    )
+    no_carry_memory: bool = field(
+        default=False,
+        metadata={"help": "train a model with memory without it: each segment stands alone"},
     )
     rotate_text: bool = field(
         default=False,
@@ -62,8 +66,8 @@ class CharLMTask(OneDictionaryTask):
     """A text of bytes, each to be predicted from those before it.
 
     ``--batch-size`` rows of each worker are read side by side, never shuffled: a batch is the next segment of each.
-    With ``--carry-memory`` a model's memory goes from a batch to the next, is empty at the beginning of an epoch, and
-    is saved in checkpoints.
+    A model's memory goes from a batch to the next, is empty at the beginning of an epoch, and is saved in checkpoints;
+    with ``--no-carry-memory`` there is none.
     """
 
     cfg: CharLMConfig
@@ -72,13 +76,10 @@ class CharLMTask(OneDictionaryTask):
         super().__init__(cfg, byte_dictionary())
         if cfg.tokens_per_sample < 1:
             raise ValueError(f"--tokens-per-sample must be 1 or more, got {cfg.tokens_per_sample}")
-        if cfg.carry_memory and cfg.amp and cfg.amp_batch_retries:
-            raise ValueError(
-                "--amp reads a batch again after an overflow, with the memory of the first reading: "
-                "give --amp-batch-retries 0 as well, or --fp16 or --bf16 instead"
-            )
-        self.train_memory = CarriedMemory() if cfg.carry_memory else None
-        self.valid_memory = CarriedMemory() if cfg.carry_memory else None
+        if cfg.carry_memory and cfg.no_carry_memory:
+            raise ValueError("--carry-memory and --no-carry-memory: give one of the two")
+        self.train_memory = None if cfg.no_carry_memory else CarriedMemory()
+        self.valid_memory = None if cfg.no_carry_memory else CarriedMemory()
         self._saved_memories: list[dict[str, Any]] | None = None
 
     @classmethod
@@ -99,9 +100,20 @@ class CharLMTask(OneDictionaryTask):
         """The model.
 
         Raises:
-            ValueError: it takes fewer bytes than a segment has.
+            ValueError: it takes fewer bytes than a segment has, or has no memory and is to carry one.
         """
         model = super().build_model(cfg, from_checkpoint)
+        if getattr(model, "memory_length", 0) == 0:
+            if self.cfg.carry_memory and not from_checkpoint:
+                raise ValueError(
+                    "--carry-memory, but the model has no memory: give --memory-length, or leave out --carry-memory"
+                )
+            self.train_memory = self.valid_memory = None
+        if self.train_memory is not None and self.cfg.amp and self.cfg.amp_batch_retries and not from_checkpoint:
+            raise ValueError(
+                "--amp reads a batch again after an overflow, with the memory of the first reading: "
+                "give --amp-batch-retries 0 as well, or --fp16 or --bf16 instead"
+            )
         longest = model.max_positions()
         if longest is not None and longest < self.cfg.tokens_per_sample:
             raise ValueError(

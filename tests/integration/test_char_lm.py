@@ -86,7 +86,7 @@ def test_fp16_trains_with_a_memory(folder, tmp_path):
 @pytest.mark.slow
 def test_two_workers_resume_with_their_memories(folder, tmp_path):
     """Also equal to one worker with all rows."""
-    flags = ["--carry-memory", "--dropout", 0, "--batch-size", 2, "--disable-validation", "--ddp-backend", "legacy_ddp"]
+    flags = ["--dropout", 0, "--batch-size", 2, "--disable-validation", "--ddp-backend", "legacy_ddp"]
     torchrun = ["torch.distributed.run", "--nproc_per_node", 2, "--standalone", "-m", "fairseq_cli.train"]
     command = [*torchrun, folder, "--user-dir", ROOT / "tests" / "recurrent_lm", *TRAINING, *flags]
     run(*command, "--save-dir", tmp_path / "two", "--max-update", 3)
@@ -119,7 +119,7 @@ def test_memory_helps_and_the_commands_agree(folder, tmp_path):
         0,
         "--no-epoch-checkpoints",
     ]
-    log = run("fairseq_cli.train", folder, *user_dir, *TRAINING, *flags, "--carry-memory", "--save-dir", tmp_path)
+    log = run("fairseq_cli.train", folder, *user_dir, *TRAINING, *flags, "--save-dir", tmp_path)
     valid = [json.loads(line[line.index("{") :]) for line in log.splitlines() if "| valid | {" in line]
     checkpoint = tmp_path / "checkpoint_last.pt"
     validate = ["--task", "char_lm", "--valid-subset", "valid", "--batch-size", 1, "--cpu", "--num-workers", 0]

@@ -45,7 +45,7 @@ def train(folder, save_dir, arch, *flags):
 
 @pytest.mark.parametrize("arch", ["transformer_lm_full", "transformer_xl_lm", "longformer_lm", "gaa_lm"])
 def test_a_resumed_training_is_the_uninterrupted_one(arch, folder, tmp_path):
-    flags = ("--carry-memory", "--disable-validation")
+    flags = ("--disable-validation",)
     whole = train(folder, tmp_path / "whole", f"{arch}_tiny", *flags, "--max-update", 6)
     train(folder, tmp_path / "parts", f"{arch}_tiny", *flags, "--max-update", 4)
     parts = train(folder, tmp_path / "parts", f"{arch}_tiny", *flags, "--max-update", 6)
@@ -66,7 +66,7 @@ def test_every_validation_is_of_the_model_as_it_is(optimizer, folder, tmp_path):
 
 
 def test_half_precision_trains_spans(folder, tmp_path):
-    flags = ("--fp16", "--fp16-init-scale", 4, "--carry-memory", "--disable-validation", "--span-loss", "1e-9")
+    flags = ("--fp16", "--fp16-init-scale", 4, "--disable-validation", "--span-loss", "1e-9")
     state = train(folder, tmp_path, "gaa_lm_tiny", *flags, "--max-update", 6)["model"]
     assert all(torch.isfinite(parameter).all() for parameter in state.values())
     assert (state["decoder.spans.z"] > 0).any()
@@ -75,7 +75,7 @@ def test_half_precision_trains_spans(folder, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["adaptive_span_lm", "longformer_lm"])
 def test_from_text_to_figures(arch, folder, tmp_path, capsys):
-    flags = ("--carry-memory", "--lr", 0.01, "--dropout", 0, "--max-epoch", 6, "--validate-interval", 6)
+    flags = ("--lr", 0.01, "--dropout", 0, "--max-epoch", 6, "--validate-interval", 6)
     train(folder, tmp_path, f"{arch}_tiny", *flags)
     checkpoint = str(tmp_path / "checkpoint_last.pt")
     result = tmp_path / "result.json"

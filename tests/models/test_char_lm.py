@@ -311,6 +311,13 @@ def test_longformers_windows(size, layers):
     assert [window.head_dilations(8) for window in first] == [(1,) * 6 + (step,) * 2 for step in steps]
 
 
+def test_longformer_without_dilated_heads_has_no_dilation():
+    model = build("longformer_lm_tiny", "--dilated-heads", "0")
+    assert [window.head_dilations(4) for window in model.decoder.windows] == [(1,) * 4] * 2
+    with pytest.raises(ValueError, match="--dilation 1,3 needs --dilated-heads"):
+        build("longformer_lm_tiny", "--dilated-heads", "0", "--dilation", "1,3")
+
+
 def build_paper(arch, *flags):
     args = options.parse_args_and_arch(
         options.get_training_parser(), ["text", "--task", "char_lm", "--arch", arch, "--cpu", *flags]
@@ -327,8 +334,15 @@ def build_paper(arch, *flags):
         (("--window-size", "0,4"), "--window-size must be 1 or more"),
         (("--window-scale", "2"), "--window-scale 2 needs --window-size"),
         (("--window-size", "4", "--window-scale", "0"), "--window-scale must be 1 or more"),
-        (("--max-span", "10", "--memory-length", "5"), "leave out --window-size and --memory-length"),
-        (("--max-span", "10", "--window-size", "5"), "leave out --window-size and --memory-length"),
+        (("--dilation", "4", "--window-size", "5"), "--dilation 4 needs --dilated-heads"),
+        (("--max-span", "10", "--memory-length", "5"), "give --window-size none --memory-length 0, or --max-span 0"),
+        (("--max-span", "10", "--window-size", "5"), "give --window-size none --memory-length 0, or --max-span 0"),
+        (("--shared-span",), "--shared-span needs --max-span"),
+        (("--span-loss", "3"), "--span-loss 3.0 needs --max-span"),
+        (("--max-span", "10", "--span-loss", "-1"), "--span-loss must be 0 or more"),
+        (("--decoder-layers", "0"), "--decoder-layers must be 1 or more"),
+        (("--decoder-attention-heads", "0"), "--decoder-attention-heads must be 1 or more"),
+        (("--decoder-embed-dim", "15", "--decoder-attention-heads", "3"), "--decoder-embed-dim must be even"),
         (("--memory-length", "-1"), "--memory-length must be 0 or more"),
         (("--relative-positions", "learned"), "--max-span; give both"),
         (("--decoder-embed-dim", "18"), "--decoder-embed-dim must be a multiple"),

@@ -32,3 +32,8 @@ def test_rises_in_the_stage_and_stays(first, warmup, expected):
         scheduler.step_begin_epoch(2)
         scheduler.step(2)
         assert optimizer.get_lr() == pytest.approx(0.02 * share), "epochs change nothing"
+
+
+def test_a_learning_rate_an_epoch_is_refused():
+    with pytest.raises(ValueError, match=r"one learning rate a stage, got --lr 0\.01,0\.02"):
+        StagedLR(SimpleNamespace(lr=[0.01, 0.02], stage_first_update=0, warmup_updates=0), Optimizer())

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 
 from fairseq_poolingformer.data.carried_memory import CarriedMemory
@@ -27,13 +28,18 @@ def folder(tmp_path_factory):
     return folder
 
 
-def setup(folder, *flags):
-    """``(task, criterion)`` from fairseq's own options."""
+def parsed(folder, *flags):
+    """fairseq's own options."""
     arguments = [
         *(str(folder), "--user-dir", str(ROOT / "tests" / "recurrent_lm"), "--arch", "recurrent_lm", "--cpu"),
         *("--task", "char_lm", "--criterion", "char_lm", "--tokens-per-sample", "10", *flags),
     ]
-    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    return options.parse_args_and_arch(options.get_training_parser(), arguments)
+
+
+def setup(folder, *flags):
+    """``(task, criterion)``."""
+    args = parsed(folder, *flags)
     task = tasks.setup_task(args)
     return task, task.build_criterion(args)
 
@@ -58,7 +64,7 @@ def row_nll(model, task, split, rows, row):
 def test_segments_with_carried_memory_are_one_long_forward(folder, workers):
     model, total, expected = build(), 0.0, 0.0
     for worker in range(workers):
-        task, criterion = setup(folder, "--carry-memory")
+        task, criterion = setup(folder)
         for batch in batches(task, "train", 2, workers, worker):
             total += criterion(model, batch)[0].item()
     for row in range(2 * workers):
@@ -68,11 +74,11 @@ def test_segments_with_carried_memory_are_one_long_forward(folder, workers):
 
 def test_without_carrying_each_segment_stands_alone(folder):
     model = build()
-    task, criterion = setup(folder)
+    task, criterion = setup(folder, "--no-carry-memory")
     read = batches(task, "train", 2)
     alone = [float(criterion(model, batch)[0]) for batch in read]
     assert [float(criterion(model, batch)[0]) for batch in reversed(read)] == pytest.approx(alone[::-1])
-    task, criterion = setup(folder, "--carry-memory")
+    task, criterion = setup(folder)
     carried = [float(criterion(model, batch)[0]) for batch in read]
     assert carried[0] == pytest.approx(alone[0])
     assert all(abs(a - b) > 1e-3 for a, b in zip(carried[1:], alone[1:], strict=True))
@@ -80,7 +86,7 @@ def test_without_carrying_each_segment_stands_alone(folder):
 
 def test_train_and_valid_have_memories_of_their_own_and_an_epoch_begins_with_none(folder):
     model = build()
-    task, criterion = setup(folder, "--carry-memory")
+    task, criterion = setup(folder)
     train, valid = batches(task, "train"), batches(task, "valid", rows=2)
 
     def losses(read, training):
@@ -98,7 +104,7 @@ def test_train_and_valid_have_memories_of_their_own_and_an_epoch_begins_with_non
 
 def test_gradients_end_where_the_segment_begins(folder):
     model = build()
-    task, criterion = setup(folder, "--carry-memory")
+    task, criterion = setup(folder)
     read = batches(task, "train")
     for batch in read[:2]:
         criterion(model, batch)
@@ -109,7 +115,7 @@ def test_gradients_end_where_the_segment_begins(folder):
 
 def test_memory_that_does_not_precede_a_segment_is_not_used(folder, caplog):
     model = build()
-    task, criterion = setup(folder, "--carry-memory")
+    task, criterion = setup(folder)
     read = batches(task, "train")
     criterion(model, read[0])
     with caplog.at_level(logging.WARNING):
@@ -124,7 +130,7 @@ def test_memory_that_does_not_precede_a_segment_is_not_used(folder, caplog):
 
 
 def test_nothing_is_kept_after_the_last_segment(folder):
-    task, criterion = setup(folder, "--carry-memory")
+    task, criterion = setup(folder)
     for batch in batches(task, "train"):
         criterion(build(), batch)
     assert task.train_memory.state_dict()["tensors"] is None
@@ -141,13 +147,13 @@ def test_float16_infinities_do_not_stay():
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_saved_memory_goes_on(folder, workers, monkeypatch):
     model = build()
-    task, criterion = setup(folder, "--carry-memory")
+    task, criterion = setup(folder)
     read = batches(task, "train")
     for batch in read[:3]:
         criterion(model, batch)
     task.gather_checkpoint_state()
     state = task.get_checkpoint_dict()["CharLMTask"]
-    resumed, resumed_criterion = setup(folder, "--carry-memory")
+    resumed, resumed_criterion = setup(folder)
     state["memories"] *= workers
     resumed.set_checkpoint_dict(state)
     expected = criterion(model, read[3])[0]
@@ -200,6 +206,29 @@ def test_mistakes_are_explained(folder, tmp_path):
         setup(tmp_path)[0].load_dataset("train")
     with pytest.raises(ValueError, match="--tokens-per-sample must be"):
         setup(folder, "--tokens-per-sample", "0")
+    with pytest.raises(ValueError, match="give one of the two"):
+        setup(folder, "--carry-memory", "--no-carry-memory")
+
+
+def with_model(folder, *flags):
+    """The task after it has built the model, as in training."""
+    args = parsed(folder, *flags)
+    task = tasks.setup_task(args)
+    task.build_model(convert_namespace_to_omegaconf(args).model)
+    return task
+
+
+def test_models_with_memory_carry_it_unless_told_not_to(folder):
+    assert with_model(folder).train_memory is not None
+    assert with_model(folder, "--carry-memory").valid_memory is not None
+    assert with_model(folder, "--no-carry-memory").train_memory is None
+    assert with_model(folder, "--forgetful").train_memory is None
+    with pytest.raises(ValueError, match="the model has no memory"):
+        with_model(folder, "--forgetful", "--carry-memory")
+
+
+def test_amp_would_read_a_batch_twice(folder):
     with pytest.raises(ValueError, match="--amp-batch-retries 0"):
-        setup(folder, "--carry-memory", "--amp")
-    setup(folder, "--carry-memory", "--amp", "--amp-batch-retries", "0")
+        with_model(folder, "--amp")
+    for flags in (["--amp-batch-retries", "0"], ["--no-carry-memory"], ["--forgetful"]):
+        with_model(folder, "--amp", *flags)
