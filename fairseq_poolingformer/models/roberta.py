@@ -32,9 +32,8 @@ class PoolingformerRobertaEncoder(RobertaEncoder):
     def __init__(self, args, dictionary) -> None:
         super().__init__(args, dictionary)
         for module in self.modules():
-            if hasattr(
-                module, "normalized_shape"
-            ):  # apex's LayerNorm, which fairseq may take, is no torch.nn.LayerNorm
+            # by what it has: apex's LayerNorm, which fairseq may take, is no torch.nn.LayerNorm
+            if hasattr(module, "normalized_shape"):
                 module.eps = args.layer_norm_eps
 
     def build_encoder(self, args, dictionary, embed_tokens) -> PoolingformerEncoder:

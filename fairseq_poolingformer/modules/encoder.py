@@ -10,10 +10,11 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import GlobalTokens
+from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.attention.relative_projections import CoarsePositions, RelativeProjections
 
 from .lean import SeededDropout, activated_linear
-from .settings import AttentionSettings
+from .settings import AttentionSettings, per_layer
 
 
 class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
@@ -101,7 +102,9 @@ class PoolingformerEncoder(TransformerEncoderBase):
         self.global_tokens = settings.global_tokens
         if self.global_tokens < 0:
             raise ValueError(f"--global-tokens must be 0 or more, got {self.global_tokens}")
-        self.windows_limited = str(settings.window_size).strip() != "all"
+        windows = per_layer("--window-size", settings.window_size, cfg.encoder.layers)
+        # where no layer's window has a limit, P has a row for every pair, those with a global token too
+        self.windows_limited = any(window != UNLIMITED for window in windows)
         self.relative_positions = self.global_relative_positions = None
         if settings.relative_attention != "none":
             self.relative_positions = nn.Embedding(2 * settings.max_relative_positions, cfg.encoder.embed_dim)

@@ -163,11 +163,12 @@ def test_inputs_that_make_no_sense_are_refused(folder):
     with pytest.raises(ValueError, match="a row of 51 tokens, the model takes 50"):
         model(sentences([51]))
     model(sentences([50], padded_to=56))
-    model = fusion(folder, "--global-tokens", "0")
-    tokens = sentences([20])
-    with pytest.raises(ValueError, match="global tokens have no relative positions"):
-        model(tokens, global_mask=torch.arange(20)[None] < 3)
-    fusion(folder, "--global-tokens", "0", "--window-size", "all")(tokens, global_mask=torch.arange(20)[None] < 3)
+    tokens, global_mask = sentences([20]), torch.arange(20)[None] < 3
+    for windows in ("6", "all,all,6"):
+        with pytest.raises(ValueError, match="global tokens have no relative positions"):
+            fusion(folder, "--global-tokens", "0", "--window-size", windows)(tokens, global_mask=global_mask)
+    for windows in ("all", "all, all,all"):
+        fusion(folder, "--global-tokens", "0", "--window-size", windows)(tokens, global_mask=global_mask)
 
 
 def test_tables_for_other_distances():
