@@ -17,8 +17,10 @@ COPIED = {  # parameters that start as copies: Longformer §4; coarse positions 
     "relative_projections.global_q_proj": "relative_projections.q_proj",
     "encoder.lm_head.weight": "encoder.sentence_encoder.embed_tokens.weight",
 }
+POSITIONS = "encoder.embed_positions.weight"  # absolute ones of the encoder: BART's, sentence_encoder's
 TASK_HEADS = ("question_answering_head.",)  # left out where the model has none
 RELATIVE = ("relative_positions.", ".relative_projections.")
+COARSE = (".global_relative_positions.", ".relative_projections.global_")  # those of pairs with a global token
 NEW = ("self_attn.pooled_", *RELATIVE, *TASK_HEADS)  # parameters that keep the model's own random initialization
 
 
@@ -64,10 +66,10 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) ->
     the ordinary ones. Level two's parameters that it lacks keep the model's random values: projections N(0, 0.02²) as
     in BERT, so that Z starts as a small average beside Y, and W_p N(0, 0.02²), close to a mean. So do the heads of a
     task, and relative positions where it has none; those it has become the model's by
-    :func:`resize_relative_positions`, coarse ones that it lacks are made from the fine ones, and absolute ones that
-    the model has not are left out. Query, key and value projections in one matrix, as fairseq had them until 2019, are
-    taken apart. Everything done is logged; what is missing or unexpected otherwise is left for ``load_state_dict`` to
-    refuse.
+    :func:`resize_relative_positions`, coarse ones that it lacks are made from the fine ones, coarse ones that the model
+    has not are left out, and so are absolute ones beside relative ones. Query, key and value projections in one matrix,
+    as fairseq had them until 2019, are taken apart. Everything done is logged; what is missing or unexpected otherwise
+    is left for ``load_state_dict`` to refuse.
 
     Args:
         model: the model that will load it.
@@ -75,7 +77,8 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) ->
         offset: leading rows of position tables that are no positions.
 
     Raises:
-        ValueError: the embedding tables are of other sizes than the dictionary.
+        ValueError: the embedding tables are of other sizes than the dictionary, or the state dict has scores of
+            relative positions that the model has not.
     """
     own = model.state_dict()
     _check_embeddings(own, state)
@@ -118,6 +121,12 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) ->
 
 def _fit_relative_positions(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
     """Tables of relative positions of the model's sizes, in place."""
+    _check_products(own, state)
+    unused = [n for n in state if n not in own and any(part in n for part in COARSE)]
+    for name in unused:
+        del state[name]
+    if unused:
+        logger.info("left out, as the model has no coarse relative positions: %s", ", ".join(unused))
     for name in [n for n in own if n.endswith(".relative_positions.weight")]:
         if name not in state:
             continue
@@ -131,6 +140,27 @@ def _fit_relative_positions(own: dict[str, Tensor], state: dict[str, Tensor]) ->
         _resize(state, name, state[name], 1, own[name].size(0), 1)
 
 
+def _check_products(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
+    """Refuse a state dict with products of contents and relative positions that the model does not compute."""
+    have, want = _products(state), _products(own)
+    if set(have) <= set(want):
+        return
+    flags = f"--relative-attention {','.join(have)}"
+    if not any(name.endswith(POSITIONS) for name in state):
+        flags += " --no-absolute-positions"
+    raise ValueError(
+        f"the checkpoint was trained with {flags}, the model is built with --relative-attention "
+        f"{','.join(want) or 'none'}, which would leave out a part of the scores: give the checkpoint's flags, or the "
+        "--arch that it was trained with (poolingformer_deberta_* has c2p,p2c)"
+    )
+
+
+def _products(state: dict[str, Tensor]) -> list[str]:
+    """``--relative-attention`` of a state dict, [] for none."""
+    projections = {"c2p": ".relative_projections.k_proj.weight", "p2c": ".relative_projections.q_proj.weight"}
+    return [product for product, part in projections.items() if any(name.endswith(part) for name in state)]
+
+
 def _resize(state: dict[str, Tensor], name: str, table: Tensor, old: int, num_rows: int, new: int) -> None:
     if name not in state or (table.size(0), old) != (num_rows, new):
         logger.info("%s: %d rows, each of %d distances -> %d, each of %d", name, table.size(0), old, num_rows, new)
@@ -141,7 +171,7 @@ def _leave_out_positions(own: dict[str, Tensor], state: dict[str, Tensor]) -> No
     """Drop absolute positions that the model has relative ones in place of."""
     if not any(name.endswith(".relative_positions.weight") for name in own):
         return
-    for name in [n for n in state if n.endswith("encoder.embed_positions.weight") and n not in own]:
+    for name in [n for n in state if n.endswith(POSITIONS) and n not in own]:
         del state[name]
         logger.info("left out: %s, since the model has relative positions (--absolute-positions keeps both)", name)
 

@@ -225,6 +225,41 @@ def test_deberta_gives_its_positions_to_global_tokens_too(folder):
             assert torch.equal(value, have[name.replace("global_", "")]), name
 
 
+@pytest.mark.parametrize("flags", [["--window-size", "6"], ["--window-size", "all", "--relative-attention", "c2p"]])
+def test_coarse_positions_are_left_out_where_the_model_has_none(folder, caplog, flags):
+    trained, model = fusion(folder, *flags), fusion(folder, *flags, "--global-tokens", "0", seed=1)
+    with caplog.at_level(logging.INFO):
+        model.load_state_dict(trained.state_dict(), strict=True)
+    have, found = trained.state_dict(), model.state_dict()
+    assert all(torch.equal(value, have[name]) for name, value in found.items())
+    left = have.keys() - found.keys()
+    assert {P_G, BUCKET} < left
+    for name in left:
+        assert "global_" in name
+        assert name in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags", "message"),
+    [
+        (DEBERTA, ["--relative-attention", "c2p"], "with .* c2p,p2c --no-absolute-positions, the model .* c2p, which"),
+        (DEBERTA, ["--relative-attention", "p2c", "--global-tokens", "0"], "built with --relative-attention p2c,"),
+        ("poolingformer_roberta_tiny", [], r"attention none, .* \(poolingformer_deberta_\* has"),
+    ],
+)
+def test_scores_that_the_model_lacks_are_not_lost(folder, arch, flags, message):
+    _, model = build(folder, *SMALL, "--max-positions", "50", *flags, arch=arch)
+    with pytest.raises(ValueError, match=message):
+        model.load_state_dict(fusion(folder).state_dict(), strict=True)
+
+
+def test_a_product_that_the_checkpoint_lacks_is_new(folder, caplog):
+    trained, model = fusion(folder, "--relative-attention", "c2p"), fusion(folder, seed=1)
+    with caplog.at_level(logging.INFO):
+        model.load_state_dict(trained.state_dict(), strict=True)
+    assert "newly initialized: encoder.sentence_encoder.layers.0.relative_projections.q_proj.weight" in caplog.text
+
+
 def test_freezing_trains_what_roberta_has_not(folder):
     model = fusion(folder, "--freeze-pretrained", "--pretrained-positions", "20")
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
