@@ -85,10 +85,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _sizes(text: str) -> tuple[int, ...]:
-    sizes = tuple(int(part) for part in text.split(","))
-    if len(sizes) != len(SPLITS) or min(sizes) < 1:
+    parts = text.split(",")
+    if len(parts) != len(SPLITS) or not all(part.isdecimal() and int(part) for part in parts):
         raise argparse.ArgumentTypeError(f"three whole numbers above 0 are wanted, got {text}")
-    return sizes
+    return tuple(map(int, parts))
 
 
 def make_folder(
@@ -114,7 +114,8 @@ def make_folder(
         What ``corpus.json`` says.
 
     Raises:
-        InputError: an input is missing or damaged, splits do not fit, another text stands in the folder.
+        InputError: an input is missing or damaged, splits do not fit, another text or a damaged ``corpus.json`` stands
+            in the folder.
     """
     files = expand(inputs)
     settings = {
@@ -165,7 +166,13 @@ def _finished(folder: Path, settings: dict, overwrite: bool) -> dict | None:
     path = folder / "corpus.json"
     if not path.is_file():
         return None
-    found = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        if overwrite:
+            return None
+        raise InputError(f"{path}: damaged ({error}). Give --overwrite to make the folder again") from error
+    found = found if isinstance(found, dict) else {}
     different = [key for key in settings if found.get(key) != settings[key]]
     if not different:
         return found

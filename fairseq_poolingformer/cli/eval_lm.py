@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from fairseq_poolingformer.compat import CheckpointError, quiet_logging
 from fairseq_poolingformer.data.text_stream import TextStream
+from fairseq_poolingformer.data.whole_file import whole_file
 from fairseq_poolingformer.tasks.char_lm import CharLMTask, load_text
 
 from .options import DTYPES, add_device_options, add_shard_options, check_shard, shard
@@ -57,14 +58,17 @@ def main(argv: list[str] | None = None) -> int:
             parser.error(f"--{name.replace('_', '-')} must be 1 or more, got {getattr(args, name)}")
     quiet_logging()
     try:
+        if args.output:
+            args.output.parent.mkdir(parents=True, exist_ok=True)
         result = join(args.join) if args.join else _evaluate(args)
         text = json.dumps(result, indent=1)
+        print(text, flush=True)  # first: hours of work are not lost where the file cannot be written
         if args.output:
-            args.output.write_text(text + "\n", encoding="utf-8")
+            with whole_file(args.output) as unfinished:
+                unfinished.write_text(text + "\n", encoding="utf-8")
     except (CheckpointError, OSError, ValueError) as error:
         print(f"poolingformer-eval-lm: {error}", file=sys.stderr)
         return 1
-    print(text)
     return 0
 
 
@@ -213,9 +217,9 @@ def join(files: Sequence[Path]) -> dict[str, Any]:
         files: what the shards wrote.
 
     Raises:
-        ValueError: a shard is missing or comes twice, or they are of different evaluations.
+        ValueError: a file is no such result, a shard is missing or comes twice, or they are of different evaluations.
     """
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in files]
+    results = [_read_result(path) for path in files]
     joined = {key: results[0][key] for key in results[0] if key not in ("shards", "nll", "scored", "bpc")}
     for path, result in zip(files, results, strict=True):
         different = [key for key in joined if result.get(key) != joined[key]]
@@ -226,6 +230,18 @@ def join(files: Sequence[Path]) -> dict[str, Any]:
         raise ValueError(f"each of {joined['num_shards']} shards is wanted once, got shards {shards}")
     totals = _totals(sum(result["nll"] for result in results), sum(result["scored"] for result in results))
     return joined | {"shards": shards} | totals
+
+
+def _read_result(path: Path) -> dict[str, Any]:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: no result of poolingformer-eval-lm, not even JSON ({error})") from error
+    wanted = ("num_shards", "shards", "nll", "scored")
+    missing = [key for key in wanted if key not in result] if isinstance(result, dict) else wanted
+    if missing:
+        raise ValueError(f"{path}: no result of poolingformer-eval-lm; it has no {', '.join(missing)}")
+    return result
 
 
 def _totals(nll: float, scored: int) -> dict[str, Any]:

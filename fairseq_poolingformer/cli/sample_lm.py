@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Generator, Iterator
@@ -25,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     for name, least in (("length", 1), ("temperature", 0), ("top_k", 0), ("context", 1)):
         value = getattr(args, name)
-        if value is not None and value < least:
+        if value is not None and not value >= least:  # nan is not
             parser.error(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
     quiet_logging()
     try:
@@ -34,8 +35,6 @@ def main(argv: list[str] | None = None) -> int:
     except (CheckpointError, OSError, ValueError) as error:
         print(f"poolingformer-sample-lm: {error}", file=sys.stderr)
         return 1
-    out = sys.stdout.buffer
-    out.write(prompt)
     started = time.perf_counter()
     written = sample(
         model,
@@ -47,13 +46,24 @@ def main(argv: list[str] | None = None) -> int:
         seed=args.seed,
         device=args.device,
     )
+    try:
+        _write(prompt, written)
+    except BrokenPipeError:  # whoever reads has had enough, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes there at exit
+        return 0
+    print(f"{args.length:,} bytes in {time.perf_counter() - started:.1f} s", file=sys.stderr)
+    return 0
+
+
+def _write(prompt: bytes, written: Iterator[int]) -> None:
+    """Each byte is seen as soon as it is there."""
+    out = sys.stdout.buffer
+    out.write(prompt)
     for byte in written:
         out.write(bytes([byte]))
         out.flush()
     out.write(b"\n")
     out.flush()
-    print(f"{args.length:,} bytes in {time.perf_counter() - started:.1f} s", file=sys.stderr)
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -246,7 +246,7 @@ def load_text(folder: Path, split: str) -> TextStream:
     """A split of a data folder of ``preprocess.char_lm``.
 
     Raises:
-        FileNotFoundError: the folder has no such split.
+        FileNotFoundError: the folder has no such split, or is not finished.
         ValueError: it is a data folder of something else, or damaged.
     """
     make = "make it with python -m preprocess.char_lm"
@@ -255,4 +255,6 @@ def load_text(folder: Path, split: str) -> TextStream:
             raise FileNotFoundError(f"{path}: not found; {make}")
     if tuple(read_symbols(folder / "dict.txt")) != BYTE_SYMBOLS:
         raise ValueError(f"{folder / 'dict.txt'}: not the dictionary of bytes; --task char_lm reads bytes, {make}")
+    if not (folder / "corpus.json").is_file():  # written last: without it, splits may be of different texts
+        raise FileNotFoundError(f"{folder / 'corpus.json'}: not found, the folder is not finished; {make}")
     return TextStream(folder / split)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.compat.checkpoints import load
+from fairseq_poolingformer.compat.checkpoints import CheckpointError, load
 from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
 
 PREFIX = "decoder.spans."
@@ -23,9 +23,12 @@ def read_spans(path: Path) -> Tensor:
     """The spans of a checkpoint: (layers, H), in positions.
 
     Raises:
+        CheckpointError: the file is no checkpoint.
         ValueError: its model has none.
     """
     checkpoint = load(path)
+    if not isinstance(checkpoint, dict) or not {"model", "cfg"} <= checkpoint.keys():
+        raise ValueError(f"{path}: no checkpoint of fairseq-train")
     state = {name.removeprefix(PREFIX): x for name, x in checkpoint["model"].items() if name.startswith(PREFIX)}
     if not state:
         raise ValueError(
@@ -80,7 +83,7 @@ def main() -> int:
         for name, values in spans.items():
             report(name, values)
         plot(spans, args.output)
-    except (ValueError, OSError) as error:
+    except (CheckpointError, ValueError, OSError) as error:
         print(f"plot_spans: {error}", file=sys.stderr)
         return 1
     print(f"wrote {args.output}")

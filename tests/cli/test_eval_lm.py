@@ -112,6 +112,38 @@ def test_half_precision_is_close(checkpoint, data_folder, precision, tolerance):
     assert half["nll"] != exact["nll"]
 
 
+def test_a_result_is_not_lost_where_its_file_cannot_be_written(checkpoint, data_folder, tmp_path, capsys):
+    command = [str(data_folder), "--path", str(checkpoint[0]), "--device", "cpu", "--context", "20", "--output"]
+    new = tmp_path / "new" / "folder" / "result.json"
+    assert main([*command, str(new)]) == 0
+    printed = capsys.readouterr().out
+    assert json.loads(new.read_text()) == json.loads(printed)
+    assert [path.name for path in new.parent.iterdir()] == ["result.json"]
+    assert main([*command, str(tmp_path / "new")]) == 1, "a folder stands there"
+    captured = capsys.readouterr()
+    assert captured.out == printed
+    assert "new" in captured.err
+    assert main([*command, str(new / "below.json")]) == 1
+    assert capsys.readouterr().out == "", "said before the work is done"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "it has no num_shards, shards, nll, scored"),
+        ("[1]", "it has no num_shards"),
+        ('{"num_shards": 1, "nll": 3.0, "scored": 4}', "it has no shards"),
+        ("bpc 1.0", "not even JSON"),
+    ],
+)
+def test_what_is_no_result_is_not_joined(content, message, tmp_path, capsys):
+    (tmp_path / "shard0.json").write_text(content)
+    assert main([str(tmp_path), "--join", str(tmp_path / "shard0.json")]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "shard0.json: no result of poolingformer-eval-lm" in error
+
+
 def test_mistakes_are_explained(checkpoint, data_folder, tmp_path, capsys):
     path, _ = checkpoint
     for arguments, message in (

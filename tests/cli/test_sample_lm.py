@@ -1,5 +1,7 @@
 """Sampling: with memory the same text as from reading everything anew, the right distribution, bytes as they come."""
 
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 from fairseq_poolingformer.cli.sample_lm import choose, main, sample
 from fairseq_poolingformer.data.byte_symbols import FIRST_BYTE, bytes_to_ids
 from fairseq_poolingformer.data.dictionary import EOS
+from tests.integration.conftest import ROOT
 from tests.recurrent_lm import build
 
 PROMPT = "näive ".encode()
@@ -79,9 +82,21 @@ def test_a_prompt_from_a_file(checkpoint, tmp_path, capfdbinary):
     assert capfdbinary.readouterr().out.startswith(b"\xff\x00")
 
 
+def test_a_reader_that_has_had_enough_is_no_error(checkpoint):
+    """As ``| head -c 20``: the pipe is closed while there is more to write."""
+    command = [sys.executable, "-m", "tests.integration.with_recurrent_lm", "fairseq_poolingformer.cli.sample_lm"]
+    flags = ["--path", str(checkpoint[0]), "--length", "100000", "--device", "cpu"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*command, *flags], cwd=ROOT, **pipes) as process:
+        assert len(process.stdout.read(20)) == 20
+        process.stdout.close()
+        assert b"Traceback" not in process.stderr.read()
+    assert process.returncode == 0
+
+
 def test_mistakes_are_explained(checkpoint, capsys):
     assert main(["--path", "nowhere.pt"]) == 1
     assert "no such checkpoint" in capsys.readouterr().err
-    for flags in (["--length", "0"], ["--temperature", "-1"], ["--top-k", "-1"]):
+    for flags in (["--length", "0"], ["--temperature", "-1"], ["--temperature", "nan"], ["--top-k", "-1"]):
         with pytest.raises(SystemExit):
             main(["--path", str(checkpoint[0]), *flags])

@@ -97,3 +97,17 @@ def test_from_text_to_figures(arch, folder, tmp_path, capsys):
     else:
         assert re.search(r"^mine: average span \d+\.\d$", done.stdout, re.MULTILINE), done.stderr
         assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("content", [b"no checkpoint", None])
+def test_spans_of_what_is_no_checkpoint(content, tmp_path):
+    file = tmp_path / "spans.pt"
+    if content is None:
+        torch.save([1], file)
+    else:
+        file.write_bytes(content)
+    command = [sys.executable, "run_scripts/char_lm/plot_spans.py", str(file), "--output", str(tmp_path / "spans.png")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert str(file) in done.stderr
+    assert "Traceback" not in done.stderr

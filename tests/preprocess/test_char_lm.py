@@ -14,6 +14,7 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from fairseq_poolingformer.data.byte_symbols import bytes_to_ids, ids_to_bytes
+from fairseq_poolingformer.tasks.char_lm import load_text
 from preprocess import char_lm
 from preprocess.char_lm import main, make_folder, split_sizes
 from preprocess.char_lm_text8 import clean
@@ -112,6 +113,47 @@ def test_mistakes_are_explained_and_leave_nothing(name, content, arguments, mess
     assert message in error
     assert "Traceback" not in error
     assert not list((tmp_path / "data").glob("*"))
+
+
+def test_a_damaged_corpus_json_is_named_and_overwritten(file, tmp_path, capsys):
+    command = ["--input", str(file), "--output-folder", str(tmp_path / "data")]
+    assert main(command) == 0
+    (tmp_path / "data" / "corpus.json").write_text('{"format": 1,')
+    assert main(command) == 1
+    error = capsys.readouterr().err
+    assert "corpus.json: damaged" in error
+    assert "--overwrite" in error
+    for content in ('{"format": 1,', "[1]"):
+        (tmp_path / "data" / "corpus.json").write_text(content)
+        assert main([*command, "--overwrite"]) == 0
+        assert json.loads((tmp_path / "data" / "corpus.json").read_text())["bytes"]["train"] == 909
+
+
+@pytest.mark.parametrize("splits", ["a,b", "1,2", "1,2,x", "1,2,0", "1,2,-3"])
+def test_splits_are_three_numbers(splits, file, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["--input", str(file), "--output-folder", str(tmp_path / "data"), f"--splits={splits}"])
+    assert f"three whole numbers above 0 are wanted, got {splits}" in capsys.readouterr().err
+
+
+def test_a_killed_overwrite_is_noticed(file, tmp_path, monkeypatch):
+    """Of two texts in a folder, neither is read."""
+    folder = tmp_path / "data"
+    make_folder([str(file)], folder)
+    assert len(load_text(folder, "test")) == 51
+
+    def killed(prefix, *arguments):
+        if prefix.name == "valid":
+            raise KeyboardInterrupt
+        return write_split(prefix, *arguments)
+
+    write_split = char_lm._write_split
+    monkeypatch.setattr(char_lm, "_write_split", killed)
+    with pytest.raises(KeyboardInterrupt):
+        make_folder([str(file)], folder, limit=500, overwrite=True)
+    for split in ("train", "valid", "test"):
+        with pytest.raises(FileNotFoundError, match=r"corpus\.json: not found, the folder is not finished"):
+            load_text(folder, split)
 
 
 def test_an_archive_of_several_files_is_refused(tmp_path):
