@@ -43,6 +43,7 @@ def assert_agree(ours, theirs, tokens, head=True):
         {"max_relative_positions": 6},  # far less than the tokens: distances beyond share the outermost rows
         {"position_biased_input": True},
         {"position_biased_input": True, "type_vocab_size": 2, "layer_norm_eps": 1e-3},
+        {"type_vocab_size": 2},  # and no absolute positions to add type 0 to
         {"legacy": False},
     ],
 )
@@ -140,7 +141,9 @@ def test_text_has_the_ids_of_hugging_face(tmp_path):
             assert ours.encode(text).tolist() == tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
-@pytest.mark.parametrize("changes", [{}, {"position_biased_input": True, "layer_norm_eps": 1e-5}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"type_vocab_size": 1}, {"position_biased_input": True, "layer_norm_eps": 1e-5}]
+)
 def test_flags_build_the_model_of_the_checkpoint(tmp_path, changes):
     source = tiny_huggingface.folder(tmp_path / "hf", "deberta", **changes)
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
@@ -185,6 +188,25 @@ def test_what_hugging_face_cannot_express_is_refused(tmp_path, capsys, settings,
     files.write_checkpoint(path, {**stored, **settings}, state)
     assert run("to-huggingface", path, tmp_path / "back", "--model-type", "deberta") == 1
     assert message in capsys.readouterr().err
+
+
+def test_token_types_become_positions_that_are_all_alike(tmp_path, capsys):
+    source = tiny_huggingface.folder(tmp_path / "hf", "deberta", type_vocab_size=2)
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    printed = capsys.readouterr().out
+    assert "it gets some (--absolute-positions), which are all the embedding of type 0" in printed
+    assert "left out the embeddings of token types 1 to 1" in printed
+    assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
+    back = tiny_huggingface.MODELS["deberta"].from_pretrained(tmp_path / "back").eval()
+    assert_agree(load(tmp_path / "fairseq" / "model.pt"), back, batch())
+
+
+@pytest.mark.parametrize("model_type", ["roberta", "xlm-roberta", "longformer"])
+def test_models_without_relative_attention_are_named(tmp_path, capsys, model_type):
+    assert run("to-huggingface", converted(tmp_path), tmp_path / "back", "--model-type", model_type) == 1
+    error = capsys.readouterr().err
+    assert "the model has relative attention (c2p,p2c)" in error
+    assert "--model-type deberta" in error
 
 
 def test_a_bias_of_the_keys_is_not_lost(tmp_path, capsys):

@@ -64,8 +64,8 @@ def absorb(settings: Settings, state: State) -> list[str]:
         del state[roberta.POSITIONS]
         notes.append("left out the absolute positions, which only the head of DeBERTa's own pretraining adds")
     types = state.pop(roberta.TOKEN_TYPES, None)
-    if types is not None:
-        notes += _absorb_token_types(types, state)
+    if types is not None and len(types):
+        notes += _absorb_token_types(types, settings, state)
     for layer in range(settings["encoder_layers"]):
         _split_projections(_attention(layer), settings["encoder_attention_heads"], state)
     notes += roberta.fill_in_head(state)
@@ -93,14 +93,17 @@ def _absorb_head(state: State) -> list[str]:
     return notes
 
 
-def _absorb_token_types(types: Tensor, state: State) -> list[str]:
-    """Add the embedding of type 0, (types, C)[0], to the absolute positions, where the model has them."""
-    if len(types) and bool(types[0].any()) and roberta.POSITIONS not in state:
-        raise ConversionError(
-            "the model has token types and no absolute positions, to which the embedding of type 0 would be added: "
-            "fairseq has no token types"
+def _absorb_token_types(types: Tensor, settings: Settings, state: State) -> list[str]:
+    """Add the embedding of type 0, (types, C)[0], to the absolute positions: a model without gets some, all alike."""
+    notes = []
+    if settings["no_token_positional_embeddings"] and bool(types[0].any()):
+        settings["no_token_positional_embeddings"] = False
+        state[roberta.POSITIONS] = types.new_zeros(settings[roberta.LENGTH], types.size(1))
+        notes.append(
+            "the model has token types and no absolute positions: it gets some (--absolute-positions), which are all "
+            "the embedding of type 0, so that it computes the same"
         )
-    return roberta.absorb_token_types(types, state, offset=0) if len(types) else []
+    return notes + roberta.absorb_token_types(types, state, offset=0)
 
 
 def _split_projections(attention: str, heads: int, state: State) -> None:
@@ -204,7 +207,7 @@ def _write_config(settings: Settings) -> Settings:
             "the model has coarse relative positions for global tokens (global_relative_positions), which Hugging "
             "Face's DeBERTa has not"
         )
-    shared = {**settings, "no_token_positional_embeddings": False}
+    shared = {**settings, "no_token_positional_embeddings": False, "relative_attention": "none"}
     return {
         **roberta.write_shared_config(shared),
         **HUGGINGFACE_FIXED,

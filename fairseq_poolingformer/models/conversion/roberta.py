@@ -172,6 +172,11 @@ def read_sizes(config: Settings) -> Settings:
 
 def write_shared_config(settings: Settings) -> Settings:
     """Return what the config.json of RoBERTa and Longformer have in common."""
+    if settings.get("relative_attention", "none") != "none":
+        raise ConversionError(
+            f"the model has relative attention ({settings['relative_attention']}), which RoBERTa, XLM-R and Longformer "
+            "have not; convert to DeBERTa with --model-type deberta"
+        )
     for key, value in FIXED.items():
         if settings.get(key, value) != value:
             raise ConversionError(f"{key} is {settings[key]!r}; Hugging Face's RoBERTa has only {value!r}")
