@@ -100,7 +100,8 @@ class PoolingformerRoberta(RobertaModel):
         add(
             "--freeze-pretrained",
             action="store_true",
-            help="train only what the pretrained model has not: positions from --pretrained-positions on, level two",
+            help="train only what RoBERTa has not, be it new or loaded: positions from --pretrained-positions on, "
+            "relative positions and their projections, level two, the heads of a task",
         )
         positions = "no_token_positional_embeddings"  # fairseq's name
         add("--absolute-positions", action="store_false", dest=positions, help="add learned positions to the input")
@@ -120,6 +121,11 @@ class PoolingformerRoberta(RobertaModel):
         if not safe_hasattr(args, "max_positions"):
             args.max_positions = 4096
         poolingformer_roberta_base(args)
+        if args.no_token_positional_embeddings and args.relative_attention == "none":
+            raise ValueError(
+                "--no-absolute-positions without --relative-attention leaves the model without any positions: add "
+                "--relative-attention c2p,p2c, or give --absolute-positions"
+            )
         return cls(args, PoolingformerRobertaEncoder(args, task.source_dictionary))
 
     @classmethod

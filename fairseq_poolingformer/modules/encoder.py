@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerEncoderBase
@@ -15,6 +17,8 @@ from fairseq_poolingformer.attention.relative_projections import CoarsePositions
 
 from .lean import SeededDropout, activated_linear
 from .settings import AttentionSettings, per_layer
+
+logger = logging.getLogger(__name__)
 
 
 class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
@@ -105,6 +109,8 @@ class PoolingformerEncoder(TransformerEncoderBase):
         windows = per_layer("--window-size", settings.window_size, cfg.encoder.layers)
         # where no layer's window has a limit, P has a row for every pair, those with a global token too
         self.windows_limited = any(window != UNLIMITED for window in windows)
+        for flag in settings.without_effect():
+            logger.warning("%s does nothing without --relative-attention", flag)
         self.relative_positions = self.global_relative_positions = None
         if settings.relative_attention != "none":
             self.relative_positions = nn.Embedding(2 * settings.max_relative_positions, cfg.encoder.embed_dim)

@@ -233,6 +233,13 @@ class AttentionSettings:
             return None
         return -(-max_positions // self.global_relative_positions)
 
+    def without_effect(self) -> list[str]:
+        """Flags with a value of their own that do nothing, for want of ``relative_attention``."""
+        if self.relative_attention != "none":
+            return []
+        own = [f for f in fields(self) if f.name.endswith("relative_positions") and getattr(self, f.name) != f.default]
+        return ["--" + field.name.replace("_", "-") for field in own]
+
     def _check_relative(self, window: int, layer: int) -> None:
         if self.relative_attention not in RELATIVE_ATTENTION:
             raise ValueError(

@@ -158,6 +158,24 @@ def test_settings_that_make_no_sense_are_refused(folder, flags, message):
         fusion(folder, *flags)
 
 
+@pytest.mark.parametrize("arch", ["poolingformer_roberta_tiny", DEBERTA])
+def test_a_model_without_any_positions_is_refused(folder, arch):
+    with pytest.raises(ValueError, match="without any positions: add --relative-attention c2p,p2c"):
+        build(folder, *SIZES, "--no-absolute-positions", "--relative-attention", "none", arch=arch)
+    build(folder, *SIZES, "--absolute-positions", "--relative-attention", "none", arch=arch)
+
+
+def test_flags_without_effect_are_named(folder, caplog):
+    build(folder, *SIZES)
+    fusion(folder)
+    assert "does nothing" not in caplog.text
+    build(folder, *SIZES, "--max-relative-positions", "300")
+    assert "--max-relative-positions does nothing without --relative-attention" in caplog.text
+    assert "--global-relative-positions" not in caplog.text
+    build(folder, *SIZES, "--global-relative-positions", "0")
+    assert "--global-relative-positions does nothing without --relative-attention" in caplog.text
+
+
 def test_inputs_that_make_no_sense_are_refused(folder):
     model = fusion(folder)
     with pytest.raises(ValueError, match="a row of 51 tokens, the model takes 50"):
