@@ -63,11 +63,12 @@ def test_the_numbers_are_the_papers(experiment):
 
 def test_the_fusion_is_trained_as_the_model_beside_it():
     """Thesis table 3.6: the same budget, whatever it is."""
-    trained = {}
-    for name in ("thesis_large", "fusion_large"):
-        _, trained[name] = commands(name)
-    ours = [word.replace("fusion_large", "thesis_large") for word in trained["fusion_large"]]
-    assert [word.replace("deberta", "roberta") for word in ours] == trained["thesis_large"]
+    output = call("pretraining/thesis.sh", f"python={sys.executable}", "out=/out", "dry_run=1", "gpus=8", "steps=train")
+    lines = output.replace("\\\n", " ").splitlines()
+    thesis, fusion = (shlex.split(line) for line in lines if "-m " in line)
+    assert options(fusion)["--arch"] == "poolingformer_deberta_large"
+    ours = [word.replace("fusion_large", "thesis_large").replace("deberta", "roberta") for word in fusion]
+    assert ours == thesis
 
 
 def test_epochs_become_updates():
@@ -106,6 +107,7 @@ def test_a_dump_becomes_a_model_that_resumes(tmp_path):
     arguments = [f"out={tmp_path}", f"raw={dump}", "vocabulary=295", "valid_share=0.3", f"python={sys.executable}"]
     arguments += ["arch=poolingformer_roberta_tiny", "length=64", "w1=8", "w2=24", "pooled_layers=1", "warmup=1"]
     arguments += ["batch=4", "device_batch=4", "epochs=1", "gpus=0", "num_workers=0", "preprocess_workers=1"]
+    arguments += ["experiments=thesis_large"]
     first = call("pretraining/thesis.sh", *arguments)
     assert '"valid_loss"' in first
     assert (tmp_path / "thesis_large" / "checkpoints" / "checkpoint_best.pt").is_file()
