@@ -27,6 +27,7 @@ _EPILOG = """\
 A model without memory reads overlapping sequences of --context bytes and is scored on the last --stride of each; the
 first sequence is scored as a whole (Longformer, section 4.2). A model with memory reads on: --batch-size rows of all
 shards divide the text, each reads --context bytes before its first scored one, and the first row needs none.
+--memory-length gives a model another memory than it was trained with, Transformer-XL's a longer one, for example.
 
 examples:
   poolingformer-eval-lm data-bin/enwik8 --path run/checkpoint_best.pt --subset test --batch-size 8 --precision bf16
@@ -53,6 +54,8 @@ def main(argv: list[str] | None = None) -> int:
     if (args.path is None) == (args.join is None):
         parser.error("give --path to evaluate, or --join to join the results of shards")
     check_shard(parser, args)
+    if args.no_memory and args.memory_length is not None:
+        parser.error("--no-memory and --memory-length: give one of the two")
     for name in ("context", "stride", "batch_size"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be 1 or more, got {getattr(args, name)}")
@@ -84,8 +87,20 @@ def _parser() -> argparse.ArgumentParser:
     add("--path", help="checkpoint of task char_lm")
     add("--join", nargs="+", type=Path, metavar="FILE", help="results of all shards, to be joined into one")
     add("--subset", default="test", help="split to evaluate (default: %(default)s)")
-    add("--context", type=int, metavar="N", help="bytes (default: the checkpoint's --eval-context, 32256)")
-    add("--stride", type=int, metavar="N", help="bytes (default: the checkpoint's --eval-stride, 512)")
+    add(
+        "--context",
+        type=int,
+        metavar="N",
+        help="bytes (default: the checkpoint's --eval-context, 32256; of a model without memory that sees everything, "
+        "no more than its --tokens-per-sample)",
+    )
+    add(
+        "--stride",
+        type=int,
+        metavar="N",
+        help="bytes (default: the checkpoint's --eval-stride, 512, where it is no more than --context)",
+    )
+    add_memory_option(parser, "the model's")
     add("--no-memory", action="store_true", help="evaluate a model with memory as one without")
     add("--batch-size", type=int, default=1, metavar="N", help="sequences or rows at a time (default: %(default)s)")
     add_device_options(parser)
@@ -115,11 +130,38 @@ def load_model(path: str, device: str, precision: str) -> tuple[nn.Module, CharL
     return model.to(device=device, dtype=DTYPES[precision]).eval(), task
 
 
+def add_memory_option(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds ``--memory-length``."""
+    parser.add_argument(
+        "--memory-length",
+        type=int,
+        metavar="M",
+        help=f"bytes that each layer keeps of what came before, where its windows reach as far; 0: none "
+        f"(default: {default})",
+    )
+
+
+def set_memory_length(model: nn.Module, length: int) -> None:
+    """Gives a model another memory.
+
+    Raises:
+        ValueError: it has none whose length can be chosen.
+    """
+    if not hasattr(model, "set_memory_length"):
+        raise ValueError(f"--memory-length: the memory of {type(model).__name__} has no length that could be chosen")
+    model.set_memory_length(length)
+
+
 def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     model, task = load_model(args.path, args.device, args.precision)
     text = load_text(args.data, args.subset)
-    context, stride = args.context or task.cfg.eval_context, args.stride or task.cfg.eval_stride
+    if args.memory_length is not None:
+        set_memory_length(model, args.memory_length)
     has_memory = getattr(model, "memory_length", 0) > 0 and not args.no_memory
+    sees_everything = not has_memory and getattr(model, "reach", 0) is None
+    longest = min(task.cfg.eval_context, task.cfg.tokens_per_sample) if sees_everything else task.cfg.eval_context
+    context = args.context or longest
+    stride = args.stride or min(task.cfg.eval_stride, context)
     if has_memory:
         stride = _row_length(len(text), context, args.batch_size * args.num_shards)
         stretches, segment = cut(len(text), context + stride, stride), task.cfg.tokens_per_sample
@@ -136,6 +178,7 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
         "subset": args.subset,
         "bytes": len(text),
         "memory": has_memory,
+        "memory_length": model.memory_length if has_memory else 0,
         "context": context,
         "stride": None if has_memory else stride,
         "precision": args.precision,

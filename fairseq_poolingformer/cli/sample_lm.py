@@ -16,7 +16,7 @@ from fairseq_poolingformer.compat import CheckpointError, quiet_logging
 from fairseq_poolingformer.data.byte_symbols import FIRST_BYTE, bytes_to_ids
 from fairseq_poolingformer.data.dictionary import EOS
 
-from .eval_lm import load_model
+from .eval_lm import add_memory_option, load_model, set_memory_length
 from .options import add_device_options
 
 
@@ -32,6 +32,10 @@ def main(argv: list[str] | None = None) -> int:
     try:
         prompt = args.prompt_file.read_bytes() if args.prompt_file else args.prompt.encode("utf-8", "surrogateescape")
         model, task = load_model(args.path, args.device, args.precision)
+        if args.memory_length is not None:
+            set_memory_length(model, args.memory_length)
+        elif getattr(model, "memory_length", 0) == 0 and getattr(model, "reach", None) is not None:
+            set_memory_length(model, model.reach)  # windows see the same with it, without reading anything twice
     except (CheckpointError, OSError, ValueError) as error:
         print(f"poolingformer-sample-lm: {error}", file=sys.stderr)
         return 1
@@ -69,8 +73,8 @@ def _write(prompt: bytes, written: Iterator[int]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="poolingformer-sample-lm",
-        description="Go on with a text, byte by byte. A model with memory takes the same time for each; one without "
-        "reads the last --context bytes anew for each.",
+        description="Go on with a text, byte by byte. A model with memory or windows takes the same time for each; "
+        "one that sees everything and remembers nothing reads the last --context bytes anew for each.",
     )
     add = parser.add_argument
     add("--path", required=True, help="checkpoint of task char_lm")
@@ -82,6 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--top-k", type=int, default=0, metavar="K", help="choose among the K likeliest bytes; 0: all (default)")
     add("--seed", type=int, default=1, help="of the random choices (default: %(default)s)")
     add("--context", type=int, metavar="N", help="bytes read at a time (default: the checkpoint's --tokens-per-sample)")
+    add_memory_option(parser, "the model's; as far as its windows reach, where it has none")
     add_device_options(parser)
     return parser
 

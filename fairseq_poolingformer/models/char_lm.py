@@ -50,6 +50,15 @@ class CharLanguageModel(FairseqLanguageModel):
         """Positions of the longest memory that is kept now; 0 for a model without."""
         return self.decoder.memory_length
 
+    @property
+    def reach(self) -> int | None:
+        """The farthest position back that a layer sees; None where one sees everything."""
+        return self.decoder.reach
+
+    def set_memory_length(self, positions: int) -> None:
+        """See :meth:`CausalDecoder.set_memory_length`."""
+        self.decoder.set_memory_length(positions)
+
     def get_targets(self, sample: dict[str, Any], net_output: tuple) -> Tensor:
         """(B, T) the next characters."""
         return sample["target"]

@@ -128,6 +128,24 @@ class CausalDecoder(FairseqDecoder):
         """Positions of the longest memory that is kept now; 0 for a model without."""
         return max(view.keep for view in self._views())
 
+    @property
+    def reach(self) -> int | None:
+        """The farthest position back that a layer sees; None where one sees everything."""
+        reaches = self.reaches if self.spans is None else self.spans.reaches(self.spans())
+        return None if None in reaches else max(reaches)
+
+    def set_memory_length(self, positions: int) -> None:
+        """Keep so many positions from now on, where windows reach as far.
+
+        Raises:
+            ValueError: spans say how long the memory is, or it is less than 0.
+        """
+        if self.spans is not None:
+            raise ValueError("--memory-length: the model's spans, which it has learned, say how long its memory is")
+        if positions < 0:
+            raise ValueError(f"--memory-length must be 0 or more, got {positions}")
+        self.longest_memory = positions
+
     def _views(self) -> list[View]:
         """What every layer sees, by the spans as they are now."""
         keep_projected = not torch.is_grad_enabled()

@@ -49,7 +49,8 @@ class CharLMConfig(FairseqDataclass):
     eval_context: int = field(
         default=32256,
         metadata={
-            "help": "poolingformer-eval-lm: bytes of a sequence, or read by a model with memory before it is scored"
+            "help": "poolingformer-eval-lm: bytes of a sequence, or read by a model with memory before it is scored; "
+            "no more than --tokens-per-sample for a model without memory that sees everything"
         },
     )
     eval_stride: int = field(

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from fairseq import options
 
+from fairseq_poolingformer.cli.eval_lm import load_model
 from fairseq_poolingformer.models.conversion.files import write_checkpoint
 from preprocess.char_lm import make_folder
 from tests.integration.conftest import ROOT
+from tests.models import tiny_char_lm
 from tests.recurrent_lm import build
 
 SIZE = 83  # bytes of the test split
@@ -45,3 +47,20 @@ def forgetful_checkpoint(tmp_path_factory):
     """The same of a model without memory."""
     model = build(forgetful=True)
     return write(tmp_path_factory.mktemp("run") / "forgetful.pt", model, forgetful=True), model
+
+
+@pytest.fixture
+def char_lm_checkpoint(tmp_path):
+    """Makes a checkpoint of a tiny architecture for segments of 7 bytes: its path, and its model."""
+
+    def make(arch, *flags):
+        arguments = [
+            *("nowhere", "--task", "char_lm", "--criterion", "char_lm", "--tokens-per-sample", "7", "--cpu"),
+            *("--arch", arch, *tiny_char_lm.SMALL, *flags),
+        ]
+        args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+        path = tmp_path / f"{arch}.pt"
+        write_checkpoint(path, vars(args), tiny_char_lm.build(arch, *flags).state_dict())
+        return path, load_model(str(path), "cpu", "fp32")[0]
+
+    return make

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.cli.eval_lm import Stretch, cut, main, score
+from fairseq_poolingformer.cli.eval_lm import Stretch, cut, load_model, main, score
 from fairseq_poolingformer.data.text_stream import TextStream
 from preprocess.char_lm import make_folder
 from tests.cli.conftest import SIZE
@@ -103,6 +103,39 @@ def test_shards_joined_are_the_whole(checkpoint, data_folder, tmp_path, flags, c
     assert "context differ" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("arch", ["longformer_lm_tiny", "transformer_xl_lm_tiny"])
+def test_another_memory_than_in_training(arch, char_lm_checkpoint, data_folder):
+    """As long as the text, the text is read as one."""
+    text = TextStream(data_folder / "test")
+    path, model = char_lm_checkpoint(arch, "--memory-length", "2")
+    model.set_memory_length(0)
+    result = evaluate(path, data_folder, "--context", "20", "--memory-length", "100")
+    inputs, targets = text.read(0, SIZE)
+    with torch.no_grad():
+        expected = torch.nn.functional.cross_entropy(model(inputs[None])[0][0], targets, reduction="sum")
+    assert result["nll"] == pytest.approx(float(expected), rel=1e-5)
+    assert result["nll"] != pytest.approx(evaluate(path, data_folder, "--context", "20")["nll"], rel=1e-5)
+    assert result["memory_length"] == (32 if "longformer" in arch else 100), "no longer than windows reach"
+    forgetful = evaluate(path, data_folder, "--context", "20", "--stride", "6", "--memory-length", "0")
+    assert (forgetful["memory"], forgetful["memory_length"]) == (False, 0)
+
+
+def test_a_model_that_sees_everything_reads_no_more_than_in_training(char_lm_checkpoint, data_folder):
+    full, _ = char_lm_checkpoint("transformer_lm_full_tiny")
+    windows, _ = char_lm_checkpoint("longformer_lm_tiny")
+    for path, flags, context in (
+        (full, [], 7),
+        (full, ["--context", "30"], 30),
+        (windows, [], 32256),
+    ):
+        result = evaluate(path, data_folder, *flags)
+        assert (result["context"], result["stride"]) == (context, min(context, 512))
+    text = TextStream(data_folder / "test")
+    contexts = [min(number // 7 * 7, SIZE - 7) for number in range(SIZE)]
+    expected = naive(load_model(str(full), "cpu", "fp32")[0], text, contexts)
+    assert evaluate(full, data_folder)["nll"] == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 0.02), ("fp16", 0.005)])
 def test_half_precision_is_close(checkpoint, data_folder, precision, tolerance):
     path, _ = checkpoint
@@ -149,12 +182,14 @@ def test_mistakes_are_explained(checkpoint, data_folder, tmp_path, capsys):
     for arguments, message in (
         (["--path", "nowhere.pt"], "no such checkpoint"),
         (["--path", str(path), "--subset", "tset"], "python -m preprocess.char_lm"),
+        (["--path", str(path), "--memory-length", "5"], "has no length that could be chosen"),
         (["--path", str(path), "--no-memory", "--context", "3", "--stride", "4"], "longer than --context"),
     ):
         assert main([str(data_folder), *arguments, "--device", "cpu"]) == 1
         assert message in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        main([str(data_folder), "--path", str(path), "--shard-id", "1"])
+    for flags in (["--shard-id", "1"], ["--no-memory", "--memory-length", "5"]):
+        with pytest.raises(SystemExit):
+            main([str(data_folder), "--path", str(path), *flags])
     (tmp_path / "text").write_bytes(bytes(np.arange(60, dtype=np.uint8)))
     make_folder([str(tmp_path / "text")], tmp_path)
     assert evaluate(path, tmp_path, "--context", "50")["scored"] == 3, "a text shorter than the context"

@@ -73,6 +73,41 @@ def test_the_command_writes_bytes(kind, request, capfdbinary):
     assert out == PROMPT + bytes(likeliest(model, PROMPT, 20, 7 if "forgetful" in kind else 1000)) + b"\n"
 
 
+@pytest.mark.parametrize(
+    ("arch", "flags", "context"),
+    [
+        ("longformer_lm_tiny", ["--window-size", "3,5"], 1000),
+        ("longformer_lm_tiny", ["--window-size", "3,5", "--memory-length", "100"], 1000),
+        ("transformer_xl_lm_tiny", ["--memory-length", "100"], 1000),
+        ("transformer_lm_full_tiny", [], 7),
+    ],
+)
+def test_windows_and_memories_read_each_byte_once(arch, flags, context, char_lm_checkpoint, capfdbinary, monkeypatch):
+    path, model = char_lm_checkpoint(arch, *flags)
+    expected = PROMPT + bytes(likeliest(model, PROMPT, 20, context)) + b"\n"
+    read, forward = [], type(model).forward
+
+    def recorded(self, src_tokens, memory=None):
+        read.append(src_tokens.size(1))
+        return forward(self, src_tokens, memory)
+
+    monkeypatch.setattr(type(model), "forward", recorded)
+    arguments = ["--path", str(path), "--prompt", "näive ", "--length", "20", "--temperature", "0", "--device", "cpu"]
+    assert main(arguments) == 0
+    assert capfdbinary.readouterr().out == expected
+    assert read == [7] + [1 if context > 7 else 7] * 19
+
+
+def test_another_memory_to_sample_with(char_lm_checkpoint, checkpoint, capfdbinary):
+    path, model = char_lm_checkpoint("transformer_xl_lm_tiny", "--memory-length", "2")
+    arguments = ["--prompt", "näive ", "--length", "20", "--temperature", "0", "--device", "cpu", "--memory-length"]
+    for length, context in (("100", 1000), ("0", 7)):
+        assert main(["--path", str(path), *arguments, length]) == 0
+        assert capfdbinary.readouterr().out == PROMPT + bytes(likeliest(model, PROMPT, 20, context)) + b"\n"
+    assert main(["--path", str(checkpoint[0]), *arguments, "5"]) == 1
+    assert b"the memory of RecurrentLM has no length" in capfdbinary.readouterr().err
+
+
 def test_a_prompt_from_a_file(checkpoint, tmp_path, capfdbinary):
     path, _ = checkpoint
     (tmp_path / "prompt").write_bytes(b"\xff\x00")

@@ -134,6 +134,29 @@ def test_a_model_without_memory_keeps_none():
         model(text(1, 4), memory=[torch.zeros(1, 3, 16)])
 
 
+@pytest.mark.parametrize("arch", ["longformer_lm", "transformer_xl_lm"])
+def test_a_memory_can_be_given_later(arch):
+    """Windows see the same with a memory as far as they reach."""
+    model, tokens = build(f"{arch}_tiny", "--memory-length", "0"), text(2, 61)
+    reach = {"longformer_lm": 32, "transformer_xl_lm": None}[arch]  # 16 taps, two positions apart
+    assert model.reach == reach
+    whole, _ = model(tokens)
+    model.set_memory_length(reach or 100)
+    memory, parts = None, []
+    with torch.no_grad():
+        for segment in tokens.split(10, dim=1):
+            logits, extra = model(segment, memory=memory)
+            memory = extra["memory"]
+            parts.append(logits)
+    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-10, rtol=0)
+    with pytest.raises(ValueError, match="must be 0 or more"):
+        model.set_memory_length(-1)
+    spans = build("gaa_lm_tiny", "--max-span", "24")
+    assert spans.reach == 24
+    with pytest.raises(ValueError, match="say how long its memory is"):
+        spans.set_memory_length(10)
+
+
 def test_memory_is_no_longer_than_asked():
     model = build("transformer_xl_lm_tiny", "--memory-length", "7")
     memory = None
