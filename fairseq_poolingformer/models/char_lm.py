@@ -47,12 +47,12 @@ class CharLanguageModel(FairseqLanguageModel):
 
     @property
     def memory_length(self) -> int:
-        """Positions of the longest memory that is kept now; 0 for a model without."""
+        """See :attr:`CausalDecoder.memory_length`."""
         return self.decoder.memory_length
 
     @property
     def reach(self) -> int | None:
-        """The farthest position back that a layer sees; None where one sees everything."""
+        """See :attr:`CausalDecoder.reach`."""
         return self.decoder.reach
 
     def set_memory_length(self, positions: int) -> None:

@@ -125,14 +125,17 @@ class CausalDecoder(FairseqDecoder):
 
     @property
     def memory_length(self) -> int:
-        """Positions of the longest memory that is kept now; 0 for a model without."""
-        return max(view.keep for view in self._views())
+        """Positions of the longest memory that is kept, with spans as wide as they can be; 0 for a model without."""
+        if self.spans is not None:
+            return self.spans.max_span
+        return self.longest_memory if self.reach is None else min(self.longest_memory, self.reach)
 
     @property
     def reach(self) -> int | None:
-        """The farthest position back that a layer sees; None where one sees everything."""
-        reaches = self.reaches if self.spans is None else self.spans.reaches(self.spans())
-        return None if None in reaches else max(reaches)
+        """The farthest position back that a layer sees, with spans as wide as they can be; None for all of them."""
+        if self.spans is not None:
+            return self.spans.max_span
+        return None if None in self.reaches else max(self.reaches)
 
     def set_memory_length(self, positions: int) -> None:
         """Keep so many positions from now on, where windows reach as far.
