@@ -15,7 +15,8 @@ class CharLMCriterion(FairseqCriterion):
     """Cross entropy of a text's bytes, logged as bits per character; carries the model's memory with the task.
 
     A model gives logits (B, T, V) and a dict with its new ``memory``. If it also gives ``span_loss`` (nats, a scalar,
-    Sukhbaatar et al. 2019, eq. 6), that is added to the mean cross entropy; ``average_span`` (bytes) is logged.
+    Sukhbaatar et al. 2019, eq. 6), that is added to the mean cross entropy. ``average_span`` (bytes) is logged, and of
+    ``spans`` (layers, H) the mean of each layer, as ``span_layer_0`` and so on.
     ``loss`` is what is minimized, in bits, and ``bpc`` the cross entropy alone.
     """
 
@@ -49,6 +50,9 @@ class CharLMCriterion(FairseqCriterion):
             loss = nll + extra["span_loss"] * count
         if extra.get("average_span") is not None:
             logging_output["average_span"] = torch.as_tensor(extra["average_span"], device=nll.device).detach() * count
+        if extra.get("spans") is not None:
+            spans = extra["spans"].detach().mean(1) * count
+            logging_output |= {f"span_layer_{number}": span for number, span in enumerate(spans.unbind())}
         logging_output |= {"loss": loss.detach(), "sample_size": count}
         return loss, count, logging_output
 
@@ -59,8 +63,9 @@ class CharLMCriterion(FairseqCriterion):
         count = totals["ntokens"]
         metrics.log_scalar("loss", totals["loss"] / count / math.log(2), count, round=4)
         metrics.log_scalar("bpc", totals["nll"] / count / math.log(2), count, round=4)
-        if "average_span" in totals:
-            metrics.log_scalar("average_span", totals["average_span"] / count, count, round=1)
+        for name in totals:
+            if name == "average_span" or name.startswith("span_layer_"):
+                metrics.log_scalar(name, totals[name] / count, count, round=1)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

@@ -101,6 +101,7 @@ train_stage() {
   [[ $schedule != staged ]] || flags+=(--stage-first-update "$first")
   [[ $dropout == - ]] || flags+=(--dropout "$dropout")
   [[ ${stage_window_scales[stage]} == 1 ]] || flags+=(--window-scale "${stage_window_scales[stage]}")
+  [[ $rotate == 0 ]] || flags+=(--rotate-text)
   if [[ $carry == 0 ]]; then flags+=(--no-carry-memory); else flags+=(--carry-memory); fi
   # parameters, the optimizer's state and the number of updates go on; the text is begun again, in other segments
   if ((stage > 0)) && [[ ! -e $run_folder/checkpoints/checkpoint_last.pt ]]; then

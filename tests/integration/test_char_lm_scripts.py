@@ -136,6 +136,12 @@ def understood(words: list[str]):
         return tasks.setup_task(args).build_model(args)
 
 
+def test_texts_are_cut_elsewhere_in_every_epoch_where_published_trainings_do_so():
+    for name, rotates in (("adaptive_span_text8_large", True), ("gaa_enwik8", True), ("transformer_xl_text8", False)):
+        assert ["--rotate-text" in stage for stage in trainings(name, "gpus=2")] == [rotates] * (1 + ("large" in name))
+    assert "--rotate-text" not in trainings("gaa_enwik8", "gpus=2", "rotate=0")[0]
+
+
 def test_large_adaptive_spans_end_with_a_tenth_of_the_learning_rate():
     for corpus, first in (("enwik8", 150_000), ("text8", 250_000)):
         stages = trainings(f"adaptive_span_{corpus}_large", "gpus=8")

@@ -165,7 +165,8 @@ class Reporting(torch.nn.Module):
 
     def forward(self, src_tokens):
         logits = torch.zeros(*src_tokens.shape, 260, requires_grad=True)
-        return logits, {"span_loss": torch.tensor(0.25, requires_grad=True), "average_span": 40.0}
+        spans = torch.tensor([[10.0, 30.0], [50.0, 70.0]])
+        return logits, {"span_loss": torch.tensor(0.25, requires_grad=True), "average_span": 40.0, "spans": spans}
 
 
 def test_bits_and_spans_by_hand(folder):
@@ -184,6 +185,8 @@ def test_bits_and_spans_by_hand(folder):
     assert values["bpc"] == pytest.approx(math.log2(260), abs=1e-4)
     assert values["loss"] == pytest.approx(math.log2(260) + 0.25 / math.log(2), abs=1e-4)
     assert values["average_span"] == 40
+    assert (values["span_layer_0"], values["span_layer_1"]) == (20, 60)
+    assert all(log["span_layer_0"].dim() == 0 for log in logs), "scalars, which fairseq sums over workers at once"
 
 
 def test_max_tokens_gives_rows(folder):
