@@ -31,15 +31,20 @@ DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
 runs_kernels = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="run in the interpreter, by a test here")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("tests", ["sweep or windows", "not (sweep or windows)"])
-def test_in_the_interpreter(tests):
+def pass_in_the_interpreter(file, *options):
+    """Run the tests of a file in a process with Triton's interpreter."""
     pytest.importorskip("triton")
     if INTERPRETED:
         pytest.skip("this is it")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", tests, __file__]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options, file]
     run = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tests", ["sweep or windows", "not (sweep or windows)"])
+def test_in_the_interpreter(tests):
+    pass_in_the_interpreter(__file__, "-k", tests)
 
 
 def test_without_triton():
@@ -357,7 +362,6 @@ def test_cpu_and_missing_triton_are_named(monkeypatch):
         ({"dtype": torch.float64}, "query is float64"),
         ({"head_dim": 257}, "head dimensions up to 256, query has 257"),
         ({"score_terms": [Unknown()]}, "no kernel for Unknown"),
-        ({"score_terms": [DisentangledPosition(torch.zeros(1, 2, 4))]}, "no kernel for DisentangledPosition"),
     ],
 )
 def test_what_it_cannot_run_is_named(change, word):
@@ -367,11 +371,14 @@ def test_what_it_cannot_run_is_named(change, word):
 
 
 @runs_kernels
-def test_a_table_gradient_is_refused_where_determinism_is_asked_for():
-    x, table = torch.zeros(1, 1, 4, 4, device=DEVICE), torch.zeros(1, 3, device=DEVICE, requires_grad=True)
+@pytest.mark.parametrize("term", [RelativePositionBias, DisentangledPosition])
+def test_a_table_gradient_is_refused_where_determinism_is_asked_for(term):
+    x = torch.zeros(1, 1, 4, 4, device=DEVICE)
+    shape = (1, 3) if term is RelativePositionBias else (1, 2, 4)
+    table = torch.zeros(shape, device=DEVICE, requires_grad=True)
     torch.use_deterministic_algorithms(True)
     try:
         with pytest.raises(ValueError, match="no fixed order"):
-            band_attention(x, x, x, window=Window(1), score_terms=[RelativePositionBias(table)], backend="triton")
+            band_attention(x, x, x, window=Window(1), score_terms=[term(table)], backend="triton")
     finally:
         torch.use_deterministic_algorithms(False)

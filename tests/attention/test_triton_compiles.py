@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import Pooling, RelativePositionBias, Window
+from fairseq_poolingformer.attention import DisentangledPosition, Pooling, RelativePositionBias, Window
 from fairseq_poolingformer.attention.backends import triton as triton_backend
 from fairseq_poolingformer.attention.call import Call, GlobalTokens
 
@@ -58,7 +58,9 @@ def compiled(request, monkeypatch, tmp_path):
     return compiled
 
 
-def attend(length, head_dim, dtype, *, window=128, pooling=None, num_globals=0, dropout_p=0.0, farthest=None):
+def attend(
+    length, head_dim, dtype, *, window=128, pooling=None, num_globals=0, dropout_p=0.0, farthest=None, positions=None
+):
     """A call, forward and backward, in fairseq's layout, with padding where it has globals; nothing is computed."""
     keys = length if pooling is None else pooling.num_segments(length)
     shapes = [(n, 2, 4, head_dim) for n in (length, keys, keys)]
@@ -67,6 +69,10 @@ def attend(length, head_dim, dtype, *, window=128, pooling=None, num_globals=0, 
     terms = []
     if farthest is not None:
         terms.append(RelativePositionBias(torch.zeros(4, 2 * farthest + 1, requires_grad=True)))
+    if positions is not None:
+        names = ["c2p", "p2c", "global_c2p", "global_p2c"][: 4 if num_globals else 2]
+        given = {n: torch.zeros(4, 2 * positions, head_dim, dtype=dtype, requires_grad=True) for n in names}
+        terms.append(DisentangledPosition(**given, global_bucket=64))
     call = Call(
         query=query,
         key=key,
@@ -115,6 +121,21 @@ def test_kernels_fit_the_gpu(compiled, tmp_path, head_dim, dtype, variant):
         assert ("mma" in binary.asm["ptx"]) == on_tensor_cores, f"{name}: tensor cores"
 
 
+@pytest.mark.parametrize(
+    ("head_dim", "dtype", "num_globals"), [(64, torch.bfloat16, 40), (128, torch.float16, 1), (64, torch.float32, 1)]
+)
+def test_kernels_with_positions_fit_the_gpu(compiled, tmp_path, head_dim, dtype, num_globals):
+    """They compile, too, and spill a few registers at most."""
+    dropout_p = 0.1 if dtype != torch.float32 else 0.0
+    attend(1024, head_dim, dtype, num_globals=num_globals, dropout_p=dropout_p, positions=128)
+    assert {name for name, _ in compiled} == {"forward", "combine", "backward_queries", "backward_keys"}
+    for name, binary in compiled:
+        assert binary.metadata.shared <= 99 * 1024, name
+        assert stack_bytes(binary, tmp_path) <= 256, name
+        on_tensor_cores = name != "combine" and dtype != torch.float32
+        assert ("mma" in binary.asm["ptx"]) == on_tensor_cores, f"{name}: tensor cores"
+
+
 def test_another_length_compiles_nothing_new(compiled):
     """Lengths and windows are run-time numbers, and so are the strides that change with them.
 
@@ -126,3 +147,11 @@ def test_another_length_compiles_nothing_new(compiled):
     for length, window in ((2000, 128), (1111, 100), (4097, 1)):
         attend(length, 64, torch.bfloat16, window=window, num_globals=1)
         assert [name for name, _ in compiled] == []
+
+
+def test_another_length_compiles_nothing_new_with_positions(compiled):
+    attend(2048, 64, torch.bfloat16, num_globals=1, positions=128)
+    assert compiled
+    compiled.clear()
+    attend(1999, 64, torch.bfloat16, num_globals=1, window=100, positions=128)
+    assert [name for name, _ in compiled] == []

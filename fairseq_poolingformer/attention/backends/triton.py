@@ -1,8 +1,8 @@
 """Attention by Triton kernels on NVIDIA GPUs: one launch a lane forward, two backward; scores stay on the chip.
 
 The kernels go by blocks under the band as the block backend's loops in Python do. They are in ``triton_kernels.py`` and
-``triton_gradients.py``, what they do to a tile in ``triton_tiles.py``; ``triton_passes.py`` launches them, with
-arguments put together in ``triton_launch.py``. Global tokens are rows that the kernels find themselves: an operation
+``triton_gradients.py``, what they do to a tile in ``triton_tiles.py`` and ``triton_positions.py``;
+``triton_passes.py`` launches them, with arguments put together in ``triton_launch.py`` and ``triton_terms.py``. Global tokens are rows that the kernels find themselves: an operation
 of torch costs the host more time than the device.
 """
 
@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..biases import RelativePositionBias
+from ..biases import RelativePositionBias, term_tensors
 from ..call import Call
+from ..disentangled import DisentangledPosition
 from .plan import Plan, empty_like
 from .term_gradients import TermGradients, tensors_of
 from .triton_launch import (
     Tokens,
-    binary_scores,
     dense,
-    distance_table,
     global_query_stream,
     lane_streams,
     same_layout,
 )
+from .triton_terms import PositionTables, binary_scores, distance_table, with_contiguous_tables
 
 try:
     import triton
@@ -34,6 +34,7 @@ except ImportError:  # it comes with torch's CUDA builds for Linux, and with the
     triton = None
 
 MAX_HEAD_DIM = 256
+MAX_HEAD_DIM_OF_POSITIONS = {2: 256, 4: 128}  # by bytes of a number; beyond, tables do not fit the chip
 
 
 def why_not(call: Call) -> str | None:
@@ -53,15 +54,30 @@ def why_not(call: Call) -> str | None:
     if head_dim > MAX_HEAD_DIM:
         return f"it takes head dimensions up to {MAX_HEAD_DIM}, query has {head_dim}"
     for term in call.score_terms:
-        if not isinstance(term, RelativePositionBias):
+        if not isinstance(term, RelativePositionBias | DisentangledPosition):
             return f"it has no kernel for {type(term).__name__}"
-        if term.table.requires_grad and torch.are_deterministic_algorithms_enabled():
+        if torch.are_deterministic_algorithms_enabled() and any(x.requires_grad for x in term_tensors(term).values()):
             return "it sums a table's gradient in no fixed order, and deterministic algorithms are asked for"
+    return _why_not_positions(call)
+
+
+def _why_not_positions(call: Call) -> str | None:
+    terms = [term for term in call.score_terms if isinstance(term, DisentangledPosition)]
+    if not terms:
+        return None
+    if len(terms) > 1:
+        return f"it takes one DisentangledPosition, the call has {len(terms)}"
+    most, head_dim = MAX_HEAD_DIM_OF_POSITIONS[call.query.element_size()], call.query.size(-1)
+    if head_dim > most:
+        return f"with DisentangledPosition it takes head dimensions up to {most} in {call.query.dtype}, got {head_dim}"
+    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 3):
+        return f"DisentangledPosition needs Triton 3.3 or later, this is {triton.__version__}"
     return None
 
 
 def run(call: Call) -> Tensor:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
+    call = with_contiguous_tables(call)
     query, key, value = dense(call.query), dense(call.key), dense(call.value)
     if not same_layout(key, value):
         key, value = key.contiguous(), value.contiguous()
@@ -73,7 +89,8 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor):
         ctx.plan, ctx.tokens = plan, Tokens.of(plan)
-        x = passes.Inputs(plan, ctx.tokens, query, key, value, binary_scores(distance_table(plan, plan.terms)))
+        table = binary_scores(distance_table(plan, plan.terms))
+        x = passes.Inputs(plan, ctx.tokens, query, key, value, table, PositionTables.of(plan.terms))
         out = empty_like(query)
         lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
         for stream in lane_streams(plan, x.tokens, query, key, value):
@@ -96,10 +113,11 @@ class _Attention(torch.autograd.Function):
         terms = TermGradients(plan.terms, tensors, ctx.needs_input_grad[4:])
         with torch.enable_grad():
             table = distance_table(plan, [term for term, _ in terms.terms])
+        positions = PositionTables.with_sums(terms)
         grad_table = None
         if table is not None and table.requires_grad:
             grad_table = torch.zeros(table.shape, dtype=table.dtype, device=table.device)
-        x = passes.Inputs(plan, tokens, query, key, value, binary_scores(table))
+        x = passes.Inputs(plan, tokens, query, key, value, binary_scores(table), positions)
         grad_query, delta, global_rows = torch.empty_like(out), torch.empty_like(lse), None
         streams = list(lane_streams(plan, tokens, query, key, value))
         for stream in streams:
@@ -111,7 +129,8 @@ class _Attention(torch.autograd.Function):
             passes.backward_queries(x, stream, out, grad_out, *global_rows[1:], grad_query, grad_table)
         grad_key, grad_value = passes.backward_keys(x, streams, grad_out, lse, delta, global_rows)
         if grad_table is not None:
-            places = [place for _, numbers in terms.terms for place in numbers.values()]
+            biases = [numbers for term, numbers in terms.terms if isinstance(term, RelativePositionBias)]
+            places = [place for numbers in biases for place in numbers.values()]
             grads = torch.autograd.grad(table, [terms.leaves[place] for place in places], grad_table)
             for place, grad in zip(places, grads, strict=True):
                 terms.sums[place] += grad

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from .triton_kernels import VARYING
+from .triton_positions import add_position_gradients, add_position_products
 from .triton_tiles import (
     add_term_gradients,
     draw_kept,
@@ -28,9 +29,11 @@ LN2 = tl.constexpr(0.6931471805599453)
 def _query_gradient(
     acc, q, queries, query_position, first_token, last_token, grad_out, lse, delta,
     key, value, stride_kn, key_hidden, stride_sn, key_token, first, stop, num_keys, key_stride,
-    scale, table, farthest, grad_table, first_key_position, spacing, seed, dropped, rescale, draw, batch_head,
+    scale, table, farthest, grad_table, positions, head, first_key_position, spacing,
+    seed, dropped, rescale, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, DIAGONAL: tl.constexpr,
+    COARSE: tl.constexpr,
 ):  # fmt: skip
     """Add to a block of queries' gradient what comes from a source's keys ``first`` … ``stop``."""
     for start in range(first, stop, BLOCK_N):
@@ -40,8 +43,12 @@ def _query_gradient(
         v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
         token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
         position = first_key_position + spacing * key_stride * rows
+        product = add_position_products(
+            tl.dot(q, tl.trans(k), input_precision="ieee"), q, k, query_position, position, spacing, positions, head,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False,
+        )  # fmt: skip
         scores = mask_scores(
-            tl.dot(q, tl.trans(k), input_precision="ieee"), token[None, :], first_token[:, None], last_token[:, None],
+            product, token[None, :], first_token[:, None], last_token[:, None],
             query_position[:, None], position[None, :], scale, table, farthest, BANDED,
         )  # fmt: skip
         weights = tl.exp2(scores - lse[:, None])
@@ -55,6 +62,10 @@ def _query_gradient(
                 grad_scores, query_position, position, spacing, grad_table, farthest, DIAGONAL, BLOCK_M, BLOCK_N
             )
         acc = tl.dot(grad_scores.to(k.dtype), k, acc, input_precision="ieee")
+        acc = add_position_gradients(
+            acc, grad_scores, q, query_position, position, tl.minimum(BLOCK_N, num_keys - start), spacing, scale * LN2,
+            positions, head, HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False,
+        )  # fmt: skip
     return acc
 
 
@@ -66,7 +77,7 @@ def backward_queries(
     out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
     grad_out, delta, grad_query, grad_table,
     heads, num_parts, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
-    scale, table, farthest, seed, dropped, rescale, draw,
+    scale, table, farthest, positions, extra_positions, seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
     DIAGONAL: tl.constexpr,
@@ -103,18 +114,19 @@ def backward_queries(
     acc = _query_gradient(
         acc, q, queries, query_position, queries + lowest, queries + highest, do, row_lse, row_delta,
         key + place, value + place, stride_kn, of_batch(key_hidden, batch, stride_sb), stride_sn, None,
-        first, stop, num_keys, key_stride, scale, table, farthest, grad_table, first_key_position, spacing,
+        first, stop, num_keys, key_stride,
+        scale, table, farthest, grad_table, positions, head, first_key_position, spacing,
         seed, dropped, rescale, draw, batch_head,
-        HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, DIAGONAL,
+        HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, DIAGONAL, GATHERED,
     )  # fmt: skip
     if extra_key is not None:
         stop = tl.where(part == 0, num_extra, 0)
         acc = _query_gradient(
             acc, q, queries, query_position, queries, queries, do, row_lse, row_delta,
             extra_key + place, extra_value + place, stride_en, None, 0, of_batch(extra_token, batch, num_extra),
-            0, stop, num_extra, 1, scale, table, farthest, grad_table, 0, 1,
+            0, stop, num_extra, 1, scale, table, farthest, grad_table, extra_positions, head, 0, 1,
             seed, dropped, rescale, draw + 1, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, False,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, False, True,
         )  # fmt: skip
     acc = acc * scale * LN2
     if PARTIAL:
@@ -128,10 +140,10 @@ def backward_queries(
 def _key_gradient(
     grad_k, grad_v, k, v, first_key, token, key_position,
     query, stride_qm, grad_out, stride_om, lse, delta, stride_lm, query_token, first, stop, num_queries,
-    lowest, highest, scale, table, farthest, first_query_position, spacing,
+    lowest, highest, scale, table, farthest, positions, head, first_query_position, spacing,
     seed, dropped, rescale, draw, batch_head,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BANDED: tl.constexpr, DROPOUT: tl.constexpr,
+    BANDED: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
     """Add to the gradients of a block of keys and values what comes from the queries ``first`` … ``stop``.
 
@@ -141,10 +153,14 @@ def _key_gradient(
         queries = start + tl.arange(0, BLOCK_M)
         rows, count = rows_of(query_token, queries, num_queries)
         q = load_rows(query, rows, count, stride_qm, HEAD_DIM, BLOCK_D)
+        position = first_query_position + spacing * rows
+        product = add_position_products(
+            tl.dot(k, tl.trans(q), input_precision="ieee"), k, q, key_position, position, spacing, positions, head,
+            HEAD_DIM, BLOCK_D, BLOCK_N, BLOCK_M, COARSE, True,
+        )  # fmt: skip
         scores = mask_scores(
-            tl.dot(k, tl.trans(q), input_precision="ieee"),
-            token[:, None], (queries + lowest)[None, :], (queries + highest)[None, :],
-            (first_query_position + spacing * rows)[None, :], key_position[:, None], scale, table, farthest, BANDED,
+            product, token[:, None], (queries + lowest)[None, :], (queries + highest)[None, :],
+            position[None, :], key_position[:, None], scale, table, farthest, BANDED,
         )  # fmt: skip
         weights = tl.exp2(scores - load_lse(lse, queries, num_queries, stride_lm)[None, :])
         do = load_rows(grad_out, rows, count, stride_om, HEAD_DIM, BLOCK_D)
@@ -158,6 +174,10 @@ def _key_gradient(
         row_delta = tl.load(delta + queries.to(tl.int64) * stride_lm, mask=queries < num_queries, other=0.0)
         grad_scores = weights * (grad_weights - row_delta[None, :])
         grad_k = tl.dot(grad_scores.to(q.dtype), q, grad_k, input_precision="ieee")
+        grad_k = add_position_gradients(
+            grad_k, grad_scores, k, key_position, position, tl.minimum(BLOCK_M, num_queries - start), spacing,
+            scale * LN2, positions, head, HEAD_DIM, BLOCK_D, BLOCK_N, BLOCK_M, COARSE, True,
+        )  # fmt: skip
     return grad_k, grad_v
 
 
@@ -169,7 +189,7 @@ def backward_keys(
     extra_lse, extra_delta, extra_token, num_extra, extra_draw,
     grad_key, grad_value, stride_dkb, stride_dkh, stride_dkn,
     heads, num_parts, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
-    scale, table, farthest, seed, dropped, rescale, draw,
+    scale, table, farthest, positions, extra_positions, seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
@@ -199,8 +219,9 @@ def backward_keys(
     grad_k, grad_v = _key_gradient(
         grad_k, grad_v, k, v, first_key, token, key_position,
         query, stride_qm, grad_out, stride_om, lse + place, delta + place, stride_lm, None, first, stop, num_queries,
-        lowest, highest, scale, table, farthest, first_query_position, spacing,
-        seed, dropped, rescale, draw, batch_head, HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, DROPOUT,
+        lowest, highest, scale, table, farthest, positions, head, first_query_position, spacing,
+        seed, dropped, rescale, draw, batch_head,
+        HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, DROPOUT, key_token is not None,
     )  # fmt: skip
     if extra_token is not None:
         token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 1)
@@ -210,9 +231,9 @@ def backward_keys(
             grad_k, grad_v, k, v, first_key, token, key_position,
             query, stride_qm, grad_out, stride_om, extra_lse + place, extra_delta + place, 1,
             of_batch(extra_token, batch, num_extra), 0, stop, num_extra,
-            lowest, highest, scale, table, farthest, first_query_position, spacing,
+            lowest, highest, scale, table, farthest, extra_positions, head, first_query_position, spacing,
             seed, dropped, rescale, extra_draw, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_EXTRA, BLOCK_N, False, DROPOUT,
+            HEAD_DIM, BLOCK_D, BLOCK_EXTRA, BLOCK_N, False, DROPOUT, True,
         )  # fmt: skip
     grad_k, grad_v = grad_k * scale * LN2, grad_v * rescale
     if PARTIAL:

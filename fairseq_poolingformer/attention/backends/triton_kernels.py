@@ -11,6 +11,7 @@ Tensors are (B, H, length, D): strides ``b``, ``h`` and ``m`` (queries) or ``n``
 ``grad_key`` and ``grad_value``. Partial results are (parts, B, H, length, D), contiguous. Global tokens are rows of
 the same tensors: a ``…_token`` (B, G) says which, HIDDEN where a slot has none, and what is kept for them (B, H, G, …)
 is contiguous. Global keys are the *extra* source of the queries, global queries that of the keys, without a band.
+``positions`` and ``extra_positions`` are what ``triton_terms.Positions`` says, of the two sources.
 Optional pointers are None, and what needs them is not compiled. Scores and ``lse`` are to base 2, for ``exp2``;
 ``rescale`` is what the weights that dropout keeps are multiplied by. Arguments are passed by place, which takes the
 host half the time that names take; a line of them is what one function of ``triton_launch.py`` puts together.
@@ -19,6 +20,7 @@ host half the time that names take; a line of them is what one function of ``tri
 import triton
 import triton.language as tl
 
+from .triton_positions import add_position_products
 from .triton_tiles import (
     draw_kept,
     keys_seen,
@@ -47,9 +49,9 @@ VARYING = [
 def _attend(
     acc, top, total, q, queries, query_position, first_token, last_token,
     key, value, stride_kn, key_hidden, stride_sn, key_token, first, stop, num_keys, key_stride,
-    scale, table, farthest, first_key_position, spacing, seed, dropped, draw, batch_head,
-    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_N: tl.constexpr, MOST_HIDDEN: tl.constexpr,
-    BANDED: tl.constexpr, DROPOUT: tl.constexpr,
+    scale, table, farthest, positions, head, first_key_position, spacing, seed, dropped, draw, batch_head,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
     """Take a source's keys ``first`` … ``stop`` into the softmax of a block of queries."""
     for start in range(first, stop, BLOCK_N):
@@ -57,10 +59,14 @@ def _attend(
         rows, count = rows_of(key_token, keys, num_keys)
         k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
         token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
+        position = first_key_position + spacing * key_stride * rows
+        product = add_position_products(
+            tl.dot(q, tl.trans(k), input_precision="ieee"), q, k, query_position, position, spacing, positions, head,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False,
+        )  # fmt: skip
         scores = mask_scores(
-            tl.dot(q, tl.trans(k), input_precision="ieee"), token[None, :], first_token[:, None], last_token[:, None],
-            query_position[:, None], (first_key_position + spacing * key_stride * rows)[None, :],
-            scale, table, farthest, BANDED,
+            product, token[None, :], first_token[:, None], last_token[:, None],
+            query_position[:, None], position[None, :], scale, table, farthest, BANDED,
         )  # fmt: skip
         higher = tl.maximum(top, tl.max(scores, 1))
         weights = tl.exp2(scores - higher[:, None])
@@ -81,7 +87,7 @@ def forward(
     extra_key, extra_value, stride_en, extra_token, num_extra,
     out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
     heads, num_parts, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
-    scale, table, farthest, seed, dropped, rescale, draw,
+    scale, table, farthest, positions, extra_positions, seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
 ):  # fmt: skip
@@ -108,16 +114,17 @@ def forward(
         acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
         key + place, value + place, stride_kn, of_batch(key_hidden, batch, stride_sb), stride_sn, None,
         first, stop, num_keys, key_stride,
-        scale, table, farthest, first_key_position, spacing, seed, dropped, draw, batch_head,
-        HEAD_DIM, BLOCK_D, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT,
+        scale, table, farthest, positions, head, first_key_position, spacing, seed, dropped, draw, batch_head,
+        HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, GATHERED,
     )  # fmt: skip
     if extra_key is not None:
         stop = tl.where(part == 0, num_extra, 0)
         acc, top, total = _attend(
             acc, top, total, q, queries, query_position, queries, queries,
             extra_key + place, extra_value + place, stride_en, None, 0, of_batch(extra_token, batch, num_extra),
-            0, stop, num_extra, 1, scale, table, farthest, 0, 1, seed, dropped, draw + 1, batch_head,
-            HEAD_DIM, BLOCK_D, BLOCK_EXTRA, 0, False, DROPOUT,
+            0, stop, num_extra, 1,
+            scale, table, farthest, extra_positions, head, 0, 1, seed, dropped, draw + 1, batch_head,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, True,
         )  # fmt: skip
 
     total = tl.where(total == 0.0, 1.0, total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,10 +29,11 @@ from .triton_launch import (
     strides,
     variant,
 )
+from .triton_terms import PositionTables, position_line
 
 
 class Inputs(NamedTuple):
-    """What every launch reads: tokens, the call's tensors (B, H, length, D), a table of distances for ``exp2``."""
+    """What every launch reads: tokens, the call's tensors (B, H, length, D), and what its score terms come to."""
 
     plan: Plan
     tokens: Tokens
@@ -40,6 +41,11 @@ class Inputs(NamedTuple):
     key: Tensor
     value: Tensor
     table: Tensor | None
+    positions: PositionTables | None
+
+    def blocks(self, num_queries: int, num_keys: int) -> Blocks:
+        with_table, with_positions = self.table is not None, self.positions is not None
+        return blocks_of(num_queries, num_keys, self.query, with_table=with_table, with_positions=with_positions)
 
 
 class GlobalRows(NamedTuple):
@@ -69,7 +75,7 @@ def forward(x: Inputs, stream: KernelStream, out: Tensor, lse: Tensor, window_ls
         *strides(out),
         to_lse,
         *lse.stride(),
-        *score_line(x.plan, stream, parts, x.table),
+        *score_line(x.plan, stream, parts, x.table, _positions_of_queries(x, stream)),
         *variant(x.plan, stream, blocks),
         block_for(extra[-1], blocks.keys),
         partial,
@@ -109,7 +115,7 @@ def backward_queries(
         delta,
         to_grad,
         None if grad_table is None else grad_table[stream.lane.heads],
-        *score_line(x.plan, stream, parts, x.table),
+        *score_line(x.plan, stream, parts, x.table, _positions_of_queries(x, stream)),
         *variant(x.plan, stream, blocks),
         block_for(extra[-1], blocks.keys),
         partial,
@@ -119,6 +125,13 @@ def backward_queries(
         _combine(to_grad, grad_query, stream.query_token)
 
 
+def _positions_of_queries(x: Inputs, stream: KernelStream) -> tuple[Any, Any]:
+    """positions, extra_positions of a kernel that goes by a stream's queries."""
+    gathered = stream.query_token is not None
+    extra = x.tokens.global_keys is not None and not gathered
+    return position_line(x.positions, stream.lane.heads, gathered=gathered, extra=extra, by_key=False)
+
+
 def _cut_queries(x: Inputs, stream: KernelStream, most: int | None = None) -> tuple[Blocks, int, int, bool]:
     """How a kernel goes by a stream's queries, at most ``most`` in a block.
 
@@ -126,7 +139,7 @@ def _cut_queries(x: Inputs, stream: KernelStream, most: int | None = None) -> tu
         The blocks; programs; parts, which share the keys of a program; whether results are partial, to be combined.
     """
     num_keys = stream.key.size(2)
-    blocks = blocks_of(stream.num_queries, num_keys, x.query, narrow=x.table is not None)
+    blocks = x.blocks(stream.num_queries, num_keys)
     if most is not None:
         blocks = blocks._replace(queries=min(blocks.queries, most))
     programs = num_programs(stream.key, stream.num_queries, blocks.queries)
@@ -184,7 +197,7 @@ def _gradients_of_keys(
     if global_rows:
         token, num_extra = global_rows.stream.query_token, global_rows.stream.num_queries
         extra = global_rows.lse, global_rows.delta, token, num_extra, global_rows.stream.draw
-    blocks = blocks_of(stream.num_queries or num_extra, num_keys, x.query, narrow=x.table is not None)
+    blocks = x.blocks(stream.num_queries or num_extra, num_keys)
     programs = num_programs(stream.key, num_keys, blocks.keys)
     parts = num_parts(
         programs, queries_met(stream.lane.band, stream.num_queries, num_keys, blocks.keys) // blocks.queries
@@ -194,6 +207,9 @@ def _gradients_of_keys(
     if partial:
         to_key, to_value = lse.new_empty(2, parts, *stream.key.shape[:2], num_keys, grad_key.size(3))
     query, *query_strides, _, num_queries = query_line(stream)
+    positions = position_line(
+        x.positions, stream.lane.heads, gathered=key_token is not None, extra=global_rows is not None, by_key=True
+    )
     launch(
         triton_gradients.backward_keys,
         (programs, parts),
@@ -213,7 +229,7 @@ def _gradients_of_keys(
         to_key,
         to_value,
         *strides(grad_key),
-        *score_line(x.plan, stream, parts, x.table),
+        *score_line(x.plan, stream, parts, x.table, positions),
         *variant(x.plan, stream, blocks),
         block_for(num_extra, blocks.queries),
         partial,

@@ -13,7 +13,7 @@ HIDDEN = tl.constexpr(triton_launch.HIDDEN)
 
 
 @triton.jit
-def _row_places(x, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+def row_places(x, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
     """Where rows of the (count, HEAD_DIM) matrix at ``x`` lie: (rows, BLOCK_D) pointers, and which of them exist."""
     columns = tl.arange(0, BLOCK_D)[None, :]
     exist = (rows < count)[:, None]
@@ -25,14 +25,14 @@ def _row_places(x, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.cons
 @triton.jit
 def load_rows(x, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
     """Rows of the (count, HEAD_DIM) matrix at ``x``: (rows, BLOCK_D), zeros outside."""
-    places, exist = _row_places(x, rows, count, stride, HEAD_DIM, BLOCK_D)
+    places, exist = row_places(x, rows, count, stride, HEAD_DIM, BLOCK_D)
     return tl.load(places, mask=exist, other=0.0)
 
 
 @triton.jit
 def store_rows(x, values, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, ADD: tl.constexpr):
     """Set, or with ADD add to, what :func:`load_rows` loads."""
-    places, exist = _row_places(x, rows, count, stride, HEAD_DIM, BLOCK_D)
+    places, exist = row_places(x, rows, count, stride, HEAD_DIM, BLOCK_D)
     if ADD:
         values += tl.load(places, mask=exist, other=0.0)
     tl.store(places, values.to(x.dtype.element_ty), mask=exist)
@@ -134,8 +134,7 @@ def mask_scores(
     """The tile's scores for ``exp2``: scaled, with score terms, -inf where a query does not see a key.
 
     A query sees the keys at ``first_token`` … ``last_token``, or without a band all. ``scale`` and ``table``, a score
-    for each clamped distance, hold the factor log2(e). A further score term is computed here, and its gradient taken
-    in :func:`add_term_gradients`.
+    for each clamped distance, hold the factor log2(e). Scores that depend on contents, too, are in ``product`` already.
     """
     scores = product * scale
     if table is not None:
