@@ -2,8 +2,8 @@
 
 The kernels go by blocks under the band as the block backend's loops in Python do. They are in ``triton_kernels.py`` and
 ``triton_gradients.py``, what they do to a tile in ``triton_tiles.py`` and ``triton_positions.py``;
-``triton_passes.py`` launches them, with arguments put together in ``triton_launch.py`` and ``triton_terms.py``. Global tokens are rows that the kernels find themselves: an operation
-of torch costs the host more time than the device.
+``triton_passes.py`` launches them, with arguments put together in ``triton_launch.py`` and ``triton_terms.py``. Global
+tokens are rows that the kernels find themselves: an operation of torch costs the host more time than the device.
 """
 
 from __future__ import annotations
