@@ -33,6 +33,7 @@ try:
 except ImportError:  # it comes with torch's CUDA builds for Linux, and with these alone
     triton = None
 
+OLDEST_TRITON = (3, 7)  # 3.6 cannot compile a function that returns None for an argument that is None
 MAX_HEAD_DIM = 256
 MAX_HEAD_DIM_OF_POSITIONS = {2: 256, 4: 128}  # by bytes of a number; beyond, tables do not fit the chip
 
@@ -41,6 +42,8 @@ def why_not(call: Call) -> str | None:
     """It runs in 16 and 32 bits on NVIDIA GPUs, with the score terms that it has kernels for."""
     if triton is None:
         return "Triton is not installed"
+    if tuple(map(int, triton.__version__.split(".")[:2])) < OLDEST_TRITON:
+        return f"it needs Triton {OLDEST_TRITON[0]}.{OLDEST_TRITON[1]} or later, this is {triton.__version__}"
     device, head_dim = call.query.device, call.query.size(-1)
     interpreted = not isinstance(passes.triton_kernels.forward, triton.JITFunction)
     if device.type != "cuda" and not interpreted:
@@ -70,8 +73,6 @@ def _why_not_positions(call: Call) -> str | None:
     most, head_dim = MAX_HEAD_DIM_OF_POSITIONS[call.query.element_size()], call.query.size(-1)
     if head_dim > most:
         return f"with DisentangledPosition it takes head dimensions up to {most} in {call.query.dtype}, got {head_dim}"
-    if tuple(map(int, triton.__version__.split(".")[:2])) < (3, 3):
-        return f"DisentangledPosition needs Triton 3.3 or later, this is {triton.__version__}"
     return None
 
 
