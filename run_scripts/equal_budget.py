@@ -18,11 +18,14 @@ from pathlib import Path
 
 
 def last_values(log: Path) -> dict[str, float]:
-    """The last value of each number that a training has logged in its JSON lines, and its ``parameters``."""
-    text = log.read_text(encoding="utf-8")
-    values = {
-        key: float(value) for line in re.findall(r'^{".*}$', text, re.M) for key, value in json.loads(line).items()
-    }
+    """The last value of each number that a training has logged in its JSON lines, and its ``parameters``.
+
+    ``train_…`` and ``valid_…`` are those of an epoch, ``last_…`` of the last updates.
+    """
+    text, values = log.read_text(encoding="utf-8"), {}
+    for line in re.findall(r'^{".*}$', text, re.M):
+        for key, value in json.loads(line).items():
+            values[key if key.startswith(("train_", "valid_")) else f"last_{key}"] = float(value)
     for parameters in re.findall(r"num. shared model params: ([\d,]+)", text):
         values["parameters"] = float(parameters.replace(",", ""))
     return values

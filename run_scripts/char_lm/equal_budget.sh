@@ -20,7 +20,7 @@ options=(
   "out=$root/runs/equal_budget_char_lm" # the folder of all results
   "models=full_512,transformer_xl,longformer,adaptive_span,adaptive_span_glu,gaa_plain,gaa" # which to train
   "seeds=1" # of initialization, separated by commas
-  "updates=1000" # of 2,048 bytes
+  "updates=1200" # of 2,048 bytes
   "lr=2e-3" # peak learning rate
   "threads=1" # of a training on the CPU
   "python=" # interpreter; default: the active virtual environment's, else .venv's
@@ -98,4 +98,4 @@ for model in ${models//,/ }; do
   done
 done
 printf '\n# bits per character of test, mean and range of seeds %s; CPU time and memory of the training\n' "$seeds"
-run "$python" "$root/run_scripts/equal_budget.py" table bpc,average_span,parameters,seconds_per_update,gib "${runs[@]}"
+run "$python" "$root/run_scripts/equal_budget.py" table bpc,last_average_span,parameters,seconds_per_update,gib "${runs[@]}"

@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.compat.checkpoints import CheckpointError, load
+from fairseq_poolingformer.compat import CheckpointError, quiet_logging
+from fairseq_poolingformer.compat.checkpoints import load
 from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
 
 PREFIX = "decoder.spans."
@@ -77,6 +78,7 @@ def main() -> int:
     parser.add_argument("checkpoints", nargs="+", metavar="[NAME=]FILE", help="checkpoints, with names for the picture")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the picture: .png, .svg or .pdf")
     args = parser.parse_args()
+    quiet_logging()
     named = (text.partition("=") if "=" in text else (Path(text).stem, "=", text) for text in args.checkpoints)
     try:
         spans = {name: read_spans(Path(path)) for name, _, path in named}

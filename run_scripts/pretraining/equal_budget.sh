@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Masked language models on equal budgets: RoBERTa with full attention over 512 tokens, level one alone, Poolingformer,
-# and its fusion with DeBERTa; small models from random weights, the same number of updates of as many tokens each, on
-# the bodies of articles in arXiv's and PubMed's JSON lines. No download; some 20 minutes a seed on one CPU core.
+# and the last two with DeBERTa's relative positions. Small models from random weights, the same number of updates of as
+# many tokens each, on the bodies of articles in arXiv's and PubMed's JSON lines. No download; some 25 minutes a seed on
+# one CPU core.
 #
 #   run_scripts/pretraining/equal_budget.sh train=train.txt.gz valid=val.txt.gz [KEY=value …]
 #
 # Each model is trained on blocks of 128 tokens first, with windows of 2, 8, 64 and 128 tokens in its four layers, then
-# on its own. Those with absolute positions have the first half in common. full_512 sees all of its block in all layers.
-# The others keep the narrow windows of the two lower layers: window_512 is level_one in blocks of 512 tokens, and
-# differs from it in the length alone.
+# on its own. Those with absolute positions have the first part in common, and so have those with relative ones.
+# full_512 sees all of its block in all layers. The others keep the narrow windows of the two lower layers: window_512
+# is level_one in blocks of 512 tokens, and differs from it in the length alone.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
 set -euo pipefail
@@ -20,7 +21,7 @@ options=(
   "valid=" # the same, to evaluate on
   "valid_articles=32" # how many of these, from the first
   "out=$root/runs/equal_budget_mlm" # the folder of all results
-  "models=full_512,window_512,level_one,poolingformer,fusion" # which to train
+  "models=full_512,window_512,level_one,poolingformer,fusion_level_one,fusion" # which to train
   "seeds=1,2,3" # of initialization and the order of blocks, separated by commas
   "vocabulary=400" # sentencepiece pieces
   "updates=500,400" # of blocks of 128 tokens, and then of the model's own
@@ -77,15 +78,15 @@ for seed in ${seeds//,/ }; do
       full_512) length=512 windows=all ;;
       window_512) length=512 ;;
       level_one) ;;
-      poolingformer) pooled=2 ;;
-      fusion)
-        pooled=2
-        first=relative
-        arch=poolingformer_deberta_tiny
-        positions=(--max-relative-positions 128)
-        ;;
-      *) fail "models= must be some of full_512,window_512,level_one,poolingformer,fusion; got $model" ;;
+      poolingformer | fusion) pooled=2 ;;
+      fusion_level_one) ;;
+      *) fail "models= must be some of full_512,window_512,level_one,poolingformer,fusion_level_one,fusion; got $model" ;;
     esac
+    if [[ $model == fusion* ]]; then
+      first=relative
+      arch=poolingformer_deberta_tiny
+      positions=(--max-relative-positions 128)
+    fi
     train_model "${first}_$seed" "$short_updates" --arch "$arch" "${positions[@]}" --max-positions 128 \
       --window-size 2,8,64,128 --pooled-layers none
     train_model "${model}_$seed" "$own_updates" --arch "$arch" "${positions[@]}" --max-positions "$length" \
@@ -94,6 +95,6 @@ for seed in ${seeds//,/ }; do
     runs+=("$model=$out/${model}_$seed/result.json")
   done
 done
-printf '\n# valid, mean and range of seeds %s; CPU time, with the evaluations, and memory of the second half\n' "$seeds"
+printf '\n# valid, mean and range of seeds %s; CPU time, with the evaluations, and memory of the second part\n' "$seeds"
 run "$python" "$root/run_scripts/equal_budget.py" table \
   valid_bits_per_character,valid_loss,parameters,seconds_per_update,gib "${runs[@]}"

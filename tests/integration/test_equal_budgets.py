@@ -49,7 +49,7 @@ epoch {one}
     arguments = ("measure", tmp_path / "result.json", "--log", tmp_path / "log", "--", sys.executable, "-c")
     tool("equal_budget.py", *arguments, command, tmp_path / "log")
     result = json.loads((tmp_path / "result.json").read_text())
-    assert (result["loss"], result["valid_loss"], result["parameters"]) == (3.0, 3.25, 12345)
+    assert (result["last_loss"], result["valid_loss"], result["parameters"]) == (3.0, 3.25, 12345)
     assert result["gib"] > 0.3
     assert result["cpu_seconds"] == pytest.approx(2 * result["seconds_per_update"]) != 0
     (tmp_path / "result.json").unlink()
