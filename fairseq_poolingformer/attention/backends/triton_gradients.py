@@ -13,8 +13,6 @@ from .triton_tiles import (
     load_rows,
     load_tokens,
     mask_scores,
-    of_batch,
-    of_head,
     part_of,
     place_of_part,
     queries_seeing,
@@ -92,7 +90,9 @@ def backward_queries(
     first_query = tl.program_id(0) % blocks * BLOCK_M
     queries = first_query + tl.arange(0, BLOCK_M)
     GATHERED: tl.constexpr = query_token is not None
-    rows, count = rows_of(of_batch(query_token, batch, num_queries), queries, num_queries)
+    if query_token is not None:
+        query_token += batch * num_queries
+    rows, count = rows_of(query_token, queries, num_queries)
     q = load_rows(query + batch * stride_qb + head * stride_qh, rows, count, stride_qm, HEAD_DIM, BLOCK_D)
     place = batch * stride_ob + head * stride_oh
     do = load_rows(grad_out + place, rows, count, stride_om, HEAD_DIM, BLOCK_D)
@@ -103,17 +103,21 @@ def backward_queries(
     row_delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
     tl.store(delta + place + queries.to(tl.int64) * stride_lm, row_delta, mask=queries < num_queries)
     query_position = first_query_position + spacing * rows
-    table = of_head(table, head, farthest)
-    grad_table = of_head(grad_table, head, farthest)
+    if table is not None:
+        table += head * (2 * farthest + 1)
+    if grad_table is not None:
+        grad_table += head * (2 * farthest + 1)
 
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     last_query = tl.minimum(first_query + BLOCK_M, num_queries) - 1
     first, stop = keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED)
     first, stop = part_of(first, stop, part, num_parts, BLOCK_N)
     place = batch * stride_kb + head * stride_kh
+    if key_hidden is not None:
+        key_hidden += batch * stride_sb
     acc = _query_gradient(
         acc, q, queries, query_position, queries + lowest, queries + highest, do, row_lse, row_delta,
-        key + place, value + place, stride_kn, of_batch(key_hidden, batch, stride_sb), stride_sn, None,
+        key + place, value + place, stride_kn, key_hidden, stride_sn, None,
         first, stop, num_keys, key_stride,
         scale, table, farthest, grad_table, positions, head, first_key_position, spacing,
         seed, dropped, rescale, draw, batch_head,
@@ -123,7 +127,7 @@ def backward_queries(
         stop = tl.where(part == 0, num_extra, 0)
         acc = _query_gradient(
             acc, q, queries, query_position, queries, queries, do, row_lse, row_delta,
-            extra_key + place, extra_value + place, stride_en, None, 0, of_batch(extra_token, batch, num_extra),
+            extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
             0, stop, num_extra, 1, scale, table, farthest, grad_table, extra_positions, head, 0, 1,
             seed, dropped, rescale, draw + 1, batch_head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, False, True,
@@ -199,14 +203,18 @@ def backward_keys(
     batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
     first_key = tl.program_id(0) % blocks * BLOCK_N
     keys = first_key + tl.arange(0, BLOCK_N)
-    rows, count = rows_of(of_batch(key_token, batch, num_keys), keys, num_keys)
+    if key_token is not None:
+        key_token += batch * num_keys
+    rows, count = rows_of(key_token, keys, num_keys)
     place = batch * stride_kb + head * stride_kh
     k = load_rows(key + place, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
     v = load_rows(value + place, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
-    key_hidden = of_batch(key_hidden, batch, stride_sb)
+    if key_hidden is not None:
+        key_hidden += batch * stride_sb
     token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 0)
     key_position = first_key_position + spacing * key_stride * rows if key_token is None else rows
-    table = of_head(table, head, farthest)
+    if table is not None:
+        table += head * (2 * farthest + 1)
     query += batch * stride_qb + head * stride_qh
     grad_out += batch * stride_ob + head * stride_oh
     place = batch * stride_lb + head * stride_lh
@@ -230,7 +238,7 @@ def backward_keys(
         grad_k, grad_v = _key_gradient(
             grad_k, grad_v, k, v, first_key, token, key_position,
             query, stride_qm, grad_out, stride_om, extra_lse + place, extra_delta + place, 1,
-            of_batch(extra_token, batch, num_extra), 0, stop, num_extra,
+            extra_token + batch * num_extra, 0, stop, num_extra,
             lowest, highest, scale, table, farthest, extra_positions, head, first_query_position, spacing,
             seed, dropped, rescale, extra_draw, batch_head,
             HEAD_DIM, BLOCK_D, BLOCK_EXTRA, BLOCK_N, False, DROPOUT, True,

@@ -27,8 +27,6 @@ from .triton_tiles import (
     load_rows,
     load_tokens,
     mask_scores,
-    of_batch,
-    of_head,
     part_of,
     place_of_part,
     rows_of,
@@ -98,10 +96,13 @@ def forward(
     first_query = tl.program_id(0) % blocks * BLOCK_M
     queries = first_query + tl.arange(0, BLOCK_M)
     GATHERED: tl.constexpr = query_token is not None
-    rows, count = rows_of(of_batch(query_token, batch, num_queries), queries, num_queries)
+    if query_token is not None:
+        query_token += batch * num_queries
+    rows, count = rows_of(query_token, queries, num_queries)
     q = load_rows(query + batch * stride_qb + head * stride_qh, rows, count, stride_qm, HEAD_DIM, BLOCK_D)
     query_position = first_query_position + spacing * rows
-    table = of_head(table, head, farthest)
+    if table is not None:
+        table += head * (2 * farthest + 1)
 
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     top = tl.full([BLOCK_M], LOWEST, tl.float32)
@@ -110,9 +111,11 @@ def forward(
     first, stop = keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED)
     first, stop = part_of(first, stop, part, num_parts, BLOCK_N)
     place = batch * stride_kb + head * stride_kh
+    if key_hidden is not None:
+        key_hidden += batch * stride_sb
     acc, top, total = _attend(
         acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
-        key + place, value + place, stride_kn, of_batch(key_hidden, batch, stride_sb), stride_sn, None,
+        key + place, value + place, stride_kn, key_hidden, stride_sn, None,
         first, stop, num_keys, key_stride,
         scale, table, farthest, positions, head, first_key_position, spacing, seed, dropped, draw, batch_head,
         HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, GATHERED,
@@ -121,7 +124,7 @@ def forward(
         stop = tl.where(part == 0, num_extra, 0)
         acc, top, total = _attend(
             acc, top, total, q, queries, query_position, queries, queries,
-            extra_key + place, extra_value + place, stride_en, None, 0, of_batch(extra_token, batch, num_extra),
+            extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
             0, stop, num_extra, 1,
             scale, table, farthest, extra_positions, head, 0, 1, seed, dropped, draw + 1, batch_head,
             HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, True,
@@ -172,7 +175,9 @@ def combine(
             acc = acc * fade[:, None] + x * weight[:, None]
         else:
             acc += x
-    rows, count = rows_of(of_batch(token, batch, num_rows), slots, num_rows)
+    if token is not None:
+        token += batch * num_rows
+    rows, count = rows_of(token, slots, num_rows)
     if partial_lse is not None:
         acc = acc / total[:, None]
         lse += batch * stride_lb + head * stride_lh

@@ -83,7 +83,7 @@ def add_position_products(
 
     With COARSE each pair has a global token; else neighbours are ``spacing`` tokens apart. With BY_KEY rows are keys.
     """
-    if positions is not None:
+    if positions.num_rows is not None:
         if COARSE:
             row, first, stop = _coarse_rows(x_position, y_position, positions, BY_KEY)
             for start in range(first, stop, PIECE):
@@ -125,7 +125,7 @@ def add_position_gradients(
     Those of columns are found by the kernel whose tiles have them as rows. ``scale`` is α, and ``num_columns`` how many
     there are in the tile.
     """
-    if positions is not None:
+    if positions.num_rows is not None:
         if COARSE:
             row, first, stop = _coarse_rows(x_position, y_position, positions, BY_KEY)
             for start in range(first, stop, PIECE):

@@ -51,15 +51,18 @@ class Positions(NamedTuple):
     Args:
         of_rows, of_columns: (H, 2k, D), to be multiplied with the vectors of a tile's rows and columns; None without.
         grad: (H, 2k, D) float32, to which the gradient of ``of_rows`` is added; None where none is wanted.
-        num_rows: 2k.
+        num_rows: 2k; None without tables.
         bucket: neighbouring distances that share a row.
     """
 
-    of_rows: Tensor | None
-    of_columns: Tensor | None
-    grad: Tensor | None
-    num_rows: int
-    bucket: int
+    of_rows: Tensor | None = None
+    of_columns: Tensor | None = None
+    grad: Tensor | None = None
+    num_rows: int | None = None
+    bucket: int | None = None
+
+
+NO_POSITIONS = Positions()  # instead of None: Triton before 3.7 cannot ask whether a tuple is None
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ class PositionTables:
 
 def position_line(
     tables: PositionTables | None, heads: slice, *, gathered: bool, extra: bool, by_key: bool
-) -> tuple[Positions | None, Positions | None]:
+) -> tuple[Positions, Positions]:
     """positions, extra_positions: of a kernel's tiles and of those of its extra source, if it has one.
 
     Args:
@@ -112,6 +115,7 @@ def position_line(
         by_key: whether tiles are (keys × queries).
     """
     if tables is None:
-        return None, None
+        return NO_POSITIONS, NO_POSITIONS
     coarse = tables.positions(heads, coarse=True, by_key=by_key)
-    return coarse if gathered else tables.positions(heads, coarse=False, by_key=by_key), coarse if extra else None
+    own = coarse if gathered else tables.positions(heads, coarse=False, by_key=by_key)
+    return own, coarse if extra else NO_POSITIONS

@@ -73,25 +73,9 @@ def load_lse(lse, queries, num_queries, stride):
 
 
 @triton.jit
-def of_batch(x, batch, stride):
-    """A batch row of ``x``, or None without one."""
-    if x is not None:
-        x += batch * stride
-    return x
-
-
-@triton.jit
 def place_of_part(part, batch_head, blocks, length):
     """Where the rows of a part and head start in a (parts, B, H, length) tensor of partial results."""
     return (part * (tl.num_programs(0) // blocks) + batch_head).to(tl.int64) * length
-
-
-@triton.jit
-def of_head(table, head, farthest):
-    """A head's row of the (H, 2·farthest + 1) ``table``, or None without one."""
-    if table is not None:
-        table += head * (2 * farthest + 1)
-    return table
 
 
 @triton.jit
