@@ -21,7 +21,7 @@ from fairseq_poolingformer.data.text_stream import TextStream
 from fairseq_poolingformer.data.whole_file import whole_file
 from fairseq_poolingformer.tasks.char_lm import CharLMTask, load_text
 
-from .options import DTYPES, add_device_options, add_shard_options, check_shard, shard
+from .options import DTYPES, add_device_options, add_memory_option, add_shard_options, check_shard, shard
 
 _EPILOG = """\
 A model without memory reads overlapping sequences of --context bytes and is scored on the last --stride of each; the
@@ -130,17 +130,6 @@ def load_model(path: str, device: str, precision: str) -> tuple[nn.Module, CharL
     return model.to(device=device, dtype=DTYPES[precision]).eval(), task
 
 
-def add_memory_option(parser: argparse.ArgumentParser, default: str) -> None:
-    """Adds ``--memory-length``."""
-    parser.add_argument(
-        "--memory-length",
-        type=int,
-        metavar="M",
-        help=f"bytes that each layer keeps of what came before, where its windows reach as far; 0: none "
-        f"(default: {default})",
-    )
-
-
 def set_memory_length(model: nn.Module, length: int) -> None:
     """Gives a model another memory.
 
@@ -158,9 +147,9 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     if args.memory_length is not None:
         set_memory_length(model, args.memory_length)
     has_memory = getattr(model, "memory_length", 0) > 0 and not args.no_memory
-    sees_everything = not has_memory and getattr(model, "reach", 0) is None
-    longest = min(task.cfg.eval_context, task.cfg.tokens_per_sample) if sees_everything else task.cfg.eval_context
-    context = args.context or longest
+    context = args.context or task.cfg.eval_context
+    if not args.context and not has_memory and getattr(model, "reach", 0) is None:  # it sees everything
+        context = min(context, task.cfg.tokens_per_sample)
     stride = args.stride or min(task.cfg.eval_stride, context)
     if has_memory:
         stride = _row_length(len(text), context, args.batch_size * args.num_shards)

@@ -1,4 +1,4 @@
-"""Options that several commands have: where and how precisely to compute, and which share of the work."""
+"""Options that several commands have: where and how precisely to compute, with what memory, which share of the work."""
 
 import argparse
 
@@ -12,6 +12,17 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", choices=DTYPES, default="fp32", help="(default: %(default)s)")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", default=device, help="(default here: %(default)s)")
+
+
+def add_memory_option(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add ``--memory-length``, whose default is described by ``default``."""
+    parser.add_argument(
+        "--memory-length",
+        type=int,
+        metavar="M",
+        help=f"bytes that each layer keeps of what came before, where its windows reach as far; 0: none "
+        f"(default: {default})",
+    )
 
 
 def add_shard_options(parser: argparse.ArgumentParser, what: str) -> None:

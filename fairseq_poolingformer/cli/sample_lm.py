@@ -16,8 +16,8 @@ from fairseq_poolingformer.compat import CheckpointError, quiet_logging
 from fairseq_poolingformer.data.byte_symbols import FIRST_BYTE, bytes_to_ids
 from fairseq_poolingformer.data.dictionary import EOS
 
-from .eval_lm import add_memory_option, load_model, set_memory_length
-from .options import add_device_options
+from .eval_lm import load_model, set_memory_length
+from .options import add_device_options, add_memory_option
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -66,13 +66,11 @@ evaluate() {
 runs=()
 for model in ${models//,/ }; do
   segment=(--tokens-per-sample 512 --batch-size 4)
-  memory=(--carry-memory)
   width=512
   context=2048 stride=512 # bytes that a row of test is begun with; nothing to models without a memory but what they read
   case $model in
     full_512)
       flags=(--arch transformer_lm_full_tiny)
-      memory=()
       context=512 stride=128
       ;;
     transformer_xl) flags=(--arch transformer_xl_lm_tiny --memory-length 512) ;;
@@ -80,7 +78,6 @@ for model in ${models//,/ }; do
       flags=(--arch longformer_lm_tiny --dilated-heads 1)
       flags+=(--window-size "64,128,256,512" --dilation "1,1,2,3")
       segment=(--tokens-per-sample 2048 --batch-size 1)
-      memory=()
       context=4096
       ;;
     adaptive_span) flags=(--arch adaptive_span_lm_tiny) ;;
@@ -92,7 +89,7 @@ for model in ${models//,/ }; do
   [[ ! $model =~ adaptive_span|gaa ]] || flags+=(--max-span 2048 --span-ramp 32)
   for seed in ${seeds//,/ }; do
     folder=$out/${model}_$seed
-    train_model "${flags[@]}" --decoder-ffn-embed-dim "$width" "${segment[@]}" "${memory[@]}"
+    train_model "${flags[@]}" --decoder-ffn-embed-dim "$width" "${segment[@]}"
     evaluate --context "$context" --stride "$stride"
     runs+=("$model=$folder/train.json" "$model=$folder/test.json")
   done
