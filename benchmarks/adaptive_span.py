@@ -21,10 +21,10 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from measure import DTYPES, Case, add_arguments, measure, must_agree, parse, print_header, print_table
 from torch import Tensor
 
-from fairseq_poolingformer.data.byte_symbols import FIRST_BYTE
 from fairseq_poolingformer.models.char_lm import CharLanguageModel
 from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
 from fairseq_poolingformer.tasks.char_lm import byte_dictionary
+from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE
 
 
 class Bytes:

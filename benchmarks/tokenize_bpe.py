@@ -32,9 +32,9 @@ from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 from tiktoken_ext.openai_public import r50k_pat_str
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from fairseq_poolingformer.data.tokenizers import GPT2Tokenizer
+from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
 from preprocess.arxiv_pubmed import parse
-from preprocess.records import Example, read_lines
+from preprocess.pipeline.records import Example, read_lines
 
 Encode = Callable[[str], Sequence[int]]
 

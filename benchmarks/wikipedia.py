@@ -27,9 +27,9 @@ import mwparserfromhell
 from gensim.corpora.wikicorpus import filter_wiki
 from wikiextractor.extract import Extractor
 
-from preprocess.wikipedia_bounds import Bounds, clean
-from preprocess.wikipedia_dump import ARTICLES, BrokenPage, parse_page, read_pages, read_site
-from preprocess.wikipedia_text import plain_text
+from preprocess.wikitext.bounded import Bounds, clean
+from preprocess.wikitext.dump import ARTICLES, BrokenPage, parse_page, read_pages, read_site
+from preprocess.wikitext.text import plain_text
 
 BASE, OURS = "wikiextractor", "fairseq_poolingformer"
 LEFTOVERS = re.compile(r"\[\[|\]\]|\{\{|\}\}|''|<ref|</|^[{|][|}-]|^[ \t]*\w+\|", re.M)

@@ -19,10 +19,9 @@ import re
 import sys
 from pathlib import Path
 
-from preprocess import cli
-from preprocess.core import Corpus, Split
-from preprocess.json_lines import BadLine, read_json, type_name
-from preprocess.records import (
+from preprocess.pipeline import command
+from preprocess.pipeline.json_lines import BadLine, read_json, type_name
+from preprocess.pipeline.records import (
     MAX_LINE_BYTES,
     Example,
     InputError,
@@ -32,6 +31,7 @@ from preprocess.records import (
     expand,
     read_lines,
 )
+from preprocess.pipeline.run import Corpus, Split
 
 _ARTICLE_KEYS = ("article_text", "article", "document", "text")
 _SUMMARY_KEYS = ("abstract_text", "abstract", "summary")
@@ -173,7 +173,7 @@ def _files_of_split(folder: Path, names: tuple[str, ...]) -> list[Path]:
 
 def main() -> int:
     """The command line."""
-    parser = cli.make_parser("preprocess.arxiv_pubmed", __doc__.split("\n")[0])
+    parser = command.make_parser("preprocess.arxiv_pubmed", __doc__.split("\n")[0])
     group = parser.add_argument_group("input (JSON lines, plain or .gz)")
     group.add_argument(
         "--input-folder", metavar="DIR", type=Path, help="a folder of the release: train.txt, val.txt, test.txt, or .gz"
@@ -190,7 +190,7 @@ def main() -> int:
         default=MAX_LINE_BYTES,
         help="reject longer lines without loading them (default: %(default)s)",
     )
-    return cli.main(parser, make_corpus)
+    return command.main(parser, make_corpus)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ from typing import BinaryIO
 
 from tqdm import tqdm
 
-from fairseq_poolingformer.data.byte_symbols import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
-from preprocess.binarize import MMapWriter, write_whole
-from preprocess.char_lm_text8 import clean
-from preprocess.records import InputError, describe_file, expand, open_compressed
+from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
+from preprocess.pipeline.binarize import MMapWriter, write_whole
+from preprocess.pipeline.records import InputError, describe_file, expand, open_compressed
+from preprocess.wikitext.text8 import clean
 
 logger = logging.getLogger("preprocess")
 
@@ -105,7 +105,7 @@ def make_folder(
     Args:
         inputs: paths or glob patterns of the files, in the order of the text.
         folder: the data folder.
-        text8: clean a MediaWiki dump, see :mod:`preprocess.char_lm_text8`.
+        text8: clean a MediaWiki dump, see :mod:`preprocess.wikitext.text8`.
         limit: use only so many bytes.
         sizes: bytes of each split; None for 90, 5 and 5 of a hundred.
         overwrite: replace another text.

@@ -16,12 +16,12 @@ import sys
 
 import numpy as np
 
-from fairseq_poolingformer.data.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.qa import json_values
-from preprocess import qa, qa_command
-from preprocess.json_lines import BadLine, read_json
-from preprocess.qa import MARKERS, Annotation, Candidate, QuestionExample
-from preprocess.records import Record, Reject
+from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
+from preprocess.pipeline.json_lines import BadLine, read_json
+from preprocess.pipeline.records import Record, Reject
+from preprocess.questions import command, examples
+from preprocess.questions.examples import MARKERS, Annotation, Candidate, QuestionExample
 
 BYTES_DISAGREE = "bytes of an answer disagree with its tokens"
 _TAG = re.compile(r"<[/!]?[A-Za-z-][^<>]*>")
@@ -49,18 +49,18 @@ def parse(record: Record, html_tokens: str, annotated: bool) -> QuestionExample 
 
 def _example(fields: dict, html_tokens: str, annotated: bool) -> QuestionExample:
     name = str(json_values.example_id_of(fields))
-    question = qa.question_of(fields)
+    question = examples.question_of(fields)
     tokens, is_tag = _tokens(fields)
     words = np.arange(len(tokens)) if html_tokens == "keep" else np.flatnonzero(~is_tag)
     text = replace_lone_surrogates(" ".join(map(tokens.__getitem__, words.tolist())))
     if not text.strip():
         raise BadLine("empty document: no text")
     candidates, is_top = _candidates(fields, len(tokens))
-    paragraphs = qa.outermost(itertools.compress(candidates, is_top))
+    paragraphs = examples.outermost(itertools.compress(candidates, is_top))
     notes: list[str] = []
     annotations = tuple(
         _annotation(value, f"annotations[{number}]", candidates, paragraphs, fields.get("document_tokens"), notes)
-        for number, value in enumerate(qa.annotations_of(fields) if annotated else ())
+        for number, value in enumerate(examples.annotations_of(fields) if annotated else ())
     )
     markers = None
     if html_tokens == "markers":
@@ -116,7 +116,7 @@ def _annotation(
         if not spans[-1].has_tokens:
             raise BadLine(f"short answer without tokens: {where}.short_answers[{number}]")
     tokens = [(span.start_token, span.end_token) for span in spans]
-    answer = qa.annotation(candidates, paragraphs, index, tokens[1:], json_values.yes_no_of(value, "NONE"), notes)
+    answer = examples.annotation(candidates, paragraphs, index, tokens[1:], json_values.yes_no_of(value, "NONE"), notes)
     expected = (candidates[index].start, candidates[index].end) if index >= 0 else (-1, -1)
     if tokens[0] != expected:
         raise BadLine(
@@ -138,7 +138,7 @@ def _kind(tag: str) -> int:
 
 def main() -> int:
     """The command line."""
-    parser = qa_command.make_parser("preprocess.natural_questions", __doc__.split("\n")[0])
+    parser = command.make_parser("preprocess.natural_questions", __doc__.split("\n")[0])
     parser.add_argument(
         "--html-tokens",
         choices=["markers", "drop", "keep"],
@@ -149,9 +149,9 @@ def main() -> int:
 
     def make_corpus(args):
         options = {"html_tokens": args.html_tokens}
-        return qa_command.make_corpus(args, "natural_questions", "token", functools.partial(parse, **options), options)
+        return command.make_corpus(args, "natural_questions", "token", functools.partial(parse, **options), options)
 
-    return qa_command.main(parser, make_corpus)
+    return command.main(parser, make_corpus)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from preprocess import cli, documents
-from preprocess.core import Corpus
-from preprocess.records import (
+from preprocess.pipeline import command, documents
+from preprocess.pipeline.records import (
     Example,
     PassedOver,
     Record,
@@ -21,6 +20,7 @@ from preprocess.records import (
     expand,
     open_compressed,
 )
+from preprocess.pipeline.run import Corpus
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
 
@@ -106,7 +106,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 def main() -> int:
     """The command line."""
-    parser = cli.make_parser("preprocess.plain_text", __doc__.split("\n")[0])
+    parser = command.make_parser("preprocess.plain_text", __doc__.split("\n")[0])
     group = parser.add_argument_group("input (UTF-8, plain, .gz or .bz2)")
     group.add_argument("--input", metavar="FILE", nargs="+", required=True, help="files or globs")
     group.add_argument(
@@ -126,7 +126,7 @@ def main() -> int:
         help="reject longer documents without loading them (default: %(default)s)",
     )
     documents.add_options(parser, min_chars=1)
-    return cli.main(parser, make_corpus)
+    return command.main(parser, make_corpus)
 
 
 if __name__ == "__main__":

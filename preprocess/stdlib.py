@@ -16,10 +16,10 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-from preprocess import cli
-from preprocess.core import Corpus, Split
+from preprocess.pipeline import command
+from preprocess.pipeline.records import Example, InputError, Record, Reject
+from preprocess.pipeline.run import Corpus, Split
 from preprocess.python_sources import Document, digest, drop_duplicates, find_modules, read_module
-from preprocess.records import Example, InputError, Record, Reject
 
 logger = logging.getLogger("preprocess")
 
@@ -101,11 +101,11 @@ def _map(modules: list[tuple[str, Path]], workers: int) -> Iterator[list[Documen
 
 def main() -> int:
     """The command line."""
-    parser = cli.make_parser("preprocess.stdlib", __doc__.split("\n")[0], DEFAULT_VOCABULARY)
+    parser = command.make_parser("preprocess.stdlib", __doc__.split("\n")[0], DEFAULT_VOCABULARY)
     parser.add_argument(
         "--no-packages", action="store_true", help="the standard library alone, without the installed packages"
     )
-    return cli.main(parser, make_corpus)
+    return command.main(parser, make_corpus)
 
 
 if __name__ == "__main__":

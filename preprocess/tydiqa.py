@@ -8,11 +8,11 @@ import functools
 import sys
 
 from fairseq_poolingformer.qa import json_values
-from preprocess import qa, qa_command
-from preprocess.json_lines import BadLine, read_json
-from preprocess.layout import one_line
-from preprocess.qa import Annotation, Candidate, QuestionExample
-from preprocess.records import Record, Reject
+from preprocess.pipeline.data_folder import one_line
+from preprocess.pipeline.json_lines import BadLine, read_json
+from preprocess.pipeline.records import Record, Reject
+from preprocess.questions import command, examples
+from preprocess.questions.examples import Annotation, Candidate, QuestionExample
 
 _KEYS = ("plaintext_start_byte", "plaintext_end_byte")
 
@@ -37,7 +37,7 @@ def parse(record: Record, annotated: bool) -> QuestionExample | Reject:
 
 def _example(fields: dict, annotated: bool) -> QuestionExample:
     name = f"{json_values.example_id_of(fields)}\t{one_line(json_values.text_of(fields, 'language'))}"
-    question = qa.question_of(fields)
+    question = examples.question_of(fields)
     text = json_values.text_of(fields, "document_plaintext")
     if not text.strip():
         raise BadLine("empty document: no text")
@@ -46,11 +46,11 @@ def _example(fields: dict, annotated: bool) -> QuestionExample:
     except UnicodeEncodeError as error:
         raise BadLine(f"not Unicode: half a character at {error.start}, so that no bytes can be counted") from error
     candidates = _candidates(fields, len(data))
-    paragraphs = qa.outermost(candidate for candidate in candidates if candidate.start < candidate.end)
+    paragraphs = examples.outermost(candidate for candidate in candidates if candidate.start < candidate.end)
     notes: list[str] = []
     annotations = tuple(
         _annotation(value, f"annotations[{number}]", data, candidates, paragraphs, notes)
-        for number, value in enumerate(qa.annotations_of(fields) if annotated else ())
+        for number, value in enumerate(examples.annotations_of(fields) if annotated else ())
     )
     return QuestionExample(name, (question, text), paragraphs, annotations, tuple(notes))
 
@@ -80,7 +80,7 @@ def _annotation(
     spans = [] if minimal.is_null else [(minimal.start_byte, minimal.end_byte)]
     index = json_values.integer_of(passage, "candidate_index")
     yes_no = json_values.yes_no_of(value, "NONE")
-    answer = qa.annotation(candidates, paragraphs, index, spans, yes_no, notes)
+    answer = examples.annotation(candidates, paragraphs, index, spans, yes_no, notes)
     if any(position < len(data) and data[position] & 0xC0 == 0x80 for span in spans for position in span):
         raise BadLine(f"answer cuts a character: {where}.minimal_answer is bytes {spans[0][0]} to {spans[0][1]}")
     return answer
@@ -88,12 +88,12 @@ def _annotation(
 
 def main() -> int:
     """The command line."""
-    parser = qa_command.make_parser("preprocess.tydiqa", __doc__.split("\n")[0])
+    parser = command.make_parser("preprocess.tydiqa", __doc__.split("\n")[0])
 
     def make_corpus(args):
-        return qa_command.make_corpus(args, "tydiqa", "byte", functools.partial(parse), {})
+        return command.make_corpus(args, "tydiqa", "byte", functools.partial(parse), {})
 
-    return qa_command.main(parser, make_corpus)
+    return command.main(parser, make_corpus)
 
 
 if __name__ == "__main__":

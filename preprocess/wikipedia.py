@@ -1,7 +1,7 @@
 """A dump of Wikipedia, or of any other wiki that runs MediaWiki, in any language, to a data folder for language models.
 
 An article becomes its title and its prose, one paragraph, heading or list item on each line: see
-:mod:`preprocess.wikipedia_text`. Redirects, pages that are no articles, and short articles are passed over and counted.
+:mod:`preprocess.wikitext.text`. Redirects, pages that are no articles, and short articles are passed over and counted.
 """
 
 import argparse
@@ -10,11 +10,11 @@ import importlib.metadata
 import sys
 from collections.abc import Mapping
 
-from preprocess import cli, documents
-from preprocess.core import Corpus
-from preprocess.records import Example, InputError, PassedOver, Record, Reject, describe_file, expand
-from preprocess.wikipedia_bounds import MIN_MEMORY, Bounds, PageTooHard, clean
-from preprocess.wikipedia_dump import (
+from preprocess.pipeline import command, documents
+from preprocess.pipeline.records import Example, InputError, PassedOver, Record, Reject, describe_file, expand
+from preprocess.pipeline.run import Corpus
+from preprocess.wikitext.bounded import MIN_MEMORY, Bounds, PageTooHard, clean
+from preprocess.wikitext.dump import (
     ARTICLES,
     MAX_PAGE_BYTES,
     BrokenPage,
@@ -99,7 +99,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 def main() -> int:
     """The command line."""
-    parser = cli.make_parser("preprocess.wikipedia", __doc__.split("\n")[0])
+    parser = command.make_parser("preprocess.wikipedia", __doc__.split("\n")[0])
     group = parser.add_argument_group("input")
     group.add_argument(
         "--input",
@@ -136,7 +136,7 @@ def main() -> int:
         help="reject longer pages without loading them (default: %(default)s)",
     )
     documents.add_options(parser, min_chars=200)
-    return cli.main(parser, make_corpus)
+    return command.main(parser, make_corpus)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from fairseq_poolingformer.data import tokenizers
-from fairseq_poolingformer.data.dictionary import smallest_dtype
-from fairseq_poolingformer.data.sequences import Sequences
-from preprocess.binarize import MMapWriter, write_whole
+from fairseq_poolingformer.text import tokenizers
+from fairseq_poolingformer.text.dictionary import smallest_dtype
+from fairseq_poolingformer.text.sequences import Sequences
+from preprocess.pipeline.binarize import MMapWriter, write_whole
 
 
 def cut(data: Path, split: str, count: int) -> int:

@@ -167,7 +167,7 @@ def test_training_is_not_timed_with_other_logits(scripts, monkeypatch):
 def test_training_is_not_timed_where_the_backend_is_wrong(scripts, monkeypatch):
     import training_step
 
-    from fairseq_poolingformer.attention.backends import block
+    from fairseq_poolingformer.attention.backends.block import backend as block
 
     args = training_step.parser().parse_args([str(argument) for argument in (*TINY, *CHECKED)])
     training_step.check_backends(args, 70)

@@ -1,14 +1,14 @@
 """Two-level attention for long sequences, in plain PyTorch: nothing here imports fairseq."""
 
-from .backends import BACKENDS
-from .biases import Pairs, RelativePositionBias, ScoreTerm
-from .call import GlobalTokens
-from .disentangled import DisentangledPosition
-from .functional import band_attention
-from .modules import TwoLevelAttention
-from .patterns import Pooling, Window, visible_pairs
-from .pooling import POOL_TYPES, pool_keys
-from .relative_projections import RelativeProjections
+from fairseq_poolingformer.attention.backends import BACKENDS
+from fairseq_poolingformer.attention.call import GlobalTokens
+from fairseq_poolingformer.attention.functional import band_attention
+from fairseq_poolingformer.attention.modules import TwoLevelAttention
+from fairseq_poolingformer.attention.patterns import Pooling, Window, visible_pairs
+from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
+from fairseq_poolingformer.attention.relative_projections import RelativeProjections
+from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
+from fairseq_poolingformer.attention.score_terms.relative_bias import Pairs, RelativePositionBias, ScoreTerm
 
 __all__ = [
     "BACKENDS",

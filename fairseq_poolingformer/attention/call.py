@@ -8,8 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .biases import ScoreTerm
-from .patterns import Pooling, Window
+from fairseq_poolingformer.attention.patterns import Pooling, Window
+from fairseq_poolingformer.attention.score_terms.relative_bias import ScoreTerm
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from .backends import BACKENDS
-from .biases import ScoreTerm
-from .call import Call, GlobalTokens
-from .patterns import Pooling, Window
+from fairseq_poolingformer.attention.backends import BACKENDS
+from fairseq_poolingformer.attention.call import Call, GlobalTokens
+from fairseq_poolingformer.attention.patterns import Pooling, Window
+from fairseq_poolingformer.attention.score_terms.relative_bias import ScoreTerm
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .biases import ScoreTerm
-from .call import GlobalTokens
-from .functional import band_attention
-from .patterns import Pooling, Window
-from .pooling import POOL_TYPES, pool_keys
+from fairseq_poolingformer.attention.call import GlobalTokens
+from fairseq_poolingformer.attention.functional import band_attention
+from fairseq_poolingformer.attention.patterns import Pooling, Window
+from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
+from fairseq_poolingformer.attention.score_terms.relative_bias import ScoreTerm
 
 
 class TwoLevelAttention(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .disentangled import DisentangledPosition
+from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 
 RELATIVE_PRODUCTS = ("c2p", "p2c")
 

@@ -16,12 +16,18 @@ from fairseq import checkpoint_utils
 from torch import nn
 from tqdm import tqdm
 
+from fairseq_poolingformer.cli.options import (
+    DTYPES,
+    add_device_options,
+    add_memory_option,
+    add_shard_options,
+    check_shard,
+    shard,
+)
 from fairseq_poolingformer.compat import CheckpointError, quiet_logging
 from fairseq_poolingformer.data.text_stream import TextStream
-from fairseq_poolingformer.data.whole_file import whole_file
 from fairseq_poolingformer.tasks.char_lm import CharLMTask, load_text
-
-from .options import DTYPES, add_device_options, add_memory_option, add_shard_options, check_shard, shard
+from fairseq_poolingformer.text.whole_file import whole_file
 
 _EPILOG = """\
 A model without memory reads overlapping sequences of --context bytes and is scored on the last --stride of each; the

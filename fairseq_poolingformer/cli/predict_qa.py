@@ -13,17 +13,16 @@ from fairseq import checkpoint_utils, utils
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
+from fairseq_poolingformer.cli.options import DTYPES, add_device_options, add_shard_options, check_shard, shard
 from fairseq_poolingformer.compat import CheckpointError, quiet_logging
 from fairseq_poolingformer.data.qa_dataset import QuestionAnsweringDataset
-from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from fairseq_poolingformer.qa.answers import MAX_ANSWER_LENGTH, BestAnswers, best_answers, mean_log_probabilities
-from fairseq_poolingformer.qa.formats import Prediction
+from fairseq_poolingformer.qa.official_predictions import Prediction
 from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_text_file, write_predictions
 from fairseq_poolingformer.qa.predictions import Corpus, official_predictions, readable_lines
 from fairseq_poolingformer.qa.segments import SegmentLimits
 from fairseq_poolingformer.tasks.question_answering import QuestionAnsweringTask
-
-from .options import DTYPES, add_device_options, add_shard_options, check_shard, shard
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 _EPILOG = """\
 examples:

@@ -12,12 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from fairseq_poolingformer.cli.eval_lm import load_model, set_memory_length
+from fairseq_poolingformer.cli.options import add_device_options, add_memory_option
 from fairseq_poolingformer.compat import CheckpointError, quiet_logging
-from fairseq_poolingformer.data.byte_symbols import FIRST_BYTE, bytes_to_ids
-from fairseq_poolingformer.data.dictionary import EOS
-
-from .eval_lm import load_model, set_memory_length
-from .options import add_device_options, add_memory_option
+from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE, bytes_to_ids
+from fairseq_poolingformer.text.dictionary import EOS
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from fairseq_poolingformer.data.whole_file import whole_file
 from fairseq_poolingformer.scoring import generate_output, perl
 from fairseq_poolingformer.scoring.rouge import (
     ROUGE_LABELS,
@@ -19,6 +18,7 @@ from fairseq_poolingformer.scoring.rouge import (
     rouge_scores,
 )
 from fairseq_poolingformer.scoring.sentences import SENTENCE_SPLITS, lead_baseline
+from fairseq_poolingformer.text.whole_file import whole_file
 
 _EPILOG = f"""\
 examples:

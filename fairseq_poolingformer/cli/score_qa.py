@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from fairseq_poolingformer.qa.formats import NATURAL_QUESTIONS, TYDIQA, Prediction
 from fairseq_poolingformer.qa.gold import GoldExample, read_gold
+from fairseq_poolingformer.qa.official_predictions import NATURAL_QUESTIONS, TYDIQA, Prediction
 from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_text_file
 from fairseq_poolingformer.qa.score_notes import notes
 from fairseq_poolingformer.qa.score_report import (

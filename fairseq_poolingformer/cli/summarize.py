@@ -6,12 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.compat import CheckpointError, quiet_logging
 from fairseq_poolingformer.compat.checkpoints import load
 from fairseq_poolingformer.models import PoolingformerBART
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface
-
-from .options import DTYPES, add_device_options
 
 _EPILOG = """\
 examples:

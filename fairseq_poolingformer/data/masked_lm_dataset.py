@@ -11,11 +11,10 @@ from fairseq.data import Dictionary, FairseqDataset
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_poolingformer.data.sequences import Sequences
-
-from .document_blocks import Blocks
-from .length_buckets import length_order
-from .masking import Masking
+from fairseq_poolingformer.data.length_buckets import length_order
+from fairseq_poolingformer.text.document_blocks import Blocks
+from fairseq_poolingformer.text.masking import Masking
+from fairseq_poolingformer.text.sequences import Sequences
 
 
 class MaskedLMDataset(FairseqDataset):

@@ -11,11 +11,10 @@ from fairseq.data import Dictionary, FairseqDataset
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from fairseq_poolingformer.data.length_buckets import length_order
 from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
 from fairseq_poolingformer.qa.labels import Answers, AnswerType, Label
 from fairseq_poolingformer.qa.segments import Segments, keep_negatives, paragraph_ids, visible_paragraphs
-
-from .length_buckets import length_order
 
 TARGETS = ("start", "end", "paragraph", "answer_type")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairseq.data import Dictionary
 
-from .tokenizer_base import Tokenizer
+from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 
 class DictionaryBPE:

@@ -10,9 +10,9 @@ import torch
 from fairseq.data import FairseqDataset
 from torch import Tensor
 
-from fairseq_poolingformer.data.byte_symbols import FIRST_BYTE, NUM_SYMBOLS
-from fairseq_poolingformer.data.dictionary import EOS, PAD
-from fairseq_poolingformer.data.sequences import Sequences
+from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE, NUM_SYMBOLS
+from fairseq_poolingformer.text.dictionary import EOS, PAD
+from fairseq_poolingformer.text.sequences import Sequences
 
 
 class TextStream(FairseqDataset):

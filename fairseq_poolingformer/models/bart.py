@@ -11,12 +11,11 @@ from fairseq.models.bart.model import bart_base_architecture, bart_large_archite
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor
 
+from fairseq_poolingformer.models.hub import PoolingformerHubInterface, load
+from fairseq_poolingformer.models.loading import adapt_state_dict
+from fairseq_poolingformer.modules.attention_flags import AttentionSettings, set_defaults
 from fairseq_poolingformer.modules.decoder import PoolingformerDecoder
 from fairseq_poolingformer.modules.encoder import PoolingformerEncoder
-from fairseq_poolingformer.modules.settings import AttentionSettings, set_defaults
-
-from .hub import PoolingformerHubInterface, load
-from .loading import adapt_state_dict
 
 
 @register_model("poolingformer_bart")

@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_poolingformer.attention import BACKENDS
+from fairseq_poolingformer.modules.attention_flags import set_defaults
 from fairseq_poolingformer.modules.causal_decoder import CausalDecoder, Memory
-from fairseq_poolingformer.modules.settings import set_defaults
 
 
 @register_model("char_lm")

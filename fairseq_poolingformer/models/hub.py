@@ -14,7 +14,7 @@ from omegaconf import open_dict
 from torch import Tensor
 
 from fairseq_poolingformer.data.symbols import DictionaryBPE
-from fairseq_poolingformer.data.tokenizer_base import Tokenizer
+from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 MASK = "<mask>"
 

@@ -14,14 +14,13 @@ from fairseq.utils import safe_hasattr
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from fairseq_poolingformer.data.tokenizers import load_tokenizer
+from fairseq_poolingformer.models.hub import PoolingformerRobertaHubInterface, load
+from fairseq_poolingformer.models.loading import NEW, adapt_state_dict
+from fairseq_poolingformer.modules.attention_flags import AttentionSettings, set_defaults
 from fairseq_poolingformer.modules.encoder import PoolingformerEncoder
 from fairseq_poolingformer.modules.positions import PartlyFrozenPositions
 from fairseq_poolingformer.modules.question_answering_head import AnswerLogits, QuestionAnsweringHead
-from fairseq_poolingformer.modules.settings import AttentionSettings, set_defaults
-
-from .hub import PoolingformerRobertaHubInterface, load
-from .loading import NEW, adapt_state_dict
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 QA_HEAD = "question_answering_head"
 

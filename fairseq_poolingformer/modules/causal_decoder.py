@@ -12,12 +12,11 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_poolingformer.attention import Window
 from fairseq_poolingformer.attention.patterns import UNLIMITED
-
-from .adaptive_span import AdaptiveSpans
-from .causal_layer import CausalAttention, CausalLayer, FeedForward, View
-from .lean import SeededDropout
-from .relative_positions import LearnedRelativePositions, SinusoidalRelativePositions
-from .settings import per_layer
+from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
+from fairseq_poolingformer.modules.attention_flags import per_layer
+from fairseq_poolingformer.modules.causal_layer import CausalAttention, CausalLayer, FeedForward, View
+from fairseq_poolingformer.modules.recompute import SeededDropout
+from fairseq_poolingformer.modules.relative_positions import LearnedRelativePositions, SinusoidalRelativePositions
 
 Memory = list[Tensor]
 

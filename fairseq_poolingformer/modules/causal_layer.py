@@ -9,10 +9,9 @@ from fairseq import utils
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Window, band_attention
-from fairseq_poolingformer.attention.language_model_terms import content_to_distance, distance_bias, log_span_mask
-
-from .lean import SeededDropout
-from .relative_positions import LearnedRelativePositions, SinusoidalRelativePositions
+from fairseq_poolingformer.attention.score_terms.causal import content_to_distance, distance_bias, log_span_mask
+from fairseq_poolingformer.modules.recompute import SeededDropout
+from fairseq_poolingformer.modules.relative_positions import LearnedRelativePositions, SinusoidalRelativePositions
 
 
 @dataclass(frozen=True)

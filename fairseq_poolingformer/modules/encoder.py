@@ -14,9 +14,8 @@ from torch import Tensor, nn
 from fairseq_poolingformer.attention import GlobalTokens
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.attention.relative_projections import CoarsePositions, RelativeProjections
-
-from .lean import SeededDropout, activated_linear
-from .settings import AttentionSettings, per_layer
+from fairseq_poolingformer.modules.attention_flags import AttentionSettings, per_layer
+from fairseq_poolingformer.modules.recompute import SeededDropout, activated_linear
 
 logger = logging.getLogger(__name__)
 

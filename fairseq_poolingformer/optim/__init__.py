@@ -1,6 +1,6 @@
 """fairseq optimizers and learning rates; importing this registers them."""
 
-from .fused_adamw import FairseqFusedAdamW
-from .staged_lr import StagedLR
+from fairseq_poolingformer.optim.fused_adamw import FairseqFusedAdamW
+from fairseq_poolingformer.optim.staged_lr import StagedLR
 
 __all__ = ["FairseqFusedAdamW", "StagedLR"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.data.sequences import Sequences
+from fairseq_poolingformer.text.sequences import Sequences
 
 PARAGRAPH_COLUMNS = ("first_token", "end_token", "candidate_index", "start_offset", "end_offset")
 ANNOTATION_COLUMNS = ("answer_type", "paragraph", "first_token", "end_token")

@@ -10,8 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from .formats import NATURAL_QUESTIONS, TYDIQA
-from .json_values import (
+from fairseq_poolingformer.qa.json_values import (
     as_object,
     example_id_of,
     integer_of,
@@ -21,7 +20,8 @@ from .json_values import (
     tydiqa_span,
     yes_no_of,
 )
-from .spans import Span
+from fairseq_poolingformer.qa.official_predictions import NATURAL_QUESTIONS, TYDIQA
+from fairseq_poolingformer.qa.spans import Span
 
 
 @dataclass(frozen=True)

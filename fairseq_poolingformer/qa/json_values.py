@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .spans import Span
+from fairseq_poolingformer.qa.spans import Span
 
 YES_NO_ANSWERS = ("NONE", "YES", "NO")
 

@@ -10,8 +10,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from .folder import ANNOTATION_COLUMNS, PARAGRAPH_COLUMNS, QuestionAnsweringSplit
-from .segments import Segments
+from fairseq_poolingformer.qa.folder import ANNOTATION_COLUMNS, PARAGRAPH_COLUMNS, QuestionAnsweringSplit
+from fairseq_poolingformer.qa.segments import Segments
 
 
 class AnswerType(IntEnum):

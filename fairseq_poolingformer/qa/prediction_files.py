@@ -11,9 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from fairseq_poolingformer.data.whole_file import whole_file
-
-from .formats import NATURAL_QUESTIONS, TYDIQA, NaturalQuestionsPrediction, Prediction, TydiqaPrediction
+from fairseq_poolingformer.qa.official_predictions import (
+    NATURAL_QUESTIONS,
+    TYDIQA,
+    NaturalQuestionsPrediction,
+    Prediction,
+    TydiqaPrediction,
+)
+from fairseq_poolingformer.text.whole_file import whole_file
 
 # Natural Questions' file; lines of TyDi QA have their keys in any order, but none of this name
 _ONE_OBJECT = re.compile(r'\s*\{[^{}]*"predictions"\s*:')

@@ -9,11 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.data.tokenizers import Tokenizer
-
-from .folder import PARAGRAPH_COLUMNS, QuestionAnsweringSplit
-from .formats import NATURAL_QUESTIONS, TYDIQA, NaturalQuestionsPrediction, Prediction, TydiqaPrediction
-from .spans import NO_SPAN, Span
+from fairseq_poolingformer.qa.folder import PARAGRAPH_COLUMNS, QuestionAnsweringSplit
+from fairseq_poolingformer.qa.official_predictions import (
+    NATURAL_QUESTIONS,
+    TYDIQA,
+    NaturalQuestionsPrediction,
+    Prediction,
+    TydiqaPrediction,
+)
+from fairseq_poolingformer.qa.spans import NO_SPAN, Span
+from fairseq_poolingformer.text.tokenizers import Tokenizer
 
 READABLE_COLUMNS = ("example_id", "question", "short_answer", "short_score", "long_answer", "long_score")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from .formats import NATURAL_QUESTIONS, NaturalQuestionsPrediction, Prediction
-from .gold import GoldExample
-from .scoring import TYDIQA_LANGUAGES, describe_ids
-from .spans import Span
+from fairseq_poolingformer.qa.gold import GoldExample
+from fairseq_poolingformer.qa.official_predictions import NATURAL_QUESTIONS, NaturalQuestionsPrediction, Prediction
+from fairseq_poolingformer.qa.scoring import TYDIQA_LANGUAGES, describe_ids
+from fairseq_poolingformer.qa.spans import Span
 
 
 def notes(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .precision_recall import OperatingPoint, Outcomes, PrecisionRecallCurve
-from .scoring import TYDIQA_LANGUAGES, Scored
+from fairseq_poolingformer.qa.precision_recall import OperatingPoint, Outcomes, PrecisionRecallCurve
+from fairseq_poolingformer.qa.scoring import TYDIQA_LANGUAGES, Scored
 
 PRECISION_TARGETS = (0.5, 0.75, 0.9)
 

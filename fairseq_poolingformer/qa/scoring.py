@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .formats import NaturalQuestionsPrediction, TydiqaPrediction
-from .gold import GoldExample, NaturalQuestionsAnnotation, TydiqaAnnotation
-from .precision_recall import Outcomes
-from .spans import Span
+from fairseq_poolingformer.qa.gold import GoldExample, NaturalQuestionsAnnotation, TydiqaAnnotation
+from fairseq_poolingformer.qa.official_predictions import NaturalQuestionsPrediction, TydiqaPrediction
+from fairseq_poolingformer.qa.precision_recall import Outcomes
+from fairseq_poolingformer.qa.spans import Span
 
 MIN_ANNOTATIONS = 2
 TYDIQA_LANGUAGES = (

@@ -1,8 +1,8 @@
 """fairseq tasks; importing this registers them."""
 
-from .char_lm import CharLMTask
-from .long_masked_lm import LongMaskedLMTask
-from .long_summarization import LongSummarizationTask
-from .question_answering import QuestionAnsweringTask
+from fairseq_poolingformer.tasks.char_lm import CharLMTask
+from fairseq_poolingformer.tasks.long_masked_lm import LongMaskedLMTask
+from fairseq_poolingformer.tasks.long_summarization import LongSummarizationTask
+from fairseq_poolingformer.tasks.question_answering import QuestionAnsweringTask
 
 __all__ = ["CharLMTask", "LongMaskedLMTask", "LongSummarizationTask", "QuestionAnsweringTask"]

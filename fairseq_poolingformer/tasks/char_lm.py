@@ -15,12 +15,11 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
-from fairseq_poolingformer.data.byte_symbols import BYTE_SYMBOLS
 from fairseq_poolingformer.data.carried_memory import CarriedMemory
-from fairseq_poolingformer.data.dictionary import read_symbols
 from fairseq_poolingformer.data.text_stream import StreamSegments, TextStream
-
-from .one_dictionary import OneDictionaryTask
+from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
+from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS
+from fairseq_poolingformer.text.dictionary import read_symbols
 
 logger = logging.getLogger(__name__)
 

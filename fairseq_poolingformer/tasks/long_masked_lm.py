@@ -13,13 +13,12 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
-from fairseq_poolingformer.data.document_blocks import Blocks, cut_into_blocks
 from fairseq_poolingformer.data.masked_lm_dataset import MaskedLMDataset
-from fairseq_poolingformer.data.masking import Masking, SymbolTable
-from fairseq_poolingformer.data.sequences import Sequences
-from fairseq_poolingformer.data.tokenizers import load_tokenizer
-
-from .one_dictionary import OneDictionaryTask
+from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
+from fairseq_poolingformer.text.document_blocks import Blocks, cut_into_blocks
+from fairseq_poolingformer.text.masking import Masking, SymbolTable
+from fairseq_poolingformer.text.sequences import Sequences
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from fairseq_poolingformer.data.framed_dataset import FramedDataset
 from fairseq_poolingformer.data.length_buckets import LengthBucketDataset
 from fairseq_poolingformer.data.symbols import DictionaryBPE
-from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from fairseq_poolingformer.scoring.rouge import ROUGE_TYPES, mean_f1
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 logger = logging.getLogger(__name__)
 

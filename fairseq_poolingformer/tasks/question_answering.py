@@ -13,8 +13,7 @@ from fairseq_poolingformer.data.qa_dataset import QuestionAnsweringDataset
 from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
 from fairseq_poolingformer.qa.labels import LabelCounts, label_segments, read_answers
 from fairseq_poolingformer.qa.segments import SegmentLimits, Segments, cut_into_segments
-
-from .one_dictionary import OneDictionaryTask
+from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
 
 logger = logging.getLogger(__name__)
 

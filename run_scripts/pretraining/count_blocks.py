@@ -6,8 +6,8 @@ python run_scripts/pretraining/count_blocks.py DATA [--max-positions 4096] [--do
 import argparse
 from pathlib import Path
 
-from fairseq_poolingformer.data.document_blocks import cut_into_blocks
-from fairseq_poolingformer.data.sequences import Sequences
+from fairseq_poolingformer.text.document_blocks import cut_into_blocks
+from fairseq_poolingformer.text.sequences import Sequences
 
 
 def main() -> None:

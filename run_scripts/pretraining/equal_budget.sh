@@ -40,8 +40,8 @@ IFS=, read -r short_updates own_updates <<<"$updates"
 
 preprocess() {
   mkdir -p "$out/raw"
-  "$python" "$root/run_scripts/bodies.py" "$train" >"$out/raw/train.txt"
-  "$python" "$root/run_scripts/bodies.py" --limit "$valid_articles" "$valid" >"$out/raw/valid.txt"
+  "$python" "$root/run_scripts/article_bodies.py" "$train" >"$out/raw/train.txt"
+  "$python" "$root/run_scripts/article_bodies.py" --limit "$valid_articles" "$valid" >"$out/raw/valid.txt"
   "$python" -m preprocess.plain_text --input "$out/raw/train.txt" --valid "$out/raw/valid.txt" --documents block \
     --sentencepiece-train "$vocabulary" --output-folder "$out/data"
 }

@@ -15,9 +15,8 @@ from fairseq_poolingformer.attention import (
     band_attention,
     pool_keys,
 )
-from fairseq_poolingformer.attention.backends import streams
-
-from .naive import attend, sees, sees_segment
+from fairseq_poolingformer.attention.backends import lanes
+from tests.attention.naive import attend, sees, sees_segment
 
 ON_CPU = [name for name in BACKENDS if name != "triton"]  # in float64 too; test_triton.py has the same for the other
 FAST = [name for name in ON_CPU if name != "reference"]
@@ -49,9 +48,9 @@ def assert_equals_reference(inputs, backend, extra=(), tolerance=1e-12, **argume
 def small_blocks(request, monkeypatch):
     """Blocks of a few queries, so that small inputs cross many block edges."""
     if request.param < 32:
-        monkeypatch.setattr(streams, "MIN_BLOCK", request.param)
-        monkeypatch.setattr(streams, "SCORES_PER_BLOCK", 1)
-        monkeypatch.setattr(streams, "MAX_BLOCK", request.param)
+        monkeypatch.setattr(lanes, "MIN_BLOCK", request.param)
+        monkeypatch.setattr(lanes, "SCORES_PER_BLOCK", 1)
+        monkeypatch.setattr(lanes, "MAX_BLOCK", request.param)
 
 
 def right_padding(lengths, size):
@@ -429,8 +428,8 @@ def test_a_named_backend_that_cannot_run_the_call_says_why(monkeypatch):
 def test_blocks_are_cut_to_few_wide_chunks(window):
     """Whatever the window, a block of queries meets its keys in chunks of up to 512, not in slivers."""
     x = torch.zeros(1, 1, 2000, 4)
-    (lane,) = streams.lanes(window, None, 1, 0, 2000)
-    source = streams.Source(x, x, torch.arange(2000), band=lane.band)
+    (lane,) = lanes.lanes(window, None, 1, 0, 2000)
+    source = lanes.Source(x, x, torch.arange(2000), band=lane.band)
     for start in range(0, 2000, 64):
         chunks = list(source.chunks(start, 64))
         wanted = sum(chunk.size for chunk in chunks)

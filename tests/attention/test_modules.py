@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.attention import POOL_TYPES, Pooling, RelativePositionBias, TwoLevelAttention, Window
-
-from .naive import attend, pool, sees, sees_segment
+from tests.attention.naive import attend, pool, sees, sees_segment
 
 C, H = 8, 2
 

@@ -7,8 +7,7 @@ import torch
 
 from fairseq_poolingformer.attention import Pooling, Window, visible_pairs
 from fairseq_poolingformer.attention.patterns import Band, band_of
-
-from .naive import sees, sees_segment
+from tests.attention.naive import sees, sees_segment
 
 
 @pytest.mark.parametrize(("left", "right", "dilation"), [(0, 0, 1), (2, 2, 1), (3, 0, 1), (1, 4, 2), (2, 1, 3)])

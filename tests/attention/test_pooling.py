@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.attention import POOL_TYPES, Pooling, pool_keys
-
-from .naive import pool
+from tests.attention.naive import pool
 
 SHAPES = [(5, 4), (4, 4), (3, 5), (1, 1), (2, 1), (6, 2)]
 

@@ -5,9 +5,9 @@ import pickle
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.data.byte_symbols import bytes_to_ids
-from fairseq_poolingformer.data.dictionary import EOS, PAD
 from fairseq_poolingformer.data.text_stream import StreamSegments, TextStream
+from fairseq_poolingformer.text.byte_symbols import bytes_to_ids
+from fairseq_poolingformer.text.dictionary import EOS, PAD
 from preprocess.char_lm import make_folder
 
 SIZE = 101

@@ -12,9 +12,8 @@ from fairseq.distributed import utils as distributed_utils
 
 from fairseq_poolingformer.compat.checkpoints import load
 from preprocess.char_lm import make_folder
+from tests.integration.conftest import ROOT, run
 from tests.recurrent_lm import RecurrentLM
-
-from .conftest import ROOT, run
 
 assert RecurrentLM  # registered for trainings in this process
 WITH_MODEL = "tests.integration.with_recurrent_lm"

@@ -14,8 +14,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq_poolingformer.cli import eval_lm, sample_lm
 from fairseq_poolingformer.compat.checkpoints import load
 from preprocess.char_lm import make_folder
-
-from .conftest import ROOT
+from tests.integration.conftest import ROOT
 
 TRAINING = [
     *("--task", "char_lm", "--criterion", "char_lm", "--tokens-per-sample", 24, "--batch-size", 4, "--cpu"),

@@ -14,9 +14,8 @@ from fairseq import tasks
 from fairseq.options import get_training_parser, parse_args_and_arch
 
 from fairseq_poolingformer.compat.checkpoints import load
-
-from .conftest import ROOT
-from .test_run_scripts import call, options
+from tests.integration.conftest import ROOT
+from tests.integration.test_run_scripts import call, options
 
 
 def dry_run(script: str, *arguments: str) -> str:

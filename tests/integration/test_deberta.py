@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.data.tokenizers import GPT2Tokenizer
-from tests.data.tiny_gpt2 import write_vocabulary
+from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
+from tests.integration.conftest import ROOT, run
 from tests.qa.folders import Example, write_folder
 from tests.tasks.mlm_folder import random_texts
-
-from .conftest import ROOT, run
+from tests.text.tiny_gpt2 import write_vocabulary
 
 USER = ("--user-dir", ROOT / "fairseq_poolingformer", "--arch", "poolingformer_deberta_tiny")
 SIZES = ("--encoder-embed-dim", 16, "--encoder-ffn-embed-dim", 16, "--encoder-attention-heads", 2)

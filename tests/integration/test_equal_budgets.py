@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from .test_run_scripts import call, tool
+from tests.integration.test_run_scripts import call, tool
 
 
 def write_articles(path, count: int) -> str:
@@ -34,8 +34,8 @@ def articles(tmp_path):
 
 def test_bodies_are_lines_without_a_blank_one(tmp_path):
     text = write_articles(tmp_path / "a.txt.gz", 3)
-    assert tool("bodies.py", tmp_path / "a.txt.gz", "--limit", 1) == text
-    assert tool("bodies.py", tmp_path / "a.txt.gz").count("\n\n") == 3
+    assert tool("article_bodies.py", tmp_path / "a.txt.gz", "--limit", 1) == text
+    assert tool("article_bodies.py", tmp_path / "a.txt.gz").count("\n\n") == 3
 
 
 def test_what_a_command_logs_and_takes_is_kept_if_it_succeeds(tmp_path):
@@ -82,7 +82,7 @@ def test_masked_language_models(articles, tmp_path):
 
 @pytest.mark.slow
 def test_character_language_models(articles, tmp_path):
-    (tmp_path / "text").write_text(tool("bodies.py", articles))
+    (tmp_path / "text").write_text(tool("article_bodies.py", articles))
     small = ("held_out=600", "updates=10", f"out={tmp_path}/out", f"python={sys.executable}", "models=longformer,gaa")
     output = call("char_lm/equal_budget.sh", f"text={tmp_path}/text", *small)
     longformer, gaa = (line.split() for line in output.splitlines()[-2:])

@@ -5,10 +5,9 @@ import re
 import pytest
 import torch
 
-from tests.data.tiny_gpt2 import write_vocabulary
+from tests.integration.conftest import ROOT, run
 from tests.tasks.mlm_folder import random_texts
-
-from .conftest import ROOT, run
+from tests.text.tiny_gpt2 import write_vocabulary
 
 MODEL = [
     *("--task", "long_masked_lm", "--criterion", "long_masked_lm", "--user-dir", ROOT / "fairseq_poolingformer"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_run_scripts import call, options
+from tests.integration.test_run_scripts import call, options
 
 
 def commands(experiment: str, *arguments: object) -> list[list[str]]:

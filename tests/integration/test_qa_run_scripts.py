@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_run_scripts import SCRIPTS, call, options, tool
+from tests.integration.test_run_scripts import SCRIPTS, call, options, tool
 
 ROOT = Path(__file__).parents[2]
 FULL = ("128", "512", "15-20", "5", "4", "ldconv")

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from fairseq_poolingformer.cli import predict_qa
-from fairseq_poolingformer.data.tokenizers import GPT2Tokenizer
-from tests.data.tiny_gpt2 import write_vocabulary
+from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
+from tests.integration.conftest import ROOT, run
 from tests.qa.folders import Example, write_folder
-
-from .conftest import ROOT, run
+from tests.text.tiny_gpt2 import write_vocabulary
 
 SHORT, YES, NO, LONG = range(1, 5)
 MODEL = [

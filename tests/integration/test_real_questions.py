@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_run_scripts import call
+from tests.integration.test_run_scripts import call
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 # As many negatives as an epoch needs to have some: of 80 segments of the TyDi examples, three have an answer.

@@ -178,8 +178,8 @@ def bart(tmp_path_factory) -> Path:
     from fairseq.models.bart import BARTModel
 
     from fairseq_poolingformer.models.conversion.files import write_checkpoint
-    from tests.data.tiny_gpt2 import write_vocabulary
     from tests.models.tiny_bart import build, parse
+    from tests.text.tiny_gpt2 import write_vocabulary
 
     folder = write_vocabulary(tmp_path_factory.mktemp("bart"))
     dictionaries = tmp_path_factory.mktemp("dictionaries")

@@ -7,8 +7,7 @@ import torch
 from fairseq.models.bart import BARTModel
 
 from fairseq_poolingformer.attention import Pooling, Window
-
-from .tiny_bart import SIZES, build, parse, write_data_folder
+from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
 
 PAD, BOS, EOS = 1, 0, 2
 

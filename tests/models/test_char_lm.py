@@ -12,9 +12,8 @@ from fairseq.optim import build_optimizer
 from fairseq.optim.fp16_optimizer import FP16Optimizer
 
 from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
-
-from . import naive_char_lm
-from .tiny_char_lm import build, text
+from tests.models import naive_char_lm
+from tests.models.tiny_char_lm import build, text
 
 ARCHS = ["transformer_lm_full", "transformer_xl_lm", "longformer_lm", "adaptive_span_lm", "gaa_lm"]
 WITH_MEMORY = {

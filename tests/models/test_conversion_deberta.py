@@ -8,8 +8,8 @@ from fairseq import options
 from safetensors.torch import load_file
 from transformers import DebertaForSequenceClassification, DebertaModel, DebertaTokenizer
 
-from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from fairseq_poolingformer.models.conversion import ConversionError, files, to_fairseq
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.models import tiny_huggingface
 from tests.models.test_conversion_gpt2_bpe import TEXTS
 from tests.models.test_conversion_roberta import batch, load, run

@@ -8,8 +8,8 @@ from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from transformers import BartTokenizer
 
-from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from fairseq_poolingformer.models.conversion import FAMILIES, ConversionError, files, gpt2_bpe
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.models import tiny_huggingface
 
 ORIGINAL = Path(__file__).parents[3] / "shared" / "data" / "gpt2_bpe"

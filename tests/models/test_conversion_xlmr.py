@@ -12,9 +12,9 @@ from fairseq.data import Dictionary
 from transformers import AutoTokenizer, XLMRobertaTokenizer
 
 from fairseq_poolingformer.cli import convert
-from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from fairseq_poolingformer.models import PoolingformerRoberta
 from fairseq_poolingformer.models.conversion import ConversionError, files, sentencepiece_model
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.models import tiny_huggingface
 
 ROOT = Path(__file__).parents[2]

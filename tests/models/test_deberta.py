@@ -8,9 +8,8 @@ from fairseq.models.roberta import RobertaModel
 
 from fairseq_poolingformer.attention import Pooling, Window
 from fairseq_poolingformer.models.loading import resize_relative_positions
-
-from . import tiny_bart
-from .tiny_roberta import SIZES, build, parse, sentences, write_dictionary
+from tests.models import tiny_bart
+from tests.models.tiny_roberta import SIZES, build, parse, sentences, write_dictionary
 
 DEBERTA = "poolingformer_deberta_tiny"
 SMALL = [*SIZES, "--window-size", "6", "--max-relative-positions", "8", "--global-relative-positions", "5"]

@@ -7,8 +7,7 @@ import torch
 from fairseq.models.bart import BARTModel
 
 from fairseq_poolingformer.models.loading import extend_positions
-
-from .tiny_bart import SIZES, build, parse, write_data_folder
+from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
 
 
 @pytest.fixture(scope="module")

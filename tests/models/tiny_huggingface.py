@@ -19,8 +19,8 @@ from transformers import (
     XLMRobertaForMaskedLM,
 )
 
-from fairseq_poolingformer.data.gpt2_bpe import byte_symbols
 from fairseq_poolingformer.models.conversion import gpt2_bpe
+from fairseq_poolingformer.text.gpt2_bpe import byte_symbols
 
 MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ã ©", "Ġ a", "e r", "in g"]
 SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]

@@ -8,7 +8,7 @@ import torch
 from fairseq import options, tasks
 from fairseq.data import Dictionary
 
-from .tiny_bart import USER_DIR
+from tests.models.tiny_bart import USER_DIR
 
 SIZES = [
     *("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-attention-heads", "4"),

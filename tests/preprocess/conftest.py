@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from preprocess import arxiv_pubmed
-from tests.data.tiny_gpt2 import write_vocabulary
+from tests.text.tiny_gpt2 import write_vocabulary
 
 SHARED_DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 

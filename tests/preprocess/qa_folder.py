@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fairseq.data import data_utils
 
-from fairseq_poolingformer.data.sequences import read_sizes
 from fairseq_poolingformer.qa.labels import AnswerType
+from fairseq_poolingformer.text.sequences import read_sizes
 
 NAMES = ("question", "document", "start", "end", "paragraph", "annotation")
 FIXTURES = Path(__file__).parent / "fixtures" / "qa"

@@ -13,12 +13,12 @@ import pytest
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-from fairseq_poolingformer.data.byte_symbols import bytes_to_ids, ids_to_bytes
 from fairseq_poolingformer.tasks.char_lm import load_text
+from fairseq_poolingformer.text.byte_symbols import bytes_to_ids, ids_to_bytes
 from preprocess import char_lm
 from preprocess.char_lm import main, make_folder, split_sizes
-from preprocess.char_lm_text8 import clean
-from preprocess.records import InputError
+from preprocess.pipeline.records import InputError
+from preprocess.wikitext.text8 import clean
 
 TEXT = bytes(np.random.default_rng(0).integers(0, 256, 1010, dtype=np.uint8))
 SHARED = Path(__file__).parents[3] / "shared" / "data"

@@ -10,12 +10,12 @@ import pytest
 import torch
 from fairseq.data import Dictionary, data_utils, indexed_dataset
 
-from fairseq_poolingformer.data.sequences import read_sizes
-from fairseq_poolingformer.data.tokenizers import load_tokenizer
-from preprocess import parts
+from fairseq_poolingformer.text.sequences import read_sizes
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess.arxiv_pubmed import parse
-from preprocess.binarize import MMapWriter
-from preprocess.records import read_lines
+from preprocess.pipeline import parts
+from preprocess.pipeline.binarize import MMapWriter
+from preprocess.pipeline.records import read_lines
 from tests.preprocess.conftest import contents
 
 

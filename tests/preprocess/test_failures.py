@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from preprocess import arxiv_pubmed, parts
+from preprocess import arxiv_pubmed
+from preprocess.pipeline import parts
 from tests.preprocess.conftest import contents
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # As the command line, but in many parts and slowly.
 SLOW = """
 import sys, time
-from preprocess import arxiv_pubmed, parts
+from preprocess import arxiv_pubmed
+from preprocess.pipeline import parts
 parts.PART_BYTES = 500
 real = arxiv_pubmed.parse
 def slow(record, **options):

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from fairseq_poolingformer.data.tokenizers import load_tokenizer
 from fairseq_poolingformer.qa.labels import AnswerType
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import natural_questions
 from tests.preprocess.conftest import contents
 from tests.preprocess.qa_folder import (
@@ -273,7 +273,7 @@ def test_wrong_arguments_are_explained(convert, tmp_path, gpt2_folder, capsys):
 
 
 def test_workers_change_nothing(convert, tmp_path, monkeypatch):
-    from preprocess import parts
+    from preprocess.pipeline import parts
 
     monkeypatch.setattr(parts, "PART_BYTES", 3000)
     for workers in (1, 3):

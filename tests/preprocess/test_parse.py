@@ -5,7 +5,7 @@ import json
 import pytest
 
 from preprocess.arxiv_pubmed import parse
-from preprocess.records import Example, Record, Reject, read_lines
+from preprocess.pipeline.records import Example, Record, Reject, read_lines
 
 
 def parsed(line, **options):

@@ -7,8 +7,9 @@ import json
 import pytest
 from fairseq.data import Dictionary, data_utils
 
-from fairseq_poolingformer.data.tokenizers import load_tokenizer
-from preprocess import parts, plain_text
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from preprocess import plain_text
+from preprocess.pipeline import parts
 from preprocess.plain_text import read_blocks, read_files
 from tests.preprocess.conftest import contents
 

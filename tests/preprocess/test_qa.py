@@ -9,11 +9,11 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_poolingformer.data.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
 from fairseq_poolingformer.qa.labels import AnswerType
-from preprocess import qa
-from preprocess.json_lines import BadLine
-from preprocess.qa import Annotation, Candidate, QuestionExample
+from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
+from preprocess.pipeline.json_lines import BadLine
+from preprocess.questions import examples
+from preprocess.questions.examples import Annotation, Candidate, QuestionExample
 
 WORDS = [
     "the",
@@ -88,7 +88,7 @@ def test_answers_and_paragraphs_are_their_words(tokenizer, document, markers):
         words,
         (0,) * len(paragraphs) if markers else None,
     )
-    encoded = qa.encode(tokenizer, example)
+    encoded = examples.encode(tokenizer, example)
     if not with_text:
         assert encoded.reason == "empty document"
         return
@@ -108,12 +108,12 @@ def test_answers_and_paragraphs_are_their_words(tokenizer, document, markers):
     place = expected.index(paragraphs[row]) if paragraphs[row] in expected else -1
     if not held:
         assert short == [AnswerType.LONG, place, -1, -1]
-        assert qa.NO_TEXT in encoded.texts["notes"]
+        assert examples.NO_TEXT in encoded.texts["notes"]
         return
     assert short[:2] == [AnswerType.SHORT, place]
     assert stored[place][0] <= short[2] < short[3] <= stored[place][1]
     assert (starts[short[2]], ends[short[3] - 1]) == (held[0], held[-1] + 1)
-    assert (encoded.texts["notes"] == qa.NOT_EXACT) == ((held[0], held[-1] + 1) != (start, end))
+    assert (encoded.texts["notes"] == examples.NOT_EXACT) == ((held[0], held[-1] + 1) != (start, end))
 
 
 def test_markers_move_what_follows(gpt2_folder):
@@ -124,7 +124,7 @@ def test_markers_move_what_follows(gpt2_folder):
     paragraphs = (Candidate(0, 0, 1), Candidate(1, 2, 3), Candidate(4, 3, 5))
     annotations = (Annotation(AnswerType.SHORT, 2, 3, 5), Annotation(AnswerType.SHORT, 1, 2, 3))
     example = QuestionExample("1", ("the", text), paragraphs, annotations, (), np.arange(5), (0, 2, 1))
-    arrays = qa.encode(tokenizer, example).arrays
+    arrays = examples.encode(tokenizer, example).arrays
     first, later = tokenizer.encode("the the").tolist()
     assert arrays["document"].tolist() == [90, first, later, 92, later, 91, later, later]
     assert arrays["start"].tolist() == [0, 0, 1, 2, 2, 3, 3, 4]
@@ -140,16 +140,16 @@ def test_a_token_over_two_passages_belongs_to_the_first(gpt2_folder):
     assert starts.tolist() == [0, 4]
     paragraphs = (Candidate(0, 0, 5), Candidate(1, 5, 7))
     annotations = (Annotation(AnswerType.SHORT, 1, 5, 7), Annotation(AnswerType.SHORT, 0, 0, 5))
-    encoded = qa.encode(tokenizer, QuestionExample("1", ("the", "the the"), paragraphs, annotations, ()))
+    encoded = examples.encode(tokenizer, QuestionExample("1", ("the", "the the"), paragraphs, annotations, ()))
     assert encoded.arrays["document"].tolist() == ids.tolist()
     assert encoded.arrays["paragraph"].tolist() == [0, 2, 0, 0, 5]
     assert encoded.arrays["annotation"].reshape(-1, 4).tolist() == [[4, -1, -1, -1], [1, 0, 0, 2]]
-    assert encoded.texts["notes"] == f"{qa.NO_TEXT}; {qa.NOT_EXACT}"
+    assert encoded.texts["notes"] == f"{examples.NO_TEXT}; {examples.NOT_EXACT}"
 
 
 def test_outermost():
     candidates = [Candidate(0, 5, 9), Candidate(1, 0, 4), Candidate(2, 1, 3), Candidate(3, 5, 6), Candidate(4, 0, 2)]
-    assert qa.outermost(candidates) == (candidates[1], candidates[0])
-    assert qa.outermost([]) == ()
+    assert examples.outermost(candidates) == (candidates[1], candidates[0])
+    assert examples.outermost([]) == ()
     with pytest.raises(BadLine, match="candidates overlap: numbers 1 and 7"):
-        qa.outermost([*candidates, Candidate(7, 3, 5)])
+        examples.outermost([*candidates, Candidate(7, 3, 5)])

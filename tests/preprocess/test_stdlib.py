@@ -2,8 +2,8 @@
 
 import pytest
 
-from fairseq_poolingformer.data.sequences import read_sizes
-from fairseq_poolingformer.data.tokenizers import load_tokenizer
+from fairseq_poolingformer.text.sequences import read_sizes
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import stdlib
 from preprocess.python_sources import clean_summary, drop_duplicates, find_modules, read_module
 

@@ -14,12 +14,13 @@ from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 import fairseq_poolingformer  # noqa: F401  mends fairseq
-from fairseq_poolingformer.data.tokenizers import load_tokenizer
-from preprocess import parts, wikipedia
-from preprocess.documents import split_of
-from preprocess.records import InputError, Record
-from preprocess.wikipedia_bounds import Bounds, clean
-from preprocess.wikipedia_dump import BrokenPage, Site, parse_page, read_pages, read_site, title_of
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from preprocess import wikipedia
+from preprocess.pipeline import parts
+from preprocess.pipeline.documents import split_of
+from preprocess.pipeline.records import InputError, Record
+from preprocess.wikitext.bounded import Bounds, clean
+from preprocess.wikitext.dump import BrokenPage, Site, parse_page, read_pages, read_site, title_of
 from tests.preprocess.conftest import contents
 
 SMALL = Path(__file__).parent / "fixtures" / "wikipedia" / "small.xml"
@@ -134,7 +135,7 @@ def test_pages_are_found_wherever_blocks_of_the_file_end(tmp_path, monkeypatch):
     wanted = [match.group().encode() for match in re.finditer("<page>.*?</page>", raw, re.S)]
     lines = [raw.count("\n", 0, match.start()) + 1 for match in re.finditer("<page>", raw)]
     for size in (1, 5, 7, 64, 1000):
-        monkeypatch.setattr("preprocess.wikipedia_dump._BLOCK_BYTES", size)
+        monkeypatch.setattr("preprocess.wikitext.dump._BLOCK_BYTES", size)
         found = list(read_pages([SMALL]))
         assert [record.data for record in found] == wanted
         assert [record.line for record in found] == lines
@@ -304,7 +305,7 @@ def test_an_interrupted_page_does_not_block_the_next(monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("preprocess.wikipedia_bounds.pickle.dump", interrupted)
+        patch.setattr("preprocess.wikitext.bounded.pickle.dump", interrupted)
         with pytest.raises(KeyboardInterrupt):
             clean("[[a|b]]", {}, bounds)
     assert clean("[[a|b]]", {}, bounds) == "b"

@@ -6,10 +6,10 @@ import mwparserfromhell
 import pytest
 from mwparserfromhell import nodes
 
-from preprocess import wikipedia_text
-from preprocess.wikipedia_dump import parse_page, read_pages, read_site
-from preprocess.wikipedia_lines import BLOCK_TAGS, DROPPED_TAGS, HEADING, PROTECTED, REMOVED, clean_lines
-from preprocess.wikipedia_text import FILES_AND_CATEGORIES, plain_text
+from preprocess.wikitext import text as wikitext_text
+from preprocess.wikitext.dump import parse_page, read_pages, read_site
+from preprocess.wikitext.lines import BLOCK_TAGS, DROPPED_TAGS, HEADING, PROTECTED, REMOVED, clean_lines
+from preprocess.wikitext.text import FILES_AND_CATEGORIES, plain_text
 
 CASES = {
     "bold, italic": ("'''A''' is ''b'' and '''''c'''''.", "A is b and c."),
@@ -49,7 +49,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_by_hand(case, shortcuts, monkeypatch):
     if not shortcuts:
-        monkeypatch.setattr(wikipedia_text, "shorten", lambda wikitext, keep_templates: wikitext)
+        monkeypatch.setattr(wikitext_text, "shorten", lambda wikitext, keep_templates: wikitext)
     wikitext, text = CASES[case]
     assert plain_text(wikitext) == text
 
@@ -119,7 +119,7 @@ def test_walk_gives_what_the_tree_gives(shared_data):
 def test_shortcuts_change_nothing(shared_data, monkeypatch, folder, keep_templates):
     pages = articles(shared_data, folder)
     short = {title: plain_text(wikitext, keep_templates=keep_templates) for title, wikitext in pages.items()}
-    monkeypatch.setattr(wikipedia_text, "shorten", lambda wikitext, keep_templates: wikitext)
+    monkeypatch.setattr(wikitext_text, "shorten", lambda wikitext, keep_templates: wikitext)
     for title, wikitext in pages.items():
         assert short[title] == plain_text(wikitext, keep_templates=keep_templates), title
     assert len(pages) > 100

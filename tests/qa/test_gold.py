@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_poolingformer.qa.formats import TydiqaPrediction
 from fairseq_poolingformer.qa.gold import GoldExample, NaturalQuestionsAnnotation, TydiqaAnnotation, read_gold
+from fairseq_poolingformer.qa.official_predictions import TydiqaPrediction
 from fairseq_poolingformer.qa.score_report import pair_report
 from fairseq_poolingformer.qa.scoring import score_tydiqa
 from fairseq_poolingformer.qa.spans import NO_SPAN, Span

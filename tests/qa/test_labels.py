@@ -10,8 +10,7 @@ from fairseq_poolingformer.data.qa_dataset import QuestionAnsweringDataset
 from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
 from fairseq_poolingformer.qa.labels import Label, LabelCounts, choose_annotation, label_segments, read_answers
 from fairseq_poolingformer.qa.segments import SegmentLimits, cut_into_segments
-
-from .folders import Example, random_examples, write_folder
+from tests.qa.folders import Example, random_examples, write_folder
 
 NEGATIVE, PARTIAL, POSITIVE = Label
 LIMITS = SegmentLimits(16, doc_stride=4, max_question_length=6)  # ten document tokens beside a question of two

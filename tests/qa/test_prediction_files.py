@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from fairseq_poolingformer.qa.formats import NaturalQuestionsPrediction, TydiqaPrediction
+from fairseq_poolingformer.qa.official_predictions import NaturalQuestionsPrediction, TydiqaPrediction
 from fairseq_poolingformer.qa.prediction_files import read_predictions, write_predictions
 from fairseq_poolingformer.qa.spans import NO_SPAN, Span
 

@@ -5,12 +5,11 @@ import pytest
 from fairseq_poolingformer.cli.predict_qa import join
 from fairseq_poolingformer.qa.answers import BestAnswers
 from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
-from fairseq_poolingformer.qa.formats import NaturalQuestionsPrediction, TydiqaPrediction
+from fairseq_poolingformer.qa.official_predictions import NaturalQuestionsPrediction, TydiqaPrediction
 from fairseq_poolingformer.qa.prediction_files import write_predictions
 from fairseq_poolingformer.qa.predictions import Corpus, official_predictions
 from fairseq_poolingformer.qa.spans import NO_SPAN, Span
-
-from .folders import Example, write_folder
+from tests.qa.folders import Example, write_folder
 
 EXAMPLES = [
     Example([5], [6] * 20, [(2, 9), (9, 20)]),

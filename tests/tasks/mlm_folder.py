@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
-from fairseq_poolingformer.data.tokenizers import GPT2Tokenizer
-from tests.data.tiny_gpt2 import TEXT, write_vocabulary
+from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
+from tests.text.tiny_gpt2 import TEXT, write_vocabulary
 
 EOS = 2
 

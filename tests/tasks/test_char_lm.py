@@ -11,7 +11,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 
 from fairseq_poolingformer.data.carried_memory import CarriedMemory
-from fairseq_poolingformer.data.dictionary import PAD
+from fairseq_poolingformer.text.dictionary import PAD
 from preprocess.char_lm import make_folder
 from tests.integration.conftest import ROOT
 from tests.recurrent_lm import build

@@ -12,10 +12,9 @@ from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.logging import metrics
 
 from fairseq_poolingformer.criterions.long_masked_lm import LongMaskedLMCriterion
-from fairseq_poolingformer.data.tokenizers import load_tokenizer
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.models.tiny_bart import USER_DIR
-
-from .mlm_folder import random_texts, write_folder
+from tests.tasks.mlm_folder import random_texts, write_folder
 
 LENGTH = 40
 

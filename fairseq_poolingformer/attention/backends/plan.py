@@ -10,10 +10,10 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from ..biases import ScoreTerm
-from ..call import Call, GlobalTokens
-from ..dropout import KeepMask
-from .streams import CHUNK, MIN_ROWS, Lane, Source, Stream, lanes
+from fairseq_poolingformer.attention.backends.lanes import CHUNK, MIN_ROWS, Lane, Source, Stream, lanes
+from fairseq_poolingformer.attention.call import Call, GlobalTokens
+from fairseq_poolingformer.attention.dropout import KeepMask
+from fairseq_poolingformer.attention.score_terms.relative_bias import ScoreTerm
 
 LOG2E = math.log2(math.e)  # kernels take exp2 for exp: nearly three times as fast on a CPU, one instruction on a GPU
 

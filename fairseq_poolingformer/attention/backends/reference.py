@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..biases import Pairs
-from ..call import Call
-from ..patterns import visible_pairs
+from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.patterns import visible_pairs
+from fairseq_poolingformer.attention.score_terms.relative_bias import Pairs
 
 
 def why_not(call: Call) -> str | None:

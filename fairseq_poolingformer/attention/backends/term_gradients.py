@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..biases import ScoreTerm, term_tensors, with_tensors
+from fairseq_poolingformer.attention.score_terms.relative_bias import ScoreTerm, term_tensors, with_tensors
 
 
 def tensors_of(terms: tuple[ScoreTerm, ...]) -> list[Tensor]:

@@ -16,10 +16,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from fairseq_poolingformer.data.dictionary import SPECIAL_SYMBOLS, read_symbols
 from fairseq_poolingformer.models.conversion import gpt2_bpe
 from fairseq_poolingformer.models.conversion.family import ConversionError, Family, Settings, State
 from fairseq_poolingformer.models.conversion.gpt2_bpe import GPT2Files
+from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_symbols
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 # As published: it takes the space before it, as the tokens that it stands for do.

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fairseq_poolingformer.data.dictionary import SPECIAL_SYMBOLS
-from fairseq_poolingformer.data.gpt2_bpe import byte_symbols
 from fairseq_poolingformer.models.conversion.family import ConversionError
+from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
+from fairseq_poolingformer.text.gpt2_bpe import byte_symbols
 
 MASK = "<mask>"
 FILLER = "madeupword"  # fairseq's name for rows that round up the size of a dictionary

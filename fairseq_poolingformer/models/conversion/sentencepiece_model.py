@@ -10,10 +10,10 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
-from fairseq_poolingformer.data.tokenizers import SentencePieceTokenizer
 from fairseq_poolingformer.models.conversion import files
 from fairseq_poolingformer.models.conversion.family import ConversionError
 from fairseq_poolingformer.models.conversion.gpt2_bpe import MASK
+from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 
 HUGGINGFACE_NAME = "sentencepiece.bpe.model"
 NAMES = (HUGGINGFACE_NAME, *SentencePieceTokenizer.files)

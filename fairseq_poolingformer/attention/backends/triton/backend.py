@@ -1,0 +1,143 @@
+"""Attention by Triton kernels on NVIDIA GPUs: one launch a lane forward, two backward; scores stay on the chip.
+
+The kernels go by blocks under the band as the block backend's loops in Python do. They are in ``forward.py`` and
+``backward.py``, what they do to a tile in ``tiles.py`` and ``positions.py``;
+``launches.py`` launches them, with arguments put together in ``arguments.py`` and ``terms.py``. Global
+tokens are rows that the kernels find themselves: an operation of torch costs the host more time than the device.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fairseq_poolingformer.attention.backends.plan import Plan, empty_like
+from fairseq_poolingformer.attention.backends.term_gradients import TermGradients, tensors_of
+from fairseq_poolingformer.attention.backends.triton.arguments import (
+    Tokens,
+    dense,
+    global_query_stream,
+    lane_streams,
+    same_layout,
+)
+from fairseq_poolingformer.attention.backends.triton.terms import (
+    PositionTables,
+    binary_scores,
+    distance_table,
+    with_contiguous_tables,
+)
+from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
+from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias, term_tensors
+
+try:
+    import triton
+
+    from fairseq_poolingformer.attention.backends.triton import launches
+except ImportError:  # it comes with torch's CUDA builds for Linux, and with these alone
+    triton = None
+
+OLDEST_TRITON = (3, 4)  # the compiler of 3.3 fails on a kernel
+MAX_HEAD_DIM = 256
+MAX_HEAD_DIM_OF_POSITIONS = {2: 256, 4: 128}  # by bytes of a number; beyond, tables do not fit the chip
+
+
+def why_not(call: Call) -> str | None:
+    """It runs in 16 and 32 bits on NVIDIA GPUs, with the score terms that it has kernels for."""
+    if triton is None:
+        return "Triton is not installed"
+    if tuple(map(int, triton.__version__.split(".")[:2])) < OLDEST_TRITON:
+        return f"it needs Triton {OLDEST_TRITON[0]}.{OLDEST_TRITON[1]} or later, this is {triton.__version__}"
+    device, head_dim = call.query.device, call.query.size(-1)
+    interpreted = not isinstance(launches.forward_kernels.forward, triton.JITFunction)
+    if device.type != "cuda" and not interpreted:
+        return f"it needs a CUDA device, query is on {device}"
+    if device.type == "cuda" and (torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0)):
+        return "it needs an NVIDIA GPU of compute capability 8.0 or later"
+    if call.query.dtype == torch.float64:
+        return "it computes in float32, query is float64"
+    if call.query.dtype == torch.bfloat16 and interpreted:
+        return "Triton's interpreter does not multiply bfloat16"
+    if head_dim > MAX_HEAD_DIM:
+        return f"it takes head dimensions up to {MAX_HEAD_DIM}, query has {head_dim}"
+    for term in call.score_terms:
+        if not isinstance(term, RelativePositionBias | DisentangledPosition):
+            return f"it has no kernel for {type(term).__name__}"
+        if torch.are_deterministic_algorithms_enabled() and any(x.requires_grad for x in term_tensors(term).values()):
+            return "it sums a table's gradient in no fixed order, and deterministic algorithms are asked for"
+    return _why_not_positions(call)
+
+
+def _why_not_positions(call: Call) -> str | None:
+    terms = [term for term in call.score_terms if isinstance(term, DisentangledPosition)]
+    if not terms:
+        return None
+    if len(terms) > 1:
+        return f"it takes one DisentangledPosition, the call has {len(terms)}"
+    most, head_dim = MAX_HEAD_DIM_OF_POSITIONS[call.query.element_size()], call.query.size(-1)
+    if head_dim > most:
+        return f"with DisentangledPosition it takes head dimensions up to {most} in {call.query.dtype}, got {head_dim}"
+    return None
+
+
+def run(call: Call) -> Tensor:
+    """See :func:`fairseq_poolingformer.attention.band_attention`."""
+    call = with_contiguous_tables(call)
+    query, key, value = dense(call.query), dense(call.key), dense(call.value)
+    if not same_layout(key, value):
+        key, value = key.contiguous(), value.contiguous()
+    with torch.cuda.device_of(query):
+        return _Attention.apply(Plan.of(call), query, key, value, *tensors_of(call.score_terms))
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor):
+        ctx.plan, ctx.tokens = plan, Tokens.of(plan)
+        table = binary_scores(distance_table(plan, plan.terms))
+        x = launches.Inputs(plan, ctx.tokens, query, key, value, table, PositionTables.of(plan.terms))
+        out = empty_like(query)
+        lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
+        for stream in lane_streams(plan, x.tokens, query, key, value):
+            launches.forward(x, stream, stream.of_queries(out), stream.of_queries(lse))
+        global_lse = None
+        if plan.global_queries:
+            stream = global_query_stream(plan, x.tokens, query, key, value)
+            global_lse = lse.new_empty(*query.shape[:2], stream.num_queries)
+            launches.forward(x, stream, out, global_lse, window_lse=lse)
+        ctx.save_for_backward(query, key, value, out, lse, global_lse, *tensors)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_out: Tensor):
+        plan, tokens = ctx.plan, ctx.tokens
+        query, key, value, out, lse, global_lse, *tensors = ctx.saved_tensors
+        if not same_layout(grad_out, out):
+            grad_out = torch.empty_like(out).copy_(grad_out)
+        terms = TermGradients(plan.terms, tensors, ctx.needs_input_grad[4:])
+        with torch.enable_grad():
+            table = distance_table(plan, [term for term, _ in terms.terms])
+        positions = PositionTables.with_sums(terms)
+        grad_table = None
+        if table is not None and table.requires_grad:
+            grad_table = torch.zeros(table.shape, dtype=table.dtype, device=table.device)
+        x = launches.Inputs(plan, tokens, query, key, value, binary_scores(table), positions)
+        grad_query, delta, global_rows = torch.empty_like(out), torch.empty_like(lse), None
+        streams = list(lane_streams(plan, tokens, query, key, value))
+        for stream in streams:
+            rows = [stream.of_queries(y) for y in (out, grad_out, lse, delta, grad_query)]
+            launches.backward_queries(x, stream, *rows, grad_table)
+        if plan.global_queries:
+            stream = global_query_stream(plan, tokens, query, key, value)
+            global_rows = launches.GlobalRows(stream, global_lse, torch.empty_like(global_lse))
+            launches.backward_queries(x, stream, out, grad_out, *global_rows[1:], grad_query, grad_table)
+        grad_key, grad_value = launches.backward_keys(x, streams, grad_out, lse, delta, global_rows)
+        if grad_table is not None:
+            biases = [numbers for term, numbers in terms.terms if isinstance(term, RelativePositionBias)]
+            places = [place for numbers in biases for place in numbers.values()]
+            grads = torch.autograd.grad(table, [terms.leaves[place] for place in places], grad_table)
+            for place, grad in zip(places, grads, strict=True):
+                terms.sums[place] += grad
+        return None, grad_query, grad_key.to(key.dtype), grad_value.to(value.dtype), *terms.results()

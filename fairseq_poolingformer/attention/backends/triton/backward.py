@@ -1,0 +1,254 @@
+"""The Triton kernels of the backward pass, by queries and by keys; for their arguments see ``forward.py``."""
+
+import triton
+import triton.language as tl
+
+from fairseq_poolingformer.attention.backends.triton.forward import VARYING
+from fairseq_poolingformer.attention.backends.triton.positions import add_position_gradients, add_position_products
+from fairseq_poolingformer.attention.backends.triton.tiles import (
+    add_term_gradients,
+    draw_kept,
+    keys_seen,
+    load_lse,
+    load_rows,
+    load_tokens,
+    mask_scores,
+    part_of,
+    place_of_part,
+    queries_seeing,
+    rows_of,
+    store_rows,
+)
+
+LN2 = tl.constexpr(0.6931471805599453)
+
+
+@triton.jit
+def _query_gradient(
+    acc, q, queries, query_position, first_token, last_token, grad_out, lse, delta,
+    key, value, stride_kn, key_hidden, stride_sn, key_token, first, stop, num_keys, key_stride,
+    scale, table, farthest, grad_table, positions, head, first_key_position, spacing,
+    seed, dropped, rescale, draw, batch_head,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, DIAGONAL: tl.constexpr,
+    COARSE: tl.constexpr,
+):  # fmt: skip
+    """Add to a block of queries' gradient what comes from a source's keys ``first`` … ``stop``."""
+    for start in range(first, stop, BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
+        rows, count = rows_of(key_token, keys, num_keys)
+        k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+        v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+        token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
+        position = first_key_position + spacing * key_stride * rows
+        product = add_position_products(
+            tl.dot(q, tl.trans(k), input_precision="ieee"), q, k, query_position, position, spacing, positions, head,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False,
+        )  # fmt: skip
+        scores = mask_scores(
+            product, token[None, :], first_token[:, None], last_token[:, None],
+            query_position[:, None], position[None, :], scale, table, farthest, BANDED,
+        )  # fmt: skip
+        weights = tl.exp2(scores - lse[:, None])
+        grad_weights = tl.dot(grad_out, tl.trans(v), input_precision="ieee")
+        if DROPOUT:
+            kept = draw_kept(seed, dropped, draw, batch_head, queries, start, BLOCK_N)
+            grad_weights = tl.where(kept, grad_weights * rescale, 0.0)
+        grad_scores = weights * (grad_weights - delta[:, None])
+        if grad_table is not None:
+            add_term_gradients(
+                grad_scores, query_position, position, spacing, grad_table, farthest, DIAGONAL, BLOCK_M, BLOCK_N
+            )
+        acc = tl.dot(grad_scores.to(k.dtype), k, acc, input_precision="ieee")
+        acc = add_position_gradients(
+            acc, grad_scores, q, query_position, position, tl.minimum(BLOCK_N, num_keys - start), spacing, scale * LN2,
+            positions, head, HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False,
+        )  # fmt: skip
+    return acc
+
+
+@triton.jit(do_not_specialize=VARYING)
+def backward_queries(
+    query, stride_qb, stride_qh, stride_qm, query_token, num_queries,
+    key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys,
+    extra_key, extra_value, stride_en, extra_token, num_extra,
+    out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
+    grad_out, delta, grad_query, grad_table,
+    heads, num_parts, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
+    scale, table, farthest, positions, extra_positions, seed, dropped, rescale, draw,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
+    DIAGONAL: tl.constexpr,
+):  # fmt: skip
+    """Write ``grad_query`` and ``delta``, the rows' sums of out · grad_out; add to ``grad_table``.
+
+    Grid: (query blocks · B·H, parts).
+    """
+    blocks = tl.cdiv(num_queries, BLOCK_M)
+    batch_head, part = tl.program_id(0) // blocks, tl.program_id(1)
+    batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
+    first_query = tl.program_id(0) % blocks * BLOCK_M
+    queries = first_query + tl.arange(0, BLOCK_M)
+    GATHERED: tl.constexpr = query_token is not None
+    if query_token is not None:
+        query_token += batch * num_queries
+    rows, count = rows_of(query_token, queries, num_queries)
+    q = load_rows(query + batch * stride_qb + head * stride_qh, rows, count, stride_qm, HEAD_DIM, BLOCK_D)
+    place = batch * stride_ob + head * stride_oh
+    do = load_rows(grad_out + place, rows, count, stride_om, HEAD_DIM, BLOCK_D)
+    o = load_rows(out + place, rows, count, stride_om, HEAD_DIM, BLOCK_D)
+    grad_query_rows = grad_query + place
+    place = batch * stride_lb + head * stride_lh
+    row_lse = load_lse(lse + place, queries, num_queries, stride_lm)
+    row_delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)
+    tl.store(delta + place + queries.to(tl.int64) * stride_lm, row_delta, mask=queries < num_queries)
+    query_position = first_query_position + spacing * rows
+    if table is not None:
+        table += head * (2 * farthest + 1)
+    if grad_table is not None:
+        grad_table += head * (2 * farthest + 1)
+
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    last_query = tl.minimum(first_query + BLOCK_M, num_queries) - 1
+    first, stop = keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED)
+    first, stop = part_of(first, stop, part, num_parts, BLOCK_N)
+    place = batch * stride_kb + head * stride_kh
+    if key_hidden is not None:
+        key_hidden += batch * stride_sb
+    acc = _query_gradient(
+        acc, q, queries, query_position, queries + lowest, queries + highest, do, row_lse, row_delta,
+        key + place, value + place, stride_kn, key_hidden, stride_sn, None,
+        first, stop, num_keys, key_stride,
+        scale, table, farthest, grad_table, positions, head, first_key_position, spacing,
+        seed, dropped, rescale, draw, batch_head,
+        HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, DIAGONAL, GATHERED,
+    )  # fmt: skip
+    if extra_key is not None:
+        stop = tl.where(part == 0, num_extra, 0)
+        acc = _query_gradient(
+            acc, q, queries, query_position, queries, queries, do, row_lse, row_delta,
+            extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
+            0, stop, num_extra, 1, scale, table, farthest, grad_table, extra_positions, head, 0, 1,
+            seed, dropped, rescale, draw + 1, batch_head,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, False, True,
+        )  # fmt: skip
+    acc = acc * scale * LN2
+    if PARTIAL:
+        grad_query += place_of_part(part, batch_head, blocks, num_queries) * HEAD_DIM
+        store_rows(grad_query, acc, queries, num_queries, HEAD_DIM, HEAD_DIM, BLOCK_D, False)
+    else:
+        store_rows(grad_query_rows, acc, queries, num_queries, stride_om, HEAD_DIM, BLOCK_D, False)
+
+
+@triton.jit
+def _key_gradient(
+    grad_k, grad_v, k, v, first_key, token, key_position,
+    query, stride_qm, grad_out, stride_om, lse, delta, stride_lm, query_token, first, stop, num_queries,
+    lowest, highest, scale, table, farthest, positions, head, first_query_position, spacing,
+    seed, dropped, rescale, draw, batch_head,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BANDED: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
+):  # fmt: skip
+    """Add to the gradients of a block of keys and values what comes from the queries ``first`` … ``stop``.
+
+    Tiles are (keys × queries) here, so that no product needs a transposed tile of weights.
+    """
+    for start in range(first, stop, BLOCK_M):
+        queries = start + tl.arange(0, BLOCK_M)
+        rows, count = rows_of(query_token, queries, num_queries)
+        q = load_rows(query, rows, count, stride_qm, HEAD_DIM, BLOCK_D)
+        position = first_query_position + spacing * rows
+        product = add_position_products(
+            tl.dot(k, tl.trans(q), input_precision="ieee"), k, q, key_position, position, spacing, positions, head,
+            HEAD_DIM, BLOCK_D, BLOCK_N, BLOCK_M, COARSE, True,
+        )  # fmt: skip
+        scores = mask_scores(
+            product, token[:, None], (queries + lowest)[None, :], (queries + highest)[None, :],
+            position[None, :], key_position[:, None], scale, table, farthest, BANDED,
+        )  # fmt: skip
+        weights = tl.exp2(scores - load_lse(lse, queries, num_queries, stride_lm)[None, :])
+        do = load_rows(grad_out, rows, count, stride_om, HEAD_DIM, BLOCK_D)
+        grad_weights = tl.dot(v, tl.trans(do), input_precision="ieee")
+        kept_weights = weights
+        if DROPOUT:
+            kept = tl.trans(draw_kept(seed, dropped, draw, batch_head, queries, first_key, BLOCK_N))
+            kept_weights = tl.where(kept, weights, 0.0)
+            grad_weights = tl.where(kept, grad_weights * rescale, 0.0)
+        grad_v = tl.dot(kept_weights.to(do.dtype), do, grad_v, input_precision="ieee")
+        row_delta = tl.load(delta + queries.to(tl.int64) * stride_lm, mask=queries < num_queries, other=0.0)
+        grad_scores = weights * (grad_weights - row_delta[None, :])
+        grad_k = tl.dot(grad_scores.to(q.dtype), q, grad_k, input_precision="ieee")
+        grad_k = add_position_gradients(
+            grad_k, grad_scores, k, key_position, position, tl.minimum(BLOCK_M, num_queries - start), spacing,
+            scale * LN2, positions, head, HEAD_DIM, BLOCK_D, BLOCK_N, BLOCK_M, COARSE, True,
+        )  # fmt: skip
+    return grad_k, grad_v
+
+
+@triton.jit(do_not_specialize=VARYING)
+def backward_keys(
+    query, stride_qb, stride_qh, stride_qm, num_queries,
+    key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys, key_token,
+    grad_out, stride_ob, stride_oh, stride_om, lse, delta, stride_lb, stride_lh, stride_lm,
+    extra_lse, extra_delta, extra_token, num_extra, extra_draw,
+    grad_key, grad_value, stride_dkb, stride_dkh, stride_dkn,
+    heads, num_parts, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
+    scale, table, farthest, positions, extra_positions, seed, dropped, rescale, draw,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
+    """Write, or with ADD add to, ``grad_key`` and ``grad_value``. Grid: (key blocks · B·H, parts)."""
+    blocks = tl.cdiv(num_keys, BLOCK_N)
+    batch_head, part = tl.program_id(0) // blocks, tl.program_id(1)
+    batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
+    first_key = tl.program_id(0) % blocks * BLOCK_N
+    keys = first_key + tl.arange(0, BLOCK_N)
+    if key_token is not None:
+        key_token += batch * num_keys
+    rows, count = rows_of(key_token, keys, num_keys)
+    place = batch * stride_kb + head * stride_kh
+    k = load_rows(key + place, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+    v = load_rows(value + place, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+    if key_hidden is not None:
+        key_hidden += batch * stride_sb
+    token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 0)
+    key_position = first_key_position + spacing * key_stride * rows if key_token is None else rows
+    if table is not None:
+        table += head * (2 * farthest + 1)
+    query += batch * stride_qb + head * stride_qh
+    grad_out += batch * stride_ob + head * stride_oh
+    place = batch * stride_lb + head * stride_lh
+
+    grad_k = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+    grad_v = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+    last_key = tl.minimum(first_key + BLOCK_N, num_keys) - 1
+    first, stop = queries_seeing(first_key, last_key, num_queries, lowest, highest, key_stride, BANDED)
+    first, stop = part_of(first, stop, part, num_parts, BLOCK_M)
+    grad_k, grad_v = _key_gradient(
+        grad_k, grad_v, k, v, first_key, token, key_position,
+        query, stride_qm, grad_out, stride_om, lse + place, delta + place, stride_lm, None, first, stop, num_queries,
+        lowest, highest, scale, table, farthest, positions, head, first_query_position, spacing,
+        seed, dropped, rescale, draw, batch_head,
+        HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, BANDED, DROPOUT, key_token is not None,
+    )  # fmt: skip
+    if extra_token is not None:
+        token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 1)
+        place = batch_head.to(tl.int64) * num_extra
+        stop = tl.where(part == 0, num_extra, 0)
+        grad_k, grad_v = _key_gradient(
+            grad_k, grad_v, k, v, first_key, token, key_position,
+            query, stride_qm, grad_out, stride_om, extra_lse + place, extra_delta + place, 1,
+            extra_token + batch * num_extra, 0, stop, num_extra,
+            lowest, highest, scale, table, farthest, extra_positions, head, first_query_position, spacing,
+            seed, dropped, rescale, extra_draw, batch_head,
+            HEAD_DIM, BLOCK_D, BLOCK_EXTRA, BLOCK_N, False, DROPOUT, True,
+        )  # fmt: skip
+    grad_k, grad_v = grad_k * scale * LN2, grad_v * rescale
+    if PARTIAL:
+        place = place_of_part(part, batch_head, blocks, num_keys) * HEAD_DIM
+        store_rows(grad_key + place, grad_k, keys, num_keys, HEAD_DIM, HEAD_DIM, BLOCK_D, False)
+        store_rows(grad_value + place, grad_v, keys, num_keys, HEAD_DIM, HEAD_DIM, BLOCK_D, False)
+    else:
+        place = batch * stride_dkb + head * stride_dkh
+        store_rows(grad_key + place, grad_k, keys, num_keys, stride_dkn, HEAD_DIM, BLOCK_D, ADD)
+        store_rows(grad_value + place, grad_v, keys, num_keys, stride_dkn, HEAD_DIM, BLOCK_D, ADD)

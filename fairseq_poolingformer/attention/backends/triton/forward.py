@@ -1,0 +1,189 @@
+"""The Triton kernels of a stream of queries and its keys: the forward pass, and what puts partial results together.
+
+The backward pass is in ``backward.py``, and what holds for both is said here.
+
+A program has a block of queries (in ``backward_keys``, of keys) of one head and goes through the blocks of keys
+(of queries) inside the band: its work does not depend on the length (FlashAttention-2, Dao 2023, under a band). Where
+programs would be few, ``num_parts`` of them share such a range and leave partial results to :func:`combine`.
+
+Tensors are (B, H, length, D): strides ``b``, ``h`` and ``m`` (queries) or ``n`` (keys), D contiguous. ``key`` and
+``value`` have the same strides, and so have ``out``, ``grad_out`` and ``grad_query``, ``lse`` and ``delta``,
+``grad_key`` and ``grad_value``. Partial results are (parts, B, H, length, D), contiguous. Global tokens are rows of
+the same tensors: a ``…_token`` (B, G) says which, HIDDEN where a slot has none, and what is kept for them (B, H, G, …)
+is contiguous. Global keys are the *extra* source of the queries, global queries that of the keys, without a band.
+``positions`` and ``extra_positions`` are what ``terms.Positions`` says, of the two sources.
+Optional pointers are None, and what needs them is not compiled. Scores and ``lse`` are to base 2, for ``exp2``;
+``rescale`` is what the weights that dropout keeps are multiplied by. Arguments are passed by place, which takes the
+host half the time that names take; a line of them is what one function of ``arguments.py`` puts together.
+"""
+
+import triton
+import triton.language as tl
+
+from fairseq_poolingformer.attention.backends.triton.positions import add_position_products
+from fairseq_poolingformer.attention.backends.triton.tiles import (
+    draw_kept,
+    keys_seen,
+    load_rows,
+    load_tokens,
+    mask_scores,
+    part_of,
+    place_of_part,
+    rows_of,
+    store_rows,
+)
+
+LOWEST = tl.constexpr(-1.0e38)  # a row's maximum before there is any; finite, for -inf - -inf is NaN
+
+# Triton compiles anew where an integer becomes 1 or a multiple of 16; of these, which change with lengths, it must not
+VARYING = [
+    *("num_queries", "num_keys", "num_extra", "num_parts", "lowest", "highest", "key_stride", "farthest", "spacing"),
+    *("seed", "dropped", "draw", "extra_draw", "first_query_position", "first_key_position"),
+    *("stride_lb", "stride_lh", "stride_sb", "stride_wb", "stride_wh"),
+]
+
+
+@triton.jit
+def _attend(
+    acc, top, total, q, queries, query_position, first_token, last_token,
+    key, value, stride_kn, key_hidden, stride_sn, key_token, first, stop, num_keys, key_stride,
+    scale, table, farthest, positions, head, first_key_position, spacing, seed, dropped, draw, batch_head,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
+):  # fmt: skip
+    """Take a source's keys ``first`` … ``stop`` into the softmax of a block of queries."""
+    for start in range(first, stop, BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
+        rows, count = rows_of(key_token, keys, num_keys)
+        k = load_rows(key, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+        token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, MOST_HIDDEN)
+        position = first_key_position + spacing * key_stride * rows
+        product = add_position_products(
+            tl.dot(q, tl.trans(k), input_precision="ieee"), q, k, query_position, position, spacing, positions, head,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, COARSE, False,
+        )  # fmt: skip
+        scores = mask_scores(
+            product, token[None, :], first_token[:, None], last_token[:, None],
+            query_position[:, None], position[None, :], scale, table, farthest, BANDED,
+        )  # fmt: skip
+        higher = tl.maximum(top, tl.max(scores, 1))
+        weights = tl.exp2(scores - higher[:, None])
+        fade = tl.exp2(top - higher)
+        top = higher
+        total = total * fade + tl.sum(weights, 1)
+        if DROPOUT:
+            weights = tl.where(draw_kept(seed, dropped, draw, batch_head, queries, start, BLOCK_N), weights, 0.0)
+        v = load_rows(value, rows, count, stride_kn, HEAD_DIM, BLOCK_D)
+        acc = tl.dot(weights.to(v.dtype), v, acc * fade[:, None], input_precision="ieee")
+    return acc, top, total
+
+
+@triton.jit(do_not_specialize=VARYING)
+def forward(
+    query, stride_qb, stride_qh, stride_qm, query_token, num_queries,
+    key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys,
+    extra_key, extra_value, stride_en, extra_token, num_extra,
+    out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
+    heads, num_parts, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
+    scale, table, farthest, positions, extra_positions, seed, dropped, rescale, draw,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
+):  # fmt: skip
+    """Write ``out`` and ``lse``, with PARTIAL those over each part's keys. Grid: (query blocks · B·H, parts)."""
+    blocks = tl.cdiv(num_queries, BLOCK_M)
+    batch_head, part = tl.program_id(0) // blocks, tl.program_id(1)
+    batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
+    first_query = tl.program_id(0) % blocks * BLOCK_M
+    queries = first_query + tl.arange(0, BLOCK_M)
+    GATHERED: tl.constexpr = query_token is not None
+    if query_token is not None:
+        query_token += batch * num_queries
+    rows, count = rows_of(query_token, queries, num_queries)
+    q = load_rows(query + batch * stride_qb + head * stride_qh, rows, count, stride_qm, HEAD_DIM, BLOCK_D)
+    query_position = first_query_position + spacing * rows
+    if table is not None:
+        table += head * (2 * farthest + 1)
+
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    top = tl.full([BLOCK_M], LOWEST, tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    last_query = tl.minimum(first_query + BLOCK_M, num_queries) - 1
+    first, stop = keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED)
+    first, stop = part_of(first, stop, part, num_parts, BLOCK_N)
+    place = batch * stride_kb + head * stride_kh
+    if key_hidden is not None:
+        key_hidden += batch * stride_sb
+    acc, top, total = _attend(
+        acc, top, total, q, queries, query_position, queries + lowest, queries + highest,
+        key + place, value + place, stride_kn, key_hidden, stride_sn, None,
+        first, stop, num_keys, key_stride,
+        scale, table, farthest, positions, head, first_key_position, spacing, seed, dropped, draw, batch_head,
+        HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, GATHERED,
+    )  # fmt: skip
+    if extra_key is not None:
+        stop = tl.where(part == 0, num_extra, 0)
+        acc, top, total = _attend(
+            acc, top, total, q, queries, query_position, queries, queries,
+            extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
+            0, stop, num_extra, 1,
+            scale, table, farthest, extra_positions, head, 0, 1, seed, dropped, draw + 1, batch_head,
+            HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_EXTRA, 0, False, DROPOUT, True,
+        )  # fmt: skip
+
+    total = tl.where(total == 0.0, 1.0, total)
+    result = acc * (rescale / total)[:, None]
+    log_total = top + tl.log2(total)
+    if PARTIAL:
+        place = place_of_part(part, batch_head, blocks, num_queries)
+        store_rows(out + place * HEAD_DIM, result, queries, num_queries, HEAD_DIM, HEAD_DIM, BLOCK_D, False)
+        tl.store(lse + place + queries, log_total, mask=queries < num_queries)
+    else:
+        out += batch * stride_ob + head * stride_oh
+        store_rows(out, result, queries, num_queries, stride_om, HEAD_DIM, BLOCK_D, False)
+        lse += batch * stride_lb + head * stride_lh
+        tl.store(lse + queries.to(tl.int64) * stride_lm, log_total, mask=queries < num_queries)
+
+
+@triton.jit(do_not_specialize=VARYING)
+def combine(
+    partial, partial_lse, token, num_rows,
+    out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm, window_lse, stride_wb, stride_wh,
+    heads, num_parts,
+    HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
+    """Write, or with ADD add to, ``out``: the sum of its parts, or with ``partial_lse`` their softmax, and ``lse``.
+
+    Rows that have a ``token`` go there, and what ``window_lse`` has there becomes +inf: the window had its say on the
+    global queries too, which without weight in the backward pass is taken back. Grid: (row blocks · B·H,).
+    """
+    blocks = tl.cdiv(num_rows, BLOCK)
+    batch_head = tl.program_id(0) // blocks
+    batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
+    slots = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros([BLOCK, BLOCK_D], tl.float32)
+    top = tl.full([BLOCK], LOWEST, tl.float32)
+    total = tl.zeros([BLOCK], tl.float32)
+    for part in range(0, num_parts):
+        place = place_of_part(part, batch_head, blocks, num_rows)
+        x = load_rows(partial + place * HEAD_DIM, slots, num_rows, HEAD_DIM, HEAD_DIM, BLOCK_D)
+        if partial_lse is not None:
+            log_total = tl.load(partial_lse + place + slots, mask=slots < num_rows, other=LOWEST)
+            higher = tl.maximum(top, log_total)
+            fade, weight = tl.exp2(top - higher), tl.exp2(log_total - higher)
+            top = higher
+            total = total * fade + weight
+            acc = acc * fade[:, None] + x * weight[:, None]
+        else:
+            acc += x
+    if token is not None:
+        token += batch * num_rows
+    rows, count = rows_of(token, slots, num_rows)
+    if partial_lse is not None:
+        acc = acc / total[:, None]
+        lse += batch * stride_lb + head * stride_lh
+        tl.store(lse + slots.to(tl.int64) * stride_lm, top + tl.log2(total), mask=slots < num_rows)
+        if window_lse is not None:
+            window_lse += batch * stride_wb + head * stride_wh
+            tl.store(window_lse + rows, tl.full([BLOCK], float("inf"), tl.float32), mask=rows < count)
+    out += batch * stride_ob + head * stride_oh
+    store_rows(out, acc, rows, count, stride_om, HEAD_DIM, BLOCK_D, ADD)

@@ -1,0 +1,127 @@
+"""What the Triton kernels are given of score terms: a table of distances, and tables of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan
+from fairseq_poolingformer.attention.backends.term_gradients import TermGradients
+from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
+from fairseq_poolingformer.attention.score_terms.relative_bias import (
+    Pairs,
+    RelativePositionBias,
+    ScoreTerm,
+    term_tensors,
+    with_tensors,
+)
+
+FARTHEST = 2**30  # no two tokens are as far apart
+
+
+def with_contiguous_tables(call: Call) -> Call:
+    """The call with score terms whose tensors are contiguous, and so their gradients."""
+    terms = (
+        with_tensors(term, {name: x.contiguous() for name, x in term_tensors(term).items()})
+        for term in call.score_terms
+    )
+    return replace(call, score_terms=tuple(terms))
+
+
+def distance_table(plan: Plan, terms: Sequence[ScoreTerm]) -> Tensor | None:
+    """The sum of the terms that depend on head and clamped distance alone: (H, 2k + 1) float32; None without any."""
+    terms = [term for term in terms if isinstance(term, RelativePositionBias)]
+    if not terms:
+        return None
+    tables = [term.table for term in terms]
+    farthest = max(table.size(1) // 2 for table in tables)
+    distance = torch.arange(-farthest, farthest + 1, device=tables[0].device)
+    pairs = Pairs(query_index=distance, key_index=distance.new_zeros(1))
+    scores = sum(term.scores(pairs).squeeze(-1).float() for term in terms)
+    return scores.expand(plan.num_heads, -1)
+
+
+def binary_scores(table: Tensor | None) -> Tensor | None:
+    """A table of distances as the kernels want it: contiguous, with the factor log2(e)."""
+    return None if table is None else (table.detach() * LOG2E).contiguous()
+
+
+class Positions(NamedTuple):
+    """The tables that a kernel multiplies with, of the heads at hand.
+
+    Args:
+        of_rows, of_columns: (H, 2k, D), to be multiplied with the vectors of a tile's rows and columns; None without.
+        grad: (H, 2k, D) float32, to which the gradient of ``of_rows`` is added; None where none is wanted.
+        num_rows: 2k; None without tables.
+        bucket: neighbouring distances that share a row.
+    """
+
+    of_rows: Tensor | None = None
+    of_columns: Tensor | None = None
+    grad: Tensor | None = None
+    num_rows: int | None = None
+    bucket: int | None = None
+
+
+NO_POSITIONS = Positions()  # instead of None: Triton before 3.7 cannot ask whether a tuple is None
+
+
+@dataclass(frozen=True)
+class PositionTables:
+    """A call's :class:`DisentangledPosition`, and sums of its tensors' gradients by name, in the backward pass."""
+
+    term: DisentangledPosition
+    sums: dict[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, terms: Sequence[ScoreTerm]) -> PositionTables | None:
+        """Those of the only one among the terms; None without."""
+        return next((cls(term) for term in terms if isinstance(term, DisentangledPosition)), None)
+
+    @classmethod
+    def with_sums(cls, gradients: TermGradients) -> PositionTables | None:
+        """The same in the backward pass."""
+        for term, places in gradients.terms:
+            if isinstance(term, DisentangledPosition):
+                return cls(term, {name: gradients.sums[place] for name, place in places.items()})
+        return None
+
+    def positions(self, heads: slice, *, coarse: bool, by_key: bool) -> Positions:
+        """Those of some heads, for tiles (queries × keys) or (keys × queries), of pairs with a global token or none."""
+        tables, bucket = term_tensors(self.term), 1
+        names = ("p2c", "c2p") if by_key else ("c2p", "p2c")
+        if coarse and not tables.keys().isdisjoint(("global_c2p", "global_p2c")):
+            names, bucket = tuple(f"global_{name}" for name in names), self.term.global_bucket
+        of_rows, of_columns = map(tables.get, names)
+        grad = self.sums.get(names[0])
+        return Positions(
+            None if of_rows is None else of_rows[heads],
+            None if of_columns is None else of_columns[heads],
+            None if grad is None else grad[heads],
+            (of_columns if of_rows is None else of_rows).size(1),
+            min(bucket, FARTHEST),
+        )
+
+
+def position_line(
+    tables: PositionTables | None, heads: slice, *, gathered: bool, extra: bool, by_key: bool
+) -> tuple[Positions, Positions]:
+    """positions, extra_positions: of a kernel's tiles and of those of its extra source, if it has one.
+
+    Args:
+        tables: the call's.
+        heads: the stream's.
+        gathered: whether the queries, or with ``by_key`` the keys, are global tokens.
+        extra: whether there is an extra source.
+        by_key: whether tiles are (keys × queries).
+    """
+    if tables is None:
+        return NO_POSITIONS, NO_POSITIONS
+    coarse = tables.positions(heads, coarse=True, by_key=by_key)
+    own = coarse if gathered else tables.positions(heads, coarse=False, by_key=by_key)
+    return own, coarse if extra else NO_POSITIONS

@@ -1,0 +1,180 @@
+"""What the Triton kernels do to one tile of (queries × keys): loading, masking, score terms, dropout.
+
+Everything here is written once for all kernels. A tile's queries and keys come as index vectors that broadcast against
+each other, so that either may be its rows.
+"""
+
+import triton
+import triton.language as tl
+
+from fairseq_poolingformer.attention.backends.triton import arguments
+
+HIDDEN = tl.constexpr(arguments.HIDDEN)
+
+
+@triton.jit
+def row_places(x, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Where rows of the (count, HEAD_DIM) matrix at ``x`` lie: (rows, BLOCK_D) pointers, and which of them exist."""
+    columns = tl.arange(0, BLOCK_D)[None, :]
+    exist = (rows < count)[:, None]
+    if HEAD_DIM < BLOCK_D:
+        exist = exist & (columns < HEAD_DIM)
+    return x + rows.to(tl.int64)[:, None] * stride + columns, exist
+
+
+@triton.jit
+def load_rows(x, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Rows of the (count, HEAD_DIM) matrix at ``x``: (rows, BLOCK_D), zeros outside."""
+    places, exist = row_places(x, rows, count, stride, HEAD_DIM, BLOCK_D)
+    return tl.load(places, mask=exist, other=0.0)
+
+
+@triton.jit
+def store_rows(x, values, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, ADD: tl.constexpr):
+    """Set, or with ADD add to, what :func:`load_rows` loads."""
+    places, exist = row_places(x, rows, count, stride, HEAD_DIM, BLOCK_D)
+    if ADD:
+        values += tl.load(places, mask=exist, other=0.0)
+    tl.store(places, values.to(x.dtype.element_ty), mask=exist)
+
+
+@triton.jit
+def rows_of(token, index, count):
+    """Which rows of their tensors the queries or keys ``index`` are, and the end of the rows that exist.
+
+    Their own, or those that the ``count`` numbers at ``token`` say, HIDDEN where there is none.
+    """
+    if token is None:
+        rows = index
+        end = count
+    else:
+        rows = tl.load(token + index, mask=index < count, other=HIDDEN)
+        end = HIDDEN
+    return rows, end
+
+
+@triton.jit
+def load_tokens(key_hidden, stride, keys, count, key_stride, MOST_HIDDEN: tl.constexpr):
+    """The tokens that keys start at, which bands are about; HIDDEN for keys that are hidden or do not exist.
+
+    Hidden are those with more than MOST_HIDDEN in ``key_hidden``: 1 from windows, 2 from global queries too.
+    """
+    tokens = tl.where(keys < count, keys * key_stride, HIDDEN)
+    if key_hidden is not None:
+        hidden = tl.load(key_hidden + keys.to(tl.int64) * stride, mask=keys < count, other=0)
+        tokens = tl.where(hidden <= MOST_HIDDEN, tokens, HIDDEN)
+    return tokens
+
+
+@triton.jit
+def load_lse(lse, queries, num_queries, stride):
+    """The logarithms of the softmax's denominators; +inf, which makes weights zero, outside."""
+    return tl.load(lse + queries.to(tl.int64) * stride, mask=queries < num_queries, other=float("inf"))
+
+
+@triton.jit
+def place_of_part(part, batch_head, blocks, length):
+    """Where the rows of a part and head start in a (parts, B, H, length) tensor of partial results."""
+    return (part * (tl.num_programs(0) // blocks) + batch_head).to(tl.int64) * length
+
+
+@triton.jit
+def part_of(first, stop, part, num_parts, BLOCK: tl.constexpr):
+    """The share of the range ``first`` … ``stop`` that is ``part`` of ``num_parts``, in whole blocks."""
+    size = tl.cdiv(tl.cdiv(tl.maximum(stop - first, 0), BLOCK), num_parts) * BLOCK
+    return first + part * size, tl.minimum(stop, first + (part + 1) * size)
+
+
+@triton.jit
+def keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED: tl.constexpr):
+    """The range of keys that some query of ``first_query`` … ``last_query`` sees.
+
+    It starts at a multiple of 16, so that :func:`draw_kept` draws for the same groups of keys whatever the block.
+    """
+    if BANDED:
+        first = (tl.maximum(first_query + lowest, 0) + key_stride - 1) // key_stride // 16 * 16
+        stop = tl.minimum(num_keys, tl.maximum(last_query + highest + key_stride, 0) // key_stride)
+    else:
+        first, stop = 0, num_keys
+    return first, stop
+
+
+@triton.jit
+def queries_seeing(first_key, last_key, num_queries, lowest, highest, key_stride, BANDED: tl.constexpr):
+    """The range of queries that see some key of ``first_key`` … ``last_key``."""
+    if BANDED:
+        first = tl.maximum(first_key * key_stride - highest, 0)
+        stop = tl.minimum(num_queries, last_key * key_stride - lowest + 1)
+    else:
+        first, stop = 0, num_queries
+    return first, stop
+
+
+@triton.jit
+def mask_scores(
+    product, key_token, first_token, last_token, query_position, key_position, scale, table, farthest,
+    BANDED: tl.constexpr,
+):  # fmt: skip
+    """The tile's scores for ``exp2``: scaled, with score terms, -inf where a query does not see a key.
+
+    A query sees the keys at ``first_token`` … ``last_token``, or without a band all. ``scale`` and ``table``, a score
+    for each clamped distance, hold the factor log2(e). Scores that depend on contents, too, are in ``product`` already.
+    """
+    scores = product * scale
+    if table is not None:
+        distance = query_position - key_position
+        scores += tl.load(table + tl.minimum(tl.maximum(distance, -farthest), farthest) + farthest)
+    seen = (key_token >= first_token) & (key_token <= last_token) if BANDED else key_token < HIDDEN
+    return tl.where(seen, scores, float("-inf"))
+
+
+@triton.jit
+def add_term_gradients(
+    grad_scores,
+    query_position,
+    key_position,
+    spacing,
+    grad_table,
+    farthest,
+    DIAGONAL: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Add what the gradient of the tile's (BLOCK_M, BLOCK_N) scores means for the table of distances.
+
+    With DIAGONAL neighbouring queries are as far apart as neighbouring keys, ``spacing`` tokens: a diagonal has one
+    distance and is summed before it is added, BLOCK_M + BLOCK_N additions to memory instead of BLOCK_M · BLOCK_N.
+    """
+    if DIAGONAL:
+        diagonal = tl.arange(0, 2 * (BLOCK_M if BLOCK_M > BLOCK_N else BLOCK_N))
+        column = diagonal[None, :] + tl.arange(0, BLOCK_M)[:, None] - (BLOCK_M - 1)
+        inside = (column >= 0) & (column < BLOCK_N)
+        skewed = tl.gather(grad_scores, tl.where(inside, column, 0), 1)
+        grad = tl.sum(tl.where(inside, skewed, 0.0), 0)
+        corner = tl.min(query_position, 0) - tl.min(key_position, 0)
+        distance = corner + spacing * (BLOCK_M - 1 - diagonal)
+    else:
+        grad = grad_scores
+        distance = query_position[:, None] - key_position[None, :]
+    near = (distance > -farthest) & (distance < farthest) & (grad != 0.0)
+    tl.atomic_add(grad_table + distance + farthest, grad, mask=near, sem="relaxed")
+    # everything farther shares a place with much else, and so is summed first
+    before = tl.sum(tl.where(distance <= -farthest, grad, 0.0))
+    after = tl.sum(tl.where((distance >= farthest) & (distance > -farthest), grad, 0.0))
+    tl.atomic_add(grad_table, before, mask=before != 0.0, sem="relaxed")
+    tl.atomic_add(grad_table + 2 * farthest, after, mask=after != 0.0, sem="relaxed")
+
+
+@triton.jit
+def draw_kept(seed, dropped, draw, batch_head, queries, first_key, BLOCK_N: tl.constexpr):
+    """Which weights dropout keeps: (queries, BLOCK_N) bool, a function of seed, draw, head, query and key alone.
+
+    Each is drawn with 16 bits, eight keys from one call of Philox (Salmon et al. 2011; seven rounds pass all tests).
+    """
+    group = first_key // 8 + tl.arange(0, BLOCK_N // 8)[None, :]
+    query = queries[:, None] + group * 0
+    group = queries[:, None] * 0 + group
+    a, b, c, d = tl.philox(seed, query, group, query * 0 + batch_head, query * 0 + draw, 7)
+    four = tl.join(tl.join(a, b), tl.join(c, d))
+    eight = tl.join(four & 0xFFFF, four >> 16)
+    return tl.reshape(eight, (queries.shape[0], BLOCK_N)) >= dropped

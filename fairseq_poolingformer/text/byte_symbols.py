@@ -1,0 +1,29 @@
+"""Bytes as symbols: a dictionary that is the same for every text, and so never needs ``<unk>``."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
+
+BYTE_SYMBOLS = tuple(str(byte) for byte in range(256))  # in dict.txt: a byte's name is its number
+FIRST_BYTE = len(SPECIAL_SYMBOLS)  # index of byte 0
+NUM_SYMBOLS = FIRST_BYTE + len(BYTE_SYMBOLS)
+ID_DTYPE = np.dtype(np.uint16)  # fairseq's for a dictionary of that size
+
+
+def bytes_to_ids(text: bytes) -> np.ndarray:
+    """(n,) indices of a text's n bytes."""
+    return np.frombuffer(text, np.uint8).astype(ID_DTYPE) + ID_DTYPE.type(FIRST_BYTE)
+
+
+def ids_to_bytes(ids: np.ndarray) -> bytes:
+    """The text of (n,) indices.
+
+    Raises:
+        ValueError: one of them is no byte but a special symbol.
+    """
+    values = np.asarray(ids, np.int64) - FIRST_BYTE
+    if values.size and not (values.min() >= 0 and values.max() <= 255):
+        raise ValueError(f"indices {FIRST_BYTE} to {NUM_SYMBOLS - 1} are bytes; got {values.min() + FIRST_BYTE}")
+    return values.astype(np.uint8).tobytes()

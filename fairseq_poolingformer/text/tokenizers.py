@@ -1,0 +1,149 @@
+"""Text to dictionary indices and back, rebuilt from a data folder alone.
+
+A data folder holds ``tokenizer/``: ``config.json`` with the kind, and the files of that kind. Nothing here imports
+torch or fairseq.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import sentencepiece
+
+from fairseq_poolingformer.text.blanks import Blanks
+from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, replace_lone_surrogates
+from fairseq_poolingformer.text.gpt2_bpe import GPT2Tokenizer
+from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Tokenizer
+
+__all__ = ["GPT2Tokenizer", "SentencePieceTokenizer", "Tokenizer", "fingerprint", "load_tokenizer"]
+
+_SPACE_SYMBOL = "\u2581"  # stands for a space in sentencepiece's pieces
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """A sentencepiece model; the dictionary's symbols are its pieces, in the model's order.
+
+    The model's own control symbols (``<s>``, ``</s>``, ``<pad>``) and its unknown piece are left out: fairseq's four
+    come first.
+
+    Args:
+        model: the model file.
+
+    Raises:
+        ValueError: the file is not a sentencepiece model.
+    """
+
+    kind = "sentencepiece"
+    files = ("sentencepiece.model",)
+
+    def __init__(self, model: Path):
+        self._proto = Path(model).read_bytes()
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=self._proto)
+        except RuntimeError as error:
+            raise ValueError(f"{model}: not a sentencepiece model ({error})") from error
+        processor = self._processor
+        pieces = range(processor.get_piece_size())
+        self._pieces = [p for p in pieces if not (processor.is_control(p) or processor.is_unknown(p))]
+        self._index_of_piece = np.full(len(pieces), UNK)
+        self._index_of_piece[self._pieces] = np.arange(len(self._pieces)) + len(SPECIAL_SYMBOLS)
+        self._is_space = np.array([not processor.id_to_piece(p).strip(_SPACE_SYMBOL) for p in pieces])
+        self._blanks = Blanks(lambda char: not processor.normalize(char).strip(f" {_SPACE_SYMBOL}"))
+
+    def __len__(self) -> int:
+        return len(SPECIAL_SYMBOLS) + len(self._pieces)
+
+    def encode(self, text: str) -> np.ndarray:
+        pieces = self._processor.encode(replace_lone_surrogates(text), out_type=int)
+        return self._index_of_piece[np.array(pieces, dtype=np.int64)]
+
+    def encode_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See the base class. Of several tokens for one character, each stands for the whole of it."""
+        text = replace_lone_surrogates(text)
+        mapping = self._processor.encode(text, return_type="offset_mapping", return_bytes=True)
+        pieces = np.array(mapping["ids"], dtype=np.int64)
+        starts, ends = np.array(mapping["offsets"], dtype=np.int64).reshape(-1, 2).T
+        starts = self._blanks.skip(text, starts, ends)
+        # sentencepiece gives such a character to the last of its tokens, and nothing to the others.
+        full = np.append(np.flatnonzero(ends > starts), len(pieces))
+        following = full[np.searchsorted(full, np.arange(len(pieces)))]
+        inside = (ends == starts) & ~self._is_space[pieces] & (following < len(pieces))
+        starts[inside], ends[inside] = starts[following[inside]], ends[following[inside]]
+        # A character may even stand for several words, such as U+FDFA: the spaces between them are a part of it, too.
+        return self._index_of_piece[pieces], np.maximum.accumulate(starts), np.maximum.accumulate(ends)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        first = len(SPECIAL_SYMBOLS)
+        pieces = []
+        for index in map(int, ids):
+            if first <= index < len(self):
+                pieces.append(self._pieces[index - first])
+            elif index == UNK:
+                pieces.append(self._processor.unk_id())
+        return self._processor.decode(pieces)
+
+    def spare_symbols(self) -> list[int]:
+        """A model's pieces all come from text, but for user-defined ones of that name."""
+        names = map(self._processor.id_to_piece, self._pieces)
+        return [len(SPECIAL_SYMBOLS) + number for number, name in enumerate(names) if SPARE_SYMBOL.fullmatch(name)]
+
+    def symbol_texts(self) -> list[bytes]:
+        return [b""] * len(SPECIAL_SYMBOLS) + list(map(self._piece_text, self._pieces))
+
+    def _piece_text(self, piece: int) -> bytes:
+        name = self._processor.id_to_piece(piece)
+        if self._processor.is_byte(piece):
+            return bytes.fromhex(name[3:5])  # <0xE4>
+        return b"" if SPARE_SYMBOL.fullmatch(name) else name.replace(_SPACE_SYMBOL, " ").encode()
+
+    def write_dictionary(self, path: Path) -> None:
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            for piece in self._pieces:
+                name = self._processor.id_to_piece(piece)
+                # A line of its own is all that fairseq's reader cannot take inside a symbol.
+                symbol = f"<piece{piece}>" if "\n" in name or "\r" in name else name
+                file.write(f"{symbol} 1\n")
+
+    def _write_files(self, folder: Path) -> None:
+        (folder / self.files[0]).write_bytes(self._proto)
+
+    @classmethod
+    def from_files(cls, folder: Path) -> "SentencePieceTokenizer":
+        return cls(Path(folder) / cls.files[0])
+
+
+_KINDS = {cls.kind: cls for cls in (GPT2Tokenizer, SentencePieceTokenizer)}
+
+
+def load_tokenizer(data_folder: Path) -> Tokenizer:
+    """The tokenizer that made a data folder.
+
+    Args:
+        data_folder: a folder that preprocessing wrote.
+
+    Returns:
+        The tokenizer, whose ids are those of the folder's ``dict.source.txt``.
+
+    Raises:
+        FileNotFoundError: the folder has no ``tokenizer/``.
+        ValueError: its kind is unknown, or its files are damaged.
+    """
+    folder = Path(data_folder) / "tokenizer"
+    config = folder / "config.json"
+    if not config.is_file():
+        raise FileNotFoundError(f"{config}: not found; is {data_folder} a folder that preprocessing wrote?")
+    kind = json.loads(config.read_text(encoding="utf-8")).get("kind")
+    if kind not in _KINDS:
+        raise ValueError(f"{config}: unknown kind {kind!r}; this version knows {', '.join(sorted(_KINDS))}")
+    return _KINDS[kind].from_files(folder)
+
+
+def fingerprint(data_folder: Path) -> str:
+    """A digest of everything that decides the ids of a saved tokenizer (hexadecimal)."""
+    digest = hashlib.sha256()
+    for path in sorted((Path(data_folder) / "tokenizer").iterdir()):
+        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

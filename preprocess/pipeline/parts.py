@@ -1,0 +1,199 @@
+"""One pass over the records of a split, in parts that several processes encode and that survive a killed run.
+
+What is in a part depends on the input alone, never on the number of workers or on their speed.
+"""
+
+import functools
+import json
+import multiprocessing
+import os
+import sys
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_poolingformer.text.dictionary import smallest_dtype
+from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
+from preprocess.pipeline.binarize import write_whole
+from preprocess.pipeline.data_folder import Encoded, Layout
+from preprocess.pipeline.records import Example, InputError, PassedOver, Record, Reject
+
+PART_BYTES = 4 * 2**20
+PART_RECORDS = 4096
+
+Parse = Callable[[Record], Example | Reject | PassedOver]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Where the binarized form of some consecutive records lies.
+
+    ``<name>.json`` is written last, so that its presence says that the part is whole.
+    """
+
+    folder: Path
+    split: str
+    number: int
+
+    @property
+    def json(self) -> Path:
+        return self.folder / f"{self.split}-{self.number:06d}.json"
+
+    def array(self, name: str) -> Path:
+        return self.json.with_suffix(f".{name}.array")
+
+    def load(self) -> dict | None:
+        """What :func:`encode_part` wrote, or None where the part is not whole."""
+        if not self.json.is_file():
+            return None
+        return json.loads(self.json.read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """All that decides the content of a part beside its records.
+
+    Attributes:
+        parse: record to example.
+        layout: example to arrays and texts.
+        folder: holds the tokenizer.
+        fingerprint: that of the tokenizer.
+    """
+
+    parse: Parse
+    layout: Layout
+    folder: Path
+    fingerprint: str
+
+
+def group(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """Consecutive records, about PART_BYTES of them at a time."""
+    part, size = [], 0
+    for record in records:
+        part.append(record)
+        size += len(record.data or b"")
+        if size >= PART_BYTES or len(part) >= PART_RECORDS:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
+    """Parses and encodes records and writes the part.
+
+    Returns:
+        What ``<name>.json`` holds: for each example in order its ``places`` (file and line), ``texts`` by name and
+        ``sizes`` of its arrays by name; ``rejects``, each with the number of examples before it; ``passed_over``, how
+        many records of each kind.
+    """
+    tokenizer = _tokenizer(str(encoding.folder), encoding.fingerprint)
+    dtypes = encoding.layout.dtypes(smallest_dtype(len(tokenizer)))
+    places, rejects, passed_over = [], [], Counter()
+    texts: dict[str, list[str]] = {name: [] for name in encoding.layout.texts}
+    arrays: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
+    for record in records:
+        encoded = _encode(record, encoding, tokenizer)
+        if isinstance(encoded, PassedOver):
+            passed_over[encoded.kind] += 1
+        elif isinstance(encoded, Reject):
+            position = {"file": record.file, "line": record.line, "reason": encoded.reason}
+            rejects.append({"before": len(places), **position})
+        else:
+            places.append([record.file, record.line])
+            for name in texts:
+                texts[name].append(encoded.texts[name])
+            for name, dtype in dtypes.items():
+                arrays[name].append(encoded.arrays[name].astype(dtype))
+    for name, dtype in dtypes.items():
+        part.array(name).write_bytes(np.concatenate([np.empty(0, dtype), *arrays[name]]).tobytes())
+    sizes = {name: list(map(len, arrays[name])) for name in arrays}
+    result = {"places": places, "texts": texts, "sizes": sizes, "rejects": rejects}
+    result["passed_over"] = dict(sorted(passed_over.items()))
+    write_whole(part.json, [json.dumps(result, ensure_ascii=False)])
+    return result
+
+
+def encode_split(
+    split: str, records: Iterator[Record], encoding: Encoding, workers: int, advance: Callable[[int], object]
+) -> Iterator[tuple[Part, dict, bool]]:
+    """Encodes the records of a split part by part; parts that are there already are used again.
+
+    Args:
+        split: its name.
+        records: all its records.
+        encoding: what to do with them.
+        workers: number of processes; with 1, everything happens in this one.
+        advance: told the bytes of input that each part used up.
+
+    Yields:
+        Each part in order, with its content and whether it was there already. Stop iterating to stop the work.
+
+    Raises:
+        InputError: a worker died.
+    """
+    submit, shut_down = _pool(workers)
+    waiting: deque[tuple[Part, int, dict | Future, bool]] = deque()
+
+    def oldest() -> tuple[Part, dict, bool]:
+        part, progress, result, reused = waiting.popleft()
+        result = result.result() if isinstance(result, Future) else result
+        advance(progress)
+        return part, result, reused
+
+    try:
+        for number, chunk in enumerate(group(records)):
+            part = Part(encoding.folder, split, number)
+            whole = part.load()
+            result = submit(encode_part, part, chunk, encoding) if whole is None else whole
+            waiting.append((part, sum(record.progress for record in chunk), result, whole is not None))
+            if len(waiting) > workers + 1 or workers == 1:
+                yield oldest()
+        while waiting:
+            yield oldest()
+    except BrokenProcessPool as error:
+        raise InputError(
+            "a worker process died, most often because the machine ran out of memory. What is finished is kept: run "
+            f"the same command again with fewer --workers than {workers}"
+        ) from error
+    finally:
+        shut_down()
+
+
+def _encode(record: Record, encoding: Encoding, tokenizer: Tokenizer) -> Encoded | Reject | PassedOver:
+    if record.data is None:
+        return Reject("too long: more bytes than --max-line-bytes or --max-document-bytes allows")
+    parsed = encoding.parse(record)
+    return parsed if isinstance(parsed, (Reject, PassedOver)) else encoding.layout.encode(tokenizer, parsed)
+
+
+@functools.lru_cache(maxsize=1)
+def _tokenizer(folder: str, fingerprint: str) -> Tokenizer:
+    """The tokenizer of a folder, loaded once in a process; the fingerprint keeps an older one from being used."""
+    return load_tokenizer(Path(folder))
+
+
+def _pool(workers: int) -> tuple[Callable[..., dict | Future], Callable[[], None]]:
+    """A way to run a function, and a way to end that."""
+    if workers == 1:
+        return (lambda function, *args: function(*args)), (lambda: None)
+    # Forked workers share the tokenizer and start at once. Elsewhere than on Linux forking is not safe.
+    method = "fork" if sys.platform == "linux" else "spawn"
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(method), initializer=_exit_with_parent)
+    return pool.submit, lambda: pool.shutdown(cancel_futures=True)
+
+
+def _exit_with_parent() -> None:
+    """Lets a worker end when the process that started it is killed, instead of waiting for work for ever."""
+
+    def wait() -> None:
+        multiprocessing.parent_process().join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

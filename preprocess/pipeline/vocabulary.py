@@ -1,0 +1,174 @@
+"""The tokenizer of a corpus: GPT-2's BPE, a sentencepiece model that is given, or one trained on the corpus."""
+
+import argparse
+import hashlib
+import heapq
+import io
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import sentencepiece
+
+from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, replace_lone_surrogates
+from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
+from preprocess.pipeline.records import Example, InputError, Record, describe_file
+from preprocess.pipeline.run import Corpus
+
+logger = logging.getLogger("preprocess")
+
+SAMPLE_BYTES = 48 * 2**20  # of raw records held in memory for training a model
+CHARS_PER_SYMBOL = 500  # how much text a model is trained on, spread evenly over the sample
+_SENTENCE_CHARS = 1000  # sentencepiece drops sentences of more than 4,192 bytes
+_THREADS = 2  # a constant: the model depends on it
+
+
+@dataclass(frozen=True)
+class TokenizerChoice:
+    """How to get the tokenizer: ``settings`` says what decides it, ``make(folder)`` puts ``tokenizer/`` there."""
+
+    settings: dict[str, object]
+    make: Callable[[Path], None]
+
+
+def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: int | None = None) -> None:
+    """Adds the options that say which tokenizer to use."""
+    options = parser.add_argument_group("tokenizer")
+    choice = options.add_mutually_exclusive_group(required=default_vocabulary is None)
+    choice.add_argument(
+        "--gpt2-bpe",
+        metavar="FOLDER",
+        type=Path,
+        help="GPT-2 BPE as BART and RoBERTa use it: the folder with encoder.json, vocab.bpe and fairseq's dict.txt",
+    )
+    choice.add_argument(
+        "--sentencepiece-model", metavar="FILE", type=Path, help="a sentencepiece model; its pieces are the dictionary"
+    )
+    trained = "train a sentencepiece model on the train split; the dictionary has VOCAB_SIZE symbols"
+    if default_vocabulary is not None:
+        trained += f" (default: {default_vocabulary})"
+    choice.add_argument(
+        "--sentencepiece-train", metavar="VOCAB_SIZE", type=int, default=default_vocabulary, help=trained
+    )
+    options.add_argument(
+        "--sentencepiece-type",
+        choices=["unigram", "bpe"],
+        default="unigram",
+        help="kind of model to train (default: %(default)s)",
+    )
+
+
+def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoice:
+    """The tokenizer that the command line asks for.
+
+    Raises:
+        InputError: a file is missing or of another kind.
+    """
+    if args.gpt2_bpe is not None:
+        paths = [args.gpt2_bpe / name for name in GPT2Tokenizer.files]
+        for path in paths:
+            if not path.is_file():
+                raise InputError(f"--gpt2-bpe {args.gpt2_bpe}: lacks {path.name}")
+        settings = {"kind": GPT2Tokenizer.kind, "files": [describe_file(path) for path in paths]}
+        return TokenizerChoice(settings, lambda folder: _load(GPT2Tokenizer, *paths).save(folder))
+    if args.sentencepiece_model is not None:
+        if not args.sentencepiece_model.is_file():
+            raise InputError(f"--sentencepiece-model {args.sentencepiece_model}: no such file")
+        settings = {"kind": SentencePieceTokenizer.kind, "files": [describe_file(args.sentencepiece_model)]}
+        return TokenizerChoice(
+            settings, lambda folder: _load(SentencePieceTokenizer, args.sentencepiece_model).save(folder)
+        )
+    size, kind = args.sentencepiece_train, args.sentencepiece_type
+    settings = {
+        "kind": SentencePieceTokenizer.kind,
+        "train": size,
+        "type": kind,
+        "sample": [SAMPLE_BYTES, CHARS_PER_SYMBOL],
+    }
+    return TokenizerChoice(settings, lambda folder: train_sentencepiece(corpus, size, kind, folder))
+
+
+def _load(cls: type, *paths: Path) -> GPT2Tokenizer | SentencePieceTokenizer:
+    try:
+        return cls(*paths)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+def train_sentencepiece(corpus: Corpus, vocabulary: int, kind: str, folder: Path) -> None:
+    """Trains a model on a sample of the train split and puts ``tokenizer/`` into a folder.
+
+    The model depends on the records and the settings alone. Bytes stand in for rare characters, so that no text has an
+    unknown token. Whitespace of any kind counts as one space, and characters are normalised by NFKC.
+
+    Args:
+        corpus: the corpus.
+        vocabulary: size of the dictionary, special symbols included.
+        kind: "unigram" or "bpe".
+        folder: where to put ``tokenizer/``.
+
+    Raises:
+        InputError: the corpus has no text, or too little for so large a vocabulary.
+    """
+    logger.info("training a sentencepiece model of %d symbols", vocabulary)
+    records = sample(corpus.splits["train"].records(), SAMPLE_BYTES)
+    every = max(1, round(sum(len(record.data or b"") for record in records) / (CHARS_PER_SYMBOL * vocabulary)))
+    examples = (example for example in map(corpus.parse, records) if isinstance(example, Example))
+    sentences = (sentence for example in examples for sentence in _sentences(example))
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=itertools.islice(sentences, 0, None, every),
+            model_writer=model,
+            model_type=kind,
+            # The model's <unk>, <s> and </s> are not in the dictionary, which has four special symbols of its own.
+            vocab_size=vocabulary - len(SPECIAL_SYMBOLS) + 3,
+            character_coverage=0.9995,
+            byte_fallback=True,
+            normalization_rule_name="nmt_nfkc",
+            train_extremely_large_corpus=False,
+            num_threads=_THREADS,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise InputError(
+            f"--sentencepiece-train {vocabulary}: sentencepiece cannot make such a model of this corpus ({error}). "
+            "Try another size; 256 bytes and every common character need a symbol each"
+        ) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "trained.model"
+    path.write_bytes(model.getvalue())
+    SentencePieceTokenizer(path).save(folder)
+    path.unlink()
+
+
+def sample(records: Iterator[Record], max_bytes: int) -> list[Record]:
+    """A random sample of records that holds at most so many bytes in memory, the same one every time.
+
+    Every record has a priority, a digest of its position; those of highest priority that fit are kept, in order.
+    """
+    kept: list[tuple[int, int, Record]] = []
+    size = 0
+    for position, record in enumerate(records):
+        priority = int.from_bytes(hashlib.blake2b(str(position).encode(), digest_size=8).digest(), "big")
+        heapq.heappush(kept, (priority, position, record))
+        size += len(record.data or b"")
+        while size > max_bytes and len(kept) > 1:
+            size -= len(heapq.heappop(kept)[2].data or b"")
+    return [record for _, _, record in sorted(kept, key=lambda entry: entry[1])]
+
+
+def _sentences(example: Example) -> Iterator[str]:
+    """Short pieces of an example's texts, cut at spaces where there are any."""
+    for text in example.texts:
+        text = replace_lone_surrogates(text).replace("\0", " ")
+        for line in text.splitlines():
+            while len(line) > _SENTENCE_CHARS:
+                cut = line.rfind(" ", 1, _SENTENCE_CHARS)
+                cut = cut if cut > 0 else _SENTENCE_CHARS
+                yield line[:cut]
+                line = line[cut:]
+            if line.strip():
+                yield line

@@ -1,0 +1,100 @@
+"""What the command lines of question-answering corpora share."""
+
+import argparse
+import functools
+from collections.abc import Callable
+
+from fairseq_poolingformer.qa.segments import SegmentLimits
+from preprocess.pipeline import command as pipeline_command
+from preprocess.pipeline.data_folder import Layout
+from preprocess.pipeline.records import MAX_LINE_BYTES, InputError, describe_file, expand, read_lines
+from preprocess.pipeline.run import Corpus, Split
+from preprocess.questions import examples, report
+
+main = pipeline_command.main
+
+
+def make_parser(module: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the options that every such corpus has."""
+    parser = pipeline_command.make_parser(module, description, counts_truncated=False)
+    files = parser.add_argument_group("input (JSON lines, plain or .gz)")
+    files.add_argument("--train", metavar="FILE", nargs="+", help="files or globs to train on")
+    files.add_argument("--valid", metavar="FILE", nargs="+", help="files or globs to validate on: the development set")
+    files.add_argument(
+        "--test", metavar="FILE", nargs="+", help="files or globs to predict only: annotations are not read"
+    )
+    files.add_argument(
+        "--max-line-bytes",
+        metavar="N",
+        type=int,
+        default=MAX_LINE_BYTES,
+        help="reject longer lines without loading them (default: %(default)s)",
+    )
+    lengths = parser.add_argument_group("report (nothing is cut here)")
+    lengths.add_argument(
+        "--max-positions",
+        metavar="N",
+        dest="max_source_length",
+        type=int,
+        nargs="+",
+        default=[4096],
+        help="report into how many segments of these lengths in tokens the documents would be cut (default: 4096)",
+    )
+    lengths.add_argument(
+        "--doc-stride",
+        metavar="N",
+        type=int,
+        default=1568,
+        help="tokens from a segment's begin to the next one's, in that report (default: %(default)s)",
+    )
+    return parser
+
+
+def make_corpus(args: argparse.Namespace, kind: str, unit: str, parse: Callable, settings: dict) -> Corpus:
+    """The corpus that the command line names.
+
+    Args:
+        args: parsed options of :func:`make_parser`.
+        kind: name of the corpus.
+        unit: what its offsets count, "byte" or "token".
+        parse: record to example; takes ``annotated``, whether to read annotations.
+        settings: all that decides what ``parse`` gives, as JSON values.
+
+    Raises:
+        InputError: a file is missing.
+    """
+    named = {"train": args.train, "valid": args.valid, "test": args.test}
+    files = {split: expand(patterns) for split, patterns in named.items() if patterns}
+    if not files:
+        raise InputError("no data: give files with --train, --valid or --test")
+    if args.sentencepiece_train is not None and "train" not in files:
+        raise InputError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
+    for length in args.max_source_length:
+        try:
+            SegmentLimits(length, args.doc_stride)
+        except ValueError as error:
+            raise InputError(f"--max-positions {length} --doc-stride {args.doc_stride}: {error}") from error
+    read = functools.partial(read_lines, max_line_bytes=args.max_line_bytes)
+    return Corpus(
+        name=kind,
+        splits={
+            split: Split(
+                functools.partial(read, paths),
+                sum(path.stat().st_size for path in paths),
+                functools.partial(parse, annotated=split != "test"),
+            )
+            for split, paths in files.items()
+        },
+        parse=functools.partial(parse, annotated=True),
+        settings={**settings, "max_line_bytes": args.max_line_bytes},
+        inputs={split: [describe_file(path) for path in paths] for split, paths in files.items()},
+        layout=Layout(
+            encode=examples.encode,
+            ids=("question", "document"),
+            numbers=("start", "end", "paragraph", "annotation"),
+            texts=("id", "notes"),
+            settings={"kind": kind, "unit": unit},
+            table=functools.partial(report.table, doc_stride=args.doc_stride),
+        ),
+        unique_ids=True,
+    )

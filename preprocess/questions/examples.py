@@ -1,0 +1,260 @@
+"""Questions about whole documents: what their corpora share.
+
+Offsets count the corpus's own unit, bytes of the document's text in UTF-8 or tokens of the corpus, and are half-open.
+"""
+
+import bisect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairseq_poolingformer.qa import json_values
+from fairseq_poolingformer.qa.labels import AnswerType
+from fairseq_poolingformer.text.tokenizers import Tokenizer
+from preprocess.pipeline.data_folder import Encoded
+from preprocess.pipeline.json_lines import BadLine
+from preprocess.pipeline.records import Example, InputError, Reject
+
+NESTED = "long answer inside another candidate"
+SEVERAL = "several short answers"
+NOT_EXACT = "short answer not on token edges"
+NO_TEXT = "answer without text"
+MARKERS = ("paragraph", "table", "list")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A piece of a document that may be the long answer; ``index`` is its number in the corpus."""
+
+    index: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """One annotator's answer: its paragraph is a number among the example's, -1 for none; start and end are -1, too."""
+
+    answer_type: AnswerType
+    paragraph: int = -1
+    start: int = -1
+    end: int = -1
+
+
+@dataclass(frozen=True)
+class QuestionExample(Example):
+    """A question about a document; ``texts`` are the two.
+
+    Attributes:
+        paragraphs: ascending and disjoint.
+        annotations: any number of them.
+        notes: what is to be counted.
+        words: (W,) which of the corpus's tokens are the document's words, parted by single spaces, where the unit is
+            the token; None where it is the byte.
+        markers: the kind of each paragraph, a number in :data:`MARKERS`, where markers are wanted.
+    """
+
+    paragraphs: tuple[Candidate, ...]
+    annotations: tuple[Annotation, ...]
+    notes: tuple[str, ...]
+    words: np.ndarray | None = None
+    markers: tuple[int, ...] | None = None
+
+
+def outermost(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """The candidates that lie in no other, ascending.
+
+    Raises:
+        BadLine: two overlap, and neither lies in the other.
+    """
+    kept: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda candidate: (candidate.start, -candidate.end)):
+        if not kept or candidate.start >= kept[-1].end:
+            kept.append(candidate)
+        elif candidate.end > kept[-1].end:
+            raise BadLine(f"candidates overlap: numbers {kept[-1].index} and {candidate.index}")
+    return tuple(kept)
+
+
+def question_of(fields: dict) -> str:
+    """The question.
+
+    Raises:
+        ValueError: it is missing or empty.
+    """
+    question = json_values.text_of(fields, "question_text")
+    if not question.strip():
+        raise BadLine("empty question: question_text")
+    return question
+
+
+def annotations_of(fields: dict) -> list:
+    """The annotations, one or more, unchecked.
+
+    Raises:
+        ValueError: they are missing.
+    """
+    annotations = json_values.list_of(fields, "annotations")
+    if not annotations:
+        raise BadLine("no annotations: only --test files need none")
+    return annotations
+
+
+def annotation(
+    candidates: Sequence[Candidate],
+    paragraphs: Sequence[Candidate],
+    candidate_index: int,
+    spans: Sequence[tuple[int, int]],
+    yes_no: str,
+    notes: list[str],
+) -> Annotation:
+    """One annotator's answer, checked.
+
+    Of several short answers, it is from the start of the first to the end of the last (Alberti et al. 2019).
+
+    Args:
+        candidates: all of the document's.
+        paragraphs: the outermost of them.
+        candidate_index: the long answer, -1 for none.
+        spans: the short answers.
+        yes_no: YES, NO or NONE.
+        notes: gets what is to be counted.
+
+    Raises:
+        BadLine: the parts of the annotation contradict each other or the candidates.
+    """
+    if candidate_index == -1:
+        if spans or yes_no != "NONE":
+            raise BadLine("answer without a long answer: a short answer, yes or no, where candidate_index is -1")
+        return Annotation(AnswerType.NULL)
+    if not 0 <= candidate_index < len(candidates):
+        raise BadLine(f"candidate out of range: candidate_index {candidate_index} of {len(candidates)} candidates")
+    candidate = candidates[candidate_index]
+    row = bisect.bisect_right(paragraphs, candidate.start, key=lambda paragraph: paragraph.start) - 1
+    if row < 0 or candidate.start == candidate.end or candidate.end > paragraphs[row].end:
+        raise BadLine(f"long answer in no paragraph: candidate {candidate_index}")
+    if paragraphs[row] != candidate:
+        notes.append(NESTED)
+    for start, end in spans:
+        if not candidate.start <= start < end <= candidate.end:
+            raise BadLine(
+                f"short answer outside the long answer: {start} to {end}, where candidate {candidate_index} is "
+                f"{candidate.start} to {candidate.end}"
+            )
+    if yes_no != "NONE":
+        return Annotation(AnswerType[yes_no], row)
+    if not spans:
+        return Annotation(AnswerType.LONG, row)
+    if len(spans) > 1:
+        notes.append(SEVERAL)
+    return Annotation(AnswerType.SHORT, row, min(start for start, _ in spans), max(end for _, end in spans))
+
+
+def encode(tokenizer: Tokenizer, example: QuestionExample) -> Encoded | Reject:
+    """The arrays of :mod:`fairseq_poolingformer.qa.folder` for an example.
+
+    An answer is all tokens that share text with it; where that is more or less than the answer, it is counted. A
+    paragraph without a token is left out. A short answer without a token becomes a long answer, and a long answer
+    without one has no paragraph; both are counted.
+
+    Raises:
+        InputError: the dictionary has no symbols for markers.
+    """
+    question = tokenizer.encode(example.texts[0])
+    if not len(question):
+        return Reject("empty question")
+    tokens = _Tokens(*tokenizer.encode_with_offsets(example.texts[1]))
+    if not len(tokens.full):
+        return Reject("empty document")
+    if example.words is not None:
+        tokens = _in_words(tokens, example.texts[1], example.words)
+    spans = np.array([(paragraph.start, paragraph.end) for paragraph in example.paragraphs], np.int64).reshape(-1, 2)
+    first, end = tokens.of_span(spans[:, 0], spans[:, 1])
+    first[1:] = np.maximum(first[1:], np.maximum.accumulate(end)[:-1])
+    row_of_paragraph = np.where(first < end, np.cumsum(first < end) - 1, -1)
+    notes = list(example.notes)
+    places = np.column_stack([first, end])
+    rows = [_annotation_row(answer, tokens, places, row_of_paragraph, notes) for answer in example.annotations]
+    annotations = np.array(rows, np.int64).reshape(-1, 4)
+    index = [paragraph.index for paragraph in example.paragraphs]
+    paragraphs = np.column_stack([first, end, np.array(index, np.int64), spans])[first < end]
+    if example.markers is not None:
+        kinds = np.array(example.markers, np.int64)[first < end]
+        tokens = _insert_markers(tokens, _marker_ids(tokenizer)[kinds], paragraphs, annotations)
+    arrays = {"question": question, "document": tokens.ids, "start": tokens.starts, "end": tokens.ends}
+    arrays |= {"paragraph": paragraphs.ravel(), "annotation": annotations.ravel()}
+    return Encoded(arrays, {"id": example.id, "notes": "; ".join(notes)})
+
+
+class _Tokens:
+    """A document's tokens, and where they lie in the corpus's unit.
+
+    Args:
+        ids, starts, ends: (T,) as :meth:`Tokenizer.encode_with_offsets` gives them.
+    """
+
+    def __init__(self, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray):
+        self.ids, self.starts, self.ends = ids, starts, ends
+        self.full = np.flatnonzero(ends > starts)  # those that have text
+
+    def of_span(self, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(S,) the first token of each span and the one after its last; both 0 where it has no text."""
+        first = np.searchsorted(self.ends[self.full], start, side="right")
+        last = np.searchsorted(self.starts[self.full], end, side="left") - 1
+        found = first <= last
+        return np.where(found, np.take(self.full, first, mode="clip"), 0), np.where(found, self.full[last] + 1, 0)
+
+
+def _in_words(tokens: _Tokens, text: str, words: np.ndarray) -> _Tokens:
+    """The tokens with offsets in the corpus's own tokens, one of which each lies in; an empty token stays empty."""
+    spaces = np.flatnonzero(np.frombuffer(text.encode("utf-8"), np.uint8) == ord(" "))
+    starts = words[np.searchsorted(spaces, tokens.starts)]
+    last = words[np.searchsorted(spaces, np.maximum(tokens.ends - 1, 0))]
+    ends = np.where(tokens.ends > tokens.starts, last + 1, starts)
+    return _Tokens(tokens.ids, starts, np.maximum.accumulate(ends))
+
+
+def _annotation_row(
+    answer: Annotation, tokens: _Tokens, places: np.ndarray, row_of_paragraph: np.ndarray, notes: list[str]
+) -> tuple[int, int, int, int]:
+    if answer.paragraph < 0:
+        return answer.answer_type, -1, -1, -1
+    row = int(row_of_paragraph[answer.paragraph])
+    is_short = answer.answer_type == AnswerType.SHORT
+    if not is_short and row >= 0:
+        return answer.answer_type, row, -1, -1
+    first, end = (int(x[0]) for x in tokens.of_span(np.array([answer.start]), np.array([answer.end])))
+    first, end = max(first, int(places[answer.paragraph, 0])), min(end, int(places[answer.paragraph, 1]))
+    if row < 0 or first >= end:
+        notes.append(NO_TEXT)
+        return AnswerType.LONG if is_short else answer.answer_type, row, -1, -1
+    if tokens.starts[first] != answer.start or tokens.ends[end - 1] != answer.end:
+        notes.append(NOT_EXACT)
+    return AnswerType.SHORT, row, first, end
+
+
+def _marker_ids(tokenizer: Tokenizer) -> np.ndarray:
+    spare = tokenizer.spare_symbols()[: len(MARKERS)]
+    if len(spare) < len(MARKERS):
+        raise InputError(
+            f"--html-tokens markers: the dictionary has {len(spare)} of the {len(MARKERS)} spare symbols that mark "
+            "paragraphs, tables and lists (madeupword0000 and so on, as in fairseq's dict.txt of GPT-2 BPE). Take "
+            "--gpt2-bpe with that dict.txt, or --html-tokens drop, or --html-tokens keep"
+        )
+    return np.array(spare)
+
+
+def _insert_markers(tokens: _Tokens, ids: np.ndarray, paragraphs: np.ndarray, annotations: np.ndarray) -> _Tokens:
+    """The tokens with a symbol without text before each paragraph; moves the positions in both tables."""
+    first = paragraphs[:, 0].copy()
+    starts = tokens.starts[first]
+    before = np.arange(len(first))
+    paragraphs[:, 0] += before
+    paragraphs[:, 1] += before + 1
+    short = annotations[:, 2] >= 0
+    for column, shift in ((2, 0), (3, -1)):
+        position = annotations[short, column]
+        annotations[short, column] += np.searchsorted(first, position + shift, side="right")
+    ends = np.insert(tokens.ends, first, starts)
+    return _Tokens(np.insert(tokens.ids, first, ids), np.insert(tokens.starts, first, starts), ends)

@@ -1,0 +1,99 @@
+"""The table of a question-answering corpus: how long its documents are, how they would be cut, what is answered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
+from fairseq_poolingformer.qa.labels import Answers, AnswerType, Label, label_segments, read_answers
+from fairseq_poolingformer.qa.segments import SegmentLimits, Segments, cut_into_segments
+from preprocess.pipeline.report import aligned
+
+if TYPE_CHECKING:
+    from preprocess.pipeline.run import Corpus
+
+
+def table(
+    folder: Path,
+    corpus: Corpus,
+    max_positions: tuple[int, ...],
+    rejects: dict[str, int] | None = None,
+    doc_stride: int = 1568,
+) -> str:
+    """Examples, lengths in tokens, segments and answers of each split, and of each language where there are several.
+
+    The answer of an example is that of its annotation, or of several annotations what the official rule and the
+    majority make of them. "without segment" are answers that no segment of that length could be trained on.
+
+    Args:
+        folder: the data folder.
+        corpus: names its splits.
+        max_positions: lengths of segments to report, in tokens.
+        rejects: number of rejected records of each split, where known.
+        doc_stride: tokens from a segment to the next.
+
+    Returns:
+        Lines of text, columns aligned; below, what was counted in each split.
+    """
+    head = [corpus.name, "examples", "question median", "document median", "90th"]
+    for length in max_positions:
+        head += [f"segments of {length}", "without segment"]
+    head += [*(kind.name.lower() for kind in AnswerType), "rejected"]
+    rows, lines = [head], []
+    for split in corpus.splits:
+        data = QuestionAnsweringSplit.open(folder, split)
+        answers = read_answers(data)
+        cuts = [_cut(data, answers, length, doc_stride) for length in max_positions]
+        rejected = "" if rejects is None else str(rejects[split])
+        rows.append([*_row(split, data, answers, cuts, np.ones(len(data), bool)), rejected])
+        languages = _languages(folder / f"{split}.id.txt")
+        if len(set(languages)) > 1:
+            for language in np.unique(languages):
+                rows.append([*_row(f"  {language}", data, answers, cuts, languages == language), ""])
+        lines += _notes(split, folder)
+    return "\n".join([aligned(rows), *lines])
+
+
+def _cut(
+    data: QuestionAnsweringSplit, answers: Answers, max_positions: int, doc_stride: int
+) -> tuple[Segments, np.ndarray]:
+    """The segments, and (n,) which examples have an answer that no segment can be trained on."""
+    limits = SegmentLimits(max_positions, doc_stride)
+    segments = cut_into_segments(data.question.sizes, data.document.sizes, limits)
+    is_answered = np.zeros(len(data), bool)
+    is_answered[segments.example[label_segments(segments, answers) == Label.POSITIVE]] = True
+    return segments, (answers.answer_type != AnswerType.NULL) & ~is_answered
+
+
+def _row(
+    name: str,
+    data: QuestionAnsweringSplit,
+    answers: Answers,
+    cuts: list[tuple[Segments, np.ndarray]],
+    chosen: np.ndarray,
+) -> list[str]:
+    count = int(np.count_nonzero(chosen))
+    row = [name, str(count), f"{np.median(data.question.sizes[chosen]):.0f}"]
+    row += [f"{value:.0f}" for value in np.percentile(data.document.sizes[chosen], [50, 90])]
+    for segments, without in cuts:
+        row += [str(np.count_nonzero(chosen[segments.example])), str(np.count_nonzero(without & chosen))]
+    if not len(data.annotation.values):
+        return row + [""] * len(AnswerType)
+    counts = np.bincount(answers.answer_type[chosen], minlength=len(AnswerType))
+    return [*row, *(f"{100 * number / count:.1f} %" for number in counts)]
+
+
+def _languages(path: Path) -> np.ndarray:
+    with open(path, encoding="utf-8") as lines:
+        return np.array([line.rstrip("\n").partition("\t")[2] for line in lines])
+
+
+def _notes(split: str, folder: Path) -> list[str]:
+    """What was counted, one line a kind; ``{split}.notes.txt`` says of which examples."""
+    with open(folder / f"{split}.notes.txt", encoding="utf-8") as lines:
+        counts = Counter(note for line in lines if line != "\n" for note in line.rstrip("\n").split("; "))
+    return [f"{split}: {count} × {note}" for note, count in counts.most_common()]

@@ -1,0 +1,176 @@
+"""MediaWiki's XML dumps: cut into pages while streaming, and the fields of a page.
+
+A dump is cut at ``<page>`` and ``</page>``, which occur nowhere else, since text in it is escaped. So memory is bounded
+by one page, a broken page costs only itself, no document type definition ever reaches the XML parser, and pages are
+parsed wherever they are cleaned.
+"""
+
+import html
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from xml.etree import ElementTree
+
+from preprocess.pipeline.records import InputError, Record, open_compressed
+from preprocess.wikitext.text import FILES_AND_CATEGORIES
+
+ARTICLES, FILES, CATEGORIES = 0, 6, 14  # keys of namespaces, the same in every wiki
+MAX_PAGE_BYTES = 32 * 2**20  # MediaWiki refuses to save more than 2 MiB of text, which escaping may swell sixfold
+
+_BLOCK_BYTES = 2**17
+_HEAD_BYTES = 2**20
+_TITLE = re.compile(rb"<title>(.*?)</title>", re.S)
+_REDIRECT = re.compile(r"\s*#(?:\s*redirect|\w+\s*:?\s*\[\[[^\]\n]+\]\])", re.I)  # in the wiki's own language, too
+
+
+class BrokenPage(ValueError):
+    """Why a record is no page."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The wiki that a dump is of.
+
+    Attributes:
+        namespaces: names by key, in the wiki's language; that of articles, 0, has none.
+    """
+
+    namespaces: dict[int, str]
+
+    def namespace(self, title: str) -> int:
+        """The key of a title's namespace."""
+        prefix, colon, _ = title.partition(":")
+        return next((key for key, name in self.namespaces.items() if colon and key and name == prefix), ARTICLES)
+
+    @property
+    def hidden_prefixes(self) -> frozenset[str]:
+        """Names, in lower case, that make a link show no text where it stands."""
+        names = (self.namespaces.get(key, "").lower() for key in (FILES, CATEGORIES))
+        return FILES_AND_CATEGORIES.union(filter(None, names))
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page as the dump has it; ``namespace`` is a key of the site's."""
+
+    title: str
+    namespace: int
+    is_redirect: bool
+    wikitext: str
+
+
+def read_pages(paths: Sequence[Path], max_page_bytes: int = MAX_PAGE_BYTES) -> Iterator[Record]:
+    """The pages of dumps as records, whose lines are those of the uncompressed file.
+
+    A page of more than ``max_page_bytes``, or one that the end of a dump cuts off, yields its beginning;
+    :func:`parse_page` refuses that.
+
+    Raises:
+        InputError: a compressed file is damaged.
+    """
+    for path in paths:
+        with open_compressed(path) as (dump, disk):
+            cutter, position = _Cutter(dump), 0
+            while cutter.skip_to(b"<page>"):
+                line, data = cutter.line, cutter.take(b"</page>", max_page_bytes)
+                if not data.endswith(b"</page>"):
+                    data = data[:_BLOCK_BYTES]
+                yield Record(str(path), line, data, disk.tell() - position)
+                position = disk.tell()
+
+
+def read_site(path: Path) -> Site:
+    """What the beginning of a dump says about its wiki.
+
+    Raises:
+        InputError: it does not begin as a dump does.
+    """
+    with open_compressed(path) as (dump, _):
+        head = dump.read(_HEAD_BYTES).partition(b"<page>")[0]
+    start, end = head.find(b"<siteinfo"), head.find(b"</siteinfo>")
+    if b"<mediawiki" not in head or start < 0 or end < 0:
+        raise InputError(
+            f"{path}: no MediaWiki dump: it does not begin with <mediawiki> and <siteinfo>. Wanted is a file such as "
+            "enwiki-latest-pages-articles.xml.bz2"
+        )
+    try:
+        site = ElementTree.fromstring(head[start : end + len(b"</siteinfo>")])
+        return Site({int(name.get("key", "")): name.text or "" for name in site.iter("namespace")})
+    except (ElementTree.ParseError, ValueError) as error:
+        raise InputError(f"{path}: broken <siteinfo>: {error}") from error
+
+
+def title_of(record: Record) -> str:
+    """The title of a page that is not parsed yet; empty where it has none."""
+    match = _TITLE.search(record.data[:_BLOCK_BYTES])
+    return html.unescape(match.group(1).decode("utf-8", "replace")) if match else ""
+
+
+def parse_page(record: Record, site: Site) -> Page:
+    """The fields of a page; of several revisions, the last one's text.
+
+    Raises:
+        BrokenPage: its XML is broken or incomplete.
+    """
+    if not record.data.endswith(b"</page>"):
+        raise BrokenPage(
+            "page without end: the dump is cut off there, or the page is longer than --max-page-bytes allows"
+        )
+    try:
+        page = ElementTree.fromstring(record.data)
+    except ElementTree.ParseError as error:
+        line, column = error.position
+        place = f"line {record.line + line - 1}, column {column}"
+        raise BrokenPage(f"broken XML: {place}: {str(error).partition(':')[0]}") from error
+    title = page.findtext("title")
+    if not title:
+        raise BrokenPage("page without title: <title> is missing or empty")
+    wikitext = next((text.text or "" for text in reversed(page.findall("revision/text"))), None)
+    if wikitext is None:
+        raise BrokenPage("page without text: no <revision> has <text>")
+    namespace = page.findtext("ns")
+    if namespace is None:  # dumps before export-0.6 have neither <ns> nor <redirect>
+        return Page(title, site.namespace(title), _REDIRECT.match(wikitext) is not None, wikitext)
+    if not namespace.isdecimal():
+        raise BrokenPage(f"page without namespace: <ns> holds {namespace!r}, not a number")
+    return Page(title, int(namespace), page.find("redirect") is not None, wikitext)
+
+
+class _Cutter:
+    """Takes a stream apart at marks. ``line`` is that of the place reached, from 1."""
+
+    def __init__(self, stream: BinaryIO):
+        self._stream = stream
+        self._buffer = b""
+        self.line = 1
+
+    def skip_to(self, mark: bytes) -> bool:
+        """Leaves out all before a mark; False where there is none any more."""
+        for piece in self._until(mark):
+            self.line += piece.count(b"\n")
+        return self._buffer.startswith(mark)
+
+    def take(self, mark: bytes, max_bytes: int) -> bytes:
+        """All up to and with a mark, or so many bytes of it, or what there is where the stream ends before."""
+        taken = bytearray()
+        for piece in self._until(mark):
+            self.line += piece.count(b"\n")
+            taken += piece[: max(0, max_bytes - len(taken))]
+        end, self._buffer = self._buffer[: len(mark)], self._buffer[len(mark) :]
+        return bytes(taken + end[: max(0, max_bytes - len(taken))])
+
+    def _until(self, mark: bytes) -> Iterator[bytes]:
+        """What comes before a mark, piece by piece; the buffer then begins with the mark, or is empty."""
+        while (end := self._buffer.find(mark)) < 0:
+            block = self._stream.read(_BLOCK_BYTES)
+            whole = len(self._buffer) - (len(mark) - 1 if block else 0)  # the mark may have begun in what is left
+            if whole > 0:
+                yield self._buffer[:whole]
+                self._buffer = self._buffer[whole:]
+            if not block:
+                return
+            self._buffer += block
+        yield self._buffer[:end]
+        self._buffer = self._buffer[end:]

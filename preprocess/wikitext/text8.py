@@ -1,0 +1,86 @@
+"""Matt Mahoney's cleaning of a MediaWiki dump to 27 symbols, as of text8: a to z and single spaces.
+
+His rules are published on his page about the test data (mattmahoney.net/dc/textdata.html). They are applied to what
+stands between one ``>`` and the next. In a dump that is a page's whole wikitext, for its own ``<`` and ``>`` are
+entities there. Shortcomings of the rules are kept, for the result must be text8 byte for byte.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from preprocess.pipeline.records import InputError
+
+_MAX_RECORD_BYTES = 64 * 2**20
+_BLOCK_BYTES = 2**20
+
+_LAST_TAG = re.compile(rb"<.*>")  # greedy, within a line
+# in this order; each works on what the one before left
+_RULES = (
+    (re.compile(rb"&amp;"), b"&"),
+    (re.compile(rb"&lt;"), b"<"),
+    (re.compile(rb"&gt;"), b">"),
+    (re.compile(rb"<ref[^<]*</ref>"), b""),
+    (re.compile(rb"<[^>]*>"), b""),
+    (re.compile(rb"\[http:[^\] ]*"), b"["),  # of an external link its text stays
+    (re.compile(rb"\|thumb", re.I), b""),
+    (re.compile(rb"\|left", re.I), b""),
+    (re.compile(rb"\|right", re.I), b""),
+    (re.compile(rb"\|\d+px", re.I), b""),
+    (re.compile(rb"\[\[image:[^\[\]]*\|", re.I), b""),  # of an image its caption stays
+    (re.compile(rb"\[\[category:([^|\]]*)[^\]]*\]\]", re.I), rb"[[\1]]"),
+    (re.compile(rb"\[\[[a-z\-]*:[^\]]*\]\]"), b""),  # links to other languages
+    (re.compile(rb"\[\[[^|\]]*\|"), b"[["),  # of an internal link its text stays
+    (re.compile(rb"\{\{[^}]*\}\}"), b""),
+    (re.compile(rb"\{[^}]*\}"), b""),
+    (re.compile(rb"[\[\]]"), b""),
+    (re.compile(rb"&[^;]*;"), b" "),
+)
+_REDIRECT = re.compile(rb"#redirect", re.I)
+_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_DIGIT = re.compile(rb"[0-9]")
+_SPELLED = {str(digit).encode(): f" {name} ".encode() for digit, name in enumerate(_NAMES)}
+_OTHERS = re.compile(rb"[^a-z]+")
+
+
+def clean(dump: BinaryIO, name: str) -> Iterator[bytes]:
+    """The clean text of a dump, page by page; each page begins with a space.
+
+    Args:
+        dump: MediaWiki's XML, not compressed.
+        name: of the file, for messages.
+
+    Raises:
+        InputError: this is no dump.
+    """
+    in_text, found = False, False
+    for record in _records(dump, name):
+        if b"<text " in record:
+            in_text = found = True
+        if in_text and _REDIRECT.search(record):
+            in_text = False
+        if in_text:
+            in_text = b"</text>" not in record
+            yield _clean_record(record)
+    if not found:
+        raise InputError(f"{name}: no <text> element in it; --text8 reads a MediaWiki dump (XML), such as enwik9")
+
+
+def _records(dump: BinaryIO, name: str) -> Iterator[bytes]:
+    """What stands between one ``>`` and the next, that included; at the end without it."""
+    rest = b""
+    while block := dump.read(_BLOCK_BYTES):
+        *whole, rest = (rest + block).split(b">")
+        yield from (record + b">" for record in whole)
+        if len(rest) > _MAX_RECORD_BYTES:
+            raise InputError(f"{name}: {len(rest):,} bytes without any >; --text8 reads a MediaWiki dump (XML)")
+    if rest:
+        yield rest
+
+
+def _clean_record(record: bytes) -> bytes:
+    text = _LAST_TAG.sub(b"", record, count=1)
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    text = _DIGIT.sub(lambda digit: _SPELLED[digit[0]], b" " + text.lower() + b" ")
+    return _OTHERS.sub(b" ", text)[:-1]

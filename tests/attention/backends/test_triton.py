@@ -1,0 +1,387 @@
+"""The Triton backend against the reference in float64: on a GPU where there is one, else in Triton's interpreter.
+
+The interpreter is chosen before Triton is imported and for a whole process, so one test runs this file in another.
+"""
+
+import os
+import random
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from fairseq_poolingformer.attention import (
+    BACKENDS,
+    DisentangledPosition,
+    Pooling,
+    RelativePositionBias,
+    ScoreTerm,
+    Window,
+    band_attention,
+)
+from fairseq_poolingformer.attention.backends.triton import arguments
+from tests.attention.test_band_attention import outputs_and_gradients, random_arguments, right_padding, tensors
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
+runs_kernels = pytest.mark.skipif(DEVICE == "cpu" and not INTERPRETED, reason="run in the interpreter, by a test here")
+
+
+def pass_in_the_interpreter(file, *options):
+    """Run the tests of a file in a process with Triton's interpreter."""
+    pytest.importorskip("triton")
+    if INTERPRETED:
+        pytest.skip("this is it")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options, file]
+    run = subprocess.run(command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tests", ["sweep or windows", "not (sweep or windows)"])
+def test_in_the_interpreter(tests):
+    pass_in_the_interpreter(__file__, "-k", tests)
+
+
+def test_without_triton():
+    check = (
+        "import sys; sys.modules['triton'] = None\n"
+        "import torch; from fairseq_poolingformer.attention import BACKENDS, Window, band_attention\n"
+        "assert BACKENDS['triton'].triton is None\n"
+        "band_attention(*torch.zeros(3, 1, 1, 4, 4), window=Window(1))\n"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
+@pytest.fixture(params=["whole", "small"])
+def blocks(request, monkeypatch):
+    """The blocks of a GPU, and small ones with ranges in parts, so that small inputs cross many edges."""
+    if request.param == "small":
+        use_small_blocks(monkeypatch)
+
+
+def use_small_blocks(monkeypatch):
+    monkeypatch.setattr(arguments, "STEPS_PER_PART", 1)
+    monkeypatch.setattr(arguments, "block_shapes", lambda *_: arguments.Blocks(16, 16, 4, 1))
+
+
+def on_device(x, dtype):
+    return x.detach().to(DEVICE, dtype).requires_grad_(x.requires_grad)
+
+
+def compare(inputs, tables=(), tolerance=1e-5, **arguments):
+    """Outputs and gradients of the kernels in float32, and of the reference in float64 on the same numbers."""
+    results = []
+    for backend, dtype in (("triton", torch.float32), ("reference", torch.float64)):
+        tensors = [on_device(x, dtype) for x in inputs]
+        extra = [on_device(x, dtype) for x in tables]
+        for name, value in arguments.items():
+            arguments[name] = value.to(DEVICE) if isinstance(value, Tensor) else value
+        terms = [RelativePositionBias(x) for x in extra]
+        wanted = [x for x in extra if x.requires_grad]
+        results.append(outputs_and_gradients(tensors, wanted, score_terms=terms, backend=backend, **arguments))
+    names = ["out", "query", "key", "value", *(f"table {n}" for n in range(len(tables)))]
+    for name, actual, expected in zip(names, *results, strict=False):
+        scale = max(1.0, float(expected.detach().abs().max()))
+        torch.testing.assert_close(
+            actual.double(), expected, atol=tolerance * scale, rtol=0, msg=lambda m, name=name: f"{name}: {m}"
+        )
+
+
+@runs_kernels
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("length", [1, 80])
+@pytest.mark.parametrize("window", [Window(4), Window(16, 0), Window(3, 7), Window(500), Window(2, 2, (1, 4))])
+def test_windows(length, window):
+    compare(tensors(1, 2, length, length, 5), window=window)
+
+
+@runs_kernels
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("alignment", ["grid", "query"])
+@pytest.mark.parametrize(("kernel_size", "stride"), [(5, 4), (2, 5)])
+def test_pooled_windows(alignment, kernel_size, stride):
+    pooling = Pooling(kernel_size, stride, alignment)
+    inputs = tensors(2, 1, 101, pooling.num_segments(101), 4)
+    padding = right_padding([inputs[1].size(2), 3], inputs[1].size(2))
+    compare(inputs, window=Window(20), pooling=pooling, key_padding_mask=padding)
+
+
+@runs_kernels
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("window", [Window(4), Window(2, 2, (2, 1)), Window.unlimited(causal=True)])
+@pytest.mark.parametrize("offset", [0, 7, -4])
+def test_globals_padding_and_offset(window, offset):
+    inputs = tensors(3, 2, 25, 41, 4)
+    global_mask = torch.zeros(3, 41, dtype=torch.bool)
+    global_mask[0, [0, 9, 10, 40]] = True
+    global_mask[1, 30] = True  # row 2 has none; row 1's is padding
+    padding = right_padding([41, 25, 1], 41)
+    compare(inputs, window=window, global_mask=global_mask, key_padding_mask=padding, query_offset=offset)
+
+
+@runs_kernels
+@pytest.mark.parametrize("offset", [0, 20])
+@pytest.mark.parametrize("num_globals", [0, 2])
+def test_one_query_and_keys_that_it_does_not_see(offset, num_globals):
+    """With a dilation some keys are in no query's residue class; their gradients are zero, but for global queries."""
+    global_mask = torch.arange(41)[None] % 20 < num_globals
+    compare(tensors(1, 2, 1, 41, 4), window=Window(3, 3, 4), global_mask=global_mask, query_offset=offset)
+
+
+@runs_kernels
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("pooling", [None, Pooling(3, 2), Pooling(3, 2, "query")])
+def test_unlimited_windows(pooling):
+    keys = 60 if pooling is None else pooling.num_segments(60)
+    for causal in (True, False):
+        compare(tensors(1, 2, 30, keys, 4), window=Window.unlimited(causal=causal), pooling=pooling, query_offset=30)
+
+
+@runs_kernels
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize(
+    ("window", "pooling"),
+    [
+        (Window(9, 5), None),
+        (Window(2, 1, (1, 3)), None),
+        (Window(20), Pooling(5, 4)),
+        (Window(9), Pooling(3, 2, "query")),
+    ],
+)
+def test_score_terms_and_their_gradients(window, pooling):
+    keys = 50 if pooling is None else pooling.num_segments(50)
+    generator = torch.Generator().manual_seed(0)
+    tables = [torch.randn(rows, columns, generator=generator) for rows, columns in ((2, 9), (1, 3), (2, 5), (2, 1))]
+    tables = [x.requires_grad_(number != 2) for number, x in enumerate(tables)]
+    global_mask = None if pooling else torch.arange(keys)[None] % 41 == 2
+    compare(tensors(1, 2, 50, keys, 4), tables, window=window, pooling=pooling, global_mask=global_mask, query_offset=3)
+
+
+@runs_kernels
+def test_random_sweep(monkeypatch):
+    """Random calls over everything the operator takes, at odd sizes."""
+    rng = random.Random(0)
+    for case in range(24):
+        if case == 8:
+            use_small_blocks(monkeypatch)
+        torch.manual_seed(case)
+        batch, heads, head_dim = rng.randint(1, 2), rng.choice([1, 2]), rng.choice([1, 3, 8, 17, 80])
+        queries, keys = rng.randint(1, 90), rng.randint(1, 90)
+        arguments = random_arguments(rng, batch, heads, keys)
+        tables = []
+        if rng.random() < 0.3:
+            tables = [torch.randn(rng.choice([1, heads]), 2 * rng.choice([0, 2, 30]) + 1, requires_grad=True)]
+        compare(tensors(batch, heads, queries, keys, head_dim, seed=case), tables, **arguments)
+
+
+@runs_kernels
+@pytest.mark.parametrize("head_dim", [16, 100, 256])
+def test_head_dimensions(head_dim):
+    compare(tensors(1, 1, 40, 40, head_dim), window=Window(9), global_mask=torch.arange(40)[None] < 1)
+
+
+@runs_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_error_is_at_most_twice_that_of_plain_pytorch(dtype):
+    if dtype == torch.bfloat16 and INTERPRETED:
+        pytest.skip("Triton's interpreter does not multiply bfloat16")
+    inputs = [on_device(x, dtype) for x in tensors(1, 2, 257, 257, 64)]
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    arguments = {"window": Window(32), "global_mask": torch.arange(257, device=DEVICE)[None] < 1}
+    golden = outputs_and_gradients(exact, backend="reference", **arguments)
+    plain = outputs_and_gradients(inputs, backend="reference", **arguments)
+    actual = outputs_and_gradients(inputs, backend="triton", **arguments)
+    for a, p, g in zip(actual, plain, golden, strict=True):
+        assert a.dtype == dtype
+        assert (a - g).abs().max() <= 2 * (p - g).abs().max() + 1e-6
+
+
+@runs_kernels
+def test_memory_around_the_tensors_is_never_read():
+    def surrounded(x):
+        big = torch.full((x.size(0), x.size(1), x.size(2) + 64, x.size(3) + 8), torch.nan, device=DEVICE)
+        big[:, :, 32:-32, :-8] = x.detach()
+        return big[:, :, 32:-32, :-8].requires_grad_()
+
+    inputs = [on_device(x, torch.float32) for x in tensors(1, 2, 70, 70, 8)]
+    clean = outputs_and_gradients(inputs, window=Window(9), backend="triton")
+    dirty = outputs_and_gradients([surrounded(x) for x in inputs], window=Window(9), backend="triton")
+    for a, b in zip(clean, dirty, strict=True):
+        assert torch.equal(a, b)
+
+
+@runs_kernels
+@pytest.mark.parametrize("permutation", [(0, 1, 2, 3), (2, 0, 1, 3), (3, 1, 0, 2)])
+def test_any_memory_layout(permutation):
+    inverse = [permutation.index(n) for n in range(4)]
+    inputs = [x.detach().permute(permutation).contiguous().permute(inverse) for x in tensors(2, 3, 50, 50, 4)]
+    inputs[2] = inputs[2].contiguous()  # values unlike the keys
+    padding = right_padding([50, 30], 50).t().contiguous().t()
+    compare([x.requires_grad_() for x in inputs], window=Window(6, 6, (1, 2, 2)), key_padding_mask=padding)
+
+
+@runs_kernels
+def test_a_query_that_sees_nothing_returns_zeros():
+    inputs = [on_device(x, torch.float32) for x in tensors(2, 1, 20, 20, 4)]
+    padding = torch.zeros(2, 20, dtype=torch.bool, device=DEVICE)
+    padding[1] = True
+    padding[0, :12] = True
+    out, *grads = outputs_and_gradients(inputs, window=Window(3), key_padding_mask=padding, backend="triton")
+    assert (out[1] == 0).all()
+    assert (out[0, 0, :9] == 0).all()
+    assert (out[0, 0, 9:] != 0).all()
+    assert all(torch.isfinite(x).all() for x in grads)
+
+
+@runs_kernels
+def test_an_empty_batch():
+    inputs = [on_device(x, torch.float32) for x in tensors(0, 2, 20, 20, 4)]
+    for x in outputs_and_gradients(inputs, window=Window(3), backend="triton"):
+        assert x.shape == (0, 2, 20, 4)
+
+
+@runs_kernels
+def test_float16_scores_do_not_overflow():
+    """q·k of 80,000 is beyond float16, its scaled 10,000 is not."""
+    x = [torch.full((1, 1, 20, 64), 35.0, dtype=torch.float16, device=DEVICE, requires_grad=True) for _ in range(3)]
+    for y in outputs_and_gradients(x, window=Window(3), backend="triton"):
+        assert torch.isfinite(y).all()
+
+
+@runs_kernels
+def test_a_gradient_that_is_one_number_everywhere():
+    """The gradient of a sum has strides of zero."""
+    inputs = [on_device(x, torch.float32) for x in tensors(1, 2, 30, 30, 4)]
+    ones = torch.autograd.grad(band_attention(*inputs, window=Window(3), backend="triton").sum(), inputs)
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    expected = torch.autograd.grad(band_attention(*exact, window=Window(3), backend="reference").sum(), exact)
+    for a, e in zip(ones, expected, strict=True):
+        torch.testing.assert_close(a.double(), e, atol=1e-5, rtol=0)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A call with dropout of 48 keys; values that are one-hot show its weights."""
+
+    arguments: dict
+    p: float = 0.3
+
+    def run(self, query, key, value):
+        torch.manual_seed(7)
+        return band_attention(query, key, value, dropout_p=self.p, backend="triton", **self.arguments)
+
+    def weights(self, query, key):
+        """(B, H, T, 48) with dropout."""
+        value = torch.eye(48, device=DEVICE).expand(*key.shape[:2], 48, 48)
+        return self.run(query, key, value)
+
+
+DROPPED = [
+    Dropped({"window": Window(9, 30), "global_mask": torch.arange(48)[None] % 20 == 0}),
+    Dropped({"window": Window(9, 4, (1, 2)), "global_mask": torch.arange(48)[None] == 3}),
+    Dropped({"window": Window.unlimited()}),
+    Dropped({"window": Window(90), "pooling": Pooling(3, 2)}),
+]
+
+
+@runs_kernels
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("case", DROPPED)
+def test_dropout_is_the_same_in_all_passes(case):
+    """Its mask, read off one-hot values, and autograd through the dense weights give the gradients."""
+    arguments = {k: v.to(DEVICE) if isinstance(v, Tensor) else v for k, v in case.arguments.items()}
+    case = Dropped(arguments)
+    query, key, value = (on_device(x, torch.float32) for x in tensors(1, 2, 40, 48, 48))
+    mask = case.weights(query, key).detach().double() != 0.0
+    exact = [x.detach().double().requires_grad_() for x in (query, key, value)]
+    one_hot = torch.eye(48, dtype=torch.float64, device=DEVICE).expand(1, 2, 48, 48)
+    weights = band_attention(*exact[:2], one_hot, backend="reference", **arguments)
+    out = (weights * mask / (1 - round(case.p * 2**16) / 2**16)) @ exact[2]
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    expected = out, *torch.autograd.grad(out, exact, grad.double())
+    out = case.run(query, key, value)
+    for a, e in zip((out, *torch.autograd.grad(out, (query, key, value), grad)), expected, strict=True):
+        torch.testing.assert_close(a.double(), e, atol=2e-5, rtol=0)
+
+
+@runs_kernels
+def test_dropout_does_not_depend_on_blocks(monkeypatch):
+    query, key, _ = (on_device(x, torch.float32) for x in tensors(2, 2, 60, 48, 48))
+    before = DROPPED[2].weights(query, key) != 0.0
+    use_small_blocks(monkeypatch)
+    assert torch.equal(DROPPED[2].weights(query, key) != 0.0, before)
+
+
+@runs_kernels
+def test_dropout_drops_its_share_independently():
+    query, key, _ = (on_device(x, torch.float32) for x in tensors(4, 8, 64, 48, 48))
+    kept = (DROPPED[2].weights(query, key) != 0.0).double()
+    deviation = (0.3 * 0.7) ** 0.5
+
+    def assert_no_more_than_chance(x, mean, spread):
+        assert (x.mean() - mean).abs() < 5 * spread / x.numel() ** 0.5
+
+    assert_no_more_than_chance(kept, 0.7, deviation)
+    centred = kept - 0.7
+    for dim in range(4):  # batch, head, query, key: neighbours know nothing of each other
+        for distance in (1, 2, 4, 8) if dim > 1 else (1,):
+            product = centred.narrow(dim, 0, kept.size(dim) - distance) * centred.narrow(
+                dim, distance, kept.size(dim) - distance
+            )
+            assert_no_more_than_chance(product, 0.0, deviation**2)
+
+
+@dataclass(frozen=True)
+class Unknown(ScoreTerm):
+    """A score term without a kernel."""
+
+    def scores(self, pairs):
+        return pairs.distance(torch.device(DEVICE)).double()
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="where there is no GPU")
+def test_cpu_and_missing_triton_are_named(monkeypatch):
+    x = torch.zeros(1, 1, 4, 4)
+    if not INTERPRETED and BACKENDS["triton"].triton is not None:
+        with pytest.raises(ValueError, match="'triton' cannot run this call: it needs a CUDA device, query is on cpu"):
+            band_attention(x, x, x, window=Window(1), backend="triton")
+    if BACKENDS["triton"].triton is not None:
+        monkeypatch.setattr(BACKENDS["triton"].triton, "__version__", "3.3.1")
+        with pytest.raises(ValueError, match=r"it needs Triton 3\.4 or later, this is 3\.3\.1"):
+            band_attention(x, x, x, window=Window(1), backend="triton")
+    monkeypatch.setattr(BACKENDS["triton"], "triton", None)
+    with pytest.raises(ValueError, match="Triton is not installed"):
+        band_attention(x, x, x, window=Window(1), backend="triton")
+
+
+@runs_kernels
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"dtype": torch.float64}, "query is float64"),
+        ({"head_dim": 257}, "head dimensions up to 256, query has 257"),
+        ({"score_terms": [Unknown()]}, "no kernel for Unknown"),
+    ],
+)
+def test_what_it_cannot_run_is_named(change, word):
+    x = torch.zeros(1, 1, 4, change.get("head_dim", 4), dtype=change.get("dtype", torch.float32), device=DEVICE)
+    with pytest.raises(ValueError, match=word):
+        band_attention(x, x, x, window=Window(1), score_terms=change.get("score_terms", ()), backend="triton")
+
+
+@runs_kernels
+@pytest.mark.parametrize("term", [RelativePositionBias, DisentangledPosition])
+def test_a_table_gradient_is_refused_where_determinism_is_asked_for(term):
+    x = torch.zeros(1, 1, 4, 4, device=DEVICE)
+    shape = (1, 3) if term is RelativePositionBias else (1, 2, 4)
+    table = torch.zeros(shape, device=DEVICE, requires_grad=True)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(ValueError, match="no fixed order"):
+            band_attention(x, x, x, window=Window(1), score_terms=[term(table)], backend="triton")
+    finally:
+        torch.use_deterministic_algorithms(False)

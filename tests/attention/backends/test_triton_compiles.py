@@ -1,0 +1,157 @@
+"""The Triton kernels compiled for GPUs that need not be here, by the launches of real calls that stop at the binary."""
+
+import re
+import subprocess
+
+import pytest
+import torch
+
+from fairseq_poolingformer.attention import DisentangledPosition, Pooling, RelativePositionBias, Window
+from fairseq_poolingformer.attention.backends.triton import backend
+from fairseq_poolingformer.attention.call import Call, GlobalTokens
+
+triton = pytest.importorskip("triton")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(backend.triton is None, reason="triton does not load"),
+    pytest.mark.skipif(triton.knobs.runtime.interpret, reason="interpreted kernels cannot be compiled"),
+]
+
+
+class Driver:
+    """What Triton asks of a GPU's driver before it compiles."""
+
+    def __init__(self, capability):
+        self.capability = capability
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device):
+        return 0
+
+    def get_current_target(self):
+        return triton.backends.compiler.GPUTarget("cuda", self.capability, 32)
+
+
+@pytest.fixture(params=[80, 90])
+def compiled(request, monkeypatch, tmp_path):
+    """The list that launches for one compute capability add to: (name, compiled kernel), where that is a new one."""
+    compiled = []
+
+    def launcher(kernel, grid):
+        def compile_for(*arguments, **options):
+            known = len(kernel.device_caches[0][0])
+            binary = kernel.warmup(*arguments, grid=grid, **options)
+            if len(kernel.device_caches[0][0]) > known:
+                compiled.append((kernel.__name__, binary))
+
+        return compile_for
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(triton.runtime.driver, "_active", Driver(request.param))
+    monkeypatch.setattr(triton.JITFunction, "__getitem__", launcher)
+    forward, backward = backend.launches.forward_kernels, backend.launches.backward_kernels
+    for kernel in (forward.forward, forward.combine, backward.backward_queries, backward.backward_keys):
+        monkeypatch.setattr(kernel, "device_caches", kernel.device_caches.copy())
+        kernel.device_caches.clear()
+    return compiled
+
+
+def attend(
+    length, head_dim, dtype, *, window=128, pooling=None, num_globals=0, dropout_p=0.0, farthest=None, positions=None
+):
+    """A call, forward and backward, in fairseq's layout, with padding where it has globals; nothing is computed."""
+    keys = length if pooling is None else pooling.num_segments(length)
+    shapes = [(n, 2, 4, head_dim) for n in (length, keys, keys)]
+    query, key, value = (torch.zeros(s, dtype=dtype).permute(1, 2, 0, 3).requires_grad_() for s in shapes)
+    place = torch.arange(keys).expand(2, keys)
+    terms = []
+    if farthest is not None:
+        terms.append(RelativePositionBias(torch.zeros(4, 2 * farthest + 1, requires_grad=True)))
+    if positions is not None:
+        names = ["c2p", "p2c", "global_c2p", "global_p2c"][: 4 if num_globals else 2]
+        given = {n: torch.zeros(4, 2 * positions, head_dim, dtype=dtype, requires_grad=True) for n in names}
+        terms.append(DisentangledPosition(**given, global_bucket=64))
+    call = Call(
+        query=query,
+        key=key,
+        value=value,
+        window=Window(window),
+        pooling=pooling,
+        global_tokens=GlobalTokens(place < num_globals) if num_globals else None,
+        key_padding_mask=place >= keys - 3 if num_globals else None,
+        score_terms=tuple(terms),
+        query_offset=0,
+        dropout_p=dropout_p,
+        scale=head_dim**-0.5,
+    )
+    out = backend.run(call)
+    out.backward(torch.zeros_like(out))
+
+
+def stack_bytes(binary, folder):
+    """Bytes of a thread's registers that were spilled to memory."""
+    file = folder / "kernel.cubin"
+    file.write_bytes(binary.asm["cubin"])
+    command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file]
+    usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return int(re.search(r"STACK:(\d+)", usage)[1])
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "dtype", "variant"),
+    [
+        (64, torch.bfloat16, {}),
+        (64, torch.bfloat16, {"num_globals": 40, "dropout_p": 0.1, "farthest": 128}),
+        (128, torch.float16, {"num_globals": 1, "dropout_p": 0.1}),
+        (80, torch.bfloat16, {"pooling": Pooling(5, 4)}),
+        (64, torch.float32, {"num_globals": 1}),
+    ],
+)
+def test_kernels_fit_the_gpu(compiled, tmp_path, head_dim, dtype, variant):
+    """They compile, need no more shared memory than the smallest GPUs have, and spill next to nothing."""
+    attend(1024, head_dim, dtype, **variant)
+    multiplying = {"forward", "backward_queries", "backward_keys"}
+    assert {name for name, _ in compiled} == (multiplying | {"combine"} if "num_globals" in variant else multiplying)
+    for name, binary in compiled:
+        assert binary.metadata.shared <= 99 * 1024, name
+        assert stack_bytes(binary, tmp_path) <= 32, name
+        on_tensor_cores = name in multiplying and dtype != torch.float32
+        assert ("mma" in binary.asm["ptx"]) == on_tensor_cores, f"{name}: tensor cores"
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "dtype", "num_globals"), [(64, torch.bfloat16, 40), (128, torch.float16, 1), (64, torch.float32, 1)]
+)
+def test_kernels_with_positions_fit_the_gpu(compiled, tmp_path, head_dim, dtype, num_globals):
+    """They compile, too, and spill a few registers at most."""
+    dropout_p = 0.1 if dtype != torch.float32 else 0.0
+    attend(1024, head_dim, dtype, num_globals=num_globals, dropout_p=dropout_p, positions=128)
+    assert {name for name, _ in compiled} == {"forward", "combine", "backward_queries", "backward_keys"}
+    for name, binary in compiled:
+        assert binary.metadata.shared <= 99 * 1024, name
+        assert stack_bytes(binary, tmp_path) <= 256, name
+        on_tensor_cores = name != "combine" and dtype != torch.float32
+        assert ("mma" in binary.asm["ptx"]) == on_tensor_cores, f"{name}: tensor cores"
+
+
+def test_another_length_compiles_nothing_new(compiled):
+    """Lengths and windows are run-time numbers, and so are the strides that change with them.
+
+    Below 1,024 keys the global query's are no more parted among programs, which is another variant.
+    """
+    attend(2048, 64, torch.bfloat16, num_globals=1)
+    assert compiled
+    compiled.clear()
+    for length, window in ((2000, 128), (1111, 100), (4097, 1)):
+        attend(length, 64, torch.bfloat16, window=window, num_globals=1)
+        assert [name for name, _ in compiled] == []
+
+
+def test_another_length_compiles_nothing_new_with_positions(compiled):
+    attend(2048, 64, torch.bfloat16, num_globals=1, positions=128)
+    assert compiled
+    compiled.clear()
+    attend(1999, 64, torch.bfloat16, num_globals=1, window=100, positions=128)
+    assert [name for name, _ in compiled] == []

@@ -1,0 +1,386 @@
+"""Disentangled scores: by hand, against loops, backends against the reference, and Hugging Face's DeBERTa."""
+
+import math
+import random
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_poolingformer.attention import (
+    BACKENDS,
+    DisentangledPosition,
+    Pooling,
+    RelativePositionBias,
+    Window,
+    band_attention,
+)
+from fairseq_poolingformer.attention.backends import lanes
+from fairseq_poolingformer.attention.backends.block import disentangled
+from tests.attention.naive import attend, sees
+from tests.attention.test_band_attention import assert_equals_reference, right_padding, tensors
+
+ON_CPU = [name for name in BACKENDS if name != "triton"]
+FAST = [name for name in ON_CPU if name != "reference"]
+TABLES = ("c2p", "p2c", "global_c2p", "global_p2c")
+
+
+def tables(heads, k, coarse, head_dim, names=TABLES, seed=0):
+    """Random tables by name, those of global tokens of 2·``coarse`` rows."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = {"c2p": k, "p2c": k, "global_c2p": coarse, "global_p2c": coarse}
+    shapes = {name: (heads, 2 * rows[name], head_dim) for name in names}
+    return {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+        for name, shape in shapes.items()
+    }
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+def test_by_hand(backend):
+    """Five tokens, window 1, k 1, all contents 1: weights are powers of two that can be read off.
+
+    Row 0 is of keys after the query, row 1 of the query itself and of those before it. Token 4 is global, and two
+    distances share a row of the coarse tables: rows 0 … 3 are of distances below −2, −2 and −1, 0 and 1, 2 and more.
+    """
+    ones = torch.ones(1, 1, 5, 1, dtype=torch.float64)
+    value = torch.eye(5, dtype=torch.float64)[None, None]
+    query, key = ones.expand(1, 1, 5, 5) / 5, ones.expand(1, 1, 5, 5)
+
+    def table(*rows):
+        return torch.tensor(rows, dtype=torch.float64)[None, :, None].expand(1, -1, 5).contiguous()
+
+    term = DisentangledPosition(c2p=table(1.0, 2.0), p2c=table(0.2, 0.0))
+    arguments = {"window": Window(1), "scale": math.log(2), "backend": backend}
+    weights = band_attention(query, key, value, score_terms=[term], **arguments)[0, 0]
+    # after: c2p 1, p2c 5 · 0.2 = 1; itself and before: 2 and 0; all of them 2² and the content's 2¹
+    near = torch.tensor([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0], [0, 0, 1, 1, 1], [0, 0, 0, 1, 1]])
+    torch.testing.assert_close(weights, near / near.sum(1, keepdim=True).double())
+
+    term = DisentangledPosition(c2p=table(3.0, 2.0))
+    weights = band_attention(query, key, value, score_terms=[term], **arguments)[0, 0]
+    near = torch.tensor([[1, 2, 0, 0, 0], [1, 1, 2, 0, 0], [0, 1, 1, 2, 0], [0, 0, 1, 1, 2], [0, 0, 0, 1, 1]])
+    torch.testing.assert_close(weights, near / near.sum(1, keepdim=True).double())
+
+    coarse = {"global_c2p": table(1.0, 2.0, 3.0, 4.0), "global_p2c": table(0.0, 0.2, 0.4, 0.6), "global_bucket": 2}
+    term = DisentangledPosition(c2p=table(0.0, 0.0), p2c=table(0.0, 0.0), **coarse)
+    is_global = torch.tensor([[False, False, False, False, True]])
+    weights = band_attention(query, key, value, score_terms=[term], global_mask=is_global, **arguments)[0, 0]
+    # token 4's distances from 0 … 4: 0 and 1 have 2^(3 + 2), 2 and more 2^(4 + 3); to it −1 and −2 2^(2 + 1), less 2
+    near = torch.tensor([[1, 1, 0, 0, 2], [1, 1, 1, 0, 2], [0, 1, 1, 1, 8], [0, 0, 1, 1, 8], [128, 128, 128, 32, 32]])
+    torch.testing.assert_close(weights, near / near.sum(1, keepdim=True).double())
+
+
+@pytest.mark.parametrize("names", [TABLES, ("c2p", "global_c2p"), ("p2c", "global_p2c")])
+def test_reference_equals_loops(names):
+    q, k, v = (x.detach() for x in tensors(2, 2, 6, 11, 3))
+    given = {name: x.detach() for name, x in tables(2, 3, 2, 3, names).items()}
+    global_mask = torch.zeros(2, 11, dtype=torch.bool)
+    global_mask[0, 0] = global_mask[0, 5] = True  # row 1 has none
+    padding = right_padding([11, 8], 11)
+
+    def seen(b, h, t, s):
+        i = t + 2
+        through = sees(i, s, left=3, right=2) or global_mask[b, s] or global_mask[b, i]
+        return through and not padding[b, s]
+
+    def bias(b, h, t, s):
+        i = t + 2
+        far = global_mask[b, s] or global_mask[b, i]
+        if far:
+            row = min(max(math.floor((i - s) / 3), -2), 1) + 2
+        else:
+            row = 0 if i - s <= -3 else 5 if i - s >= 3 else i - s + 3  # T 2.18
+        prefix, total = "global_" if far else "", 0.0
+        if prefix + "c2p" in given:
+            total += q[b, h, t] @ given[prefix + "c2p"][h, row]
+        if prefix + "p2c" in given:
+            total += k[b, h, s] @ given[prefix + "p2c"][h, row]
+        return 0.7 * total
+
+    rows = [
+        attend(q[b, None], k[b, None], v[b, None], lambda _, h, t, s, b=b: seen(b, h, t, s), 0.7,
+               [[[bias(b, h, t, s) for s in range(11)] for t in range(6)] for h in range(2)])
+        for b in range(2)
+    ]  # fmt: skip
+    out = band_attention(
+        q,
+        k,
+        v,
+        window=Window(3, 2),
+        global_mask=global_mask,
+        key_padding_mask=padding,
+        score_terms=[DisentangledPosition(**given, global_bucket=3)],
+        query_offset=2,
+        scale=0.7,
+        backend="reference",
+    )
+    torch.testing.assert_close(out, torch.cat(rows), atol=1e-12, rtol=0)
+
+
+def random_call(rng, case):
+    """Inputs, tables and the other arguments of a call with the term."""
+    batch, heads, head_dim = rng.randint(1, 3), rng.choice([1, 2, 4]), rng.choice([1, 3, 8])
+    queries, keys = rng.randint(1, 90), rng.randint(1, 90)
+    window = rng.choice([Window(0), Window(5), Window(7, 0), Window(3, 30), Window(2, 1, 3), Window.unlimited()])
+    if heads > 1 and rng.random() < 0.2:
+        window = Window(2, 2, tuple(rng.randint(1, 3) for _ in range(heads)))
+    farthest = 1 if window.left > 99 else max(1, window.left, window.right) * max(window.head_dilations(heads))
+    products = rng.choice([("c2p", "p2c"), ("c2p", "p2c"), ("c2p",), ("p2c",)])
+    arguments = {"window": window, "query_offset": rng.choice([0, 0, -5, 11]), "scale": 0.5}
+    names = products
+    if rng.random() < 0.6:
+        arguments["global_mask"] = torch.rand(batch, keys) < rng.choice([0.02, 0.3])
+        names = products + tuple(f"global_{name}" for name in products)
+    if rng.random() < 0.6:
+        arguments["key_padding_mask"] = torch.rand(batch, keys) < rng.choice([0.2, 0.9])
+    extra = tables(heads, farthest + rng.choice([0, 1, 7, 100]), rng.choice([1, 4, 20]), head_dim, names, seed=case)
+    term = DisentangledPosition(**extra, global_bucket=rng.choice([1, 3, 16]))
+    terms = [term, RelativePositionBias(torch.randn(heads, 5, dtype=torch.float64))] if rng.random() < 0.2 else [term]
+    inputs = tensors(batch, heads, queries, keys, head_dim, seed=case)
+    return inputs, list(extra.values()), {**arguments, "score_terms": terms}
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("rows", [disentangled.GROUP, 5])
+def test_random_sweep(backend, rows, monkeypatch):
+    """Outputs and every gradient of random calls at odd sizes, in blocks of many and of few queries."""
+    monkeypatch.setattr(disentangled, "GROUP", rows)
+    if rows == 5:
+        monkeypatch.setattr(lanes, "MIN_BLOCK", 12)
+        monkeypatch.setattr(lanes, "SCORES_PER_BLOCK", 1)
+        monkeypatch.setattr(lanes, "MAX_BLOCK", 12)
+    rng = random.Random(0)
+    for case in range(100):
+        torch.manual_seed(case)
+        inputs, extra, arguments = random_call(rng, case)
+        assert_equals_reference(inputs, backend, extra, **arguments, tolerance=1e-10)
+
+
+@pytest.mark.parametrize("backend", FAST)
+def test_window_of_several_chunks(backend):
+    """600 tokens on each side are multiplied in three chunks; beyond k + 600 a full window reads the outermost rows."""
+    inputs, extra = tensors(1, 2, 700, 700, 4), tables(2, 600, 3, 4)
+    term = DisentangledPosition(**extra, global_bucket=200)
+    arguments = {"global_mask": torch.arange(700)[None] == 0, "score_terms": [term], "tolerance": 1e-10}
+    assert_equals_reference(inputs, backend, extra.values(), window=Window(600), **arguments)
+    extra = tables(2, 40, 3, 4)
+    arguments["score_terms"] = [DisentangledPosition(**extra, global_bucket=200)]
+    assert_equals_reference(inputs, backend, extra.values(), window=Window.unlimited(), **arguments)
+
+
+@pytest.mark.parametrize("backend", FAST)
+def test_dropout_gradients_belong_to_the_same_mask(backend):
+    inputs, extra = tensors(1, 2, 14, 14, 3), tables(2, 3, 2, 3)
+
+    def run(query, key, value, *given):
+        torch.manual_seed(3)
+        return band_attention(
+            query,
+            key,
+            value,
+            window=Window(3),
+            global_mask=torch.arange(14)[None] == 4,
+            score_terms=[DisentangledPosition(*given, global_bucket=4)],
+            dropout_p=0.4,
+            backend=backend,
+        )
+
+    assert torch.autograd.gradcheck(run, (*inputs, *extra.values()))
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize("types", [["c2p", "p2c"], ["c2p"], ["p2c"]])
+@pytest.mark.parametrize("k", [64, 7])
+def test_equals_hugging_face(backend, types, k):
+    """A window as wide as the text is DeBERTa's attention, with k beyond the text and with distances beyond k."""
+    modeling = pytest.importorskip("transformers.models.deberta.modeling_deberta")
+    heads, head_dim, length = 3, 8, 37
+    config = modeling.DebertaConfig(
+        hidden_size=heads * head_dim,
+        num_attention_heads=heads,
+        relative_attention=True,
+        max_relative_positions=k,
+        pos_att_type=types,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    torch.manual_seed(0)
+    module = modeling.DisentangledSelfAttention(config)
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    x = torch.randn(2, length, heads * head_dim, requires_grad=True)
+    positions = torch.randn(2 * k, heads * head_dim, requires_grad=True)
+    real = ~right_padding([length, 20], length)
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    expected, _ = module(x, real[:, None, None, :], relative_pos=distance[None], rel_embeddings=positions)
+
+    def split(y):
+        return y.unflatten(-1, (heads, -1)).transpose(-3, -2)
+
+    query, key, value = split(module.in_proj(x)).chunk(3, -1)
+    given = {}
+    if "c2p" in types:
+        given["c2p"] = split(module.pos_proj(positions))
+    if "p2c" in types:
+        given["p2c"] = split(module.pos_q_proj(positions))
+    arguments = {
+        "key_padding_mask": ~real,
+        "score_terms": [DisentangledPosition(**given)],
+        "scale": ((1 + len(types)) * head_dim) ** -0.5,
+        "backend": backend,
+    }
+    query, value = query + split(module.q_bias[None, None]), value + split(module.v_bias[None, None])
+    for window in [Window.unlimited(), Window(length - 1)] if k >= length else [Window.unlimited()]:
+        out = band_attention(query, key, value, window=window, **arguments)
+        out = out.transpose(1, 2).flatten(2)
+        torch.testing.assert_close(out[real], expected[real], atol=1e-5, rtol=0)
+        grads = [
+            torch.autograd.grad(y[real].square().sum(), [x, positions], retain_graph=True) for y in (out, expected)
+        ]
+        for a, e in zip(*grads, strict=True):
+            torch.testing.assert_close(a, e, atol=1e-5 * float(e.abs().max()), rtol=0)
+
+
+class Largest(TorchDispatchMode):
+    """Elements of the largest tensor that an operation makes memory for."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, tuple | list) else [out]:
+            if isinstance(x, torch.Tensor):
+                self.elements = max(self.elements, x.untyped_storage().nbytes() // x.element_size())
+        return out
+
+
+def test_no_tensor_grows_with_length_times_positions():
+    """The largest tensor is the output: products of all tokens with all rows would be 128 times that and more."""
+
+    def largest(length, k):
+        inputs, extra = tensors(1, 2, length, length, 8, torch.float32), tables(2, k, 32, 8)
+        extra = {name: x.detach().float().requires_grad_() for name, x in extra.items()}
+        with Largest() as tracked:
+            out = band_attention(
+                *inputs,
+                window=Window(32),
+                global_mask=torch.arange(length)[None] < 1,
+                score_terms=[DisentangledPosition(**extra, global_bucket=length // 32)],
+                backend="block",
+            )
+            out.sum().backward()
+        return tracked.elements
+
+    for k in (512, 2048):
+        assert largest(16_384, k) <= 2 * 16_384 * 8
+
+
+@pytest.mark.parametrize("backend", FAST)
+def test_padding_and_neighbours_change_no_bit(backend):
+    """float32: a row's result is the same with more padding, and with other rows beside it."""
+    length, padded = 137, 300
+    given = {name: x.detach().float() for name, x in tables(4, 50, 8, 16).items()}
+    q, k, v = (x.detach() for x in tensors(3, 4, padded, padded, 16, torch.float32))
+
+    def attend_to(q, k, v, padding):
+        return band_attention(
+            q,
+            k,
+            v,
+            window=Window(40),
+            global_mask=torch.arange(k.size(2)).expand(k.size(0), -1) < 1,
+            key_padding_mask=padding,
+            score_terms=[DisentangledPosition(**given, global_bucket=40)],
+            backend=backend,
+        )
+
+    together = attend_to(q, k, v, right_padding([length, padded, 40], padded))
+    alone = attend_to(*(x[:1, :, :length] for x in (q, k, v)), None)
+    assert torch.equal(together[:1, :, :length], alone)
+
+
+def errors_beside_plain_pytorch(backend, dtype, length, reach, k, num_globals, device="cpu"):
+    """What the outputs and every gradient are away from the reference in float64; and what it is, in the dtype."""
+    coarse = tables(2, k, 8, 64)
+    extra = [x.detach() for x in coarse.values()]
+    inputs = [
+        x.detach().to(device, dtype).requires_grad_() for x in (*tensors(2, 2, length, length, 64, dtype), *extra)
+    ]
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    grad = torch.randn(inputs[0].shape, generator=torch.Generator().manual_seed(5)).to(device, dtype)
+    is_global = (torch.arange(length, device=device) < num_globals).expand(2, length)
+
+    def passes(backend, inputs):
+        term = DisentangledPosition(**dict(zip(coarse, inputs[3:], strict=True)), global_bucket=-(-length // 8))
+        arguments = {"window": Window(reach), "global_mask": is_global, "score_terms": [term], "scale": 0.07}
+        out = band_attention(*inputs[:3], **arguments, backend=backend)
+        return out, *torch.autograd.grad(out, inputs, grad.to(out.dtype))
+
+    golden, plain = passes("reference", exact), passes("reference", inputs)
+    for a, p, g in zip(passes(backend, inputs), plain, golden, strict=True):
+        assert a.dtype == dtype
+        yield a - g, p - g
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_error_is_at_most_twice_that_of_plain_pytorch(backend, dtype):
+    for error, plain in errors_beside_plain_pytorch(backend, dtype, length=257, reach=32, k=32, num_globals=1):
+        assert error.abs().max() <= 2 * plain.abs().max() + 1e-7
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="dense scores of 4,096 tokens, for a GPU")
+@pytest.mark.parametrize("backend", [*FAST, None])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_error_at_full_length(backend, dtype):
+    """As the models call it: w1 128, k 512, 4,096 tokens, a question's 20 tokens global.
+
+    The largest of a million errors is a matter of chance, their root mean square is not.
+    """
+    sizes = {"length": 4096, "reach": 128, "k": 512, "num_globals": 20}
+    for error, plain in errors_beside_plain_pytorch(backend, dtype, **sizes, device="cuda"):
+        assert error.norm() <= 2 * plain.norm()
+
+
+TABLE = torch.zeros(2, 6, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"window": Window(4)}, "reaches 4 tokens, relative positions only k = 3"),
+        ({"window": Window(1, 2, (1, 2))}, "reaches 4 tokens"),
+        ({"window": Window(0, 4)}, "at least 8 rows"),
+        ({"global_mask": torch.zeros(1, 5, dtype=torch.bool)}, "give global_c2p and global_p2c"),
+        ({"pooling": Pooling(1, 1)}, "leave it out with pooling"),
+        ({"score_terms": [DisentangledPosition(TABLE[:1])]}, r"c2p must be \(H, 2k, D\) = \(2, 2k, 4\)"),
+        ({"score_terms": [DisentangledPosition(p2c=torch.zeros(2, 6, 3))]}, "p2c must be"),
+    ],
+)
+def test_calls_that_it_is_not_for_are_named(change, word):
+    x = torch.zeros(1, 2, 5, 4)
+    call = {"query": x, "key": x, "value": x, "window": Window(3), "score_terms": [DisentangledPosition(TABLE, TABLE)]}
+    band_attention(**call)
+    band_attention(**{**call, "window": Window.unlimited(causal=True)})
+    with pytest.raises(ValueError, match=f"DisentangledPosition cannot be used here: .*{word}"):
+        band_attention(**{**call, **change})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ({}, "c2p, p2c, or both"),
+        ({"c2p": torch.zeros(2, 5, 4)}, r"c2p must be \(H, 2k, D\), got \(2, 5, 4\)"),
+        ({"p2c": torch.zeros(2, 0, 4)}, "p2c must be"),
+        ({"c2p": TABLE, "p2c": torch.zeros(2, 8, 4)}, "have one shape"),
+        ({"c2p": TABLE, "global_p2c": TABLE}, "global_c2p is given where c2p is"),
+        ({"c2p": TABLE, "p2c": TABLE, "global_c2p": TABLE}, "global_c2p is given where c2p is"),
+        ({"c2p": TABLE, "global_bucket": 0}, "global_bucket"),
+    ],
+)
+def test_tables_that_do_not_go_together_are_named(arguments, word):
+    with pytest.raises(ValueError, match=word):
+        DisentangledPosition(**arguments)

@@ -1,0 +1,85 @@
+"""Blocks by hand, and against a loop that cuts one document after the other."""
+
+import numpy as np
+import pytest
+
+from fairseq_poolingformer.text.document_blocks import cut_into_blocks
+
+
+def bounds(*lengths):
+    """Of documents with so many tokens each, ``</s>`` not counted."""
+    return np.cumsum([0, *(length + 1 for length in lengths)])
+
+
+def ranges(blocks):
+    return list(zip(blocks.first_token.tolist(), blocks.end_token.tolist(), strict=True))
+
+
+def test_blocks_by_hand():
+    """Room for 8 tokens; a last block of fewer than 3 (5 with its marks) is evened."""
+    blocks = cut_into_blocks(bounds(5, 8, 0, 10, 11, 17, 1), max_tokens=10, min_tokens=5)
+    assert ranges(blocks) == [
+        *[(0, 5)],  # </s> is at 5
+        *[(6, 14)],  # at 14 </s>, and at 15 that of the empty document
+        *[(16, 21), (21, 26)],  # 10 = 8 + 2 -> 5 + 5
+        *[(27, 35), (35, 38)],  # 11 = 8 + 3
+        *[(39, 47), (47, 52), (52, 56)],  # 17 = 8 + 8 + 1 -> 8 + 5 + 4
+        *[(57, 58)],
+    ]
+    assert blocks.sizes.tolist() == [7, 10, 7, 7, 10, 5, 10, 7, 6, 3]
+    assert (blocks.num_cut, blocks.num_empty, blocks.num_evened, len(blocks)) == (3, 1, 2, 10)
+
+
+def test_packed_blocks_by_hand():
+    blocks = cut_into_blocks(bounds(5, 8, 0, 3), max_tokens=10, min_tokens=0, pack=True)
+    assert ranges(blocks) == [(0, 8), (8, 16), (16, 19)]  # the last </s>, at 19, is the block's own
+    assert (blocks.num_cut, blocks.num_empty, blocks.num_evened) == (0, 1, 0)
+    evened = cut_into_blocks(bounds(5, 8, 0, 3), max_tokens=10, min_tokens=5, pack=True)
+    assert ranges(evened) == [(0, 8), (8, 16), (16, 19)]
+    assert ranges(cut_into_blocks(bounds(9), max_tokens=10, min_tokens=5, pack=True)) == [(0, 5), (5, 9)]
+
+
+def naive_blocks(lengths, room, min_tokens):
+    """Tokens of each block, document by document."""
+    found = []
+    for length in lengths:
+        left = length
+        mine = []
+        while left:
+            mine.append(min(room, left))
+            left -= mine[-1]
+        if len(mine) > 1 and mine[-1] + 2 < min_tokens:
+            both = mine.pop() + mine.pop()
+            mine += [both - both // 2, both // 2]
+        found.append(mine)
+    return found
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_blocks_equal_a_loop_and_hold_every_token_once(pack):
+    rng = np.random.default_rng(0)
+    for trial in range(60):
+        lengths = rng.integers(0, rng.integers(1, 90), rng.integers(1, 30)).tolist()
+        max_tokens = int(rng.integers(3, 40))
+        min_tokens = int(rng.integers(0, max_tokens // 2 + 1))
+        at = bounds(*lengths)
+        blocks = cut_into_blocks(at, max_tokens=max_tokens, min_tokens=min_tokens, pack=pack)
+        expected = naive_blocks([int(at[-1]) - 1] if pack else lengths, max_tokens - 2, min_tokens)
+        assert blocks.sizes.tolist() == [2 + size for sizes in expected for size in sizes], trial
+        tokens = [token for first, end in ranges(blocks) for token in range(first, end)]
+        ends = {int(end) - 1 for end in at[1:]}
+        everything = range(int(at[-1]) - 1) if pack else [t for t in range(int(at[-1])) if t not in ends]
+        assert tokens == list(everything)
+
+
+def test_no_documents_no_blocks():
+    for pack in (False, True):
+        assert len(cut_into_blocks(np.zeros(1, np.int64), max_tokens=10, min_tokens=5, pack=pack)) == 0
+        assert len(cut_into_blocks(bounds(0), max_tokens=10, min_tokens=5, pack=pack)) == 0
+
+
+def test_numbers_that_cannot_be():
+    with pytest.raises(ValueError, match="max_tokens must leave room"):
+        cut_into_blocks(bounds(5), max_tokens=2, min_tokens=0)
+    with pytest.raises(ValueError, match="min_tokens must be between 0 and half of max_tokens 10, got 6"):
+        cut_into_blocks(bounds(5), max_tokens=10, min_tokens=6)

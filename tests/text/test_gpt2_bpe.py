@@ -1,0 +1,193 @@
+"""GPT-2 BPE against fairseq's own encoder and dictionary, id by id."""
+
+import json
+import random
+import shutil
+import time
+import unicodedata
+
+import numpy as np
+import pytest
+from fairseq.data import Dictionary
+from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+
+from fairseq_poolingformer.text import gpt2_bpe
+from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, load_tokenizer
+
+TEXTS = [
+    "",
+    " ",
+    "\n",
+    "   ",
+    "the long document",
+    " the long document ",
+    "  two  spaces,   three    four  ",
+    "lines\nof\n\ntext\n\n\n with \n spaces \r\n and\ttabs\t\t \t mixed\n",
+    "it's they're we've I'm I'll he'd don't 'S 'RE o'clock ''s '''t' s",
+    "12 1212 3.14 x1y2z3 １２ ½ Ⅻ",
+    "foo(bar[0], **kw) -> {...} #!@$%^&*() __init__ == != a/b//c\\d",
+    "def f(x):\n    if x:\n        return  1\n\n\n    else:\n\treturn 2\n",
+    "naïve café résumé — “quoted” … ‘single’ it’s",
+    "注意力機構是、長い文書。การให้ความสนใจ الانتباه لغة עברית हिन्दी",
+    "😀 😀😀 👨\u200d👩\u200d👧\u200d👦 🇩🇪 e\u0301\u0301 \u200b \ufeff",
+    "\x00 \x01\x1b[0m \x1c\x1d \x1e\x1f \x7f\x80\x85 \xa0\xa0x \u1680 \u2003\u2003y \u2028 \u2029\u202f\u205f\u3000z",
+    "<s> </s> <pad> <unk> <mask> <|endoftext|>",
+    "z zz zebra",
+    "\n x\n  y \nz",
+]
+
+
+@pytest.fixture(scope="module")
+def expected(gpt2_folder):
+    """fairseq's way: GPT-2 ids, written as text, looked up in the dictionary."""
+    encoder = get_encoder(str(gpt2_folder / "encoder.json"), str(gpt2_folder / "vocab.bpe"))
+    dictionary = Dictionary.load(str(gpt2_folder / "dict.txt"))
+    index = {i: dictionary.index(str(i)) for i in encoder.decoder}
+    return lambda text: [index[i] for i in encoder.encode(text)]
+
+
+@pytest.fixture
+def tokenizer(gpt2_folder):
+    return GPT2Tokenizer.from_files(gpt2_folder)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_ids_are_fairseqs(tokenizer, expected, text):
+    ids = tokenizer.encode(text)
+    assert ids.dtype == np.int64
+    assert ids.tolist() == expected(text)
+
+
+def random_text(rng):
+    pools = [
+        " \t\n\x0b\r\x85\xa0\u2003\u3000\x1c\x00\u200b",
+        " ",
+        " \n",
+        "abc 's't're'll",
+        "0123456789 ",
+        "!?.-( \n",
+        "中文ไทยعر ",
+        "😀é ",
+    ]
+    pieces = []
+    for _ in range(rng.randint(0, 30)):
+        char = chr(rng.randrange(0x110000))
+        # Characters without a name may be letters to one Unicode version and not to the next.
+        if rng.random() < 0.1 and unicodedata.category(char) not in ("Cn", "Cs", "Co"):
+            pieces.append(char)
+        pieces += rng.choices(rng.choice(pools), k=rng.randint(1, 6))
+    return "".join(pieces)
+
+
+def test_ids_of_random_text_are_fairseqs(tokenizer, expected):
+    rng = random.Random(0)
+    for _ in range(2500):
+        text = random_text(rng)
+        assert tokenizer.encode(text).tolist() == expected(text), repr(text)
+
+
+def test_random_lines_of_code_are_fairseqs(tokenizer, expected):
+    rng = random.Random(1)
+    words = ["def", "self.x", "=", "f(a,", "b)", "'it's'", "#", "0x1f", "é", "\t", "", "", "\r"]
+    for _ in range(300):
+        lines = [rng.choice(["", " ", "\t"]) * rng.randint(0, 9) + " ".join(rng.choices(words, k=5)) for _ in range(8)]
+        text = rng.choice(["\n", "\n\n", "\r\n"]).join(lines)
+        assert tokenizer.encode(text).tolist() == expected(text), repr(text)
+
+
+def test_special_tokens_of_tiktoken_are_text(tokenizer, expected):
+    text = "é<|endoftext|><|endoftext|> <|endoftext|>\n\n<|endoftext|" * 3
+    assert tokenizer.encode(text).tolist() == expected(text)
+
+
+@pytest.mark.parametrize("longest", [1, 2, 5])
+def test_cutting_long_runs_changes_nothing(tokenizer, expected, monkeypatch, longest):
+    monkeypatch.setattr(gpt2_bpe, "_MAX_RUN", longest)
+    rng = random.Random(longest)
+    texts = [*TEXTS, "a" + " " * 20 + "\x1c" + "\n" * 20, *(random_text(rng) for _ in range(300))]
+    assert sum(len(gpt2_bpe._cut_long_runs(text)) > 1 for text in texts) > 100
+    for text in texts:
+        assert tokenizer.encode(text).tolist() == expected(text), repr(text)
+
+
+def test_every_token_of_the_vocabulary(tokenizer, expected, gpt2_folder):
+    """Tokens that fairseq's merging cannot reach would show here: tiktoken takes a known word as it stands."""
+    symbols = get_encoder(str(gpt2_folder / "encoder.json"), str(gpt2_folder / "vocab.bpe"))
+    for token in list(symbols.encoder)[:: max(1, len(symbols.encoder) // 5000)]:
+        text = bytes(symbols.byte_decoder[c] for c in token).decode("utf-8", "replace")
+        assert tokenizer.encode(text).tolist() == expected(text), token
+
+
+def test_decode_round_trips(tokenizer):
+    for text in TEXTS:
+        if "z" not in text:  # the small dictionary lacks it
+            assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+def test_decode_leaves_out_special_symbols(tokenizer):
+    ids = tokenizer.encode("the document").tolist()
+    assert tokenizer.decode([0, *ids, 2, 1, 1, len(tokenizer) + 5]) == "the document"
+    assert tokenizer.decode([*ids, 3]) == "the document<unk>"
+
+
+def test_ids_that_the_dictionary_lacks_are_unknown(tiny_gpt2_folder):
+    tokenizer = GPT2Tokenizer.from_files(tiny_gpt2_folder)
+    assert tokenizer.encode("z").tolist() == [3]
+    assert len(tokenizer) == len(Dictionary.load(str(tiny_gpt2_folder / "dict.txt")))
+
+
+def test_lone_surrogates_become_the_replacement_character(tokenizer):
+    lone = json.loads('"a\\ud800b"')
+    assert tokenizer.encode(lone).tolist() == tokenizer.encode("a\ufffdb").tolist()
+    assert tokenizer.encode("\ud83d" + "\ude00").tolist() == tokenizer.encode("😀").tolist()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 10**6,
+        "7" * 10**6,
+        "!" * 10**6,
+        "注意" * 10**5,
+        " \t" * 10**5,
+        " " * (3 * 10**6) + "x",
+        "x" + "\n" * (3 * 10**6),
+        ("x" + "\u3000\n" * 10**6) * 2,
+    ],
+)
+def test_absurd_runs_take_seconds_at_most(tokenizer, text):
+    start = time.perf_counter()
+    ids = tokenizer.encode(text)
+    assert time.perf_counter() - start < 20
+    assert tokenizer.decode(ids) == text
+
+
+@pytest.mark.parametrize("text", [" " * 3000 + "x", "a" * 3000, "\n" * 2000 + " " * 1000, "ab" * 1500 + "\t" * 700])
+def test_long_runs_are_fairseqs(tokenizer, expected, text):
+    assert tokenizer.encode(text).tolist() == expected(text)
+
+
+def test_saved_folder_rebuilds_it(tokenizer, tmp_path):
+    tokenizer.save(tmp_path)
+    again = load_tokenizer(tmp_path)
+    assert isinstance(again, GPT2Tokenizer)
+    for text in TEXTS:
+        assert again.encode(text).tolist() == tokenizer.encode(text).tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("dict.txt", lambda text: text + "no-count\n", "dict.txt, line .*symbol count"),
+        ("dict.txt", lambda text: text + "12 1\n", "second time"),
+        ("vocab.bpe", lambda text: text.replace("\n", "\none two three\n", 1), "vocab.bpe, line 2"),
+        ("encoder.json", lambda text: text.replace('"a"', '"aaaa"'), "lacks token 'a'"),
+    ],
+)
+def test_files_that_do_not_fit_are_named(tiny_gpt2_folder, tmp_path, name, change, message):
+    folder = tmp_path / "bad"
+    shutil.copytree(tiny_gpt2_folder, folder)
+    path = folder / name
+    path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        GPT2Tokenizer.from_files(folder)
