@@ -90,7 +90,8 @@ class AttentionSettings:
         add(
             "--pooled-window-size",
             metavar="W",
-            help="level two's window: tokens on each side, one number or one a layer (both sides: twice this)",
+            help="level two's window: tokens on each side, or all; one value or one a layer, separated by commas "
+            "(both sides: twice this)",
         )
         add(
             "--pooled-layers",

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Question answering on Natural Questions and TyDi QA (ICML §3, thesis §3.2): from the raw corpus and pretrained weights
-# to the official figures.
+# Question answering on Natural Questions and TyDi QA (ICML §3, thesis §3.2): this script goes from the raw corpus and
+# pretrained weights to the official figures.
 #
 #   run_scripts/question_answering/run.sh experiments=NAME[,NAME …] [KEY=value …] [-- flags for fairseq-train]
 #
-# nq.sh, tydiqa.sh and ablations.sh are this script with their experiments; the numbers are in experiments.txt beside
-# it. Before the first run, put these where raw= and pretrained= say:
+# nq.sh, tydiqa.sh and ablations.sh call this script with their experiments; experiments.txt beside it has the numbers.
+# Before the first run, put these where raw= and pretrained= say:
 #
 #   raw         Natural Questions: train/*.jsonl.gz and dev/*.jsonl.gz, in the original or the simplified format;
 #               TyDi QA: the primary task's tydiqa-v1.0-train.jsonl.gz and tydiqa-v1.0-dev.jsonl.gz
@@ -16,8 +16,9 @@
 # On eight GPUs:             run_scripts/question_answering/nq.sh gpus=8 raw=v1.0 pretrained=roberta.large
 # On several nodes (SLURM):  sbatch --nodes=2 --gpus-per-node=8 run_scripts/slurm.sh \
 #                                run_scripts/question_answering/nq.sh raw=v1.0 pretrained=roberta.large
-# Started again, a killed run goes on from its last checkpoint. Any column of experiments.txt is an option too.
-# An ensemble of finished runs (the paper's leaderboard entry): experiments=nq_large steps=predict,score ensemble=a,b
+# A killed run continues from its last checkpoint when it is started again. Any column of experiments.txt is an option.
+# An ensemble of trained experiments is an experiment with a name of its own, such as nq_ensemble (the paper's leaderboard
+# entry): experiments=nq_large name=ab ensemble=a,b predicts with a and b and writes to out/ab.
 
 # shellcheck disable=SC2154 # parse_options and load_experiment set the variables
 set -euo pipefail
@@ -34,7 +35,6 @@ options=(
   "sentencepiece=" # the sentencepiece model of XLM-R; default: pretrained's
   "vocabulary=" # train a sentencepiece model of so many symbols instead
   "data=" # the data folder, made by the first step; default: out/data/CORPUS[-LIMIT]
-  "ensemble=" # names of other finished runs, separated by commas, whose predictions are averaged with this one's
   "save_updates=2000" # updates between checkpoints to resume from; each also validates
   "min_annotations=2" # annotators who must have given an answer, in scoring; 1 for data with one annotation
   "predict_tokens=65536" # tokens at a time in prediction, on each device
@@ -43,9 +43,10 @@ read_table preprocess train predict score
 parse_options "$@"
 results=()
 
-# prepare: what depends on the row.
+# prepare: checks the row and sets the paths that depend on it.
 prepare() {
   require_count length doc_stride segments batch device_batch epochs
+  check_ensemble
   [[ $warmup =~ ^0?\.[0-9]+$ ]] || fail "warmup= is a share of the updates such as 0.1, got $warmup"
   weights_folder=$pretrained
   [[ $pretrained == - || -e $pretrained ]] || weights_folder=$out/$pretrained
@@ -64,6 +65,17 @@ prepare() {
   fi
   results+=("$name=$run_folder/scores.json")
   [[ $published == - ]] || results+=("$name=$published")
+}
+
+# check_ensemble: stops if the row is an ensemble that would write into the folder of another experiment.
+check_ensemble() {
+  [[ $ensemble != - ]] || return 0
+  if [[ -n ${override[ensemble]} ]]; then
+    [[ -n ${override[name]} ]] || fail "ensemble=$ensemble is a new experiment and needs a name: give name="
+    published=${override[published]:--} # the row's figure is not this ensemble's
+  fi
+  [[ ,$ensemble, != *",$name,"* && ! -e $run_folder/checkpoints ]] ||
+    fail "name=$name is a trained model, and an ensemble would overwrite its predictions: give another name="
 }
 
 # tokenizer_flags: for preprocessing, the tokenizer of the pretrained weights.
@@ -91,7 +103,7 @@ preprocess() {
     --gpt2-bpe) need "${tokenizer[1]}/vocab.bpe" bpe ;;
     --sentencepiece-model) need "${tokenizer[1]}" sentencepiece ;;
   esac
-  # a question with a bad annotation is none to validate with, but has to be answered: test has all questions of dev
+  # a question with a bad annotation cannot be validated with but must be answered: test has all questions of dev
   local command=("$python" -m "preprocess.$module" --train "${train_patterns[@]}" --valid "${dev_patterns[@]}"
     --test "${dev_patterns[@]}" "${tokenizer[@]}" --output-folder "$data_folder")
   [[ $limit == - ]] || command+=(--limit "$limit")
@@ -104,7 +116,7 @@ segment_flags() {
   printf '%s\n' --max-positions "$length" --doc-stride "$doc_stride" --negative-share "$negatives"
 }
 
-# count_segments: prints how many segments an epoch trains on; before there is a data folder, what the table says.
+# count_segments: prints how many segments an epoch trains on; without a data folder, the number in the table.
 count_segments() {
   local flags
   mapfile -t flags < <(segment_flags)
@@ -116,6 +128,10 @@ count_segments() {
 }
 
 train() {
+  if [[ $ensemble != - ]]; then
+    echo "# nothing to train: $name averages $ensemble"
+    return
+  fi
   need "$data_folder/corpus.json" data
   local count updates flags
   set_update_freq
@@ -127,11 +143,11 @@ train() {
     # unlike --restore-file with its resets, this leaves a run that is resumed alone
     flags+=(--finetune-from-model "$weights")
   fi
-  case $fusion in
+  case $level_two in
     -) ;;
     mix) flags+=(--pool-mix) ;;
     share) flags+=(--pool-share-weights) ;;
-    *) fail "fusion= must be -, mix or share, got $fusion" ;;
+    *) fail "level_two= must be -, mix or share, got $level_two" ;;
   esac
   launch "$data_folder" --user-dir "$root/fairseq_poolingformer" --task question_answering --arch "$arch" \
     --criterion question_answering \
@@ -143,12 +159,13 @@ train() {
 }
 
 predict() {
-  need "$run_folder/checkpoints/checkpoint_best.pt" out
-  local paths=$run_folder/checkpoints/checkpoint_best.pt other shard command shares=()
-  for other in ${ensemble//,/ }; do
-    need "$out/$other/checkpoints/checkpoint_best.pt" ensemble
-    paths+=:$out/$other/checkpoints/checkpoint_best.pt
+  local members=${ensemble//,/ } member paths="" shard command shares=()
+  [[ $ensemble != - ]] || members=$name
+  for member in $members; do
+    need "$out/$member/checkpoints/checkpoint_best.pt" out
+    paths+=${paths:+:}$out/$member/checkpoints/checkpoint_best.pt
   done
+  [[ $dry_run == 1 ]] || mkdir -p "$run_folder"
   command=("$python" -m fairseq_poolingformer.cli.predict_qa "$data_folder")
   shards "$run_folder/predict.%.out" "${command[@]}" --path "$paths" --subset test \
     --max-positions "$length" --doc-stride "$doc_stride" --max-tokens "$predict_tokens" --precision "$precision" \

@@ -70,6 +70,8 @@ def test_the_numbers_are_the_papers(experiment, arch, pretrained, batch, lr):
         ("w128_p512", BASE, "4096", None),
         ("w128_p2048_c8", ("128", "2048", "6-8", "9", "8", "ldconv"), "4096", None),
         ("w128_p2048_c16", ("128", "2048", "6-8", "17", "16", "ldconv"), "4096", None),
+        ("w128_all_c8", ("128", "all", "6-8", "9", "8", "ldconv"), "4096", None),
+        ("w128_all_c16", ("128", "all", "6-8", "17", "16", "ldconv"), "4096", None),
         ("mean", (*BASE[:5], "mean"), "4096", None),
         ("max", (*BASE[:5], "max"), "4096", None),
         ("mean_ldconv", (*BASE[:5], "mean-ldconv"), "4096", None),
@@ -90,24 +92,50 @@ def test_the_ablations_are_tables_5_to_7(experiment, levels, length, extra):
     assert experiment in (SCRIPTS / "question_answering" / "ablations.sh").read_text()
 
 
-def test_an_ensemble_predicts_with_all_checkpoints():
-    predict = commands("nq_large", "steps=predict", "ensemble=w128,w256", "gpus=0")["predict_qa"]
-    paths = options(call_words("nq_large", "ensemble=w128,w256"))["--path"].split(":")
-    assert paths == [f"/out/{name}/checkpoints/checkpoint_best.pt" for name in ("nq_large", "w128", "w256")]
-    assert "--join" in predict
+def test_an_ensemble_predicts_with_all_members_into_a_folder_of_its_own():
+    output = call_dry("experiments=nq_ensemble", "gpus=0")
+    members = ["nq_large", "nq_large_lr1", "nq_large_lr3"]
+    predict, join, score = (shlex.split(line) for line in output.splitlines() if "_qa " in line)
+    assert options(predict)["--path"].split(":") == [f"/out/{name}/checkpoints/checkpoint_best.pt" for name in members]
+    assert options(join)["--output"] == options(score)["--predictions"] == "/out/nq_ensemble/predictions.json"
+    assert options(score)["--json"] == "/out/nq_ensemble/scores.json"
+    assert "nothing to train: nq_ensemble averages nq_large,nq_large_lr1,nq_large_lr3" in output
+    assert output.splitlines()[-1].split() == ["nq_ensemble", "-", "-", "79.8", "61.6"]
 
 
-def call_words(experiment: str, *arguments: object) -> list[str]:
-    """The first command of the prediction step."""
-    arguments = [f"experiments={experiment}", f"python={sys.executable}", "out=/out", "dry_run=1", "gpus=0", *arguments]
-    output = call("question_answering/run.sh", "steps=predict", *arguments).replace("\\\n", " ")
-    return next(shlex.split(line) for line in output.splitlines() if "-m " in line)
+def test_an_ensemble_by_option_has_no_published_figure_of_another():
+    output = call_dry("experiments=nq_large", "name=ab", "ensemble=a,b", "steps=predict,score", "gpus=0")
+    (score,) = (shlex.split(line) for line in output.splitlines() if "score_qa" in line)
+    assert options(score)["--predictions"] == "/out/ab/predictions.json"
+    assert output.splitlines()[-1].split() == ["ab", "-", "-"]
+
+
+def test_an_ensemble_never_overwrites_a_member(tmp_path):
+    """Not even one that is not named among the members."""
+    files = [tmp_path / "a" / name for name in ("predictions.json", "scores.json")]
+    for name in ("a", "b", "c"):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+        (tmp_path / name / "checkpoints" / "checkpoint_best.pt").touch()
+    for file in files:
+        file.write_text("a's")
+    steps = ["experiments=nq_large", "steps=predict,score", f"out={tmp_path}", "gpus=0", f"python={sys.executable}"]
+    for members in ("b", "a,b", "b,c"):
+        output = call("question_answering/run.sh", *steps, "name=a", f"ensemble={members}", status=1)
+        assert "name=a is a trained model" in output
+    assert "needs a name" in call("question_answering/run.sh", *steps, "ensemble=b,c", status=1)
+    assert [file.read_text() for file in files] == ["a's"] * 2
+
+
+def call_dry(*arguments: object) -> str:
+    """What a dry run prints, each command on one line."""
+    arguments = [f"python={sys.executable}", "out=/out", "dry_run=1", *arguments]
+    return call("question_answering/run.sh", *arguments).replace("\\\n", " ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fusion=both"], "fusion= must be"),
+        (["level_two=both"], "level_two= must be"),
         (["warmup=1000"], "share of the updates"),
         (["dry_run=0"], "give raw="),
         (["dry_run=0", "steps=train"], "give data="),
