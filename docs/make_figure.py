@@ -34,11 +34,11 @@ def main() -> None:
             if window[i, j] or 0 in (i, j):
                 color = COLORS["window" if window[i, j] else "global"]
                 parts.append(cell(left + j * CELL, top + i * CELL, CELL, color))
-    segments = POOLING.num_segments(TOKENS)
-    pooled = visible_pairs(POOLED_WINDOW, POOLING, 1, 0, TOKENS, segments)[0]
-    width = side / segments
+    pools = POOLING.num_pools(TOKENS)
+    pooled = visible_pairs(POOLED_WINDOW, POOLING, 1, 0, TOKENS, pools)[0]
+    width = side / pools
     for i in range(TOKENS):
-        for j in range(segments):
+        for j in range(pools):
             if pooled[i, j]:
                 parts.append(cell(second + j * width, top + i * CELL, width, COLORS["pooled"]))
     middle, other = left + side / 2, second + side / 2
@@ -46,7 +46,7 @@ def main() -> None:
         text(middle, 20, "level one: sliding window and global tokens", 14),
         text(middle, 38, "keys: tokens", 12),
         text(other, 20, "level two: a wider window over pooled keys", 14),
-        text(other, 38, "keys: segments of κ tokens, ξ apart", 12),
+        text(other, 38, "keys: pools of κ tokens, ξ apart", 12),
         text(left + side + GAP / 2, top + side / 2, "Y →", 16),
         text(left, top + side + 22, "queries run down, keys across; output = W_o (Y + Z)", 12, "start"),
     ]

@@ -108,6 +108,16 @@ class Call:
     scale: float
 
     @property
+    def key_offset(self) -> int:
+        """The token at which key 0 starts."""
+        return 0 if self.pooling is None else self.pooling.first_start
+
+    @property
+    def key_stride(self) -> int:
+        """Tokens between the starts of neighbouring keys."""
+        return 1 if self.pooling is None else self.pooling.key_stride
+
+    @property
     def global_mask(self) -> Tensor | None:
         """(B, S) bool, True at global tokens."""
         return None if self.global_tokens is None else self.global_tokens.mask

@@ -69,15 +69,16 @@ class Window:
 
 @dataclass(frozen=True)
 class Pooling:
-    """Segments of ``kernel_size`` tokens, ``stride`` tokens apart, each pooled to one key (eq. 6–7).
+    """Pools of ``kernel_size`` tokens, ``stride`` tokens apart, each of which becomes one pooled key (eq. 6–7).
 
-    With ``alignment="grid"`` segment j covers tokens ``[j·stride, j·stride + kernel_size)`` and is visible when its
-    centre lies inside the window. With ``alignment="query"``, the literal reading of eq. 6–7, every query has segments
-    of its own that start at the window's left edge and lie inside the window. Segments are clipped to the sequence.
+    With ``alignment="grid"`` all queries share the pools: pool j covers tokens ``[j·stride, j·stride + kernel_size)``
+    and a query sees it when its centre lies inside the window. With ``alignment="query"``, the literal reading of
+    eq. 6–7, each query has pools of its own: they start at the window's left edge and lie inside the window. A pool
+    that reaches beyond either end of the sequence is clipped to it, so that no token inside the window is lost there.
 
     Args:
-        kernel_size: κ, tokens in a segment.
-        stride: ξ, tokens between the starts of neighbouring segments.
+        kernel_size: κ, tokens in a pool.
+        stride: ξ, tokens between the starts of neighbouring pools.
         alignment: ``"grid"`` or ``"query"``.
 
     Raises:
@@ -96,19 +97,24 @@ class Pooling:
 
     @property
     def key_stride(self) -> int:
-        """Tokens between the starts of neighbouring pooled keys: pooling for query alignment keeps every start."""
+        """Tokens between the starts of neighbouring pooled keys: with query alignment every start has a key."""
         return self.stride if self.alignment == "grid" else 1
 
-    def num_segments(self, num_tokens: int) -> int:
-        """Pooled keys of a sequence of ``num_tokens`` tokens."""
-        return -(-num_tokens // self.key_stride)
+    @property
+    def first_start(self) -> int:
+        """The token at which pooled key 0 starts; with query alignment its last token is token 0."""
+        return 0 if self.alignment == "grid" else 1 - self.kernel_size
+
+    def num_pools(self, num_tokens: int) -> int:
+        """P, the pooled keys of a sequence of ``num_tokens`` tokens."""
+        return -(-(num_tokens - self.first_start) // self.key_stride)
 
 
 @dataclass(frozen=True)
 class Band:
-    """The normal form of a window over tokens or over pooled segments.
+    """The normal form of a window over tokens or over pooled keys.
 
-    Key j starts at token ``key_stride·j``. The query at token i sees it when its distance ``o = key_stride·j − i``
+    Key j has the place ``key_stride·j``. The query at token i sees it when the distance ``o = key_stride·j − i``
     satisfies ``lowest <= o <= highest`` and ``(o − lowest) mod step = 0``.
     """
 
@@ -150,11 +156,11 @@ class Band:
 
 
 def band_of(window: Window, pooling: Pooling | None = None, dilation: int = 1) -> Band:
-    """The band of a window over tokens, or over the segments of ``pooling``.
+    """The band of a window over tokens, or over pooled keys.
 
-    Over tokens it is the window itself. On the grid, segment j has its centre at ``c = j·ξ + (κ − 1)/2`` and is seen
-    when ``-left <= c − i <= right``. With query alignment the segments of query i start at ``i − left + m·ξ`` and end
-    no later than ``i + right``.
+    Over tokens it is the window itself. On the grid, pool j has its centre at ``c = j·ξ + (κ − 1)/2``, and query i sees
+    it when ``-left <= c − i <= right``. With query alignment the pools of query i start at ``i − left + m·ξ`` and end
+    no later than ``i + right``; pooled key j is the one whose pool ends at token j, clipped or not.
 
     Args:
         window: tokens visible on each side.
@@ -168,7 +174,7 @@ def band_of(window: Window, pooling: Pooling | None = None, dilation: int = 1) -
         # j·ξ − i >= −left − (κ−1)/2 and <= right − (κ−1)/2, rounded inwards to integers
         lowest, highest = -window.left - (kernel_size - 1) // 2, window.right - kernel_size // 2
         return Band(lowest, highest, key_stride=stride)
-    return Band(-window.left, window.right - kernel_size + 1, step=stride)
+    return Band(-window.left + kernel_size - 1, window.right, step=stride)
 
 
 def visible_pairs(

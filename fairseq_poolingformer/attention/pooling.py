@@ -1,4 +1,4 @@
-"""Pooling of keys and values over overlapping segments (eq. 6–7, 9–11)."""
+"""Pooling of keys and values over overlapping pools of tokens (eq. 6–7, 9–11)."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ def pool_keys(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Pool every segment of ``x`` to one vector.
+    """Pool neighbouring vectors of ``x``: every pool of κ tokens becomes one pooled key or value.
 
-    Real tokens only take part: padding and positions beyond the end count neither in a mean's denominator, nor in a
-    maximum, nor in the softmax of the dynamic weights.
+    Only real tokens take part: padding and positions beyond either end of the sequence count neither in a mean's
+    denominator, nor in a maximum, nor in the softmax of the dynamic weights.
 
-    - ``mean``, ``max``: over the segment's tokens.
-    - ``ldconv`` (eq. 9–10): ``Σ δ_i v_i`` with ``δ = softmax(W_p v_c)``, c the segment's centre ⌈(1+κ)/2⌉ (1-based).
-      Where that is no real token, the nearest real one before it is taken, or else the nearest after it.
-    - ``mean-ldconv`` (eq. 11): the same with the segment's mean in place of v_c.
+    - ``mean``, ``max``: over the pool's tokens.
+    - ``ldconv`` (eq. 9–10): ``Σ δ_i v_i`` with ``δ = softmax(W_p v_c)``, c the pool's centre ⌈(1+κ)/2⌉ (1-based).
+      Where that is no real token, the nearest real one before it takes its place, or else the nearest after it.
+    - ``mean-ldconv`` (eq. 11): the same with the pool's mean in place of v_c.
 
     Args:
         x: (B, H, S, D) keys or values.
-        pooling: kernel size κ, stride ξ, alignment. With query alignment every token starts a segment.
+        pooling: kernel size κ, stride ξ, alignment. On the grid there are ⌈S/ξ⌉ pools, which start at 0, ξ, 2ξ, …;
+            with query alignment S + κ − 1, which start at −(κ − 1), …, −1, 0, 1, …, S − 1.
         kind: one of :data:`POOL_TYPES`.
         padding_mask: (B, S) bool, True at padding.
         weight: (ldconv_heads·κ, H·D), W_p of the two LDConv kinds, whose rows are grouped by set of weights; each set
@@ -41,7 +42,7 @@ def pool_keys(
         bias: (ldconv_heads·κ,), added to what W_p gives; the paper has none.
 
     Returns:
-        ``pooled`` (B, H, P, D), and (B, P) bool, True at segments without a real token (which are zero in
+        ``pooled`` (B, H, P, D), and (B, P) bool, True at pools without a real token (which are zero in
         ``pooled``), or None when there is no ``padding_mask``.
 
     Raises:
@@ -56,19 +57,19 @@ def pool_keys(
             pooled = pooled.masked_fill(pooled_padding_mask[:, None, :, None], 0.0)
         return pooled, pooled_padding_mask
     if kind == "ldconv":
-        context = _take(x, _centre_index(real, pooling))
+        context = _take(x, _centre_index(real, x.size(2), pooling))
     else:
         uniform = real.to(x.dtype) / real.sum(-1, keepdim=True).clamp(min=1)
-        context = _weighted_sum(x, uniform[:, None], pooling.key_stride)
+        context = _WeightedSum.apply(x, uniform[:, None], pooling)
         if kind == "mean":
             return context, pooled_padding_mask
     weight, bias = (None if tensor is None else tensor.to(x.dtype) for tensor in (weight, bias))
     logits = F.linear(context.transpose(1, 2).flatten(2), weight, bias)  # (B, P, sets·κ)
     logits = logits.unflatten(2, (-1, pooling.kernel_size)).transpose(1, 2)  # (B, sets, P, κ)
-    # the smallest finite number, not -inf: a segment without real tokens must not give NaN
+    # the smallest finite number, not -inf: a pool without real tokens must not give NaN
     logits = logits.masked_fill(~real[:, None], torch.finfo(logits.dtype).min)
     dynamic = logits.softmax(-1).to(x.dtype) * real[:, None]
-    return _weighted_sum(x, dynamic, pooling.key_stride), pooled_padding_mask
+    return _WeightedSum.apply(x, dynamic, pooling), pooled_padding_mask
 
 
 def _check(
@@ -97,24 +98,28 @@ def _check(
         raise ValueError(f"bias must be {tuple(weight.shape[:1])}, one number a row of weight, got {tuple(bias.shape)}")
 
 
+def _starts(num_tokens: int, pooling: Pooling, device: torch.device) -> Tensor:
+    """(P,) the token at which each pool starts; negative for pools that are clipped at the beginning."""
+    return pooling.first_start + pooling.key_stride * torch.arange(pooling.num_pools(num_tokens), device=device)
+
+
 def _real_taps(num_tokens: int, pooling: Pooling, padding_mask: Tensor | None, device: torch.device) -> Tensor:
-    """Which of the κ positions of each segment hold a real token: (B or 1, P, κ) bool."""
-    starts = torch.arange(0, num_tokens, pooling.key_stride, device=device)
+    """Which of the κ positions of each pool hold a real token: (B or 1, P, κ) bool."""
+    starts = _starts(num_tokens, pooling, device)
     positions = starts[:, None] + torch.arange(pooling.kernel_size, device=device)
-    inside = (positions < num_tokens)[None]
+    inside = ((positions >= 0) & (positions < num_tokens))[None]
     if padding_mask is None:
         return inside
-    return inside & ~padding_mask[:, positions.clamp(max=num_tokens - 1)]
+    return inside & ~padding_mask[:, positions.clamp(0, num_tokens - 1)]
 
 
-def _centre_index(real: Tensor, pooling: Pooling) -> Tensor:
-    """The token whose vector gives the dynamic weights of each segment: (B or 1, P) indices."""
+def _centre_index(real: Tensor, num_tokens: int, pooling: Pooling) -> Tensor:
+    """The token whose vector gives the dynamic weights of each pool: (B or 1, P) indices; any for an empty pool."""
     taps = torch.arange(pooling.kernel_size, device=real.device)
     centre = pooling.kernel_size // 2  # 0-based ⌈(1+κ)/2⌉
     preference = torch.where(taps <= centre, pooling.kernel_size + taps, pooling.kernel_size - taps)
     chosen = torch.where(real, preference, -1).argmax(-1)
-    starts = pooling.key_stride * torch.arange(real.size(1), device=real.device)
-    return starts + torch.where(real.any(-1), chosen, 0)
+    return (_starts(num_tokens, pooling, real.device) + chosen).clamp(0, num_tokens - 1)
 
 
 def _take(x: Tensor, index: Tensor) -> Tensor:
@@ -125,61 +130,61 @@ def _take(x: Tensor, index: Tensor) -> Tensor:
 
 
 def _max(x: Tensor, pooling: Pooling, padding_mask: Tensor | None) -> Tensor:
-    segments = pooling.num_segments(x.size(2))
+    """The maximum of each pool, -inf where it has no real token: (B, H, P, D)."""
     if padding_mask is not None:
         x = x.masked_fill(padding_mask[:, None, :, None], -torch.inf)
-    covered = (segments - 1) * pooling.key_stride + pooling.kernel_size
-    if covered > x.size(2):
-        x = F.pad(x, (0, 0, 0, covered - x.size(2)), value=-torch.inf)
-    return x.unfold(2, pooling.kernel_size, pooling.key_stride).max(-1).values
+    pools, kernel_size, stride = pooling.num_pools(x.size(2)), pooling.kernel_size, pooling.key_stride
+    before = -pooling.first_start
+    after = (pools - 1) * stride + kernel_size - before - x.size(2)
+    if before or after > 0:
+        x = F.pad(x, (0, 0, before, max(0, after)), value=-torch.inf)
+    return x.unfold(2, kernel_size, stride).max(-1).values
 
 
-def _weighted_sum(x: Tensor, weights: Tensor, stride: int) -> Tensor:
-    """``out[b, h, p] = Σ_i weights[b, set of h, p, i] · x[b, h, p·stride + i]``.
-
-    Args:
-        x: (B, H, S, D).
-        weights: (B or 1, sets, P, κ), zero where a segment runs past the end.
-        stride: tokens between segments.
-    """
-    return _WeightedSum.apply(x, weights, stride)
+def _tap(tap: int, num_tokens: int, pooling: Pooling) -> tuple[slice, slice]:
+    """The pools that have a token at their position ``tap``, and these tokens: two slices of the same length."""
+    first, stride = pooling.first_start + tap, pooling.key_stride
+    skipped = max(0, -(first // stride))  # pools whose tap lies before the sequence
+    pools = min(pooling.num_pools(num_tokens), -((first - num_tokens) // stride))
+    return slice(skipped, max(skipped, pools)), slice(first + skipped * stride, num_tokens, stride)
 
 
 class _WeightedSum(torch.autograd.Function):
-    """One strided multiply-add for each of the κ positions: no unfolded copy of x, forward or backward."""
+    """``out[b, h, p] = Σ_i weights[b, set of h, p, i] · x[b, h, start of p + i]``, without an unfolded copy of x.
+
+    One strided multiply-add for each of the κ positions, forward and backward. ``x`` is (B, H, S, D), ``weights``
+    (B or 1, sets, P, κ).
+    """
 
     @staticmethod
-    def forward(ctx, x: Tensor, weights: Tensor, stride: int) -> Tensor:
+    def forward(ctx, x: Tensor, weights: Tensor, pooling: Pooling) -> Tensor:
         ctx.save_for_backward(x, weights)
-        ctx.stride = stride
-        batch, heads, _, head_dim = x.shape
-        sets, segments, kernel_size = weights.shape[1:]
-        out = x.new_zeros(segments, batch, heads, head_dim).permute(1, 2, 0, 3)
+        ctx.pooling = pooling
+        batch, heads, num_tokens, head_dim = x.shape
+        sets, num_pools, kernel_size = weights.shape[1:]
+        out = x.new_zeros(num_pools, batch, heads, head_dim).permute(1, 2, 0, 3)
         grouped, summed = x.unflatten(1, (sets, -1)), out.unflatten(1, (sets, -1))
         for tap in range(kernel_size):
-            tokens = grouped[:, :, :, tap::stride][:, :, :, :segments]
-            n = tokens.size(3)
-            summed[:, :, :, :n].addcmul_(tokens, weights[:, :, None, :n, tap, None])
+            pools, tokens = _tap(tap, num_tokens, pooling)
+            summed[:, :, :, pools].addcmul_(grouped[:, :, :, tokens], weights[:, :, None, pools, tap, None])
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor):
         x, weights = ctx.saved_tensors
-        batch, heads, tokens, head_dim = x.shape
-        sets, segments, kernel_size = weights.shape[1:]
+        batch, heads, num_tokens, head_dim = x.shape
+        sets, _, kernel_size = weights.shape[1:]
         needs_x, needs_weights, _ = ctx.needs_input_grad
-        grad = grad.unflatten(1, (sets, -1))
-        grad_x = x.new_zeros(tokens, batch, heads, head_dim).permute(1, 2, 0, 3) if needs_x else None
+        grouped, grad = x.unflatten(1, (sets, -1)), grad.unflatten(1, (sets, -1))
+        grad_x = x.new_zeros(num_tokens, batch, heads, head_dim).permute(1, 2, 0, 3) if needs_x else None
         grad_weights = torch.zeros_like(weights) if needs_weights else None
         for tap in range(kernel_size):
-            at = (slice(None), slice(None), slice(None), slice(tap, None, ctx.stride))
-            taken = x.unflatten(1, (sets, -1))[at][:, :, :, :segments]
-            n = taken.size(3)
+            pools, tokens = _tap(tap, num_tokens, ctx.pooling)
             if needs_x:
-                grad_tap = grad_x.unflatten(1, (sets, -1))[at][:, :, :, :n]
-                grad_tap.addcmul_(grad[:, :, :, :n], weights[:, :, None, :n, tap, None])
+                grad_tokens = grad_x.unflatten(1, (sets, -1))[:, :, :, tokens]
+                grad_tokens.addcmul_(grad[:, :, :, pools], weights[:, :, None, pools, tap, None])
             if needs_weights:
-                product = (grad[:, :, :, :n] * taken).sum((2, 4))
-                grad_weights[:, :, :n, tap] = product.sum_to_size(grad_weights[:, :, :n, tap].shape)
+                product = (grad[:, :, :, pools] * grouped[:, :, :, tokens]).sum((2, 4))
+                grad_weights[:, :, pools, tap] = product.sum_to_size(grad_weights[:, :, pools, tap].shape)
         return grad_x, grad_weights, None

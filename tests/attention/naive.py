@@ -14,17 +14,18 @@ def sees(i: int, j: int, *, left, right, dilation=1) -> bool:
     return j in taps
 
 
-def sees_segment(i: int, j: int, *, left, right, kernel_size, stride, alignment) -> bool:
-    """Whether query i sees pooled segment j, by DESIGN's two readings of eq. 6–7."""
+def starts_of_own_pools(i: int, *, left, right, kernel_size, stride) -> list[int]:
+    """Where the pools of query i start, by eq. 6–7 read literally: they cut up its own window from its left edge on."""
+    return list(range(i - left, i + right - kernel_size + 2, stride))
+
+
+def sees_pool(i: int, j: int, *, left, right, kernel_size, stride, alignment) -> bool:
+    """Whether query i sees pooled key j, by DESIGN's two readings of eq. 6–7."""
     if alignment == "grid":
         centre = j * stride + (kernel_size - 1) / 2
         return -left <= centre - i <= right
-    start = i - left
-    while start + kernel_size - 1 <= i + right:
-        if start == j:
-            return True
-        start += stride
-    return False
+    start = j - (kernel_size - 1)
+    return start in starts_of_own_pools(i, left=left, right=right, kernel_size=kernel_size, stride=stride)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, seen, scale: float, bias=None) -> Tensor:
@@ -44,10 +45,14 @@ def attend(q: Tensor, k: Tensor, v: Tensor, seen, scale: float, bias=None) -> Te
     return out
 
 
-def pool(x: Tensor, *, kernel_size, stride, kind, padding=None, weight=None) -> tuple[Tensor, Tensor]:
-    """Segments one by one over real tokens only (eq. 9–11); returns pooled (B, H, P, D) and the empty ones (B, P)."""
+def pool_starts(tokens: int, *, kernel_size, stride, alignment) -> range:
+    """The first token of each pool that has a token of the sequence; with query alignment pools start everywhere."""
+    return range(0, tokens, stride) if alignment == "grid" else range(1 - kernel_size, tokens)
+
+
+def pool(x: Tensor, starts, *, kernel_size, kind, padding=None, weight=None) -> tuple[Tensor, Tensor]:
+    """Pools one by one over real tokens only (eq. 9–11); returns pooled (B, H, P, D) and the empty ones (B, P)."""
     batch, heads, tokens, head_dim = x.shape
-    starts = range(0, tokens, stride)
     pooled = torch.zeros(batch, heads, len(starts), head_dim, dtype=x.dtype)
     empty = torch.zeros(batch, len(starts), dtype=torch.bool)
     sets = 0 if weight is None else weight.size(0) // kernel_size
@@ -56,7 +61,7 @@ def pool(x: Tensor, *, kernel_size, stride, kind, padding=None, weight=None) -> 
             real = [
                 (tap, start + tap)
                 for tap in range(kernel_size)
-                if start + tap < tokens and not (padding is not None and padding[b, start + tap])
+                if 0 <= start + tap < tokens and not (padding is not None and padding[b, start + tap])
             ]
             if not real:
                 empty[b, p] = True

@@ -16,7 +16,7 @@ from fairseq_poolingformer.attention import (
     pool_keys,
 )
 from fairseq_poolingformer.attention.backends import lanes
-from tests.attention.naive import attend, sees, sees_segment
+from tests.attention.naive import attend, pool, sees, sees_pool, starts_of_own_pools
 
 ON_CPU = [name for name in BACKENDS if name != "triton"]  # in float64 too; test_triton.py has the same for the other
 FAST = [name for name in ON_CPU if name != "reference"]
@@ -78,7 +78,7 @@ def test_reference_by_hand():
 
 
 def test_reference_pooled_by_hand():
-    """Six tokens pooled in threes two apart: centres 1, 3, 5; with w2 = 1 the last query sees one segment."""
+    """Six tokens pooled in threes two apart: centres 1, 3, 5; with w2 = 1 the last query sees one pool."""
     q = torch.zeros(1, 1, 6, 1, dtype=torch.float64)
     v = torch.tensor([2.0, 4.0, 8.0], dtype=torch.float64).view(1, 1, 3, 1)
     out = band_attention(q, v, v, window=Window(1), pooling=Pooling(3, 2), backend="reference").flatten()
@@ -115,7 +115,7 @@ def test_reference_equals_loops_over_tokens(dilation):
 
 
 @pytest.mark.parametrize("alignment", ["grid", "query"])
-def test_reference_equals_loops_over_segments(alignment):
+def test_reference_equals_loops_over_pools(alignment):
     q, k, v = (x.detach() for x in tensors(1, 1, 13, 13, 2))
     pooling = Pooling(3, 2, alignment)
     pooled_keys, _ = pool_keys(k, pooling)
@@ -123,9 +123,47 @@ def test_reference_equals_loops_over_segments(alignment):
     out = band_attention(q, pooled_keys, pooled_values, window=Window(4), pooling=pooling, backend="reference")
 
     def seen(b, h, t, s):
-        return sees_segment(t, s, left=4, right=4, kernel_size=3, stride=2, alignment=alignment)
+        return sees_pool(t, s, left=4, right=4, kernel_size=3, stride=2, alignment=alignment)
 
     torch.testing.assert_close(out, attend(q, pooled_keys, pooled_values, seen, 2**-0.5), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize("kind", ["mean", "max", "ldconv", "mean-ldconv"])
+@pytest.mark.parametrize(("kernel_size", "stride", "reach"), [(3, 2, 4), (4, 3, 2), (2, 3, 6), (5, 1, 3)])
+@pytest.mark.parametrize("padded", [False, True])
+def test_query_alignment_is_equations_6_and_7(backend, kind, kernel_size, stride, reach, padded):
+    """Each query cuts its own window into pools, clips them to the sequence, and attends to what they become."""
+    q, k, v = tensors(2, 2, 11, 11, 2)
+    generator = torch.Generator().manual_seed(5)
+    weights = None
+    if "ldconv" in kind:
+        weights = torch.randn(kernel_size, 4, generator=generator, dtype=torch.float64).requires_grad_()
+    padding = right_padding([11, 7], 11) if padded else torch.zeros(2, 11, dtype=torch.bool)
+    rows = []
+    for i in range(11):
+        starts = starts_of_own_pools(i, left=reach, right=reach, kernel_size=kernel_size, stride=stride)
+        pooled = {"kernel_size": kernel_size, "kind": kind, "padding": padding, "weight": weights}
+        keys, empty = pool(k, starts, **pooled)
+        values, _ = pool(v, starts, **pooled)
+        seen = lambda b, h, t, s, empty=empty: not empty[b, s]  # noqa: E731
+        rows.append(attend(q[:, :, i : i + 1], keys, values, seen, 2**-0.5))
+    expected = torch.cat(rows, dim=2)
+
+    pooling = Pooling(kernel_size, stride, "query")
+    pooled = {"kind": kind, "padding_mask": padding if padded else None, "weight": weights}
+    keys, hidden = pool_keys(k, pooling, **pooled)
+    values, _ = pool_keys(v, pooling, **pooled)
+    actual = band_attention(
+        q, keys, values, window=Window(reach), pooling=pooling, key_padding_mask=hidden, backend=backend
+    )
+    inputs = [q, k, v] if weights is None else [q, k, v, weights]
+    grad = torch.randn(q.shape, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
+    for a, e in zip(
+        torch.autograd.grad(actual, inputs, grad), torch.autograd.grad(expected, inputs, grad), strict=True
+    ):
+        torch.testing.assert_close(a, e, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("backend", FAST)
@@ -145,7 +183,7 @@ def test_windows(backend, length, window):
 @pytest.mark.usefixtures("small_blocks")
 def test_pooled_windows(backend, alignment, kernel_size, stride, pooled_window):
     pooling = Pooling(kernel_size, stride, alignment)
-    inputs = tensors(2, 2, 101, pooling.num_segments(101), 4)
+    inputs = tensors(2, 2, 101, pooling.num_pools(101), 4)
     padding = right_padding([inputs[1].size(2), 3], inputs[1].size(2))
     assert_equals_reference(inputs, backend, window=Window(pooled_window), pooling=pooling, key_padding_mask=padding)
 
@@ -186,6 +224,34 @@ def test_globals_padding_and_offset(backend, window, offset):
     assert_equals_reference(
         inputs, backend, window=window, global_mask=global_mask, key_padding_mask=padding, query_offset=offset
     )
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize(("alignment", "first_start"), [("grid", 0), ("query", -2)])
+@torch.no_grad()
+def test_a_score_term_is_told_where_pools_start(backend, alignment, first_start):
+    q, k, v = tensors(1, 2, 9, 9, 2)
+    table = torch.randn(2, 41, dtype=torch.float64)
+    pooling = Pooling(3, 2, alignment)
+    keys, values = pool_keys(k, pooling)[0], pool_keys(v, pooling)[0]
+    stride = pooling.stride if alignment == "grid" else 1
+    starts = [first_start + stride * s for s in range(keys.size(2))]
+    bias = [[[table[h, t + 1 - start + 20] for start in starts] for t in range(9)] for h in range(2)]
+
+    def seen(b, h, t, s):
+        return sees_pool(t + 1, s, left=4, right=4, kernel_size=3, stride=2, alignment=alignment)
+
+    out = band_attention(
+        q,
+        keys,
+        values,
+        window=Window(4),
+        pooling=pooling,
+        score_terms=[RelativePositionBias(table)],
+        query_offset=1,
+        backend=backend,
+    )
+    torch.testing.assert_close(out, attend(q, keys, values, seen, 2**-0.5, bias), atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("backend", FAST)
@@ -308,6 +374,20 @@ def test_dropout_gradients_belong_to_the_same_mask(backend):
         )
 
     assert torch.autograd.gradcheck(run, (*inputs, table))
+
+
+@pytest.mark.parametrize("alignment", ["grid", "query"])
+def test_dropout_gradients_of_pooled_keys(alignment):
+    pooling = Pooling(3, 2, alignment)
+
+    def run(query, key, value):
+        torch.manual_seed(3)
+        keys, hidden = pool_keys(key, pooling, kind="mean", padding_mask=right_padding([9], 11))
+        values, _ = pool_keys(value, pooling, kind="max", padding_mask=right_padding([9], 11))
+        arguments = {"window": Window(4), "pooling": pooling, "key_padding_mask": hidden}
+        return band_attention(query, keys, values, dropout_p=0.4, backend="block", **arguments)
+
+    assert torch.autograd.gradcheck(run, tensors(1, 1, 11, 11, 2))
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
@@ -441,7 +521,7 @@ def test_blocks_are_cut_to_few_wide_chunks(window):
 @pytest.mark.parametrize("pooling", [None, Pooling(3, 2), Pooling(3, 2, "query")])
 @pytest.mark.parametrize("causal", [True, False])
 def test_unlimited_windows(backend, pooling, causal):
-    keys = 40 if pooling is None else pooling.num_segments(40)
+    keys = 40 if pooling is None else pooling.num_pools(40)
     inputs = tensors(1, 2, 40, keys, 4)
     assert_equals_reference(inputs, backend, window=Window.unlimited(causal=causal), pooling=pooling)
     if pooling is None:

@@ -1,12 +1,13 @@
 """TwoLevelAttention against the equations written out for one token after another."""
 
+import dataclasses
 import itertools
 
 import pytest
 import torch
 
 from fairseq_poolingformer.attention import POOL_TYPES, Pooling, RelativePositionBias, TwoLevelAttention, Window
-from tests.attention.naive import attend, pool, sees, sees_segment
+from tests.attention.naive import attend, pool, pool_starts, sees, sees_pool
 
 C, H = 8, 2
 
@@ -47,18 +48,16 @@ def expected_output(module, x, global_mask, padding):
     own = module.pooled_q_proj is not None
     names = ("pooled_q_proj", "pooled_k_proj", "pooled_v_proj") if own else ("q_proj", "k_proj", "v_proj")
     q, k, v = (split(getattr(module, name)(source)) for name in names)
-    pooling = module.pooling
-    stride = pooling.stride if pooling.alignment == "grid" else 1
-    arguments = {"kernel_size": pooling.kernel_size, "stride": stride, "kind": module.pool_type, "padding": padding}
-    k, empty = pool(k, weight=module.pooled_k_pool_weight, **arguments)
-    v, _ = pool(v, weight=module.pooled_v_pool_weight, **arguments)
+    geometry = dataclasses.asdict(module.pooling)
+    starts = pool_starts(tokens, **geometry)
+    arguments = {"kernel_size": module.pooling.kernel_size, "kind": module.pool_type, "padding": padding}
+    k, empty = pool(k, starts, weight=module.pooled_k_pool_weight, **arguments)
+    v, _ = pool(v, starts, weight=module.pooled_v_pool_weight, **arguments)
 
     def level_two(b, h, t, s):
         reach = module.pooled_window.left
-        geometry = {"kernel_size": pooling.kernel_size, "stride": pooling.stride, "alignment": pooling.alignment}
-        return sees_segment(t, s, left=reach, right=reach, **geometry) and not empty[b, s]
+        return sees_pool(t, s, left=reach, right=reach, **geometry) and not empty[b, s]
 
-    assert k.size(2) == len(range(0, tokens, stride))
     return module.out_proj(merge(y + attend(q, k, v, level_two, level_two_scale)))
 
 

@@ -7,7 +7,7 @@ import torch
 
 from fairseq_poolingformer.attention import Pooling, Window, visible_pairs
 from fairseq_poolingformer.attention.patterns import Band, band_of
-from tests.attention.naive import sees, sees_segment
+from tests.attention.naive import sees, sees_pool
 
 
 @pytest.mark.parametrize(("left", "right", "dilation"), [(0, 0, 1), (2, 2, 1), (3, 0, 1), (1, 4, 2), (2, 1, 3)])
@@ -21,15 +21,13 @@ def test_token_window_is_the_papers_neighbour_set(left, right, dilation, offset)
 @pytest.mark.parametrize(("kernel_size", "stride"), [(1, 1), (5, 4), (4, 4), (2, 5), (3, 1), (7, 2)])
 @pytest.mark.parametrize("alignment", ["grid", "query"])
 @pytest.mark.parametrize(("left", "right"), [(0, 0), (6, 6), (9, 2), (1, 1)])
-def test_pooled_window_is_the_designs_segment_set(kernel_size, stride, alignment, left, right):
+def test_pooled_window_is_the_designs_set_of_pools(kernel_size, stride, alignment, left, right):
     pooling = Pooling(kernel_size, stride, alignment)
     tokens = 23
-    segments = pooling.num_segments(tokens)
-    seen = visible_pairs(Window(left, right), pooling, 1, 0, tokens, segments)[0]
-    for i, j in itertools.product(range(tokens), range(segments)):
-        expected = sees_segment(
-            i, j, left=left, right=right, kernel_size=kernel_size, stride=stride, alignment=alignment
-        )
+    pools = pooling.num_pools(tokens)
+    seen = visible_pairs(Window(left, right), pooling, 1, 0, tokens, pools)[0]
+    for i, j in itertools.product(range(tokens), range(pools)):
+        expected = sees_pool(i, j, left=left, right=right, kernel_size=kernel_size, stride=stride, alignment=alignment)
         assert seen[i, j] == expected, (i, j)
 
 
@@ -58,7 +56,19 @@ def test_key_range_and_covers_agree_with_visible(key_stride):
 
 
 def test_literal_query_alignment_is_band_with_step():
-    assert band_of(Window(8), Pooling(5, 4, "query")) == Band(-8, 4, step=4)
+    assert band_of(Window(8), Pooling(5, 4, "query")) == Band(-4, 8, step=4)
+
+
+@pytest.mark.parametrize(("kernel_size", "stride", "reach"), [(5, 4, 10), (3, 3, 7), (3, 1, 5), (7, 2, 3)])
+def test_query_alignment_loses_no_token_of_the_window(kernel_size, stride, reach):
+    """Where whole pools fill the window (2·w2 + 1 = κ + m·ξ), a query sees all of it, at the ends too."""
+    pooling, tokens = Pooling(kernel_size, stride, "query"), 30
+    assert (2 * reach + 1 - kernel_size) % stride == 0
+    seen = visible_pairs(Window(reach), pooling, 1, 0, tokens, pooling.num_pools(tokens))[0]
+    for i in range(tokens):
+        pools = (range(j + 1 - kernel_size, j + 1) for j in seen[i].nonzero().flatten().tolist())
+        covered = {token for pool in pools for token in pool if 0 <= token < tokens}
+        assert covered == {j for j in range(tokens) if abs(i - j) <= reach}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.attention import POOL_TYPES, Pooling, pool_keys
-from tests.attention.naive import pool
+from tests.attention.naive import pool, pool_starts
 
 SHAPES = [(5, 4), (4, 4), (3, 5), (1, 1), (2, 1), (6, 2)]
 
@@ -28,8 +28,8 @@ def test_equals_the_naive_twin(kernel_size, stride, kind, alignment, padding):
         mask[2] = True
     weight = weight_for(kind, kernel_size, 8, sets=2)
     pooled, empty = pool_keys(x, Pooling(kernel_size, stride, alignment), kind=kind, padding_mask=mask, weight=weight)
-    step = stride if alignment == "grid" else 1
-    expected, expected_empty = pool(x, kernel_size=kernel_size, stride=step, kind=kind, padding=mask, weight=weight)
+    starts = pool_starts(13, kernel_size=kernel_size, stride=stride, alignment=alignment)
+    expected, expected_empty = pool(x, starts, kernel_size=kernel_size, kind=kind, padding=mask, weight=weight)
     torch.testing.assert_close(pooled, expected, atol=1e-12, rtol=0)
     assert empty is None if mask is None else torch.equal(empty, expected_empty)
 
@@ -42,6 +42,13 @@ def test_mean_by_hand():
     assert not empty.any()
 
 
+def test_query_alignment_clips_at_both_ends():
+    x = torch.tensor([1.0, 2.0, 4.0, 8.0]).view(1, 1, 4, 1)
+    pooled, empty = pool_keys(x, Pooling(3, 2, "query"))
+    assert pooled.flatten().tolist() == [1.0, 1.5, pytest.approx(7 / 3), pytest.approx(14 / 3), 6.0, 8.0]
+    assert empty is None
+
+
 def test_ldconv_by_hand():
     """W_p = log 2 on the first position only: weights 1/2, 1/4, 1/4 at a centre of 1."""
     x = torch.tensor([4.0, 1.0, 8.0]).view(1, 1, 3, 1)
@@ -51,7 +58,8 @@ def test_ldconv_by_hand():
 
 
 @pytest.mark.parametrize("kind", POOL_TYPES)
-def test_gradients(kind):
+@pytest.mark.parametrize("alignment", ["grid", "query"])
+def test_gradients(kind, alignment):
     torch.manual_seed(0)
     x = torch.randn(2, 2, 9, 2, dtype=torch.float64, requires_grad=True)
     weight = weight_for(kind, 3, 4)
@@ -60,7 +68,7 @@ def test_gradients(kind):
         weight.requires_grad_()
 
     def run(x, weight):
-        return pool_keys(x, Pooling(3, 2), kind=kind, padding_mask=mask, weight=weight)[0]
+        return pool_keys(x, Pooling(3, 2, alignment), kind=kind, padding_mask=mask, weight=weight)[0]
 
     assert torch.autograd.gradcheck(run, (x, weight))
 

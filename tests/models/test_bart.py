@@ -122,7 +122,9 @@ def test_equals_bart_when_the_window_is_wide_and_level_two_is_off(folder):
     torch.testing.assert_close(actual[real], expected[real], atol=2e-6, rtol=0)
 
 
-@pytest.mark.parametrize("flags", [[], ["--separate-global-projections"], ["--pool-type", "max"]])
+@pytest.mark.parametrize(
+    "flags", [[], ["--separate-global-projections"], ["--pool-type", "max"], ["--pool-alignment", "query"]]
+)
 def test_padding_and_neighbours_change_no_bit(folder, flags):
     """float32 on a CPU: encoder output and logits are the same bits, alone and beside longer rows."""
     _, model = build(

@@ -31,6 +31,7 @@ class Plan:
     terms: tuple[ScoreTerm, ...]
     num_heads: int
     query_offset: int
+    key_offset: int
     key_stride: int
     scale: float
     dropout: KeepMask
@@ -51,7 +52,8 @@ class Plan:
             terms=call.score_terms,
             num_heads=heads,
             query_offset=call.query_offset,
-            key_stride=1 if call.pooling is None else call.pooling.key_stride,
+            key_offset=call.key_offset,
+            key_stride=call.key_stride,
             scale=call.scale,
             dropout=KeepMask.draw(call.dropout_p),
         )

@@ -25,6 +25,7 @@ class Pairs:
         query_index: indices into the call's queries: a range of t, or a (t,) or (B, t) tensor.
         key_index: indices into the call's keys: a range of s, or a (s,) or (B, s) tensor.
         query_offset: token position of query 0.
+        key_offset: token at which key 0 starts (0 unless the keys are pooled with query alignment).
         key_stride: tokens between neighbouring keys (1 unless the keys are pooled on a grid).
         query: (B, H, t, D) these queries; None where no term is asked that reads them.
         key: (B, H, s, D) these keys; None likewise.
@@ -35,6 +36,7 @@ class Pairs:
     query_index: range | Tensor
     key_index: range | Tensor
     query_offset: int = 0
+    key_offset: int = 0
     key_stride: int = 1
     query: Tensor | None = None
     key: Tensor | None = None
@@ -44,7 +46,8 @@ class Pairs:
     def distance(self, device: torch.device) -> Tensor:
         """Position of the query minus position of the key's first token: (t, s) or (B, t, s)."""
         position = _on(device, self.query_index) + self.query_offset
-        return position[..., :, None] - self.key_stride * _on(device, self.key_index)[..., None, :]
+        start = self.key_stride * _on(device, self.key_index) + self.key_offset
+        return position[..., :, None] - start[..., None, :]
 
     def by_diagonal(self) -> Pairs | None:
         """One pair for each diagonal of neighbours' pairs, from the lower left to the upper right; None of others.

@@ -105,7 +105,7 @@ def test_windows(length, window):
 @pytest.mark.parametrize(("kernel_size", "stride"), [(5, 4), (2, 5)])
 def test_pooled_windows(alignment, kernel_size, stride):
     pooling = Pooling(kernel_size, stride, alignment)
-    inputs = tensors(2, 1, 101, pooling.num_segments(101), 4)
+    inputs = tensors(2, 1, 101, pooling.num_pools(101), 4)
     padding = right_padding([inputs[1].size(2), 3], inputs[1].size(2))
     compare(inputs, window=Window(20), pooling=pooling, key_padding_mask=padding)
 
@@ -136,7 +136,7 @@ def test_one_query_and_keys_that_it_does_not_see(offset, num_globals):
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("pooling", [None, Pooling(3, 2), Pooling(3, 2, "query")])
 def test_unlimited_windows(pooling):
-    keys = 60 if pooling is None else pooling.num_segments(60)
+    keys = 60 if pooling is None else pooling.num_pools(60)
     for causal in (True, False):
         compare(tensors(1, 2, 30, keys, 4), window=Window.unlimited(causal=causal), pooling=pooling, query_offset=30)
 
@@ -153,7 +153,7 @@ def test_unlimited_windows(pooling):
     ],
 )
 def test_score_terms_and_their_gradients(window, pooling):
-    keys = 50 if pooling is None else pooling.num_segments(50)
+    keys = 50 if pooling is None else pooling.num_pools(50)
     generator = torch.Generator().manual_seed(0)
     tables = [torch.randn(rows, columns, generator=generator) for rows, columns in ((2, 9), (1, 3), (2, 5), (2, 1))]
     tables = [x.requires_grad_(number != 2) for number, x in enumerate(tables)]

@@ -62,7 +62,7 @@ def attend(
     length, head_dim, dtype, *, window=128, pooling=None, num_globals=0, dropout_p=0.0, farthest=None, positions=None
 ):
     """A call, forward and backward, in fairseq's layout, with padding where it has globals; nothing is computed."""
-    keys = length if pooling is None else pooling.num_segments(length)
+    keys = length if pooling is None else pooling.num_pools(length)
     shapes = [(n, 2, 4, head_dim) for n in (length, keys, keys)]
     query, key, value = (torch.zeros(s, dtype=dtype).permute(1, 2, 0, 3).requires_grad_() for s in shapes)
     place = torch.arange(keys).expand(2, keys)

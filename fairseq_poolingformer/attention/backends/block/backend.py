@@ -238,6 +238,7 @@ def _tile(plan: Plan, block: _Block, chunk: Chunk, query: Tensor) -> Tile:
         query_index=take_index(stream.index, block.start, query.size(1)),
         key_index=take_index(source.index, chunk.start, key.size(1)),
         query_offset=plan.query_offset,
+        key_offset=plan.key_offset,
         key_stride=plan.key_stride,
         query=query.unflatten(0, source.key.shape[:2]),
         key=key.unflatten(0, source.key.shape[:2]),

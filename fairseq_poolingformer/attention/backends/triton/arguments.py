@@ -235,7 +235,7 @@ def score_line(
         *limits(lane.band, stream.num_queries, stream.key.size(2)),
         plan.key_stride,
         plan.query_offset + (lane.queries.start or 0),
-        plan.key_stride * (lane.keys.start or 0),
+        plan.key_offset + plan.key_stride * (lane.keys.start or 0),
         lane.queries.step or 1,
         plan.scale * LOG2E,
         None if table is None else table[lane.heads],
