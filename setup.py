@@ -55,6 +55,7 @@ setup(
             "poolingformer-predict-qa=fairseq_poolingformer.cli.predict_qa:main",
             "poolingformer-eval-lm=fairseq_poolingformer.cli.eval_lm:main",
             "poolingformer-sample-lm=fairseq_poolingformer.cli.sample_lm:main",
+            "poolingformer-average-checkpoints=fairseq_poolingformer.cli.average_checkpoints:main",
         ]
     },
 )

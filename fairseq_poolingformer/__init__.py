@@ -1,17 +1,45 @@
 """Poolingformer for fairseq: the ``--user-dir`` entry.
 
-Importing the package mends what fairseq needs on current torch (:mod:`fairseq_poolingformer.compat`) and registers
-every model, task, criterion, optimizer and scorer. ``fairseq_poolingformer.attention`` alone needs only torch: without
-fairseq installed, importing this package does nothing.
+Importing this package imports nothing else, so that ``fairseq_poolingformer.attention`` needs torch alone and
+``poolingformer-score --help`` answers at once. :func:`register` patches fairseq and registers the plugin's models,
+tasks, criterions, optimizers and scorer. It runs by itself where fairseq asks for the plugin (``--user-dir``), and
+wherever fairseq was imported first.
 """
 
-from importlib.util import find_spec
+import os
+import sys
 
 __version__ = "0.1.0"
 
-if find_spec("fairseq") is not None:
+
+def register() -> None:
+    """Patch fairseq (:mod:`fairseq_poolingformer.compat`) and register the plugin; calling it again changes nothing.
+
+    Raises:
+        ModuleNotFoundError: fairseq is not installed.
+        ImportError: torch is too old to load checkpoints safely.
+    """
     from fairseq_poolingformer import compat
 
     compat.apply()
+    from fairseq_poolingformer import criterions, models, optim, tasks  # noqa: F401
 
-    from fairseq_poolingformer import criterions, models, optim, scoring, tasks  # noqa: F401
+
+class _UserDir(list):
+    """The package's ``__path__``, which registers the plugin when fairseq looks for its ``--user-dir`` there.
+
+    fairseq imports a ``--user-dir`` that is not in ``sys.modules``. When it is, fairseq only asks whether the folder is
+    in the module's ``__path__``, by comparing strings.
+    """
+
+    def __contains__(self, folder: object) -> bool:
+        found = os.path.realpath(str(folder)) in map(os.path.realpath, self)
+        if found:
+            register()
+        return found
+
+
+__path__ = _UserDir(__path__)
+
+if sys.modules.get("fairseq") is not None:
+    register()

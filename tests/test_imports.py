@@ -27,10 +27,45 @@ def test_needs_no_fairseq(module):
     subprocess.run([sys.executable, "-c", WITHOUT_FAIRSEQ + f"import fairseq_poolingformer.{module}"], check=True)
 
 
-@pytest.mark.parametrize("first", ["fairseq_poolingformer.attention", "fairseq_poolingformer.models", "fairseq.models"])
+FAIRSEQ_FREE_COMMANDS = ["score", "score_qa"]
+
+
+@pytest.mark.parametrize("module", ["attention", *(f"cli.{name}" for name in FAIRSEQ_FREE_COMMANDS)])
+def test_imports_no_fairseq_and_configures_no_logging(module):
+    check = (
+        "import logging, sys\n"
+        f"import fairseq_poolingformer.{module}\n"
+        "assert not any(name.split('.')[0] == 'fairseq' for name in sys.modules)\n"
+        "assert logging.getLogger().level == logging.WARNING and not logging.getLogger().handlers\n"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True)
+
+
+@pytest.mark.parametrize("command", ["summarize", "predict_qa", "eval_lm", "sample_lm", "average_checkpoints", "score"])
+def test_help_needs_no_fairseq_and_prints_nothing_else(command):
+    module = f"fairseq_poolingformer.cli.{command}"
+    check = WITHOUT_FAIRSEQ + f"from {module} import main; main(['--help'])"
+    result = subprocess.run([sys.executable, "-c", check], check=True, capture_output=True, text=True)
+    assert result.stdout.startswith("usage: poolingformer-")
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import fairseq_poolingformer.attention; fairseq_poolingformer.register()",
+        "import fairseq.models, fairseq_poolingformer",
+        "import fairseq_poolingformer, fairseq_poolingformer.models; fairseq_poolingformer.register()",
+        # a notebook that used the attention, then fairseq's --user-dir
+        "import fairseq_poolingformer.attention as a, argparse; from fairseq.utils import import_user_module as load; "
+        "load(argparse.Namespace(user_dir=a.__file__.rsplit('/', 2)[0] + '/../fairseq_poolingformer'))",
+        "import argparse; from fairseq.utils import import_user_module as load; import os; "
+        "load(argparse.Namespace(user_dir='fairseq_poolingformer'))",
+    ],
+)
 def test_registration_does_not_depend_on_the_order(first):
     check = (
-        f"import {first}, fairseq_poolingformer\n"
+        f"{first}\n"
         "from fairseq import scoring, tasks\n"
         "from fairseq.models import ARCH_MODEL_REGISTRY\n"
         "assert 'poolingformer_bart_base' in ARCH_MODEL_REGISTRY\n"

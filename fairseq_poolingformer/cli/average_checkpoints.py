@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.compat import CheckpointError, quiet_logging
+from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
 from fairseq_poolingformer.compat.checkpoints import load
 
 EPOCH_CHECKPOINT = re.compile(r"checkpoint(\d+)\.pt")
@@ -132,9 +132,12 @@ def save(state: dict[str, Any], output: Path) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def get_parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line, with the options of fairseq's script."""
-    parser = argparse.ArgumentParser(description="Average the parameters of checkpoints into a new checkpoint.")
+    parser = argparse.ArgumentParser(
+        prog="poolingformer-average-checkpoints",
+        description="Average the parameters of checkpoints into a new checkpoint.",
+    )
     parser.add_argument("--inputs", required=True, nargs="+", type=Path, help="checkpoint files, or one save directory")
     parser.add_argument("--output", required=True, metavar="FILE", type=Path, help="the checkpoint to write")
     number = parser.add_mutually_exclusive_group()
@@ -150,35 +153,26 @@ def get_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return run_command(make_parser(), run, arguments)
 
-    Args:
-        argv: The arguments; None for those of the process.
 
-    Returns:
-        The exit status.
-    """
-    quiet_logging()
-    parser = get_parser()
-    args = parser.parse_args(argv)
+def run(args: argparse.Namespace) -> None:
+    """Write the average of the checkpoints."""
     by_update = args.num_update_checkpoints is not None
     count = args.num_update_checkpoints if by_update else args.num_epoch_checkpoints
     if count is None and args.checkpoint_upper_bound is not None:
-        parser.error("--checkpoint-upper-bound needs --num-epoch-checkpoints or --num-update-checkpoints")
+        raise UsageError("--checkpoint-upper-bound needs --num-epoch-checkpoints or --num-update-checkpoints")
     if count is not None and len(args.inputs) != 1:
-        parser.error("with a number of checkpoints, --inputs is one folder")
-    try:
-        paths = args.inputs
-        if count is not None:
-            name = UPDATE_CHECKPOINT if by_update else EPOCH_CHECKPOINT
-            paths = last_checkpoints(args.inputs[0], name, count, args.checkpoint_upper_bound)
-        save(average_checkpoints(paths), args.output)
-    except (CheckpointError, OSError, ValueError) as error:
-        print(f"average_checkpoints: {error}", file=sys.stderr)
-        return 1
+        raise UsageError("with a number of checkpoints, --inputs is one folder")
+    load_fairseq()
+    paths = args.inputs
+    if count is not None:
+        name = UPDATE_CHECKPOINT if by_update else EPOCH_CHECKPOINT
+        paths = last_checkpoints(args.inputs[0], name, count, args.checkpoint_upper_bound)
+    save(average_checkpoints(paths), args.output)
     print(f"averaged {', '.join(str(path) for path in paths)} into {args.output}")
-    return 0
 
 
 if __name__ == "__main__":

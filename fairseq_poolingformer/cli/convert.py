@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from fairseq_poolingformer.cli.command import run_command
 from fairseq_poolingformer.models import conversion
 from fairseq_poolingformer.models.conversion import ConversionError, Family, files, gpt2_bpe, sentencepiece_model
 from fairseq_poolingformer.models.conversion.flags import training_flags
@@ -86,13 +87,13 @@ def to_huggingface(options: argparse.Namespace) -> None:
     _report(output, converted.notes)
 
 
-def parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = argparse.ArgumentParser(prog="poolingformer-convert", description=__doc__)
     commands = top.add_subparsers(required=True, metavar="to-fairseq|to-huggingface")
 
     fairseq = commands.add_parser("to-fairseq", help="Hugging Face folder -> fairseq checkpoint")
-    fairseq.set_defaults(run=to_fairseq)
+    fairseq.set_defaults(convert=to_fairseq)
     fairseq.add_argument("source", type=Path, metavar="HF_FOLDER", help="config.json, weights and tokenizer files")
     fairseq.add_argument("output", type=Path, metavar="OUTPUT_FOLDER", help="new folder to write")
     fairseq.add_argument(
@@ -109,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
     )
 
     huggingface = commands.add_parser("to-huggingface", help="fairseq checkpoint -> Hugging Face folder")
-    huggingface.set_defaults(run=to_huggingface)
+    huggingface.set_defaults(convert=to_huggingface)
     huggingface.add_argument("source", type=Path, metavar="FAIRSEQ_CHECKPOINT", help="a .pt file")
     huggingface.add_argument("output", type=Path, metavar="OUTPUT_FOLDER", help="new folder to write")
     huggingface.add_argument(
@@ -136,21 +137,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line.
+    """Run the command and return its exit status."""
+    return run_command(make_parser(), run, arguments)
 
-    Args:
-        arguments: without the program's name; by default those of the process.
 
-    Returns:
-        0, or 1 when the conversion was refused, with the reason on standard error.
-    """
-    options = parser().parse_args(arguments)
-    try:
-        options.run(options)
-    except (ConversionError, OSError) as error:
-        print(f"poolingformer-convert: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+def run(args: argparse.Namespace) -> None:
+    """Convert in the direction that was asked for."""
+    args.convert(args)
 
 
 def _report(output: Path, notes: list[str]) -> None:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from fairseq import checkpoint_utils
 from torch import nn
 from tqdm import tqdm
 
+from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
 from fairseq_poolingformer.cli.options import (
     DTYPES,
     add_device_options,
@@ -24,9 +24,6 @@ from fairseq_poolingformer.cli.options import (
     check_shard,
     shard,
 )
-from fairseq_poolingformer.compat import CheckpointError, quiet_logging
-from fairseq_poolingformer.data.text_stream import TextStream
-from fairseq_poolingformer.tasks.char_lm import CharLMTask, load_text
 from fairseq_poolingformer.text.whole_file import whole_file
 
 _EPILOG = """\
@@ -53,35 +50,32 @@ class Stretch(NamedTuple):
     end: int
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command; the exit status is 1, with one line of explanation, when an input is wrong."""
-    parser = _parser()
-    args = parser.parse_args(argv)
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return run_command(make_parser(), run, arguments)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the result of an evaluation, or of its joined shards, and write it to the output file."""
     if (args.path is None) == (args.join is None):
-        parser.error("give --path to evaluate, or --join to join the results of shards")
-    check_shard(parser, args)
+        raise UsageError("give --path to evaluate, or --join to join the results of shards")
+    check_shard(args)
     if args.no_memory and args.memory_length is not None:
-        parser.error("--no-memory and --memory-length: give one of the two")
+        raise UsageError("--no-memory and --memory-length: give one of the two")
     for name in ("context", "stride", "batch_size"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be 1 or more, got {getattr(args, name)}")
-    quiet_logging()
-    try:
-        if args.output:
-            args.output.parent.mkdir(parents=True, exist_ok=True)
-        result = join(args.join) if args.join else _evaluate(args)
-        text = json.dumps(result, indent=1)
-        print(text, flush=True)  # first: hours of work are not lost where the file cannot be written
-        if args.output:
-            with whole_file(args.output) as unfinished:
-                unfinished.write_text(text + "\n", encoding="utf-8")
-    except (CheckpointError, OSError, ValueError) as error:
-        print(f"poolingformer-eval-lm: {error}", file=sys.stderr)
-        return 1
-    return 0
+            raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, got {getattr(args, name)}")
+    if args.output:
+        args.output.parent.mkdir(parents=True, exist_ok=True)
+    result = join(args.join) if args.join else _evaluate(args)
+    text = json.dumps(result, indent=1)
+    print(text, flush=True)  # first, so that hours of work are not lost when the file cannot be written
+    if args.output:
+        with whole_file(args.output) as unfinished:
+            unfinished.write_text(text + "\n", encoding="utf-8")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="poolingformer-eval-lm",
         description="Bits per character of a character language model on a split, as JSON.",
@@ -115,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def load_model(path: str, device: str, precision: str) -> tuple[nn.Module, CharLMTask]:
+def load_model(path: str, device: str, precision: str) -> tuple[nn.Module, Any]:
     """A checkpoint's model, in eval mode, and its task.
 
     Args:
@@ -130,6 +124,11 @@ def load_model(path: str, device: str, precision: str) -> tuple[nn.Module, CharL
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such checkpoint")
+    load_fairseq()
+    from fairseq import checkpoint_utils
+
+    from fairseq_poolingformer.tasks.char_lm import CharLMTask
+
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path])
     if not isinstance(task, CharLMTask):
         raise ValueError(f"{path}: a checkpoint of {type(task).__name__}; one of --task char_lm is needed")
@@ -149,6 +148,8 @@ def set_memory_length(model: nn.Module, length: int) -> None:
 
 def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     model, task = load_model(args.path, args.device, args.precision)
+    from fairseq_poolingformer.tasks.char_lm import load_text
+
     text = load_text(args.data, args.subset)
     if args.memory_length is not None:
         set_memory_length(model, args.memory_length)
@@ -214,13 +215,13 @@ def cut(size: int, context: int, stride: int) -> list[Stretch]:
 
 @torch.inference_mode()
 def score(
-    model: nn.Module, text: TextStream, stretches: Sequence[Stretch], *, batch_size: int, segment: int, device: str
+    model: nn.Module, text: Any, stretches: Sequence[Stretch], *, batch_size: int, segment: int, device: str
 ) -> float:
     """Cross entropy of the scored bytes, summed, in nats.
 
     Args:
         model: on the device, in eval mode.
-        text: the text.
+        text: a :class:`~fairseq_poolingformer.data.text_stream.TextStream`.
         stretches: equally long sequences.
         batch_size: how many to read side by side.
         segment: bytes to read at a time; what the model remembers goes on to the next.

@@ -4,6 +4,8 @@ import argparse
 
 import torch
 
+from fairseq_poolingformer.cli.command import UsageError
+
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
@@ -31,10 +33,10 @@ def add_shard_options(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--shard-id", type=int, default=0, metavar="K", help="which, from 0")
 
 
-def check_shard(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Stop with an error unless there is such a shard."""
+def check_shard(args: argparse.Namespace) -> None:
+    """Raise UsageError unless there is such a shard."""
     if not 0 <= args.shard_id < args.num_shards:
-        parser.error(f"--shard-id must be between 0 and {args.num_shards - 1}, got {args.shard_id}")
+        raise UsageError(f"--shard-id must be between 0 and {args.num_shards - 1}, got {args.shard_id}")
 
 
 def shard(args: argparse.Namespace, count: int) -> range:

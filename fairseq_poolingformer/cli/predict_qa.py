@@ -6,22 +6,20 @@ import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from fairseq import checkpoint_utils, utils
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
+from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options, add_shard_options, check_shard, shard
-from fairseq_poolingformer.compat import CheckpointError, quiet_logging
-from fairseq_poolingformer.data.qa_dataset import QuestionAnsweringDataset
 from fairseq_poolingformer.qa.answers import MAX_ANSWER_LENGTH, BestAnswers, best_answers, mean_log_probabilities
 from fairseq_poolingformer.qa.official_predictions import Prediction
 from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_text_file, write_predictions
 from fairseq_poolingformer.qa.predictions import Corpus, official_predictions, readable_lines
 from fairseq_poolingformer.qa.segments import SegmentLimits
-from fairseq_poolingformer.tasks.question_answering import QuestionAnsweringTask
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 _EPILOG = """\
@@ -36,32 +34,30 @@ on two GPUs:
 """
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command; the exit status is 1, with one line of explanation, when an input is wrong."""
-    parser = _parser()
-    args = parser.parse_args(argv)
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return run_command(make_parser(), run, arguments)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the predictions of a split, or join those of its shards."""
     if (args.path is None) == (args.join is None):
-        parser.error("give --path to predict, or --join to join the predictions of shards")
+        raise UsageError("give --path to predict, or --join to join the predictions of shards")
     if args.join and args.readable:
-        parser.error("--readable goes with --path; files of shards are joined with cat")
-    check_shard(parser, args)
-    quiet_logging()
-    try:
-        corpus = Corpus.read(args.data, args.subset)
-        for path in filter(None, (args.output, args.readable)):
-            if not path.parent.is_dir():
-                raise FileNotFoundError(f"{path.parent}: no such folder to write {path.name} into")
-        if args.join:
-            write_predictions(args.output, corpus.kind, join(args.join, corpus))
-        else:
-            _predict(args, corpus)
-    except (CheckpointError, OSError, ValueError) as error:
-        print(f"poolingformer-predict-qa: {error}", file=sys.stderr)
-        return 1
-    return 0
+        raise UsageError("--readable goes with --path; files of shards are joined with cat")
+    check_shard(args)
+    corpus = Corpus.read(args.data, args.subset)
+    for path in filter(None, (args.output, args.readable)):
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"{path.parent}: no such folder to write {path.name} into")
+    if args.join:
+        write_predictions(args.output, corpus.kind, join(args.join, corpus))
+    else:
+        load_fairseq()
+        _predict(args, corpus)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="poolingformer-predict-qa",
         description="Answer a data folder's questions and write the official prediction file of its corpus.",
@@ -92,6 +88,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _predict(args: argparse.Namespace, corpus: Corpus) -> None:
+    from fairseq import checkpoint_utils, utils
+
+    from fairseq_poolingformer.tasks.question_answering import QuestionAnsweringTask
+
     tokenizer = load_tokenizer(args.data) if args.readable else None
     overrides = {"data": str(args.data.resolve())}
     paths = utils.split_paths(args.path)
@@ -142,7 +142,7 @@ def _limits(args: argparse.Namespace, trained: SegmentLimits, models: list) -> S
 @torch.inference_mode()
 def predict(
     models: list,
-    dataset: QuestionAnsweringDataset,
+    dataset: Any,
     examples: range,
     *,
     device: str,
@@ -154,7 +154,7 @@ def predict(
 
     Args:
         models: on the device, in eval mode; their probabilities are averaged.
-        dataset: all segments of a split.
+        dataset: a :class:`~fairseq_poolingformer.data.qa_dataset.QuestionAnsweringDataset` of all segments of a split.
         examples: the numbers of those to answer.
         device: to compute on.
         max_tokens: of a batch, padding included.
@@ -164,6 +164,8 @@ def predict(
     Returns:
         (n,) records as in :class:`BestAnswers`, of examples not asked for without an answer.
     """
+    from fairseq import utils
+
     segments, best = dataset.segments, BestAnswers(len(dataset.split))
     numbers = np.arange(segments.bounds[examples.start], segments.bounds[examples.stop])
     # the longest first: what does not fit into memory is known at once

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Generator, Iterator
@@ -12,32 +11,30 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from fairseq_poolingformer.cli.command import UsageError, run_command
 from fairseq_poolingformer.cli.eval_lm import load_model, set_memory_length
 from fairseq_poolingformer.cli.options import add_device_options, add_memory_option
-from fairseq_poolingformer.compat import CheckpointError, quiet_logging
 from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE, bytes_to_ids
 from fairseq_poolingformer.text.dictionary import EOS
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command; the exit status is 1, with one line of explanation, when an input is wrong."""
-    parser = _parser()
-    args = parser.parse_args(argv)
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return run_command(make_parser(), run, arguments)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the prompt and its continuation to standard output."""
     for name, least in (("length", 1), ("temperature", 0), ("top_k", 0), ("context", 1)):
         value = getattr(args, name)
         if value is not None and not value >= least:  # nan is not
-            parser.error(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
-    quiet_logging()
-    try:
-        prompt = args.prompt_file.read_bytes() if args.prompt_file else args.prompt.encode("utf-8", "surrogateescape")
-        model, task = load_model(args.path, args.device, args.precision)
-        if args.memory_length is not None:
-            set_memory_length(model, args.memory_length)
-        elif getattr(model, "memory_length", 0) == 0 and getattr(model, "reach", None) is not None:
-            set_memory_length(model, model.reach)  # windows see the same with it, without reading anything twice
-    except (CheckpointError, OSError, ValueError) as error:
-        print(f"poolingformer-sample-lm: {error}", file=sys.stderr)
-        return 1
+            raise UsageError(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
+    prompt = args.prompt_file.read_bytes() if args.prompt_file else args.prompt.encode("utf-8", "surrogateescape")
+    model, task = load_model(args.path, args.device, args.precision)
+    if args.memory_length is not None:
+        set_memory_length(model, args.memory_length)
+    elif getattr(model, "memory_length", 0) == 0 and getattr(model, "reach", None) is not None:
+        set_memory_length(model, model.reach)  # windows see the same with it, without reading anything twice
     started = time.perf_counter()
     written = sample(
         model,
@@ -49,13 +46,8 @@ def main(argv: list[str] | None = None) -> int:
         seed=args.seed,
         device=args.device,
     )
-    try:
-        _write(prompt, written)
-    except BrokenPipeError:  # whoever reads has had enough, as head does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left in the buffer goes there at exit
-        return 0
+    _write(prompt, written)
     print(f"{args.length:,} bytes in {time.perf_counter() - started:.1f} s", file=sys.stderr)
-    return 0
 
 
 def _write(prompt: bytes, written: Iterator[int]) -> None:
@@ -69,7 +61,7 @@ def _write(prompt: bytes, written: Iterator[int]) -> None:
     out.flush()
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="poolingformer-sample-lm",
         description="Go on with a text, byte by byte. A model with memory or windows takes the same time for each; "

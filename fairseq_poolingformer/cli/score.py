@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
+from fairseq_poolingformer.cli.command import UsageError, run_command
 from fairseq_poolingformer.scoring import generate_output, perl
 from fairseq_poolingformer.scoring.rouge import (
     ROUGE_LABELS,
@@ -51,22 +52,12 @@ class Flavour:
     scores: dict[str, RougeEstimate]
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command; the exit status is 1, with one line of explanation, when an input is wrong."""
-    parser = _parser()
-    args = parser.parse_args(argv)
-    if (args.documents is None) != (args.lead_words is None and args.lead_sentences is None):
-        parser.error("--documents goes with --lead-words or --lead-sentences")
-    if args.documents is not None and args.input:
-        parser.error("the lead baseline of --documents takes the place of an input: give one of them")
-    try:
-        return _score(args)
-    except (ValueError, OSError) as error:
-        print(f"poolingformer-score: {error}", file=sys.stderr)
-        return 1
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return run_command(make_parser(), run, arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="poolingformer-score",
         description=__doc__.replace("``", ""),
@@ -96,7 +87,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _score(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
+    """Print every flavour of ROUGE, and write the files that were asked for."""
+    if (args.documents is None) != (args.lead_words is None and args.lead_sentences is None):
+        raise UsageError("--documents goes with --lead-words or --lead-sentences")
+    if args.documents is not None and args.input:
+        raise UsageError("the lead baseline of --documents takes the place of an input: give one of them")
     hypotheses, references = _read(args)
     if not hypotheses:
         raise ValueError("the input has no hypothesis")
@@ -117,7 +113,6 @@ def _score(args: argparse.Namespace) -> int:
     if args.json:
         report = {"examples": len(hypotheses), "flavours": [asdict(flavour) for flavour in flavours]}
         _write_whole(args.json, json.dumps(report, indent=2) + "\n")
-    return 0
 
 
 def _read(args: argparse.Namespace) -> tuple[list[str], list[str]]:

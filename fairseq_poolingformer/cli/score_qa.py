@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from fairseq_poolingformer.cli.command import run_command
 from fairseq_poolingformer.qa.gold import GoldExample, read_gold
 from fairseq_poolingformer.qa.official_predictions import NATURAL_QUESTIONS, TYDIQA, Prediction
 from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_text_file
@@ -47,18 +48,12 @@ TyDi QA's paper and leaderboard report the average without English.
 """
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command; the exit status is 1, with one line of explanation, when an input is wrong."""
-    args = _parser().parse_args(argv)
-    try:
-        _score(args)
-    except (ValueError, OSError) as error:
-        print(f"poolingformer-score-qa: {error}", file=sys.stderr)
-        return 1
-    return 0
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return run_command(make_parser(), run, arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="poolingformer-score-qa",
         description=__doc__.replace("``", ""),
@@ -105,7 +100,7 @@ def _threshold(text: str) -> float:
     return value
 
 
-def _score(args: argparse.Namespace) -> None:
+def run(args: argparse.Namespace) -> None:
     if args.min_annotations < 1:
         raise ValueError(f"--min-annotations must be at least 1, is {args.min_annotations}")
     kind, gold = read_gold(args.gold, args.workers)

@@ -6,11 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
+from fairseq_poolingformer.cli.command import load_fairseq, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
-from fairseq_poolingformer.compat import CheckpointError, quiet_logging
 from fairseq_poolingformer.compat.checkpoints import load
-from fairseq_poolingformer.models import PoolingformerBART
-from fairseq_poolingformer.models.hub import PoolingformerHubInterface
 
 _EPILOG = """\
 examples:
@@ -19,16 +17,16 @@ examples:
 """
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command; the exit status is 1, with one line of explanation, when an input is wrong."""
-    args = _parser().parse_args(argv)
-    quiet_logging()
-    try:
-        documents = [(name, _read(name)) for name in args.files]
-        hub = _load(args.checkpoint, args.data_folder).to(device=args.device, dtype=DTYPES[args.precision]).eval()
-    except (CheckpointError, OSError, ValueError) as error:
-        print(f"poolingformer-summarize: {error}", file=sys.stderr)
-        return 1
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return run_command(make_parser(), run, arguments)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write a summary of each document to standard output."""
+    documents = [(name, _read(name)) for name in args.files]
+    load_fairseq()
+    hub = _load(args.checkpoint, args.data_folder).to(device=args.device, dtype=DTYPES[args.precision]).eval()
     for name, text in documents:
         tokens = hub.count_tokens(text)
         if tokens > hub.max_source_tokens:
@@ -51,10 +49,9 @@ def main(argv: list[str] | None = None) -> int:
         for (name, _), summary in zip(batch, summaries, strict=True):
             line = " ".join(summary.split())  # one line, whatever the model wrote
             print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
-    return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="poolingformer-summarize",
         description="Summarize text files with a trained checkpoint. One summary a line; before it, with more than one "
@@ -91,7 +88,7 @@ def _read(name: str) -> str:
     return text
 
 
-def _load(checkpoint: Path, data_folder: Path | None) -> PoolingformerHubInterface:
+def _load(checkpoint: Path, data_folder: Path | None):
     """The checkpoint with its dictionary and tokenizer.
 
     Raises:
@@ -106,6 +103,8 @@ def _load(checkpoint: Path, data_folder: Path | None) -> PoolingformerHubInterfa
         raise FileNotFoundError(
             f"{folder}: has no {' and no '.join(missing)}; give the folder that preprocessing wrote with --data-folder"
         )
+    from fairseq_poolingformer.models import PoolingformerBART
+
     return PoolingformerBART.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))
 
 

@@ -17,7 +17,7 @@ import torch
 from fairseq_poolingformer.compat.patching import replace
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(ValueError):
     """A checkpoint that cannot be loaded, with the file and the remedy in the message."""
 
 

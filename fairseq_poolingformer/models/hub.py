@@ -13,6 +13,7 @@ from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from omegaconf import open_dict
 from torch import Tensor
 
+import fairseq_poolingformer
 from fairseq_poolingformer.data.symbols import DictionaryBPE
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
@@ -38,6 +39,7 @@ def load(
     Raises:
         FileNotFoundError: the data folder has no such dictionary.
     """
+    fairseq_poolingformer.register()
     folder = Path(model_folder, data_folder) if data_folder.startswith(".") else Path(data_folder)
     if not (folder / dictionary).is_file():
         raise FileNotFoundError(f"{folder}: no {dictionary} there; data_name_or_path is a data folder")

@@ -7,6 +7,7 @@ from fairseq import options
 from fairseq_poolingformer.cli.eval_lm import load_model
 from fairseq_poolingformer.models.conversion.files import write_checkpoint
 from preprocess.char_lm import make_folder
+from tests.compat.conftest import corpus, dictionary  # noqa: F401  (fixtures)
 from tests.integration.conftest import ROOT
 from tests.models import tiny_char_lm
 from tests.recurrent_lm import build

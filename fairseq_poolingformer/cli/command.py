@@ -1,0 +1,68 @@
+"""The one way to run a command: parse, run, a sentence for an error, an exit status."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+
+class UsageError(ValueError):
+    """Arguments that do not fit together; the command prints its usage and exits with status 2."""
+
+
+def run_command(
+    parser: argparse.ArgumentParser,
+    run: Callable[[argparse.Namespace], None],
+    arguments: Sequence[str] | None = None,
+) -> int:
+    """Parse the arguments and run the command.
+
+    Args:
+        parser: the command's parser; its ``prog`` begins every error message.
+        run: does the work. It raises :class:`UsageError` when arguments do not fit together, and ValueError or OSError
+            with one sentence when an input is wrong.
+        arguments: without the command's name; None for those of the process.
+
+    Returns:
+        The exit status: 0; 1 when an input was wrong; 130 when the user interrupted the command.
+    """
+    parsed = parser.parse_args(arguments)
+    try:
+        run(parsed)
+        sys.stdout.flush()
+    except UsageError as error:
+        parser.error(str(error))
+    except BrokenPipeError:  # whoever reads the output has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of the buffer goes there at exit
+    except (ValueError, OSError) as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def load_fairseq() -> None:
+    """Import fairseq without its messages and register the plugin.
+
+    A command that builds a model calls this after parsing its arguments and before importing anything of fairseq, so
+    that ``--help`` and mistyped arguments are answered at once. Only warnings are logged from then on.
+
+    Raises:
+        ValueError: fairseq is not installed.
+    """
+    # fairseq calls logging.basicConfig(level=DEBUG) on import, which does nothing once logging is configured
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    try:
+        import fairseq  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "fairseq":
+            raise
+        raise ValueError(
+            "this command needs fairseq; install it with run_scripts/install.sh, or as docs/fairseq.md describes"
+        ) from None
+    import fairseq_poolingformer
+
+    fairseq_poolingformer.register()
