@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from fairseq_poolingformer.attention.call import GlobalTokens
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.patterns import Pooling, Window
+from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
 from fairseq_poolingformer.attention.score_terms.relative_bias import ScoreTerm
 
@@ -165,16 +166,16 @@ class TwoLevelAttention(nn.Module):
         )
 
     def _pool(
-        self, x: Tensor, projection: nn.Linear, weight: Tensor | None, padding_mask: Tensor | None
+        self, x: Tensor, projection: nn.Module, weight: Tensor | None, padding_mask: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Pooled keys or values (B, H, P, D) of ``x``, and which of them are padding (B, P).
 
-        A sum with weights that add up to 1 and serve all channels changes places with the projection, so that only the
-        P pooled vectors are projected: pool(xW + b) = pool(x)W + b. What W_p sees of a projected vector it sees of the
-        vector itself through the product of both, W_p(Wx + b) = (W_p W)x + W_p b.
+        A sum with weights that add up to 1 and serve all channels changes places with a linear projection, so that only
+        the P pooled vectors are projected: pool(xW + b) = pool(x)W + b. W_p then reads the vectors before they are
+        projected, through the product of both matrices: W_p(Wx + b) = (W_p W)x + W_p b.
         """
         arguments = {"kind": self.pool_type, "padding_mask": padding_mask}
-        if self.pool_type == "max" or self.ldconv_heads > 1:
+        if self.pool_type == "max" or self.ldconv_heads > 1 or not is_plain_linear(projection):
             return pool_keys(self._split(projection(x)), self.pooling, weight=weight, **arguments)
         if weight is not None:
             arguments |= {"weight": weight @ projection.weight, "bias": weight @ projection.bias}

@@ -1,7 +1,7 @@
-"""What a layer keeps for its backward pass, made smaller: the activation, and on a CPU dropout's masks, are made again.
+"""Recompute instead of save: activations, and dropout masks on a CPU.
 
 Both matter at thousands of tokens: the activated hidden vectors are as many numbers as the layer's whole attention
-keeps, and torch's dropout keeps its mask in the dtype of its input on a CPU, where a GPU keeps a byte.
+saves, and on a CPU torch's dropout saves its mask in the dtype of its input, where a GPU saves a byte.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from fairseq_poolingformer.attention.dropout import KeepMask
+from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 
 
-def activated_linear(hidden: Tensor, activation: Callable[[Tensor], Tensor], linear: nn.Linear) -> Tensor:
-    """``linear(activation(hidden))``, with ``hidden`` alone kept for the backward pass.
+def activated_linear(hidden: Tensor, activation: Callable[[Tensor], Tensor], linear: nn.Module) -> Tensor:
+    """``linear(activation(hidden))``; the backward pass recomputes the activation where ``linear`` is a plain one.
 
     Args:
         hidden: (…, F).
         activation: elementwise.
-        linear: from F to C features, with a bias.
+        linear: from F to C features; an adapter, a quantized layer or a layer with hooks is called as it is.
 
     Returns:
         (…, C).
     """
+    if not is_plain_linear(linear):
+        return linear(activation(hidden))
     return _ActivatedLinear.apply(hidden, linear.weight, linear.bias, activation)
 
 
@@ -59,7 +62,7 @@ class _ActivatedLinear(torch.autograd.Function):
 
 
 class SeededDropout(FairseqDropout):
-    """fairseq's dropout; on a CPU with a mask drawn faster, and drawn again in the backward pass instead of kept."""
+    """fairseq's dropout; on a CPU the mask is drawn faster, and drawn again in the backward pass instead of saved."""
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Drop elements of ``x`` in training, and scale the others up."""

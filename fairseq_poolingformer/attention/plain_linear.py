@@ -1,0 +1,24 @@
+"""Which linear layers may be computed by their weights alone."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def is_plain_linear(module: nn.Module) -> bool:
+    """Whether calling ``module`` gives ``x @ weight.T + bias`` and does nothing else.
+
+    False for what people put in a linear layer's place: adapters (LoRA), quantized layers, parametrizations, hooks.
+    Code that wants to read ``weight`` for speed must then call the module as it is.
+    """
+    return (
+        type(module) is nn.Linear
+        and "forward" not in vars(module)  # replaced on the instance, as accelerate does
+        and not any(getattr(module, hooks) for hooks in HOOKS)
+        and not torch_module._has_any_global_hook()
+        and type(module.weight) in (nn.Parameter, Tensor)  # subclasses of Tensor may be quantized or sharded
+        and module.bias is not None
+    )

@@ -1,0 +1,126 @@
+"""Encoder layers call what stands in place of their linear layers: adapters, hooks, parametrizations, quantized ones."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from tests.models.tiny_roberta import PAD, SIZES, build, sentences, write_dictionary
+
+POOLED = ("--window-size", "4", "--pooled-window-size", "9", "--pooled-layers", "1-2")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_dictionary(tmp_path_factory.mktemp("data"))
+
+
+def build_encoder(folder, *flags):
+    """The layers of a model as one function of a batch, in float64: (encoder, tokens -> features)."""
+    _, model = build(folder, *SIZES, *POOLED, "--dropout", "0", "--attention-dropout", "0", *flags)
+    encoder = model.encoder.sentence_encoder.double()
+    for layer in encoder.layers:  # far from N(0, 0.02²), so that every projection matters
+        for name, parameter in layer.named_parameters():
+            if "pool_weight" in name:
+                nn.init.normal_(parameter)
+    return encoder
+
+
+def features(encoder):
+    tokens = sentences([40, 23])
+    out = encoder(tokens)["encoder_out"][0].transpose(0, 1)
+    return out[tokens != PAD]
+
+
+def linears(encoder):
+    """Every linear layer of the encoder's layers by name, with the module it belongs to."""
+    return {
+        f"{prefix}.{name}": (parent, name, child)
+        for prefix, parent in encoder.layers.named_modules()
+        for name, child in parent.named_children()
+        if isinstance(child, nn.Linear)
+    }
+
+
+class LowRank(nn.Module):
+    """LoRA (Hu et al. 2021): the frozen layer, and a product of two small matrices beside it.
+
+    As in the usual libraries the frozen layer's weight and bias can be read off the adapter, so that code which reads
+    them gets no error.
+    """
+
+    def __init__(self, base):
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down = nn.Parameter(0.3 * torch.randn(2, base.in_features, dtype=base.weight.dtype))
+        self.up = nn.Parameter(0.3 * torch.randn(base.out_features, 2, dtype=base.weight.dtype))
+
+    weight = property(lambda self: self.base.weight)
+    bias = property(lambda self: self.base.bias)
+
+    def forward(self, x):
+        return self.base(x) + x @ self.down.t() @ self.up.t()
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--pool-type", "mean"], ["--pool-type", "max"], ["--pool-share-weights"], ["--ldconv-heads", "2"]]
+)
+def test_adapters_give_the_merged_weights_outputs_and_learn(folder, flags):
+    merged = build_encoder(folder, *flags)
+    adapted = copy.deepcopy(merged)
+    torch.manual_seed(3)
+    adapters = {}
+    for name, (parent, attribute, linear) in linears(adapted).items():
+        adapters[name] = LowRank(linear)
+        setattr(parent, attribute, adapters[name])
+    with torch.no_grad():
+        for name, (_, _, linear) in linears(merged).items():
+            linear.weight += adapters[name].up @ adapters[name].down
+    out, expected = features(adapted), features(merged)
+    torch.testing.assert_close(out, expected, atol=1e-10, rtol=0)
+    grad = torch.randn_like(expected)
+    out.backward(grad)
+    expected.backward(grad)
+    for name, (_, _, linear) in linears(merged).items():
+        up, down, of_weight = adapters[name].up, adapters[name].down, linear.weight.grad
+        assert of_weight.abs().max() > 1e-6, name
+        torch.testing.assert_close(up.grad, of_weight @ down.t(), atol=1e-9, rtol=0, msg=name)
+        torch.testing.assert_close(down.grad, up.t() @ of_weight, atol=1e-9, rtol=0, msg=name)
+
+
+class Doubled(nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+
+CHANGES = {
+    "parametrization": lambda linear: parametrize.register_parametrization(linear, "weight", Doubled()),
+    "forward hook": lambda linear: linear.register_forward_hook(lambda module, args, out: 2 * out - module.bias),
+    "forward pre-hook": lambda linear: linear.register_forward_pre_hook(lambda module, args: (2 * args[0],)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@torch.no_grad()
+def test_hooks_and_parametrizations_of_every_linear_layer_are_heard(folder, change):
+    """Each of the changes doubles a layer's weight, in effect."""
+    expected = build_encoder(folder)
+    changed = copy.deepcopy(expected)
+    for _, _, linear in linears(changed).values():
+        CHANGES[change](linear)
+    for _, _, linear in linears(expected).values():
+        linear.weight *= 2
+    torch.testing.assert_close(features(changed), features(expected), atol=1e-10, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@torch.no_grad()
+def test_dynamically_quantized_layers_run(folder):
+    encoder = build_encoder(folder).float()
+    expected = features(encoder)
+    quantized = torch.ao.quantization.quantize_dynamic(encoder, {nn.Linear}, torch.qint8)
+    assert not any(type(module) is nn.Linear for module in quantized.layers.modules())
+    error = features(quantized) - expected
+    assert 0 < error.norm() < 0.05 * expected.norm()
