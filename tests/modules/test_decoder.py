@@ -1,0 +1,60 @@
+"""The decoder in beam search: finished sentences leave the batch, and the others' sources stay their own."""
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+
+from fairseq_poolingformer.modules.decoder import CrossAttention
+from tests.models.test_bart import EOS, PAD, sentences
+from tests.models.tiny_bart import SIZES, build, write_data_folder
+
+LENGTHS = [21, 5, 33, 12, 17, 9]
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory):
+    """A model whose hypotheses depend on the source and end after different numbers of tokens, and a beam search."""
+    folder = write_data_folder(tmp_path_factory.mktemp("data"))
+    task, model = build(folder, *SIZES, "--window-size", "4", "--pooled-window-size", "8", "--pooled-layers", "1-2")
+    model.double()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 2 and "embed" not in name:
+                parameter += 0.4 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+        end_of_sentence = model.decoder.output_projection.weight[EOS]
+        end_of_sentence *= 2 / end_of_sentence.norm()  # else it is too unlikely, and all go on to the limit
+    return lambda beam: SequenceGenerator([model], task.target_dictionary, beam_size=beam, max_len_a=0, max_len_b=24)
+
+
+def hypotheses(search, source):
+    """Of each sentence its hypotheses, best first: (tokens, score)."""
+    lengths = (source != PAD).sum(1)
+    sample = {"net_input": {"src_tokens": source, "src_lengths": lengths}}
+    found = search.generate([], sample)
+    return [[(hypothesis["tokens"].tolist(), float(hypothesis["score"])) for hypothesis in row] for row in found]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_dropping_finished_sentences_changes_no_hypothesis(search, beam, monkeypatch):
+    """A sentence that is alone is never dropped from its batch: its hypotheses are the same among others."""
+    sizes, reorder = [], CrossAttention.reorder_incremental_state
+
+    def spy(self, incremental_state, new_order):
+        result = reorder(self, incremental_state, new_order)
+        saved = self._get_input_buffer(incremental_state)
+        if saved:
+            sizes.append(saved["keys"].size(1))
+            assert saved["keys"].size(1) == saved["values"].size(1) == new_order.numel() // beam
+            assert saved["padding"] is None or saved["padding"].size(0) == saved["keys"].size(1)
+        return result
+
+    monkeypatch.setattr(CrossAttention, "reorder_incremental_state", spy)
+    together = hypotheses(search(beam), sentences(LENGTHS))
+    dropped_at = [step for step in range(1, len(sizes)) if sizes[step] < sizes[step - 1]]
+    assert len(set(dropped_at)) >= 2, f"sentences leave the batch at different steps, not {sizes}"
+    for length, row in zip(LENGTHS, together, strict=True):
+        (alone,) = hypotheses(search(beam), sentences([length]))
+        assert [tokens for tokens, _ in row] == [tokens for tokens, _ in alone]
+        assert [score for _, score in row] == pytest.approx([score for _, score in alone], abs=1e-6)
+    assert len({tuple(row[0][0]) for row in together}) == len(LENGTHS), "each sentence has hypotheses of its own"
