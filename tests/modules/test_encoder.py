@@ -1,4 +1,4 @@
-"""Encoder layers call what stands in place of their linear layers: adapters, hooks, parametrizations, quantized ones."""
+"""Encoder layers call whatever replaces their linear layers: adapters, hooks, parametrizations, quantized layers."""
 
 import copy
 
