@@ -13,6 +13,7 @@ changed; the functions replaced keep their original as ``__wrapped__``.
 :mod:`.precision`      ``--fp16`` on a CPU
 :mod:`.averages`       ``--store-ema`` of a model with integer buffers
 :mod:`.generation`     ``--no-repeat-ngram-size`` without fairseq's CUDA extension
+:mod:`.sharding`       ``--num-shards`` and ``torchrun`` divide the work of fairseq-generate
 :mod:`.logs`           ``quiet_logging`` for scripts; not part of :func:`apply`
 =====================  =================================================================================================
 """
@@ -26,6 +27,7 @@ from fairseq_poolingformer.compat import (
     numpy_shims,
     options,
     precision,
+    sharding,
 )
 from fairseq_poolingformer.compat.checkpoints import CheckpointError
 from fairseq_poolingformer.compat.logs import quiet_logging
@@ -50,3 +52,4 @@ def apply() -> None:
     precision.apply()
     averages.apply()
     generation.apply()
+    sharding.apply()

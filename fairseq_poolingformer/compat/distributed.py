@@ -77,17 +77,30 @@ def _join_launcher(distributed: Any, on_cpu: bool) -> None:
         _join_slurm_on_cpu(distributed)
 
 
-def _join_torchrun(distributed: Any, on_cpu: bool) -> None:
+def torchrun_device(on_cpu: bool) -> int:
+    """The number of the device for this process among those that torchrun has started.
+
+    Args:
+        on_cpu: whether the process computes on a CPU, which is device 0 of every process.
+
+    Raises:
+        ValueError: there are more processes than GPUs.
+    """
     local_rank = int(os.environ["LOCAL_RANK"])
     if not on_cpu and local_rank >= torch.cuda.device_count():
         raise ValueError(
             f"torchrun started a process of local rank {local_rank}, but {torch.cuda.device_count()} GPUs are visible. "
-            "Give torchrun an --nproc_per_node of at most the number of GPUs, or train with --cpu."
+            "Give torchrun an --nproc_per_node of at most the number of GPUs, or compute with --cpu."
         )
+    return 0 if on_cpu else local_rank
+
+
+def _join_torchrun(distributed: Any, on_cpu: bool) -> None:
+    device = torchrun_device(on_cpu)
     distributed.distributed_init_method = "env://"
     distributed.distributed_world_size = int(os.environ["WORLD_SIZE"])
     distributed.distributed_rank = int(os.environ["RANK"])
-    distributed.device_id = 0 if on_cpu else local_rank
+    distributed.device_id = device
     distributed.distributed_no_spawn = True
     logger.info(f"started by torchrun: process {distributed.distributed_rank} of {distributed.distributed_world_size}")
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 _RECORD = re.compile(r"([STHDPAI])-(\d+)\t(.*)", re.DOTALL)
-_END_OF_GENERATION = re.compile(r"Generate \S+ with beam=")
+_END_OF_GENERATION = re.compile(r"Generate \S+ with beam=\d+: (.*)")
+_EMPTY_SHARD = re.compile(r"shard \d+ of \d+ has no examples")
 _SHOWN = 10
 
 
@@ -69,12 +70,13 @@ def read_generate_output(files: dict[str, Sequence[str]]) -> Generated:
         What was found, by input number.
 
     Raises:
-        ValueError: if a file has no D- line, or two files disagree about the same input.
+        ValueError: if a file has no D- line and is not a shard without inputs, or two files disagree about the same
+            input.
     """
     merged, origin = Generated(), {}
     for name, lines in files.items():
         found = _read_one(name, lines)
-        if not found.hypotheses:
+        if not found.hypotheses and not _is_empty_shard(lines):
             raise ValueError(f"{name} has no D- line (detokenized hypothesis): was it written with --quiet, or cut?")
         for index, hypothesis in found.hypotheses.items():
             if merged.hypotheses.setdefault(index, hypothesis) != hypothesis:
@@ -170,6 +172,11 @@ def _continuation(lines: Sequence[str], records: list, position: int, successor:
 def _is_record(line: str, kinds: str) -> bool:
     record = _RECORD.match(line)
     return record is not None and record[1] in kinds
+
+
+def _is_empty_shard(lines: Sequence[str]) -> bool:
+    ends = map(_END_OF_GENERATION.match, lines)
+    return any(end is not None and _EMPTY_SHARD.fullmatch(end[1]) for end in ends)
 
 
 def _some(indices: list[int]) -> str:
