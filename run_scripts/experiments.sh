@@ -58,7 +58,8 @@ set_devices() {
     gpus=0
     ! command -v nvidia-smi >/dev/null || gpus=$(nvidia-smi --list-gpus | grep -c '^GPU' || true)
   fi
-  require_count gpus cpus nodes
+  require_count gpus
+  require_positive cpus nodes
   devices=$((gpus > 0 ? gpus : cpus))
   [[ $precision != auto ]] || precision=$( ((gpus > 0)) && echo fp16 || echo fp32)
   [[ $precision =~ ^(fp16|bf16|fp32)$ ]] || fail "precision= must be fp16, bf16, fp32 or auto, got $precision"
@@ -72,12 +73,15 @@ attention_flags() {
     --pool-stride "$stride" --pool-type "$pool"
 }
 
-# set_update_freq: how many batches of device_batch on all devices make one update of "batch".
+# set_update_freq: how many batches on all devices make one update of "batch". device_batch becomes the largest number,
+# up to the one given, with which that is possible.
 set_update_freq() {
-  local total=$((nodes * devices))
-  ((total * device_batch > 0 && batch % (total * device_batch) == 0)) ||
-    fail "batch=$batch is no multiple of $total processes × device_batch=$device_batch: choose another device_batch="
-  update_freq=$((batch / (total * device_batch)))
+  local total=$((nodes * devices)) share
+  ((batch % total == 0)) ||
+    fail "batch=$batch cannot be divided among $total processes: choose another batch=, or gpus= and nodes=, that can"
+  share=$((batch / total))
+  while ((share % device_batch != 0)); do device_batch=$((device_batch - 1)); done
+  update_freq=$((share / device_batch))
 }
 
 # training_flags: what every experiment's training has in common.
@@ -117,33 +121,29 @@ launch() {
   run "${torchrun[@]}" -m fairseq_cli.train "$@"
 }
 
-# shards OUTPUT WORD…: a command once for each GPU, at the same time, with --num-shards and --shard-id added; the
-# standard output of shard i goes to OUTPUT with % replaced by i, and its errors beside it.
+# shards OUTPUT WORD…: a command once for each device of this node, at the same time, with --num-shards and --shard-id
+# added; the standard output of shard i goes to OUTPUT with % replaced by i, and its errors beside it.
 shards() {
-  local output=$1 count=$((gpus > 0 ? gpus : 1)) shard failed=0 command
+  local output=$1 shard command
   shift
-  processes=()
-  trap 'kill "${processes[@]}" 2>/dev/null || true' EXIT # a process in the background outlives an interrupt
-  for ((shard = 0; shard < count; shard++)); do
-    command=("${@//%/$shard}" --num-shards "$count" --shard-id "$shard")
-    ((gpus == 0)) || command=(env "CUDA_VISIBLE_DEVICES=$shard" "${command[@]}")
+  for ((shard = 0; shard < devices; shard++)); do
+    command=("${@//%/$shard}" --num-shards "$devices" --shard-id "$shard")
+    if ((gpus > 0)); then
+      command=(env "CUDA_VISIBLE_DEVICES=$shard" "${command[@]}")
+    elif ((devices > 1)); then
+      # else each would use all cores
+      command=(env "OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((($(nproc) + devices - 1) / devices))}" "${command[@]}")
+    fi
     if ((shard == 0)); then
       printf '%s > %s\n' "$(print_command "${command[@]}")" "${output//%/$shard}"
-      ((count == 1)) || echo "# and in the same way shards 1 to $((count - 1)), each on its GPU"
+      ((devices == 1)) || echo "# and in the same way shards 1 to $((devices - 1)), each on its device"
     fi
-    if [[ $dry_run != 1 ]]; then
-      "${command[@]}" >"${output//%/$shard}" 2>"${output//%/$shard}.err" &
-      processes+=($!)
-    fi
+    [[ $dry_run == 1 ]] || start "${command[@]}" >"${output//%/$shard}" 2>"${output//%/$shard}.err"
   done
-  for shard in "${!processes[@]}"; do
-    wait "${processes[shard]}" || {
-      tail -n 25 "${output//%/$shard}.err" >&2
-      failed=1
-    }
-  done
-  trap - EXIT
-  ((failed == 0)) || fail "a shard failed; see ${output//%/*}.err"
+  finish || {
+    for shard in "${failed[@]}"; do tail -n 25 "${output//%/$shard}.err" >&2; done
+    fail "shard ${failed[*]} failed; see ${output//%/*}.err"
+  }
 }
 
 # run_experiments PREPARE: the steps of every experiment asked for, after PREPARE has set what depends on its row.
@@ -156,7 +156,12 @@ run_experiments() {
     [[ ,$known, == *",$step,"* ]] || fail "steps= must be some of $known; got $steps"
   done
   declare -gA override
-  for column in "${columns[@]}"; do override[$column]=${!column}; done
+  for column in "${columns[@]}"; do
+    [[ ${!column} == auto ]] || override[$column]=${!column} # auto, like nothing, is the table's value
+  done
+  require_switch recompute
+  require_positive save_updates
+  require_count num_workers seed
   out=$(absolute "$out")
   python=$(find_python "$python")
   export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}

@@ -39,7 +39,7 @@ parse_options() {
     shift
     case $argument in
       -h | --help) print_help && exit 0 ;;
-      --) rest=("$@") && return ;;
+      --) rest=("$@") && break ;;
       *=*)
         key=${argument%%=*}
         [[ $names == *" $key "* ]] || fail "there is no option $key=; the options are:$names(see --help)"
@@ -48,13 +48,39 @@ parse_options() {
       *) fail "options are KEY=value, got $argument (see --help)" ;;
     esac
   done
+  [[ $names != *" dry_run "* ]] || require_switch dry_run
 }
 
 # require_count KEY…: stops unless each variable is a whole number, 0 or more.
 require_count() {
   local key
   for key; do
-    [[ ${!key} =~ ^[0-9]+$ ]] || fail "$key= must be a whole number, got '${!key}'"
+    [[ ${!key} =~ ^(0|[1-9][0-9]*)$ ]] || fail "$key= must be a whole number, got '${!key}'"
+  done
+}
+
+# require_positive KEY…: stops unless each variable is a whole number, 1 or more.
+require_positive() {
+  local key
+  require_count "$@"
+  for key; do
+    ((${!key} > 0)) || fail "$key= must be 1 or more, got ${!key}"
+  done
+}
+
+# require_number KEY…: stops unless each variable is a number such as 2, 0.5 or 1e-4.
+require_number() {
+  local key
+  for key; do
+    [[ ${!key} =~ ^[0-9]*\.?[0-9]+(e-?[0-9]+)?$ ]] || fail "$key= must be a number such as 0.5 or 1e-4, got '${!key}'"
+  done
+}
+
+# require_switch KEY…: stops unless each variable is 0 or 1.
+require_switch() {
+  local key
+  for key; do
+    [[ ${!key} == [01] ]] || fail "$key= must be 0 or 1, got '${!key}'"
   done
 }
 
@@ -99,5 +125,49 @@ print_command() {
 run() {
   print_command "$@"
   # shellcheck disable=SC2154 # an option of the script
-  [[ $dry_run == 1 ]] || "$@"
+  if [[ $dry_run != 1 ]]; then
+    start "$@"
+    finish
+  fi
+}
+
+started=() # process groups of the commands that this script has started and that have not ended
+
+# start WORD…: starts a command in the background, as a process group of its own. A signal that ends the script then ends
+# everything that it has started.
+start() {
+  trap 'end_started SIGHUP 129' HUP
+  trap 'end_started SIGINT 130' INT
+  trap 'end_started SIGTERM 143' TERM
+  set -m # else bash gives the command no group
+  "$@" </dev/null &
+  set +m
+  started+=($!)
+}
+
+# finish: waits for all that was started; "failed" has the numbers of those that failed, from 0, and the result is the
+# exit status of the last of these.
+finish() {
+  local number status=0
+  failed=()
+  for number in "${!started[@]}"; do
+    wait "${started[number]}" || {
+      status=$?
+      failed+=("$number")
+    }
+  done
+  started=()
+  trap - HUP INT TERM
+  return "$status"
+}
+
+end_started() {
+  local group
+  trap '' HUP INT TERM
+  printf '%s: %s, ending what was started\n' "$(basename "$0")" "$1" >&2
+  for group in "${started[@]}"; do
+    kill -TERM -- "-$group" 2>/dev/null || true
+  done
+  wait
+  exit "$2"
 }

@@ -27,8 +27,7 @@ class RougeScorerConfig(FairseqDataclass):
 class RougeScorer(BaseScorer):
     """ROUGE-1/2/L/Lsum of what fairseq-generate writes, printed when generation ends.
 
-    It scores the examples that this process generated. When generation is sharded, each shard prints its own
-    part; ``poolingformer-score shard*.out`` gives the whole.
+    A shard of ``--num-shards`` scores its own examples; ``poolingformer-score shard*.out`` scores all of them.
     """
 
     def __init__(self, cfg: RougeScorerConfig):

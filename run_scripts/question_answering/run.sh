@@ -170,7 +170,7 @@ predict() {
   shards "$run_folder/predict.%.out" "${command[@]}" --path "$paths" --subset test \
     --max-positions "$length" --doc-stride "$doc_stride" --max-tokens "$predict_tokens" --precision "$precision" \
     --output "$run_folder/predictions.%.json" --readable "$run_folder/predictions.%.tsv"
-  for ((shard = 0; shard < (gpus > 0 ? gpus : 1); shard++)); do
+  for ((shard = 0; shard < devices; shard++)); do
     shares+=("$run_folder/predictions.$shard.json")
   done
   run "${command[@]}" --subset test --join "${shares[@]}" --output "$run_folder/predictions.json"

@@ -14,7 +14,7 @@
 # On eight GPUs:             run_scripts/summarization/arxiv_4k.sh gpus=8 raw=arxiv-dataset bart=bart.large
 # On several nodes (SLURM):  sbatch --nodes=2 --gpus-per-node=8 run_scripts/slurm.sh \
 #                                run_scripts/summarization/arxiv_4k.sh raw=arxiv-dataset bart=bart.large
-# Started again, a killed run goes on from its last checkpoint. Any column of experiments.txt is an option too.
+# A killed run that is started again continues from its last checkpoint. Any column of experiments.txt is an option too.
 
 # shellcheck disable=SC2154 # parse_options and load_experiment set the variables
 set -euo pipefail
@@ -38,7 +38,10 @@ results=()
 
 # prepare: what depends on the row.
 prepare() {
-  require_count input target examples batch device_batch warmup epochs beam ngram
+  require_positive input target examples batch device_batch epochs beam gen_batch
+  require_count warmup ngram
+  require_number lr lenpen
+  require_switch perl
   local size=large
   [[ $arch != *_base ]] || size=base
   raw_folder=${raw:-$out/raw/$corpus}

@@ -8,8 +8,10 @@ import os
 import random
 import re
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,9 @@ THESIS = {
     "arxiv_16k": expected(LARGE, "16384", "1e-4", "15870", "128", FULL),
     "pubmed_4k": expected(LARGE, "4096", "2e-4", "9370", "128", FULL),
     "led_4k": expected("led_bart_large", "4096", "2e-4", "15870", "512", None),
+    "window_4k": expected(LARGE, "4096", "2e-4", "15870", "256", None),
+    "led_16k": expected("led_bart_large", "16384", "1e-4", "15870", "512", None),
+    "window_16k": expected(LARGE, "16384", "1e-4", "15870", "256", None),
     "base_w128": expected(BASE, "4096", "1e-4", "3910", "128", None, "1", "3"),
     "base_w256": expected(BASE, "4096", "1e-4", "3910", "256", None, "1", "3"),
     "base_w512": expected(BASE, "4096", "1e-4", "3910", "512", None, "1", "3"),
@@ -102,6 +107,10 @@ def test_the_numbers_are_the_thesis_s(experiment):
         ("arxiv_4k", ["gpus=1"], 4, 32),
         ("arxiv_4k", ["gpus=8", "nodes=2", "rendezvous=a:1"], 4, 2),
         ("arxiv_4k", ["gpus=4", "device_batch=2"], 2, 16),
+        ("arxiv_4k", ["gpus=4", "device_batch=auto"], 4, 8),
+        ("arxiv_4k", ["gpus=8", "nodes=8", "rendezvous=a:1", "device_batch=auto"], 2, 1),
+        ("arxiv_4k", ["gpus=8", "nodes=8", "rendezvous=a:1"], 2, 1),
+        ("arxiv_4k", ["gpus=8", "device_batch=5"], 4, 4),
         ("arxiv_16k", ["gpus=8"], 1, 16),
         ("base_max", ["gpus=8"], 8, 2),
     ],
@@ -145,13 +154,25 @@ def test_slurm_starts_torchrun_on_every_node(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["gpus=3"], "no multiple of 3 processes"),
+        (["gpus=3"], "batch=128 cannot be divided among 3 processes"),
+        (["gpus=8", "nodes=32", "rendezvous=a:1"], "batch=128 cannot be divided among 256 processes"),
         (["lrr=1"], "no option lrr="),
         (["steps=train,test"], "steps= must be"),
         (["experiments=foo"], "foo is not in"),
         (["nodes=2", "gpus=1"], "needs rendezvous="),
         (["metric=bleu", "gpus=1"], "metric= must be"),
         (["warmup=many"], "warmup= must be a whole number"),
+        (["batch=0"], "batch= must be 1 or more"),
+        (["device_batch=0"], "device_batch= must be 1 or more"),
+        (["epochs=08"], "epochs= must be a whole number"),
+        (["cpus=0"], "cpus= must be 1 or more"),
+        (["save_updates=no"], "save_updates= must be a whole number"),
+        (["lr=fast"], "lr= must be a number"),
+        (["lenpen=-"], "lenpen= must be a number"),
+        (["perl=no"], "perl= must be 0 or 1"),
+        (["recompute=true"], "recompute= must be 0 or 1"),
+        (["dry_run=yes"], "dry_run= must be 0 or 1"),
+        (["dry_run=yes", "--", "--fp16"], "dry_run= must be 0 or 1"),
         (["dry_run=0"], "give raw="),
         (["dry_run=0", "steps=train"], "give data="),
     ],
@@ -159,6 +180,43 @@ def test_slurm_starts_torchrun_on_every_node(tmp_path):
 def test_mistakes_are_explained(arguments, message, tmp_path):
     output = call("summarization/arxiv_4k.sh", "dry_run=1", f"out={tmp_path}", *arguments, status=1)
     assert message in output
+
+
+@pytest.fixture
+def corpus_to_preprocess(tmp_path):
+    """Arguments with which a script calls the program ``tmp_path / "python"`` for its first step, and no other."""
+    (tmp_path / "vocab.bpe").touch()
+    return ["steps=preprocess,train", f"out={tmp_path}", f"raw={tmp_path}", f"bpe={tmp_path}", "gpus=0"]
+
+
+def program(path: Path, text: str) -> str:
+    path.write_text("#!/usr/bin/env bash\n" + text)
+    path.chmod(0o755)
+    return f"python={path}"
+
+
+def test_a_step_that_fails_ends_the_script_with_its_status(corpus_to_preprocess, tmp_path):
+    python = program(tmp_path / "python", "exit 7\n")
+    output = call("summarization/arxiv_4k.sh", *corpus_to_preprocess, python, status=7)
+    assert "arxiv_4k: train" not in output
+
+
+def test_a_signal_to_a_script_ends_everything_that_it_has_started(corpus_to_preprocess, tmp_path):
+    python = program(tmp_path / "python", f'sleep 600 &\necho "$! $$" > {tmp_path}/new\n'
+                     f"mv {tmp_path}/new {tmp_path}/started\nwait\n")  # fmt: skip
+    command = ["bash", SCRIPTS / "summarization" / "arxiv_4k.sh", *corpus_to_preprocess, python]
+    script = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 300
+    while not (tmp_path / "started").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    script.terminate()
+    _, errors = script.communicate(timeout=300)
+    assert script.returncode == 128 + signal.SIGTERM
+    assert "ending what was started" in errors
+    for number in (tmp_path / "started").read_text().split():
+        state = Path(f"/proc/{number}/stat")
+        assert not state.exists() or state.read_text().split()[2] == "Z"
 
 
 @pytest.mark.parametrize("script", sorted(str(path.relative_to(SCRIPTS)) for path in SCRIPTS.rglob("*.sh")))
@@ -255,7 +313,7 @@ def test_ablations_run_on_few_examples_and_end_in_a_table(bart, raw, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_are_one_training_that_resumes(bart, raw, tmp_path):
+def test_two_processes_are_one_training_that_resumes_and_share_generation(bart, raw, tmp_path):
     arguments = [f"out={tmp_path}", f"raw={raw}", f"bart={bart}", *TINY, *TWO_LEVELS, "cpus=2", "device_batch=2"]
     # one update, so that there is something left to do
     output = call("summarization/arxiv_4k.sh", *arguments, "steps=preprocess,train", "--", "--max-update", 1)
@@ -267,6 +325,13 @@ def test_two_processes_are_one_training_that_resumes(bart, raw, tmp_path):
     assert re.search(r"Loaded checkpoint .*checkpoint_last.pt \(epoch \d @ 1 updates\)", output)
     assert '_num_updates": "2"' in output
     assert "valid_best_rouge1" in output
+    output = call("summarization/arxiv_4k.sh", *arguments, "steps=generate,score", "gen_batch=2")
+    files = [(tmp_path / "arxiv_4k" / f"generate.{shard}.out").read_text() for shard in range(2)]
+    numbers = [re.findall(r"^D-(\d+)", text, re.MULTILINE) for text in files]
+    assert [len(found) for found in numbers] == [3, 2]
+    assert sorted(numbers[0] + numbers[1]) == list("01234")
+    assert output.count("ROUGE of 5 examples") == 1
+    assert len((tmp_path / "arxiv_4k" / "hypotheses.txt").read_text(encoding="utf-8").splitlines()) == 5
 
 
 @pytest.mark.slow

@@ -68,6 +68,14 @@ def test_shards_in_input_order(files, tmp_path, capsys):
     ]
 
 
+def test_a_shard_without_inputs_is_no_mistake(files, capsys):
+    empty = "Generate test with beam=5: shard 1 of 2 has no examples\n"
+    shards = files(shard0=generated(0, "We pool keys."), shard1=f"{LOG}\n{empty}")
+    status, out, _ = run(capsys, *shards)
+    assert status == 0
+    assert "ROUGE of 1 examples" in out
+
+
 def test_targets_stand_in_for_references_and_best_is_kept(files, tmp_path, capsys):
     text = generated(0, REFERENCES[0]) + generated(1, "Worse", start=-3) + generated(1, REFERENCES[1])
     output = str(tmp_path / "hypo")
