@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Makes a virtual environment with PyTorch, fairseq and this plugin; one that is complete is left as it is.
+# Makes a virtual environment with PyTorch, fairseq and this plugin; a complete one is left as it is.
 #
 #   run_scripts/install.sh [KEY=value …]
 #
-# Needs Python 3.10 or later with its headers and venv, and a C++ compiler (fairseq is built from source).
+# Needs Python 3.10 or later with venv. On Linux (x86-64) with Python 3.12, fairseq comes prebuilt; elsewhere it is built
+# from source, which needs a C++ compiler and Python's headers.
 # PyTorch comes from where pip finds it; on Linux that is a build with CUDA, of several GB. Without an NVIDIA GPU, give
 # torch_index= the index of CPU builds that PyTorch's installation page names.
 
@@ -15,29 +16,44 @@ set -euo pipefail
 options=(
   "venv=$root/.venv" # the virtual environment to make or to complete
   "extras=test" # of setup.py, separated by commas: plot, convert, test
-  "python=" # interpreter to make it with; default: python3, or the first that will do of python3.13 to python3.10
+  "python=" # interpreter to make it with; default: python3.12 where fairseq is prebuilt for it, else the first that fits of python3, python3.13, … python3.10
   "torch=torch==2.13.0" # what pip is to install as PyTorch; 2.6 is the oldest that loads checkpoints safely
   "torch_index=" # address of the package index for PyTorch alone; default: the one that pip uses
 )
 parse_options "$@"
 
-fairseq="fairseq-fixed==0.12.3.1" # fairseq's main branch, mended for Python 3.11 and later; fairseq 0.12.2 cannot import
+fairseq="fairseq-fixed==0.12.3.1" # fairseq's main branch, fixed for Python 3.11 and later; fairseq 0.12.2 cannot be imported there
 
-# fits PYTHON: whether it can make a virtual environment and compile extensions.
-fits() {
+# has_wheel PYTHON: whether the package index has a fairseq that is already built for it.
+has_wheel() {
   "$1" - 2>/dev/null <<'PYTHON'
-import pathlib, sys, sysconfig
-import ensurepip, venv
-header = pathlib.Path(sysconfig.get_path("include"), "Python.h")
-sys.exit(sys.version_info < (3, 10) or not header.is_file())
+import platform, sys
+linux = sys.platform == "linux" and platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc"
+new_enough = linux and tuple(map(int, platform.libc_ver()[1].split("."))) >= (2, 28)
+sys.exit(not (new_enough and sys.version_info[:2] == (3, 12)))
 PYTHON
+}
+
+# fits PYTHON: whether it can make a virtual environment, and compile extensions if fairseq has to be built.
+fits() {
+  "$1" - 2>/dev/null <<'PYTHON' || return
+import sys
+import ensurepip, venv
+sys.exit(sys.version_info < (3, 10))
+PYTHON
+  has_wheel "$1" || "$1" -c 'import pathlib, sys, sysconfig
+sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").is_file())' 2>/dev/null
 }
 
 choose_python() {
   local candidate
   if [[ -n $python ]]; then
-    fits "$python" || fail "python=$python will not do: it must be Python 3.10 or later with ensurepip and its headers"
+    fits "$python" || fail "python=$python does not fit: it must be Python 3.10 or later with ensurepip and its headers"
     echo "$python"
+    return
+  fi
+  if command -v python3.12 >/dev/null && has_wheel python3.12 && fits python3.12; then
+    echo python3.12
     return
   fi
   for candidate in python3 python3.13 python3.12 python3.11 python3.10; do
@@ -46,7 +62,7 @@ choose_python() {
       return
     fi
   done
-  fail "no Python will do: install Python 3.10 or later with venv and its headers (Debian, Ubuntu: python3-venv and" \
+  fail "no Python fits: install Python 3.10 or later with venv and its headers (Debian, Ubuntu: python3-venv and" \
     "python3-dev), or name one with python="
 }
 
@@ -61,7 +77,7 @@ step() {
   } >>"$log"
   if ! "$@" >>"$log" 2>&1 </dev/null; then
     printf 'failed\n\n' && tail -n 25 "$log"
-    printf '\nThe whole log: %s\nWhen the cause is mended, the same command goes on from here.\n' "$log" >&2
+    printf '\nThe whole log: %s\nFix the cause and run the same command again; it continues from here.\n' "$log" >&2
     exit 1
   fi
   echo "$((SECONDS - start)) s"
@@ -80,7 +96,7 @@ install_torch() {
 }
 
 install_fairseq() {
-  "$venv/bin/python" -c "import fairseq" && return # one that is there, the official one too, will do
+  "$venv/bin/python" -c "import fairseq" && return # any fairseq that is there is kept, the official one too
   # Its build needs torch, numpy and cython, which pip would otherwise fetch once more for the build alone. With torch
   # named, pip cannot exchange it.
   pip_install --no-build-isolation "$fairseq" "$torch"
@@ -99,15 +115,20 @@ if [[ -f $mark && $(<"$mark") == "$wanted" ]]; then
 fi
 
 base=$(choose_python)
-command -v c++ g++ clang++ >/dev/null || fail "there is no C++ compiler, and fairseq needs one" \
-  "(Debian, Ubuntu: apt-get install build-essential)"
+build="built from source, minutes"
+if has_wheel "$base"; then
+  build=prebuilt
+else
+  command -v c++ g++ clang++ >/dev/null || fail "there is no C++ compiler, and fairseq needs one" \
+    "(Debian, Ubuntu: apt-get install build-essential); with python3.12 on Linux it needs none"
+fi
 mkdir -p "$venv"
 : >"$log"
 rm -f "$mark"
 step "virtual environment, $("$base" --version)" "$base" -m venv "$venv"
 step "pip, setuptools, numpy, cython" pip_install --upgrade pip setuptools wheel numpy cython
 step "$torch" install_torch
-step "$fairseq, built from source, minutes" install_fairseq
+step "$fairseq, $build" install_fairseq
 step "fairseq_poolingformer with extras $extras" pip_install --no-build-isolation --editable "${root}[$extras]" "$torch"
-step "import of it all" "$venv/bin/python" -c "import fairseq_poolingformer.models"
+step "import of everything" "$venv/bin/python" -c "import fairseq_poolingformer; fairseq_poolingformer.register()"
 printf '%s\n' "$wanted" >"$mark"

@@ -14,16 +14,19 @@ changed; the functions replaced keep their original as ``__wrapped__``.
 :mod:`.averages`       ``--store-ema`` of a model with integer buffers
 :mod:`.generation`     ``--no-repeat-ngram-size`` without fairseq's CUDA extension
 :mod:`.sharding`       ``--num-shards`` and ``torchrun`` divide the work of fairseq-generate
-:mod:`.logs`           ``quiet_logging`` for scripts; not part of :func:`apply`
+:mod:`.apex`           apex without its CUDA kernels is not used
+:mod:`.logs`           no warning about pinned memory without a GPU; ``quiet_logging`` for scripts
 =====================  =================================================================================================
 """
 
 from fairseq_poolingformer.compat import (
+    apex,
     averages,
     checkpoints,
     data,
     distributed,
     generation,
+    logs,
     numpy_shims,
     options,
     precision,
@@ -53,3 +56,5 @@ def apply() -> None:
     averages.apply()
     generation.apply()
     sharding.apply()
+    apex.apply()
+    logs.apply()

@@ -63,10 +63,10 @@ def allowed_globals() -> list[Any]:
 
 
 def _numpy_globals() -> list[Any]:
-    # Metrics and the best score are numpy scalars in many tasks (BLEU, F1). numpy 2 moved its core, and files from
-    # before that have the former names; the numpy that reads them may be either.
-    core = numpy._core if hasattr(numpy, "_core") else numpy.core
-    functions = {"_reconstruct": core.multiarray._reconstruct, "scalar": core.multiarray.scalar}
+    # Metrics and the best score are numpy scalars in many tasks (BLEU, F1). numpy 2 moved the two functions that
+    # rebuild arrays and scalars: a file has either name, and the numpy that reads it may be either too. __reduce__
+    # returns them, whatever their module.
+    functions = {"_reconstruct": numpy.zeros(0).__reduce__()[0], "scalar": numpy.float64(0).__reduce__()[0]}
     named = [
         (function, f"{module}.multiarray.{name}")
         for module in ("numpy._core", "numpy.core")

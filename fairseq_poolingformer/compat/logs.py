@@ -1,6 +1,12 @@
-"""Logging when fairseq is used as a library."""
+"""Warnings that concern nobody, and logging when fairseq is used as a library."""
 
 import logging
+import warnings
+
+
+def apply() -> None:
+    """Hide torch's warning that memory cannot be pinned without a GPU: fairseq asks for it on every machine."""
+    warnings.filterwarnings("ignore", message="'pin_memory' argument is set as true but no accelerator")
 
 
 def quiet_logging(level: int = logging.WARNING) -> None:
