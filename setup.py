@@ -22,6 +22,7 @@ setup(
     install_requires=[
         "torch>=2.6",
         "mwparserfromhell>=0.7",
+        "nltk",  # rouge-score needs it and sentences are split with it; named here because it is imported
         "numpy",
         "sentencepiece>=0.2.2",  # older ones do not say in bytes where a token lies
         "tiktoken>=0.13",  # older ones are half as fast, and take a special token in text for one
@@ -48,6 +49,7 @@ setup(
     },
     entry_points={
         "console_scripts": [
+            "poolingformer-preprocess=preprocess.__main__:main",
             "poolingformer-summarize=fairseq_poolingformer.cli.summarize:main",
             "poolingformer-score=fairseq_poolingformer.cli.score:main",
             "poolingformer-score-qa=fairseq_poolingformer.cli.score_qa:main",

@@ -1,21 +1,42 @@
-"""Says which corpora there are."""
+"""``poolingformer-preprocess CORPUS``: runs the command of one corpus, or lists the corpora."""
 
+import importlib
 import sys
+from collections.abc import Sequence
 
-_TEXT = """\
-usage: python -m preprocess.CORPUS [options]
+CORPORA = {
+    "arxiv_pubmed": "arXiv, PubMed, BigPatent and any other summarization corpus in JSON lines",
+    "wikipedia": "a dump of Wikipedia, or of another wiki, in any language, for language models",
+    "plain_text": "text files, a document each or a document each block of lines, for language models",
+    "char_lm": "enwik8, text8 or any other text, bytes as symbols, for character language models",
+    "stdlib": "the Python installation itself: sources and their docstrings, no download",
+    "natural_questions": "questions about Wikipedia pages: Natural Questions, both formats",
+    "tydiqa": "questions about Wikipedia pages in eleven languages: TyDi QA, primary tasks",
+}
 
-Makes a data folder that fairseq trains on. Corpora:
 
-  arxiv_pubmed       arXiv, PubMed and any other summarization corpus in JSON lines
-  wikipedia          a dump of Wikipedia, or of another wiki, in any language, for language models
-  plain_text         text files, a document each or a document each block of lines, for language models
-  char_lm            enwik8, text8 or any other text, bytes as symbols, for character language models
-  stdlib             the Python installation itself: sources and their docstrings, no download
-  natural_questions  questions about Wikipedia pages: Natural Questions, both formats
-  tydiqa             questions about Wikipedia pages in eleven languages: TyDi QA, primary tasks
+def usage() -> str:
+    """The list of corpora."""
+    width = max(map(len, CORPORA))
+    lines = "\n".join(f"  {name:{width}}  {text}" for name, text in CORPORA.items())
+    return (
+        "usage: poolingformer-preprocess CORPUS [options]\n\n"
+        f"Make a data folder that fairseq trains on. Corpora:\n\n{lines}\n\n"
+        "poolingformer-preprocess CORPUS --help lists the options of each."
+    )
 
-python -m preprocess.CORPUS --help tells the options of each."""
 
-print(_TEXT)
-sys.exit(0 if sys.argv[1:] in ([], ["-h"], ["--help"]) else 2)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status."""
+    name, *options = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    if name in ("-h", "--help"):
+        print(usage())
+        return 0
+    if name not in CORPORA:
+        print(f"{usage()}\n\nerror: {name}: no such corpus", file=sys.stderr)
+        return 2
+    return importlib.import_module(f"preprocess.{name}").main(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

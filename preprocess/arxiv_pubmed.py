@@ -17,10 +17,11 @@ import functools
 import itertools
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from fairseq_poolingformer.text.json_lines import BadLine, read_object, type_name
 from preprocess.pipeline import command
-from preprocess.pipeline.json_lines import BadLine, read_json, type_name
 from preprocess.pipeline.records import (
     MAX_LINE_BYTES,
     Example,
@@ -52,7 +53,7 @@ def parse(record: Record, section_names: bool = False) -> Example | Reject:
         The example, its texts being article and summary, or the reason why there is none.
     """
     try:
-        fields = read_json(record.data)
+        fields = read_object(record.data)
         article = _article(fields, section_names)
         summary = _summary(fields)
         name = next((fields[key] for key in _ID_KEYS if key in fields), f"{Path(record.file).name}:{record.line}")
@@ -171,9 +172,9 @@ def _files_of_split(folder: Path, names: tuple[str, ...]) -> list[Path]:
     return found
 
 
-def main() -> int:
-    """The command line."""
-    parser = command.make_parser("preprocess.arxiv_pubmed", __doc__.split("\n")[0])
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = command.make_parser("arxiv_pubmed", __doc__.split("\n")[0])
     group = parser.add_argument_group("input (JSON lines, plain or .gz)")
     group.add_argument(
         "--input-folder", metavar="DIR", type=Path, help="a folder of the release: train.txt, val.txt, test.txt, or .gz"
@@ -190,7 +191,7 @@ def main() -> int:
         default=MAX_LINE_BYTES,
         help="reject longer lines without loading them (default: %(default)s)",
     )
-    return command.main(parser, make_corpus)
+    return command.main(parser, make_corpus, argv)
 
 
 if __name__ == "__main__":

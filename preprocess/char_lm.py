@@ -7,7 +7,6 @@ of a mebibyte. The dictionary is the same whatever the text.
 import argparse
 import contextlib
 import hashlib
-import json
 import logging
 import sys
 import zipfile
@@ -18,7 +17,10 @@ from typing import BinaryIO
 from tqdm import tqdm
 
 from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
-from preprocess.pipeline.binarize import MMapWriter, write_whole
+from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
+from fairseq_poolingformer.text.sequences import SequencesWriter
+from fairseq_poolingformer.text.whole_file import write_lines
+from preprocess.pipeline import data_folder
 from preprocess.pipeline.records import InputError, describe_file, expand, open_compressed
 from preprocess.wikitext.text8 import clean
 
@@ -32,9 +34,9 @@ Make a data folder for --task char_lm from text: bytes are symbols. Of 100 MB, a
 are for training, the next 5 MB for validation, the last 5 MB for the test; of other lengths, the same shares."""
 _EPILOG = """\
 examples:
-  python -m preprocess.char_lm --input enwik8.zip --output-folder data-bin/enwik8
-  python -m preprocess.char_lm --input text8.zip --output-folder data-bin/text8
-  python -m preprocess.char_lm --input enwik9.zip --text8 --limit 100000000 --output-folder data-bin/text8
+  poolingformer-preprocess char_lm --input enwik8.zip --output-folder data-bin/enwik8
+  poolingformer-preprocess char_lm --input text8.zip --output-folder data-bin/text8
+  poolingformer-preprocess char_lm --input enwik9.zip --text8 --limit 100000000 --output-folder data-bin/text8
 """
 
 
@@ -64,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m preprocess.char_lm",
+        prog="poolingformer-preprocess char_lm",
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -126,21 +128,24 @@ def make_folder(
         "limit": limit,
         "splits": list(sizes) if sizes else None,
     }
-    done = _finished(folder, settings, overwrite)
+    made_folder = DataFolder(folder, BYTES)
+    done = data_folder.finished(made_folder, settings, overwrite)
     if done is not None:
         logger.info("%s is up to date", folder)
         return done
     folder.mkdir(parents=True, exist_ok=True)
     with _joined(files, folder, text8, limit) as (text, total):
         sizes = split_sizes(total, sizes)
-        (folder / "corpus.json").unlink(missing_ok=True)  # from here on, what stood there is no more
-        digests = [_write_split(folder / split, text, size) for split, size in zip(SPLITS, sizes, strict=True)]
-    write_whole(folder / "dict.txt", (f"{symbol} 1" for symbol in BYTE_SYMBOLS))
+        made_folder.corpus_path.unlink(missing_ok=True)  # from here on, what stood there is no more
+        digests = [
+            _write_split(made_folder.array_path(split), text, size) for split, size in zip(SPLITS, sizes, strict=True)
+        ]
+    write_lines(made_folder.dictionary_paths()[0], (f"{symbol} 1" for symbol in BYTE_SYMBOLS))
     made = settings | {
         "bytes": dict(zip(SPLITS, sizes, strict=True)),
         "sha256": dict(zip(SPLITS, digests, strict=True)),
     }
-    write_whole(folder / "corpus.json", [json.dumps(made, ensure_ascii=False, indent=1)])
+    data_folder.write_corpus(made_folder, made)
     return made
 
 
@@ -160,28 +165,6 @@ def split_sizes(total: int, sizes: Sequence[int] | None) -> tuple[int, ...]:
     if min(sizes) < 1:
         raise InputError(f"the text has {total:,} bytes, too few for three splits; is it the right file?")
     return tuple(sizes)
-
-
-def _finished(folder: Path, settings: dict, overwrite: bool) -> dict | None:
-    path = folder / "corpus.json"
-    if not path.is_file():
-        return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        if overwrite:
-            return None
-        raise InputError(f"{path}: damaged ({error}). Give --overwrite to make the folder again") from error
-    found = found if isinstance(found, dict) else {}
-    different = [key for key in settings if found.get(key) != settings[key]]
-    if not different:
-        return found
-    if not overwrite:
-        raise InputError(
-            f"{folder} holds a finished corpus that differs in: {', '.join(different)} (see corpus.json there). "
-            "Give --overwrite to replace it, or another --output-folder"
-        )
-    return None
 
 
 @contextlib.contextmanager
@@ -236,7 +219,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 def _write_split(prefix: Path, text: BinaryIO, size: int) -> str:
     """Writes the next ``size`` bytes of the text as ids; returns their digest."""
     digest = hashlib.sha256()
-    with MMapWriter(prefix, ID_DTYPE) as writer:
+    with SequencesWriter(prefix, ID_DTYPE) as writer:
         while size:
             block = text.read(min(size, _BLOCK_BYTES))
             digest.update(block)

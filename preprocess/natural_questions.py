@@ -13,12 +13,13 @@ import functools
 import itertools
 import re
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 
 from fairseq_poolingformer.qa import json_values
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
-from preprocess.pipeline.json_lines import BadLine, read_json
+from fairseq_poolingformer.text.json_lines import BadLine, read_object
 from preprocess.pipeline.records import Record, Reject
 from preprocess.questions import command, examples
 from preprocess.questions.examples import MARKERS, Annotation, Candidate, QuestionExample
@@ -40,7 +41,7 @@ def parse(record: Record, html_tokens: str, annotated: bool) -> QuestionExample 
         The example, or the reason why there is none.
     """
     try:
-        return _example(read_json(record.data), html_tokens, annotated)
+        return _example(read_object(record.data), html_tokens, annotated)
     except BadLine as error:
         return Reject(str(error))
     except ValueError as error:
@@ -136,9 +137,9 @@ def _kind(tag: str) -> int:
     return MARKERS.index(_KIND_OF_TAG.get(name, "paragraph"))
 
 
-def main() -> int:
-    """The command line."""
-    parser = command.make_parser("preprocess.natural_questions", __doc__.split("\n")[0])
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = command.make_parser("natural_questions", __doc__.split("\n")[0])
     parser.add_argument(
         "--html-tokens",
         choices=["markers", "drop", "keep"],
@@ -151,7 +152,7 @@ def main() -> int:
         options = {"html_tokens": args.html_tokens}
         return command.make_corpus(args, "natural_questions", "token", functools.partial(parse, **options), options)
 
-    return command.main(parser, make_corpus)
+    return command.main(parser, make_corpus, argv)
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from pathlib import Path
 from preprocess.pipeline import command, documents
 from preprocess.pipeline.records import (
     Example,
-    PassedOver,
     Record,
     Reject,
+    Skipped,
     describe_file,
     expand,
     open_compressed,
@@ -25,7 +25,7 @@ from preprocess.pipeline.run import Corpus
 MAX_DOCUMENT_BYTES = 64 * 2**20
 
 
-def parse(record: Record, min_chars: int = 1) -> Example | Reject | PassedOver:
+def parse(record: Record, min_chars: int = 1) -> Example | Reject | Skipped:
     """A document of a record, its id being where it stands."""
     try:
         text = record.data.decode("utf-8-sig")
@@ -34,7 +34,7 @@ def parse(record: Record, min_chars: int = 1) -> Example | Reject | PassedOver:
         return Reject(f"not UTF-8: byte {error.start} of the document, in line {line}: {error.reason}")
     text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
     if len(text) < min_chars:
-        return PassedOver(f"fewer than {min_chars} characters")
+        return Skipped(f"fewer than {min_chars} characters")
     return Example(f"{Path(record.file).name}:{record.line}", (text,))
 
 
@@ -104,9 +104,9 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     )
 
 
-def main() -> int:
-    """The command line."""
-    parser = command.make_parser("preprocess.plain_text", __doc__.split("\n")[0])
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = command.make_parser("plain_text", __doc__.split("\n")[0])
     group = parser.add_argument_group("input (UTF-8, plain, .gz or .bz2)")
     group.add_argument("--input", metavar="FILE", nargs="+", required=True, help="files or globs")
     group.add_argument(
@@ -126,7 +126,7 @@ def main() -> int:
         help="reject longer documents without loading them (default: %(default)s)",
     )
     documents.add_options(parser, min_chars=1)
-    return command.main(parser, make_corpus)
+    return command.main(parser, make_corpus, argv)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import json
 import logging
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -99,13 +99,13 @@ def _map(modules: list[tuple[str, Path]], workers: int) -> Iterator[list[Documen
         raise InputError("a process that reads sources died, most often for lack of memory: try --workers 1") from error
 
 
-def main() -> int:
-    """The command line."""
-    parser = command.make_parser("preprocess.stdlib", __doc__.split("\n")[0], DEFAULT_VOCABULARY)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = command.make_parser("stdlib", __doc__.split("\n")[0], DEFAULT_VOCABULARY)
     parser.add_argument(
         "--no-packages", action="store_true", help="the standard library alone, without the installed packages"
     )
-    return command.main(parser, make_corpus)
+    return command.main(parser, make_corpus, argv)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ development data, ``annotations``; all offsets are bytes of the plain text in UT
 
 import functools
 import sys
+from collections.abc import Sequence
 
 from fairseq_poolingformer.qa import json_values
-from preprocess.pipeline.data_folder import one_line
-from preprocess.pipeline.json_lines import BadLine, read_json
+from fairseq_poolingformer.text.json_lines import BadLine, read_object
+from preprocess.pipeline.encode import one_line
 from preprocess.pipeline.records import Record, Reject
 from preprocess.questions import command, examples
 from preprocess.questions.examples import Annotation, Candidate, QuestionExample
@@ -28,7 +29,7 @@ def parse(record: Record, annotated: bool) -> QuestionExample | Reject:
         The example, or the reason why there is none.
     """
     try:
-        return _example(read_json(record.data), annotated)
+        return _example(read_object(record.data), annotated)
     except BadLine as error:
         return Reject(str(error))
     except ValueError as error:
@@ -86,14 +87,14 @@ def _annotation(
     return answer
 
 
-def main() -> int:
-    """The command line."""
-    parser = command.make_parser("preprocess.tydiqa", __doc__.split("\n")[0])
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = command.make_parser("tydiqa", __doc__.split("\n")[0])
 
     def make_corpus(args):
         return command.make_corpus(args, "tydiqa", "byte", functools.partial(parse), {})
 
-    return command.main(parser, make_corpus)
+    return command.main(parser, make_corpus, argv)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
 """A dump of Wikipedia, or of any other wiki that runs MediaWiki, in any language, to a data folder for language models.
 
 An article becomes its title and its prose, one paragraph, heading or list item on each line: see
-:mod:`preprocess.wikitext.text`. Redirects, pages that are no articles, and short articles are passed over and counted.
+:mod:`preprocess.wikitext.text`. Redirects, pages that are no articles, and short articles are skipped and counted.
 """
 
 import argparse
 import functools
 import importlib.metadata
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from preprocess.pipeline import command, documents
-from preprocess.pipeline.records import Example, InputError, PassedOver, Record, Reject, describe_file, expand
+from preprocess.pipeline.records import Example, InputError, Record, Reject, Skipped, describe_file, expand
 from preprocess.pipeline.run import Corpus
 from preprocess.wikitext.bounded import MIN_MEMORY, Bounds, PageTooHard, clean
 from preprocess.wikitext.dump import (
@@ -32,7 +32,7 @@ def parse(
     bounds: Bounds,
     min_chars: int = 200,
     keep_templates: bool = False,
-) -> Example | Reject | PassedOver:
+) -> Example | Reject | Skipped:
     """An article of a page.
 
     Args:
@@ -49,15 +49,15 @@ def parse(
     try:
         page = parse_page(record, site)
         if page.is_redirect:
-            return PassedOver("redirect")
+            return Skipped("redirect")
         if page.namespace != ARTICLES:
-            return PassedOver("no article")
+            return Skipped("no article")
         options = {"hidden_prefixes": site.hidden_prefixes, "keep_templates": keep_templates}
         text = clean(page.wikitext, options, bounds)
     except (BrokenPage, PageTooHard) as error:
         return Reject(f"{error} ({title_of(record) or 'no title'})")
     if len(text) < min_chars:
-        return PassedOver(f"fewer than {min_chars} characters")
+        return Skipped(f"fewer than {min_chars} characters")
     return Example(page.title, (f"{page.title}\n{text}",))
 
 
@@ -97,9 +97,9 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     )
 
 
-def main() -> int:
-    """The command line."""
-    parser = command.make_parser("preprocess.wikipedia", __doc__.split("\n")[0])
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = command.make_parser("wikipedia", __doc__.split("\n")[0])
     group = parser.add_argument_group("input")
     group.add_argument(
         "--input",
@@ -136,7 +136,7 @@ def main() -> int:
         help="reject longer pages without loading them (default: %(default)s)",
     )
     documents.add_options(parser, min_chars=200)
-    return command.main(parser, make_corpus)
+    return command.main(parser, make_corpus, argv)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import json
 import sys
 from pathlib import Path
 
+from fairseq_poolingformer.text.table import aligned
+
 COLUMNS = {"rouge": ("R-1", "R-2", "R-L", "R-Lsum"), "answers": ("long", "short")}
 PUBLISHED = {"rouge": ("R-1", "R-2", "R-L"), "answers": ("long", "short")}
 
@@ -45,11 +47,7 @@ def table(kind: str, ours: dict[str, list[str]], published: dict[str, list[str]]
     for name in dict.fromkeys([*ours, *published]):
         row = [name, *ours.get(name, ["-"] * len(COLUMNS[kind]))]
         rows.append(row + (published.get(name, ["-"] * len(PUBLISHED[kind])) if published else []))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-        for row in rows
-    )
+    return aligned(rows)
 
 
 def main() -> int:

@@ -16,6 +16,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
+from fairseq_poolingformer.text.table import aligned
+
 
 def last_values(log: Path) -> dict[str, float]:
     """The last value of each number that a training has logged in its JSON lines, and its ``parameters``.
@@ -55,9 +57,7 @@ def table(columns: list[str], runs: list[str]) -> None:
     cells = [["", *columns]]
     for name, row in rows.items():
         cells.append([name, *(describe(row[column]) for column in columns)])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for line in cells:
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    print(aligned(cells, left=len(columns) + 1))
 
 
 def describe(values: list[float]) -> str:

@@ -10,24 +10,24 @@ import sys
 from pathlib import Path
 
 from fairseq_poolingformer.text import tokenizers
+from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder
 from fairseq_poolingformer.text.dictionary import smallest_dtype
-from fairseq_poolingformer.text.sequences import Sequences
-from preprocess.pipeline.binarize import MMapWriter, write_whole
+from fairseq_poolingformer.text.sequences import SequencesWriter
+from fairseq_poolingformer.text.whole_file import write_lines
 
 
 def cut(data: Path, split: str, count: int) -> int:
     """Write the first ``count`` examples of a split, or all if it has fewer; returns how many."""
+    folder, few = DataFolder(data, PAIRS), f"{split}-few"
     tokenizer = tokenizers.load_tokenizer(data)
-    dtype = smallest_dtype(len(tokenizer))
-    for side, name in (("source", "document"), ("target", "summary")):
-        whole, few = (data / f"{name}.source-target.{side}" for name in (split, f"{split}-few"))
-        sequences = Sequences(whole)
+    for array, name in zip(PAIRS.ids, ("document", "summary"), strict=True):
+        sequences = folder.sequences(split, array)
         chosen = [sequences[index] for index in range(min(count, len(sequences)))]
-        with MMapWriter(few, dtype) as writer:
+        with SequencesWriter(folder.array_path(few, array), smallest_dtype(len(tokenizer))) as writer:
             for sequence in chosen:
                 writer.append(sequence)
         texts = map(tokenizer.decode, chosen)
-        write_whole(data / f"{split}-few.{name}.txt", (" ".join(text.split()) for text in texts))
+        write_lines(folder.text_path(few, name), (" ".join(text.split()) for text in texts))
     return len(chosen)
 
 

@@ -19,6 +19,7 @@ from fairseq_poolingformer.scoring.rouge import (
     rouge_scores,
 )
 from fairseq_poolingformer.scoring.sentences import SENTENCE_SPLITS, lead_baseline
+from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.whole_file import whole_file
 
 _EPILOG = f"""\
@@ -194,14 +195,7 @@ def table(flavours: list[Flavour]) -> str:
         [row.tool, "on" if row.stemming else "off", row.sentences, *(_cell(row, name) for name in ROUGE_TYPES)]
         for row in flavours
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            text.ljust(width) if column < 3 else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    lines = [aligned(rows, left=3)]
     if any("rougeL" not in row.scores for row in flavours):
         lines.append(
             "ROUGE-1.5.5's ROUGE-L is summary-level and so stands under R-Lsum; its averages are over resamples."

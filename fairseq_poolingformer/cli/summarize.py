@@ -9,6 +9,7 @@ from pathlib import Path
 from fairseq_poolingformer.cli.command import load_fairseq, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.compat.checkpoints import load
+from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, tokenizer_config
 
 _EPILOG = """\
 examples:
@@ -98,11 +99,8 @@ def _load(checkpoint: Path, data_folder: Path | None):
     if not checkpoint.is_file():
         raise FileNotFoundError(f"{checkpoint}: no such checkpoint")
     folder = data_folder or _find_data_folder(checkpoint)
-    missing = [name for name in ("dict.source.txt", "tokenizer/config.json") if not (folder / name).is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"{folder}: has no {' and no '.join(missing)}; give the folder that preprocessing wrote with --data-folder"
-        )
+    DataFolder(folder, PAIRS).dictionary()
+    tokenizer_config(folder)
     from fairseq_poolingformer.models import PoolingformerBART
 
     return PoolingformerBART.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))

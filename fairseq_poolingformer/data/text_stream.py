@@ -11,6 +11,7 @@ from fairseq.data import FairseqDataset
 from torch import Tensor
 
 from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE, NUM_SYMBOLS
+from fairseq_poolingformer.text.data_folder import BYTES
 from fairseq_poolingformer.text.dictionary import EOS, PAD
 from fairseq_poolingformer.text.sequences import Sequences
 
@@ -58,7 +59,7 @@ class TextStream(FairseqDataset):
         inputs[where == 0] = EOS
         if len(targets) and not (targets.min() >= FIRST_BYTE and targets.max() < NUM_SYMBOLS):
             raise ValueError(
-                f"{self.sequences.prefix}.bin: not a text of bytes; make the folder with python -m preprocess.char_lm"
+                f"{self.sequences.prefix}.bin: not a text of bytes; make the folder with {BYTES.made_with}"
             )
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.text.data_folder import QUESTIONS, DataFolder
 from fairseq_poolingformer.text.sequences import Sequences
 
 PARAGRAPH_COLUMNS = ("first_token", "end_token", "candidate_index", "start_offset", "end_offset")
@@ -41,13 +42,8 @@ class QuestionAnsweringSplit:
             FileNotFoundError: the folder has no such split.
             ValueError: a file is damaged, or two of them do not belong together.
         """
-        index = Path(folder) / f"{split}.question.idx"
-        if not index.is_file():
-            raise FileNotFoundError(
-                f"{index}: not found; the data folder has no split {split!r}. "
-                "Make it with python -m preprocess.natural_questions or preprocess.tydiqa"
-            )
-        found = cls(**{field.name: Sequences(Path(folder) / f"{split}.{field.name}") for field in fields(cls)})
+        data = DataFolder(Path(folder), QUESTIONS)
+        found = cls(**{field.name: data.sequences(split, field.name) for field in fields(cls)})
         found._check()
         return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from fairseq_poolingformer.qa.official_predictions import (
     TydiqaPrediction,
 )
 from fairseq_poolingformer.qa.spans import NO_SPAN, Span
+from fairseq_poolingformer.text.data_folder import QUESTIONS, DataFolder
 from fairseq_poolingformer.text.tokenizers import Tokenizer
 
 READABLE_COLUMNS = ("example_id", "question", "short_answer", "short_score", "long_answer", "long_score")
@@ -45,11 +45,13 @@ class Corpus:
             FileNotFoundError: a file is not there.
             ValueError: a file is not what preprocessing writes.
         """
-        path = Path(folder) / "corpus.json"
-        kind = json.loads(path.read_text(encoding="utf-8")).get("kind")
+        data = DataFolder(Path(folder), QUESTIONS)
+        kind = data.corpus().get("kind")
         if kind not in (NATURAL_QUESTIONS, TYDIQA):
-            raise ValueError(f"{path}: unknown kind {kind!r}; this version knows {NATURAL_QUESTIONS} and {TYDIQA}")
-        path = Path(folder) / f"{split}.id.txt"
+            raise ValueError(
+                f"{data.corpus_path}: unknown kind {kind!r}; this version knows {NATURAL_QUESTIONS} and {TYDIQA}"
+            )
+        path = data.text(split, "id")
         with open(path, encoding="utf-8") as file:
             rows = [line.rstrip("\n").split("\t") for line in file]
         width = 2 if kind == TYDIQA else 1

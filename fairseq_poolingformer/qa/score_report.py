@@ -10,6 +10,7 @@ import numpy as np
 
 from fairseq_poolingformer.qa.precision_recall import OperatingPoint, Outcomes, PrecisionRecallCurve
 from fairseq_poolingformer.qa.scoring import TYDIQA_LANGUAGES, Scored
+from fairseq_poolingformer.text.table import aligned
 
 PRECISION_TARGETS = (0.5, 0.75, 0.9)
 
@@ -143,13 +144,7 @@ def table(title: str, reports: Mapping[str, AnswerReport]) -> list[str]:
     head += ["given F1", "P", "R"] if given else []
     head += [f"R@P{100 * target:.0f}" for target in PRECISION_TARGETS]
     rows = [head, *(_row(name, report, given) for name, report in reports.items())]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
+    return aligned(rows).split("\n")
 
 
 def _row(name: str, report: AnswerReport, given: bool) -> list[str]:

@@ -19,6 +19,7 @@ from fairseq_poolingformer.data.carried_memory import CarriedMemory
 from fairseq_poolingformer.data.text_stream import StreamSegments, TextStream
 from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
 from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS
+from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.dictionary import read_symbols
 
 logger = logging.getLogger(__name__)
@@ -249,12 +250,12 @@ def load_text(folder: Path, split: str) -> TextStream:
         FileNotFoundError: the folder has no such split, or is not finished.
         ValueError: it is a data folder of something else, or damaged.
     """
-    make = "make it with python -m preprocess.char_lm"
-    for path in (folder / "dict.txt", folder / f"{split}.idx", folder / f"{split}.bin"):
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: not found; {make}")
-    if tuple(read_symbols(folder / "dict.txt")) != BYTE_SYMBOLS:
-        raise ValueError(f"{folder / 'dict.txt'}: not the dictionary of bytes; --task char_lm reads bytes, {make}")
-    if not (folder / "corpus.json").is_file():  # written last: without it, splits may be of different texts
-        raise FileNotFoundError(f"{folder / 'corpus.json'}: not found, the folder is not finished; {make}")
-    return TextStream(folder / split)
+    data = DataFolder(folder, BYTES)
+    dictionary, prefix = data.dictionary(), data.array(split)
+    if tuple(read_symbols(dictionary)) != BYTE_SYMBOLS:
+        raise ValueError(
+            f"{dictionary}: not the dictionary of bytes, which --task char_lm reads; make the folder with "
+            f"{BYTES.made_with}"
+        )
+    data.corpus()  # written last: without it, splits may be of different texts
+    return TextStream(prefix)

@@ -4,7 +4,6 @@
 
 import logging
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
@@ -15,9 +14,9 @@ from omegaconf import II, MISSING
 
 from fairseq_poolingformer.data.masked_lm_dataset import MaskedLMDataset
 from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
+from fairseq_poolingformer.text.data_folder import DOCUMENTS, DataFolder
 from fairseq_poolingformer.text.document_blocks import Blocks, cut_into_blocks
 from fairseq_poolingformer.text.masking import Masking, SymbolTable
-from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -66,7 +65,7 @@ class LongMaskedLMTask(OneDictionaryTask):
     """
 
     cfg: LongMaskedLMConfig
-    made_with = "python -m preprocess.wikipedia or preprocess.plain_text"
+    layout = DOCUMENTS
 
     def __init__(self, cfg: LongMaskedLMConfig, dictionary: Dictionary) -> None:
         super().__init__(cfg, dictionary)
@@ -125,14 +124,9 @@ class LongMaskedLMTask(OneDictionaryTask):
             ValueError: its files are damaged.
         """
         is_training = split == self.cfg.train_subset
-        prefix = self.folder(split, epoch) / split
-        if not Path(f"{prefix}.idx").is_file():
-            raise FileNotFoundError(
-                f"{prefix}.idx: not found; the data folder has no split {split!r}. Make it with {self.made_with}"
-            )
-        documents = Sequences(prefix)
+        documents = DataFolder(self.folder(split, epoch), self.layout).sequences(split)
         if len(documents) and (not len(documents[0]) or documents[0][-1] != self.dictionary.eos()):
-            raise ValueError(f"{prefix}: its documents do not end with </s>; preprocess again")
+            raise ValueError(f"{documents.prefix}: its documents do not end with </s>; preprocess again")
         shortest = self.cfg.min_block_tokens
         blocks = cut_into_blocks(
             documents.bounds,

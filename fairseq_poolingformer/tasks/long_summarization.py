@@ -21,6 +21,7 @@ from fairseq_poolingformer.data.framed_dataset import FramedDataset
 from fairseq_poolingformer.data.length_buckets import LengthBucketDataset
 from fairseq_poolingformer.data.symbols import DictionaryBPE
 from fairseq_poolingformer.scoring.rouge import ROUGE_TYPES, mean_f1
+from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, pair_array
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -159,14 +160,9 @@ class LongSummarizationTask(TranslationTask):
         )
 
     def _load_indexed(self, folder: Path, split: str, language: str, dictionary):
-        prefix = folder / f"{split}.{self.cfg.source_lang}-{self.cfg.target_lang}.{language}"
-        dataset = data_utils.load_indexed_dataset(str(prefix), dictionary, self.cfg.dataset_impl)
-        if dataset is None:
-            raise FileNotFoundError(
-                f"{prefix}.bin/.idx: not found; the data folder has no split {split!r}. "
-                "Make it with python -m preprocess.arxiv_pubmed or preprocess.stdlib"
-            )
-        return dataset
+        array = pair_array(language, self.cfg.source_lang, self.cfg.target_lang)
+        prefix = DataFolder(folder, PAIRS).array(split, array)
+        return data_utils.load_indexed_dataset(str(prefix), dictionary, self.cfg.dataset_impl)
 
     def _frame(self, dataset, sizes: np.ndarray, max_length: int | None) -> FramedDataset:
         return FramedDataset(dataset, sizes, bos=self.src_dict.bos(), eos=self.src_dict.eos(), max_length=max_length)

@@ -8,6 +8,8 @@ from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.tasks import FairseqTask
 
+from fairseq_poolingformer.text.data_folder import DataFolder, Layout
+
 logger = logging.getLogger(__name__)
 
 
@@ -19,7 +21,7 @@ class OneDictionaryTask(FairseqTask):
         dictionary: of its inputs and targets.
     """
 
-    made_with: ClassVar[str]  # the commands that make such a folder, for errors
+    layout: ClassVar[Layout]  # the files of its data folders
 
     def __init__(self, cfg, dictionary: Dictionary) -> None:
         super().__init__(cfg)
@@ -32,10 +34,8 @@ class OneDictionaryTask(FairseqTask):
         Raises:
             FileNotFoundError: the folder has no ``dict.txt``.
         """
-        path = Path(utils.split_paths(cfg.data)[0]) / "dict.txt"
-        if not path.is_file():
-            raise FileNotFoundError(f"{path}: not found; give a data folder made with {cls.made_with}")
-        dictionary = Dictionary.load(str(path))
+        folder = DataFolder(Path(utils.split_paths(cfg.data)[0]), cls.layout)
+        dictionary = Dictionary.load(str(folder.dictionary()))
         logger.info("dictionary: %d symbols", len(dictionary))
         return cls(cfg, dictionary)
 

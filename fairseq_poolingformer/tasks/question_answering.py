@@ -14,6 +14,7 @@ from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
 from fairseq_poolingformer.qa.labels import LabelCounts, label_segments, read_answers
 from fairseq_poolingformer.qa.segments import SegmentLimits, Segments, cut_into_segments
 from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
+from fairseq_poolingformer.text.data_folder import QUESTIONS
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class QuestionAnsweringTask(OneDictionaryTask):
     """
 
     cfg: QuestionAnsweringConfig
-    made_with = "python -m preprocess.natural_questions or preprocess.tydiqa"
+    layout = QUESTIONS
 
     def __init__(self, cfg: QuestionAnsweringConfig, dictionary: Dictionary) -> None:
         dictionary.add_symbol("<mask>")  # as RoBERTa's and XLM-R's embeddings have it

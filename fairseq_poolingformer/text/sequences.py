@@ -1,18 +1,24 @@
-"""fairseq's memory-mapped datasets, read with numpy alone.
+"""fairseq's memory-mapped datasets, read and written with numpy alone.
 
 A dataset is two files: ``.bin``, all integers one after the other, and ``.idx``: magic, version, type, number of
-sequences, their lengths (int32), their byte offsets (int64).
+sequences, their lengths (int32), their byte offsets (int64). fairseq's own writer needs torch and a tensor for each
+sequence.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
+from fairseq_poolingformer.text.whole_file import whole_file
+
 MAGIC = b"MMIDIDX\x00\x00"
 DTYPES = {1: np.uint8, 2: np.int8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16, 9: np.uint32}  # by code
+CODES = {np.dtype(dtype): code for code, dtype in DTYPES.items()}
 
 
 class Sequences:
@@ -81,3 +87,74 @@ def read_index(path: Path) -> tuple[np.dtype, np.ndarray]:
     if code not in DTYPES or len(sizes) != count:
         raise ValueError(f"{path}: damaged; preprocess again")
     return np.dtype(DTYPES[code]), sizes
+
+
+class SequencesWriter:
+    """Writes sequences beside their final names, and renames the files when the ``with`` block ends without an error.
+
+    Args:
+        prefix: path of the ``.bin`` and ``.idx`` files without their suffix.
+        dtype: type of the integers.
+    """
+
+    def __init__(self, prefix: Path, dtype: np.dtype) -> None:
+        self._prefix = Path(prefix)
+        self._dtype = np.dtype(dtype)
+        self._sizes: list[np.ndarray] = []
+
+    def __enter__(self) -> SequencesWriter:
+        self._files = contextlib.ExitStack()
+        bin_path = self._files.enter_context(whole_file(Path(f"{self._prefix}.bin")))
+        self._bin = self._files.enter_context(open(bin_path, "wb"))
+        return self
+
+    def append(self, integers: np.ndarray) -> None:
+        """Append one sequence.
+
+        Args:
+            integers: (n,) integers that the writer's type can hold.
+        """
+        self._sizes.append(np.array([len(integers)], np.int32))
+        self._bin.write(integers.astype(self._dtype, copy=False).tobytes())
+
+    def append_file(self, file: Path, sizes: np.ndarray, take: np.ndarray) -> None:
+        """Append sequences of a file that holds integers of the writer's type one after the other.
+
+        Args:
+            file: the integers.
+            sizes: (n,) lengths of all sequences in the file.
+            take: (n,) bool, which of them to append.
+
+        Raises:
+            ValueError: the file is shorter than the lengths say.
+        """
+        sizes = np.asarray(sizes, dtype=np.int32)
+        self._sizes.append(sizes[take])
+        bounds = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]) * self._dtype.itemsize
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], take, [False]])))
+        with open(file, "rb") as integers:
+            for first, end in edges.reshape(-1, 2):
+                integers.seek(bounds[first])
+                self._copy(integers, int(bounds[end] - bounds[first]))
+
+    def _copy(self, integers: BinaryIO, remaining: int) -> None:
+        while remaining:
+            block = integers.read(min(remaining, 2**20))
+            if not block:
+                raise ValueError(f"{integers.name}: {remaining} bytes shorter than its lengths say")
+            self._bin.write(block)
+            remaining -= len(block)
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            with whole_file(Path(f"{self._prefix}.idx")) as path:
+                self._write_index(path)
+        self._files.__exit__(*error)
+
+    def _write_index(self, path: Path) -> None:
+        sizes = np.concatenate([np.empty(0, np.int32), *self._sizes])
+        ends = np.cumsum(sizes, dtype=np.int64)
+        with open(path, "wb") as index:
+            index.write(MAGIC + struct.pack("<QBQ", 1, CODES[self._dtype], len(sizes)))
+            index.write(sizes.tobytes())
+            index.write(((ends - sizes) * self._dtype.itemsize).tobytes())

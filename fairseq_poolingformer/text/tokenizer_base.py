@@ -9,6 +9,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from fairseq_poolingformer.text.data_folder import tokenizer_path
+
 SPARE_SYMBOL = re.compile(r"madeupword\d+")
 
 
@@ -81,7 +83,7 @@ class Tokenizer(ABC):
 
     def save(self, data_folder: Path) -> None:
         """Writes ``tokenizer/`` into a data folder; ``load_tokenizer(data_folder)`` rebuilds the tokenizer from it."""
-        folder = Path(data_folder) / "tokenizer"
+        folder = tokenizer_path(data_folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._write_files(folder)
         (folder / "config.json").write_text(json.dumps({"kind": self.kind}) + "\n", encoding="utf-8")

@@ -13,6 +13,7 @@ import numpy as np
 import sentencepiece
 
 from fairseq_poolingformer.text.blanks import Blanks
+from fairseq_poolingformer.text.data_folder import tokenizer_config, tokenizer_path
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, replace_lone_surrogates
 from fairseq_poolingformer.text.gpt2_bpe import GPT2Tokenizer
 from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Tokenizer
@@ -130,20 +131,22 @@ def load_tokenizer(data_folder: Path) -> Tokenizer:
         FileNotFoundError: the folder has no ``tokenizer/``.
         ValueError: its kind is unknown, or its files are damaged.
     """
-    folder = Path(data_folder) / "tokenizer"
-    config = folder / "config.json"
-    if not config.is_file():
-        raise FileNotFoundError(f"{config}: not found; is {data_folder} a folder that preprocessing wrote?")
+    config = tokenizer_config(data_folder)
     kind = json.loads(config.read_text(encoding="utf-8")).get("kind")
     if kind not in _KINDS:
         raise ValueError(f"{config}: unknown kind {kind!r}; this version knows {', '.join(sorted(_KINDS))}")
-    return _KINDS[kind].from_files(folder)
+    return _KINDS[kind].from_files(config.parent)
+
+
+def is_saved(data_folder: Path) -> bool:
+    """Whether a folder holds a tokenizer; ``config.json`` is its last file to be written."""
+    return (tokenizer_path(data_folder) / "config.json").is_file()
 
 
 def fingerprint(data_folder: Path) -> str:
     """A digest of everything that decides the ids of a saved tokenizer (hexadecimal)."""
     digest = hashlib.sha256()
-    for path in sorted((Path(data_folder) / "tokenizer").iterdir()):
+    for path in sorted(tokenizer_path(data_folder).iterdir()):
         digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -1,10 +1,10 @@
-"""What the command lines of all corpora share."""
+"""The options that the command lines of all corpora share, and the way they run."""
 
 import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from preprocess.pipeline import run
@@ -13,17 +13,17 @@ from preprocess.pipeline.vocabulary import add_tokenizer_options, choose_tokeniz
 
 
 def make_parser(
-    module: str, description: str, default_vocabulary: int | None = None, counts_truncated: bool = True
+    corpus: str, description: str, default_vocabulary: int | None = None, counts_truncated: bool = True
 ) -> argparse.ArgumentParser:
-    """A parser with the options that every corpus has.
+    """Return a parser with the options that every corpus has.
 
     Args:
-        module: its name on the command line.
-        description: what it does.
-        default_vocabulary: size of the sentencepiece model that is trained where no tokenizer is named.
-        counts_truncated: whether ``--max-source-length`` is among them.
+        corpus: name of the corpus.
+        description: says what the command does.
+        default_vocabulary: size of the sentencepiece model to train where no tokenizer is named.
+        counts_truncated: whether to add ``--max-source-length``.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser = argparse.ArgumentParser(prog=f"poolingformer-preprocess {corpus}", description=description)
     add_tokenizer_options(parser, default_vocabulary)
     options = parser.add_argument_group("output")
     options.add_argument("--output-folder", metavar="DIR", type=Path, required=True, help="the data folder to make")
@@ -47,7 +47,7 @@ def make_parser(
         default=0.01,
         help="stop with an error where more of a split than this is bad (default: %(default)s)",
     )
-    options.add_argument("--overwrite", action="store_true", help="replace another corpus that stands in the folder")
+    options.add_argument("--overwrite", action="store_true", help="replace another corpus in the folder")
     options.add_argument(
         "--workers",
         metavar="N",
@@ -58,11 +58,23 @@ def make_parser(
     return parser
 
 
-def main(parser: argparse.ArgumentParser, make_corpus: Callable[[argparse.Namespace], run.Corpus]) -> int:
-    """Runs a corpus's command line; returns the exit status."""
-    args = parser.parse_args()
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr, force=True)
-    logging.getLogger("preprocess").setLevel(logging.INFO)
+def main(
+    parser: argparse.ArgumentParser,
+    make_corpus: Callable[[argparse.Namespace], run.Corpus],
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run a corpus's command line.
+
+    Args:
+        parser: made by :func:`make_parser`.
+        make_corpus: the corpus of parsed options.
+        argv: the options; by default those of the process.
+
+    Returns:
+        The exit status: 0, or 1 where an input is wrong, which one line on standard error explains.
+    """
+    args = parser.parse_args(argv)
+    log_to_stderr()
     if args.workers < 1:
         parser.error(f"--workers {args.workers}: must be 1 or more")
     if args.limit is not None and args.limit < 1:
@@ -83,11 +95,17 @@ def main(parser: argparse.ArgumentParser, make_corpus: Callable[[argparse.Namesp
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
+        print("stopped; run the same command again, and it continues from here", file=sys.stderr)
         return 130
     return 0
 
 
+def log_to_stderr() -> None:
+    """Log preprocessing in full, and the warnings of other packages."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr, force=True)
+    logging.getLogger("preprocess").setLevel(logging.INFO)
+
+
 def _cores() -> int:
-    """Cores this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,94 +1,164 @@
-"""What a data folder holds of each example, and how an example becomes that."""
+"""The last step of preprocessing: the chosen examples of all parts become the files of the data folder."""
 
-import functools
-from collections.abc import Callable, Mapping
+import contextlib
+import itertools
+import json
+import logging
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from fairseq_poolingformer.text.dictionary import EOS, replace_lone_surrogates
-from fairseq_poolingformer.text.tokenizers import Tokenizer
-from preprocess.pipeline import report
-from preprocess.pipeline.records import Example, Reject
+from fairseq_poolingformer.text import tokenizers
+from fairseq_poolingformer.text.data_folder import DataFolder
+from fairseq_poolingformer.text.dictionary import smallest_dtype
+from fairseq_poolingformer.text.sequences import SequencesWriter
+from fairseq_poolingformer.text.whole_file import whole_file, write_lines
+from preprocess.pipeline.parts import Part
+from preprocess.pipeline.records import InputError
+
+logger = logging.getLogger("preprocess")
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """An example as the data folder holds it: a sequence of integers for each array, a string for each text."""
-
-    arrays: Mapping[str, np.ndarray]
-    texts: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The files of a data folder.
+@dataclass
+class SplitResult:
+    """The parts of a split with the examples to take of them, and the split's rejects.
 
     Attributes:
-        encode: what becomes of an example, or why nothing does; a pure function that can be pickled.
-        ids: names of the arrays of dictionary ids.
-        numbers: names of the arrays of other integers, stored as int32.
-        texts: names of the texts, ``id`` among them; each is a file ``{split}.{name}.txt`` with a newline after every
-            example's.
-        dictionaries: names of the dictionary's files.
-        settings: all that decides what ``encode`` does beside the tokenizer, as JSON values.
-        table: the table of a corpus, for people; see :func:`preprocess.pipeline.report.table`.
+        parts: each part, with (n,) bool which of its n examples to take.
+        examples: how many examples are taken.
+        reused: how many parts an earlier run had finished.
+        rejects: file, line and reason of each rejected record.
+        skipped: number of skipped records of each kind; of a part that a limit cuts, all are counted.
+        seen: the example ids so far; None where ids may repeat.
     """
 
-    encode: Callable[[Tokenizer, Example], Encoded | Reject]
-    ids: tuple[str, ...]
-    numbers: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ("id",)
-    dictionaries: tuple[str, ...] = ("dict.txt",)
-    settings: Mapping[str, object] = field(default_factory=dict)
-    table: Callable[..., str] = report.table
+    parts: list[tuple[Part, np.ndarray]] = field(default_factory=list)
+    examples: int = 0
+    reused: int = 0
+    rejects: list[dict] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    seen: set[str] | None = None
 
-    def dtypes(self, id_dtype: np.dtype) -> dict[str, np.dtype]:
-        """The type of every array, given that of dictionary ids."""
-        return dict.fromkeys(self.ids, id_dtype) | dict.fromkeys(self.numbers, np.dtype(np.int32))
+    def add(self, part: Part, content: dict, reused: bool, limit: int | None) -> None:
+        """Add a part's examples, up to the limit.
+
+        Args:
+            part: the next part.
+            content: what :func:`preprocess.pipeline.parts.encode_part` returned for it.
+            reused: whether an earlier run had finished it.
+            limit: the most examples that the split may have.
+        """
+        take = np.ones(len(content["places"]), bool)
+        rejects = list(content["rejects"])
+        if self.seen is not None:
+            rejects += self._repeated(content, take)
+        total = len(take)
+        if limit is not None:
+            take &= np.cumsum(take) <= limit - self.examples
+            total = int(take.nonzero()[0][-1]) + 1 if self.examples + np.count_nonzero(take) == limit else total
+        whole = total == len(take)
+        self.rejects += [
+            {key: reject[key] for key in ("file", "line", "reason")}
+            for reject in sorted(rejects, key=lambda reject: reject["before"])
+            if whole or reject["before"] < total
+        ]
+        self.skipped.update(content["skipped"])
+        self.parts.append((part, take))
+        self.examples += int(np.count_nonzero(take))
+        self.reused += reused
+
+    def _repeated(self, content: dict, take: np.ndarray) -> list[dict]:
+        """Takes out the examples whose ids were seen before; returns a reject for each."""
+        rejects = []
+        for number, (name, (file, line)) in enumerate(zip(content["texts"]["id"], content["places"], strict=True)):
+            if name in self.seen:
+                take[number] = False
+                reason = f"example id twice: {name} is the id of an earlier example"
+                rejects.append({"before": number, "file": file, "line": line, "reason": reason})
+            self.seen.add(name)
+        return rejects
 
 
-def prefix(split: str, array: str) -> str:
-    """fairseq's name of a dataset, without its suffix."""
-    return f"{split}.{array}" if array else split
-
-
-def text_layout(*sides: str, keep_text: bool = False) -> Layout:
-    """Every text of an example is a sequence of ids that ends with ``</s>``, as fairseq's own preprocessing writes it.
+def finished(folder: DataFolder, settings: Mapping[str, object], overwrite: bool) -> dict | None:
+    """The content of ``corpus.json`` where the folder already holds this very corpus.
 
     Args:
-        sides: names of the texts. Of several, the last is also written on one line, to ``{split}.summary.txt``; one
-            alone is the layout of a language model.
-        keep_text: whether to write the last text itself too, to ``{split}.text.txt``, a blank line after each.
+        folder: the data folder.
+        settings: the entries of ``corpus.json`` that must be the same.
+        overwrite: whether another corpus may be replaced.
+
+    Raises:
+        InputError: the folder holds another corpus, or a damaged ``corpus.json``, and ``overwrite`` is not given.
     """
-    pair = len(sides) > 1
-    ids = tuple(f"{'-'.join(sides)}.{side}" for side in sides) if pair else ("",)
-    texts = ("id", *["summary"] * pair, *["text"] * keep_text)
-    return Layout(
-        encode=functools.partial(encode_texts, ids=ids, wanted=texts),
-        ids=ids,
-        texts=texts,
-        dictionaries=tuple(f"dict.{side}.txt" for side in sides) if pair else ("dict.txt",),
-        settings={"keep_text": True} if keep_text else {},
-    )
+    if not folder.corpus_path.is_file():
+        return None
+    try:
+        found = folder.corpus()
+    except ValueError as error:
+        if overwrite:
+            return None
+        raise InputError(f"{error}. Give --overwrite to make the folder again") from error
+    different = [key for key in settings if found.get(key) != json.loads(json.dumps(settings[key]))]
+    if not different:
+        return found
+    if not overwrite:
+        raise InputError(
+            f"{folder.path} holds a finished corpus that differs in: {', '.join(different)} (see corpus.json there). "
+            "Give --overwrite to replace it, or another --output-folder"
+        )
+    return None
 
 
-def encode_texts(
-    tokenizer: Tokenizer, example: Example, ids: tuple[str, ...], wanted: tuple[str, ...]
-) -> Encoded | Reject:
-    """The texts of an example for :func:`text_layout`."""
-    encoded = tokenizer.encode_batch(example.texts)
-    if not all(map(len, encoded)):
-        return Reject("nothing to encode: the tokenizer leaves no token of a text")
-    last = example.texts[-1]
-    texts = {"id": one_line(example.id)}
-    if "summary" in wanted:
-        texts["summary"] = one_line(last)
-    if "text" in wanted:
-        texts["text"] = replace_lone_surrogates(last) + "\n"
-    return Encoded({name: np.append(sequence, EOS) for name, sequence in zip(ids, encoded, strict=True)}, texts)
+def write(folder: DataFolder, results: Mapping[str, SplitResult]) -> int:
+    """Write everything but ``corpus.json`` from the parts; return the size of the dictionary."""
+    parts_path = folder.parts_path
+    tokenizer = tokenizers.load_tokenizer(parts_path)
+    dtypes = folder.layout.dtypes(smallest_dtype(len(tokenizer)))
+    for split, result in results.items():
+        with contextlib.ExitStack() as stack:
+            writers = {
+                name: stack.enter_context(SequencesWriter(folder.array_path(split, name), dtype))
+                for name, dtype in dtypes.items()
+            }
+            for part, take in result.parts:
+                sizes = part.load()["sizes"]
+                for name, writer in writers.items():
+                    writer.append_file(part.array(name), np.array(sizes[name], dtype=np.int32), take)
+        for name in folder.layout.texts:
+            write_lines(folder.text_path(split, name), _texts(result, name))
+    for path in folder.dictionary_paths():
+        with whole_file(path) as unfinished:
+            tokenizer.write_dictionary(unfinished)
+    tokenizer.save(parts_path / "final")
+    shutil.rmtree(folder.tokenizer_path, ignore_errors=True)
+    os.replace(DataFolder(parts_path / "final", folder.layout).tokenizer_path, folder.tokenizer_path)
+    return len(tokenizer)
 
 
-def one_line(text: str) -> str:
-    """The text with every run of whitespace and line separators made one space."""
-    return " ".join(replace_lone_surrogates(text).split())
+def remove_old_corpus(folder: DataFolder, new_splits: set[str]) -> None:
+    """Remove the splits of a corpus that is replaced, beginning with ``corpus.json``, which says that it is whole."""
+    if not folder.corpus_path.is_file():
+        return
+    try:
+        splits = folder.corpus().get("examples", ())
+    except ValueError:  # damaged, and overwritten for that reason
+        splits = new_splits
+    folder.corpus_path.unlink()
+    for split in splits:
+        for path in folder.path.glob(f"{split}.*"):
+            if split not in new_splits or path != folder.rejects_path(split):
+                path.unlink()
+
+
+def write_corpus(folder: DataFolder, content: Mapping[str, object]) -> None:
+    """Write ``corpus.json``, which makes the folder a finished one."""
+    write_lines(folder.corpus_path, [json.dumps(content, ensure_ascii=False, indent=1)])
+
+
+def _texts(result: SplitResult, name: str) -> Iterator[str]:
+    for part, take in result.parts:
+        yield from itertools.compress(part.load()["texts"][name], take)

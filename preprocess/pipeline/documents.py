@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from preprocess.pipeline.data_folder import text_layout
+from fairseq_poolingformer.text.data_folder import DOCUMENTS, DOCUMENTS_WITH_TEXT
+from preprocess.pipeline.encode import encode_texts
 from preprocess.pipeline.parts import Parse
 from preprocess.pipeline.records import InputError, Record
 from preprocess.pipeline.run import Corpus, Split
@@ -25,7 +26,7 @@ def add_options(parser: argparse.ArgumentParser, min_chars: int) -> None:
         metavar="N",
         type=int,
         default=min_chars,
-        help="pass over documents of fewer characters (default: %(default)s)",
+        help="skip documents of fewer characters (default: %(default)s)",
     )
     options.add_argument(
         "--valid-share",
@@ -72,13 +73,16 @@ def make_corpus(
         for split in ("train", "valid"):
             splits[split] = Split(functools.partial(_choose, records, key, share, split), size)
         settings = settings | {"valid_share": share}
+    layout = DOCUMENTS_WITH_TEXT if args.write_text else DOCUMENTS
     return Corpus(
         name=name,
         splits=splits,
         parse=parse,
         settings=settings,
         inputs=inputs,
-        layout=text_layout("text", keep_text=args.write_text),
+        layout=layout,
+        encode=functools.partial(encode_texts, layout=layout),
+        entries={"keep_text": True} if args.write_text else {},
     )
 
 

@@ -18,16 +18,18 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.dictionary import smallest_dtype
 from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
-from preprocess.pipeline.binarize import write_whole
-from preprocess.pipeline.data_folder import Encoded, Layout
-from preprocess.pipeline.records import Example, InputError, PassedOver, Record, Reject
+from fairseq_poolingformer.text.whole_file import write_lines
+from preprocess.pipeline.encode import Encoded
+from preprocess.pipeline.records import Example, InputError, Record, Reject, Skipped
 
 PART_BYTES = 4 * 2**20
 PART_RECORDS = 4096
 
-Parse = Callable[[Record], Example | Reject | PassedOver]
+Parse = Callable[[Record], Example | Reject | Skipped]
+Encode = Callable[[Tokenizer, Example], Encoded | Reject]
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,14 @@ class Encoding:
 
     Attributes:
         parse: record to example.
-        layout: example to arrays and texts.
+        encode: example to arrays and texts.
+        layout: names these arrays and texts.
         folder: holds the tokenizer.
         fingerprint: that of the tokenizer.
     """
 
     parse: Parse
+    encode: Encode
     layout: Layout
     folder: Path
     fingerprint: str
@@ -90,18 +94,18 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
 
     Returns:
         What ``<name>.json`` holds: for each example in order its ``places`` (file and line), ``texts`` by name and
-        ``sizes`` of its arrays by name; ``rejects``, each with the number of examples before it; ``passed_over``, how
+        ``sizes`` of its arrays by name; ``rejects``, each with the number of examples before it; ``skipped``, how
         many records of each kind.
     """
     tokenizer = _tokenizer(str(encoding.folder), encoding.fingerprint)
     dtypes = encoding.layout.dtypes(smallest_dtype(len(tokenizer)))
-    places, rejects, passed_over = [], [], Counter()
+    places, rejects, skipped = [], [], Counter()
     texts: dict[str, list[str]] = {name: [] for name in encoding.layout.texts}
     arrays: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
     for record in records:
         encoded = _encode(record, encoding, tokenizer)
-        if isinstance(encoded, PassedOver):
-            passed_over[encoded.kind] += 1
+        if isinstance(encoded, Skipped):
+            skipped[encoded.kind] += 1
         elif isinstance(encoded, Reject):
             position = {"file": record.file, "line": record.line, "reason": encoded.reason}
             rejects.append({"before": len(places), **position})
@@ -115,8 +119,8 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
         part.array(name).write_bytes(np.concatenate([np.empty(0, dtype), *arrays[name]]).tobytes())
     sizes = {name: list(map(len, arrays[name])) for name in arrays}
     result = {"places": places, "texts": texts, "sizes": sizes, "rejects": rejects}
-    result["passed_over"] = dict(sorted(passed_over.items()))
-    write_whole(part.json, [json.dumps(result, ensure_ascii=False)])
+    result["skipped"] = dict(sorted(skipped.items()))
+    write_lines(part.json, [json.dumps(result, ensure_ascii=False)])
     return result
 
 
@@ -166,11 +170,11 @@ def encode_split(
         shut_down()
 
 
-def _encode(record: Record, encoding: Encoding, tokenizer: Tokenizer) -> Encoded | Reject | PassedOver:
+def _encode(record: Record, encoding: Encoding, tokenizer: Tokenizer) -> Encoded | Reject | Skipped:
     if record.data is None:
         return Reject("too long: more bytes than --max-line-bytes or --max-document-bytes allows")
     parsed = encoding.parse(record)
-    return parsed if isinstance(parsed, (Reject, PassedOver)) else encoding.layout.encode(tokenizer, parsed)
+    return parsed if isinstance(parsed, (Reject, Skipped)) else encoding.encode(tokenizer, parsed)
 
 
 @functools.lru_cache(maxsize=1)

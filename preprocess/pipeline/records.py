@@ -25,7 +25,7 @@ class Record:
     """One raw document, not looked into yet.
 
     Attributes:
-        file: where it stands, for messages.
+        file: where it is, for messages.
         line: line number in the file, from 1.
         data: its bytes, or None where it is longer than the reader's bound.
         progress: bytes of input, as on disk, read since the record before.
@@ -46,8 +46,8 @@ class Example:
 
 
 @dataclass(frozen=True)
-class PassedOver:
-    """A record that is whole but no document of the corpus, such as a redirect; ``kind`` is counted, for people."""
+class Skipped:
+    """A good record that is no document of the corpus, such as a redirect; the report counts each ``kind``."""
 
     kind: str
 
@@ -76,7 +76,7 @@ def expand(patterns: Sequence[str]) -> list[Path]:
 
 
 def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Record]:
-    """The lines of plain or compressed files as records; blank lines are passed over.
+    """The lines of plain or compressed files as records; blank lines are skipped.
 
     A line of more than ``max_line_bytes`` is skipped unread, and yields a record without data.
 

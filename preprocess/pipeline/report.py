@@ -1,45 +1,44 @@
-"""The table of a corpus (thesis, table 3.1): how many examples, how long they are."""
+"""The table of a corpus (thesis, table 3.1): how many examples it has, and how long they are."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.sequences import read_sizes
+from fairseq_poolingformer.text.table import aligned
 
-if TYPE_CHECKING:
-    from preprocess.pipeline.run import Corpus
+_HEADS = {"source": "input", "target": "output", "": "text"}
 
 
-def table(
-    folder: Path, corpus: Corpus, max_source_lengths: tuple[int, ...], rejects: dict[str, int] | None = None
+def length_table(
+    folder: DataFolder,
+    name: str,
+    splits: Sequence[str],
+    max_source_lengths: Sequence[int],
+    rejects: Mapping[str, int] | None = None,
 ) -> str:
-    """Examples of each split, and median and 90th percentile of the lengths of each text, in tokens.
+    """Count the examples of each split; give the median and the 90th percentile of each text's length in tokens.
 
-    Lengths are those of the text alone. In training ``<s>`` and ``</s>`` come on top, so an input is truncated at a
-    maximum length of n where its text has more than n − 2 tokens.
+    Lengths are those of the text alone. Training adds ``<s>`` and ``</s>``, so a maximum length of n truncates a text
+    of more than n − 2 tokens.
 
     Args:
         folder: the data folder.
-        corpus: names its splits and texts.
+        name: the corpus's name.
+        splits: its splits.
         max_source_lengths: maximum lengths, in tokens, to count truncated inputs for.
         rejects: number of rejected records of each split, where known.
 
     Returns:
         Lines of text, columns aligned.
     """
-    sizes = {
-        split: [read_sizes(folder / (f"{split}.{name}" if name else split)) - 1 for name in corpus.layout.ids]
-        for split in corpus.splits
-    }
+    sizes = {split: [read_sizes(folder.array(split, array)) - 1 for array in folder.layout.ids] for split in splits}
     if len(sizes) > 1:
         sizes["all"] = [np.concatenate(columns) for columns in zip(*sizes.values(), strict=True)]
-    names = {"source": "input", "target": "output", "": "text"}
-    head = [corpus.name, "examples"]
-    for name in corpus.layout.ids:
-        head += [f"{names[name.rpartition('.')[2]]} median", "90th"]
+    head = [name, "examples"]
+    for array in folder.layout.ids:
+        head += [f"{_HEADS[array.rpartition('.')[2]]} median", "90th"]
     head += [f"input > {length}" for length in max_source_lengths]
     rows = [head]
     for split, lengths in sizes.items():
@@ -54,12 +53,3 @@ def table(
         counts = [str(rejects[split]) if split in rejects else str(sum(rejects.values())) for split in sizes]
         rows = [[*row, cell] for row, cell in zip(rows, ["rejected", *counts], strict=True)]
     return aligned(rows)
-
-
-def aligned(rows: list[list[str]]) -> str:
-    """Rows of cells as lines of text, the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-        for row in rows
-    )

@@ -5,8 +5,8 @@ import functools
 from collections.abc import Callable
 
 from fairseq_poolingformer.qa.segments import SegmentLimits
+from fairseq_poolingformer.text.data_folder import QUESTIONS
 from preprocess.pipeline import command as pipeline_command
-from preprocess.pipeline.data_folder import Layout
 from preprocess.pipeline.records import MAX_LINE_BYTES, InputError, describe_file, expand, read_lines
 from preprocess.pipeline.run import Corpus, Split
 from preprocess.questions import examples, report
@@ -14,9 +14,9 @@ from preprocess.questions import examples, report
 main = pipeline_command.main
 
 
-def make_parser(module: str, description: str) -> argparse.ArgumentParser:
+def make_parser(corpus: str, description: str) -> argparse.ArgumentParser:
     """A parser with the options that every such corpus has."""
-    parser = pipeline_command.make_parser(module, description, counts_truncated=False)
+    parser = pipeline_command.make_parser(corpus, description, counts_truncated=False)
     files = parser.add_argument_group("input (JSON lines, plain or .gz)")
     files.add_argument("--train", metavar="FILE", nargs="+", help="files or globs to train on")
     files.add_argument("--valid", metavar="FILE", nargs="+", help="files or globs to validate on: the development set")
@@ -88,13 +88,9 @@ def make_corpus(args: argparse.Namespace, kind: str, unit: str, parse: Callable,
         parse=functools.partial(parse, annotated=True),
         settings={**settings, "max_line_bytes": args.max_line_bytes},
         inputs={split: [describe_file(path) for path in paths] for split, paths in files.items()},
-        layout=Layout(
-            encode=examples.encode,
-            ids=("question", "document"),
-            numbers=("start", "end", "paragraph", "annotation"),
-            texts=("id", "notes"),
-            settings={"kind": kind, "unit": unit},
-            table=functools.partial(report.table, doc_stride=args.doc_stride),
-        ),
+        layout=QUESTIONS,
+        encode=examples.encode,
+        entries={"kind": kind, "unit": unit},
+        table=functools.partial(report.table, doc_stride=args.doc_stride),
         unique_ids=True,
     )

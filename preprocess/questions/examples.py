@@ -11,9 +11,9 @@ import numpy as np
 
 from fairseq_poolingformer.qa import json_values
 from fairseq_poolingformer.qa.labels import AnswerType
+from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizers import Tokenizer
-from preprocess.pipeline.data_folder import Encoded
-from preprocess.pipeline.json_lines import BadLine
+from preprocess.pipeline.encode import Encoded
 from preprocess.pipeline.records import Example, InputError, Reject
 
 NESTED = "long answer inside another candidate"

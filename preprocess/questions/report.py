@@ -1,27 +1,24 @@
 """The table of a question-answering corpus: how long its documents are, how they would be cut, what is answered."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
 from fairseq_poolingformer.qa.labels import Answers, AnswerType, Label, label_segments, read_answers
 from fairseq_poolingformer.qa.segments import SegmentLimits, Segments, cut_into_segments
-from preprocess.pipeline.report import aligned
-
-if TYPE_CHECKING:
-    from preprocess.pipeline.run import Corpus
+from fairseq_poolingformer.text.data_folder import DataFolder
+from fairseq_poolingformer.text.table import aligned
 
 
 def table(
-    folder: Path,
-    corpus: Corpus,
-    max_positions: tuple[int, ...],
-    rejects: dict[str, int] | None = None,
+    folder: DataFolder,
+    name: str,
+    splits: Sequence[str],
+    max_positions: Sequence[int],
+    rejects: Mapping[str, int] | None = None,
     doc_stride: int = 1568,
 ) -> str:
     """Examples, lengths in tokens, segments and answers of each split, and of each language where there are several.
@@ -31,7 +28,8 @@ def table(
 
     Args:
         folder: the data folder.
-        corpus: names its splits.
+        name: the corpus's name.
+        splits: its splits.
         max_positions: lengths of segments to report, in tokens.
         rejects: number of rejected records of each split, where known.
         doc_stride: tokens from a segment to the next.
@@ -39,22 +37,22 @@ def table(
     Returns:
         Lines of text, columns aligned; below, what was counted in each split.
     """
-    head = [corpus.name, "examples", "question median", "document median", "90th"]
+    head = [name, "examples", "question median", "document median", "90th"]
     for length in max_positions:
         head += [f"segments of {length}", "without segment"]
     head += [*(kind.name.lower() for kind in AnswerType), "rejected"]
     rows, lines = [head], []
-    for split in corpus.splits:
-        data = QuestionAnsweringSplit.open(folder, split)
+    for split in splits:
+        data = QuestionAnsweringSplit.open(folder.path, split)
         answers = read_answers(data)
         cuts = [_cut(data, answers, length, doc_stride) for length in max_positions]
         rejected = "" if rejects is None else str(rejects[split])
         rows.append([*_row(split, data, answers, cuts, np.ones(len(data), bool)), rejected])
-        languages = _languages(folder / f"{split}.id.txt")
+        languages = _languages(folder.text(split, "id"))
         if len(set(languages)) > 1:
             for language in np.unique(languages):
                 rows.append([*_row(f"  {language}", data, answers, cuts, languages == language), ""])
-        lines += _notes(split, folder)
+        lines += _notes(split, folder.text(split, "notes"))
     return "\n".join([aligned(rows), *lines])
 
 
@@ -92,8 +90,8 @@ def _languages(path: Path) -> np.ndarray:
         return np.array([line.rstrip("\n").partition("\t")[2] for line in lines])
 
 
-def _notes(split: str, folder: Path) -> list[str]:
+def _notes(split: str, path: Path) -> list[str]:
     """What was counted, one line a kind; ``{split}.notes.txt`` says of which examples."""
-    with open(folder / f"{split}.notes.txt", encoding="utf-8") as lines:
+    with open(path, encoding="utf-8") as lines:
         counts = Counter(note for line in lines if line != "\n" for note in line.rstrip("\n").split("; "))
     return [f"{split}: {count} × {note}" for note, count in counts.most_common()]

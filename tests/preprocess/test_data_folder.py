@@ -10,11 +10,10 @@ import pytest
 import torch
 from fairseq.data import Dictionary, data_utils, indexed_dataset
 
-from fairseq_poolingformer.text.sequences import read_sizes
+from fairseq_poolingformer.text.sequences import SequencesWriter, read_sizes
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess.arxiv_pubmed import parse
 from preprocess.pipeline import parts
-from preprocess.pipeline.binarize import MMapWriter
 from preprocess.pipeline.records import read_lines
 from tests.preprocess.conftest import contents
 
@@ -58,8 +57,8 @@ def test_files_are_those_of_fairseqs_builder(tmp_path, dtype):
     builder.finalize(str(tmp_path / "theirs.idx"))
     part = tmp_path / "part.array"
     part.write_bytes(np.concatenate([np.array(sequence) for sequence in sequences]).astype(dtype).tobytes())
-    with MMapWriter(tmp_path / "ours", np.dtype(dtype)) as writer:
-        writer.add(part, np.array([len(sequence) for sequence in sequences]), take)
+    with SequencesWriter(tmp_path / "ours", np.dtype(dtype)) as writer:
+        writer.append_file(part, np.array([len(sequence) for sequence in sequences]), take)
     for suffix in ("bin", "idx"):
         assert (tmp_path / f"ours.{suffix}").read_bytes() == (tmp_path / f"theirs.{suffix}").read_bytes()
     assert read_sizes(tmp_path / "ours").tolist() == [4, 1, 3, 0, 300]
@@ -69,9 +68,9 @@ def test_a_part_that_is_too_short_is_named(tmp_path):
     (tmp_path / "part.array").write_bytes(b"123")
     with (
         pytest.raises(ValueError, match=r"part\.array: 1 bytes shorter"),
-        MMapWriter(tmp_path / "ours", np.dtype(np.uint16)) as writer,
+        SequencesWriter(tmp_path / "ours", np.dtype(np.uint16)) as writer,
     ):
-        writer.add(tmp_path / "part.array", np.array([2]), np.ones(1, bool))
+        writer.append_file(tmp_path / "part.array", np.array([2]), np.ones(1, bool))
     assert not list(tmp_path.glob("ours*.bin"))
 
 

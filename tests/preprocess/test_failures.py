@@ -74,7 +74,7 @@ def test_every_bad_line_is_named_and_the_good_ones_go_on(command, release, tmp_p
 
     assert command(out, *args, "--max-reject-fraction", "0.7") == 0
     reused, parts_of_train = map(
-        int, re.search(r"train: (\d+) of (\d+) parts were there", capsys.readouterr().err).groups()
+        int, re.search(r"train: (\d+) of (\d+) parts were finished already", capsys.readouterr().err).groups()
     )
     assert reused == parts_of_train > 1
     assert (out / "train.id.txt").read_text().splitlines() == ["toy.0001", "large", "train.txt:10", "toy.0002"]
@@ -97,8 +97,8 @@ def test_a_killed_run_leaves_nothing_half_and_goes_on(command, release, tmp_path
     capfd.readouterr()
     assert command(out, "--input-folder", release) == 0
     log = capfd.readouterr().err
-    assert "going on where an earlier run stopped" in log
-    assert "parts were there already" in log
+    assert "continuing where an earlier run stopped" in log
+    assert "parts were finished already" in log
     assert contents(out) == contents(tmp_path / "whole")
 
 
@@ -115,8 +115,8 @@ def test_work_of_other_settings_is_not_used(command, release, tmp_path, write_li
     assert command(out, "--train", train) == 1
     assert command(out, "--train", train, "--section-names", "--max-reject-fraction", "0.5") == 0
     log = capsys.readouterr().err
-    assert "unfinished work of other settings or input is deleted" in log
-    assert "parts were there already" not in log
+    assert "deleting unfinished work of other settings or input" in log
+    assert "parts were finished already" not in log
 
 
 def test_a_worker_that_dies_is_an_error_and_no_hang(command, release, tmp_path, monkeypatch, capsys):

@@ -51,7 +51,7 @@ def test_a_document_each_file(convert, tmp_path):
     assert (out / "train.text.txt").read_text(encoding="utf-8") == "".join(text + "\n\n" for text in texts)
     assert (out / "train.id.txt").read_text().split() == ["a.txt:1", "b.txt:1", "c.txt.gz:1"]
     corpus = json.loads((out / "corpus.json").read_text())
-    assert corpus["passed_over"] == {"train": {"fewer than 1 characters": 1}, "valid": {}}
+    assert corpus["skipped"] == {"train": {"fewer than 1 characters": 1}, "valid": {}}
 
 
 def test_a_document_each_block(convert, tmp_path):

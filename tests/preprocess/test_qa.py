@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairseq_poolingformer.qa.labels import AnswerType
+from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
-from preprocess.pipeline.json_lines import BadLine
 from preprocess.questions import examples
 from preprocess.questions.examples import Annotation, Candidate, QuestionExample
 

@@ -79,7 +79,7 @@ def test_a_dump_by_hand(convert, tmp_path):
         "",
     ]
     corpus = json.loads((tmp_path / "corpus.json").read_text())
-    assert corpus["passed_over"] == {"train": {"fewer than 40 characters": 1, "no article": 1, "redirect": 1}}
+    assert corpus["skipped"] == {"train": {"fewer than 40 characters": 1, "no article": 1, "redirect": 1}}
     assert rejects(tmp_path) == []
 
 
@@ -280,9 +280,9 @@ def test_real_dumps(convert, shared_data, tmp_path, folder, redirect):
         raw = file.read()
     redirects = len(re.findall(redirect, raw, re.I))
     whole, begun = raw.count(b"</page>"), raw.count(b"<page>")
-    assert corpus["passed_over"]["train"]["redirect"] == redirects
+    assert corpus["skipped"]["train"]["redirect"] == redirects
     assert corpus["rejects"]["train"] == begun - whole
-    others = sum(corpus["passed_over"]["train"].values()) - redirects
+    others = sum(corpus["skipped"]["train"].values()) - redirects
     assert corpus["examples"]["train"] == whole - redirects - others
     assert others <= 1
     texts = io.StringIO((tmp_path / "train.text.txt").read_text(encoding="utf-8")).read().split("\n\n")

@@ -1,17 +1,17 @@
-"""Lines of JSON, and what is wrong with them in words."""
+"""One JSON object a line, and words for lines that hold something else."""
 
 import json
 
 
 class BadLine(ValueError):
-    """Why a line is no example: a general reason, then after a colon what is special to this one; becomes a Reject."""
+    """Why a line cannot be used: a general reason, then after a colon the details of this line."""
 
 
-def read_json(line: bytes) -> dict:
+def read_object(line: bytes) -> dict:
     """The object that a line holds.
 
     Raises:
-        BadLine: it holds none.
+        BadLine: the line holds no object.
     """
     try:
         fields = json.loads(line.decode("utf-8-sig"))

@@ -1,0 +1,90 @@
+"""The names of a data folder's files, and one message for each that is missing."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fairseq_poolingformer.text.data_folder import (
+    BYTES,
+    DOCUMENTS,
+    PAIRS,
+    QUESTIONS,
+    DataFolder,
+    folder_of_checkpoint,
+    tokenizer_config,
+)
+from fairseq_poolingformer.text.sequences import SequencesWriter
+
+
+def write_array(folder, split, array=""):
+    with SequencesWriter(folder.array_path(split, array), np.uint16) as writer:
+        writer.append(np.array([5, 6, 2]))
+
+
+def write_tokenizer(path, *dictionaries):
+    (path / "tokenizer").mkdir(parents=True)
+    (path / "tokenizer" / "config.json").write_text("{}")
+    for name in dictionaries:
+        (path / name).write_text("")
+    return path
+
+
+def test_fairseqs_names(tmp_path):
+    pairs, documents = DataFolder(tmp_path, PAIRS), DataFolder(tmp_path, DOCUMENTS)
+    assert [pairs.array_path("train", array).name for array in PAIRS.ids] == [
+        "train.source-target.source",
+        "train.source-target.target",
+    ]
+    assert [path.name for path in pairs.dictionary_paths()] == ["dict.source.txt", "dict.target.txt"]
+    assert documents.array_path("valid").name == "valid"
+    assert documents.dictionary_paths() == [tmp_path / "dict.txt"]
+
+
+def test_sequences_come_back(tmp_path):
+    folder = DataFolder(tmp_path, QUESTIONS)
+    write_array(folder, "train", "question")
+    assert folder.sequences("train", "question")[0].tolist() == [5, 6, 2]
+    assert folder.splits("question") == ["train"]
+
+
+@pytest.mark.parametrize(
+    ("layout", "read", "message"),
+    [
+        (PAIRS, lambda f: f.dictionary(), r"dict\.source\.txt: not found; give .* arxiv_pubmed or stdlib"),
+        (BYTES, lambda f: f.corpus(), r"corpus\.json: not found; .* Run the same command again; it continues"),
+        (QUESTIONS, lambda f: f.text("test", "id"), r"test\.id\.txt: not found; .* natural_questions or tydiqa"),
+        (DOCUMENTS, lambda f: f.array("test"), r"test\.idx: not found; no split 'test' \(there: train\)\. .*wikipedia"),
+        (DOCUMENTS, lambda f: f.array("half"), r"half\.bin: not found; no split 'half'"),
+        (DOCUMENTS, lambda f: tokenizer_config(f.path), r"config\.json: not found; is .* preprocessing wrote"),
+    ],
+)
+def test_what_is_missing_is_named(layout, read, message, tmp_path):
+    folder = DataFolder(tmp_path, layout)
+    write_array(folder, "train")
+    write_array(folder, "half")
+    (tmp_path / "half.bin").unlink()
+    with pytest.raises(FileNotFoundError, match=message):
+        read(folder)
+
+
+@pytest.mark.parametrize("content", ["{", "[]"])
+def test_a_damaged_corpus_json_is_named(content, tmp_path):
+    (tmp_path / "corpus.json").write_text(content)
+    with pytest.raises(ValueError, match=r"corpus\.json: damaged .*preprocess again"):
+        DataFolder(tmp_path, PAIRS).corpus()
+    (tmp_path / "corpus.json").write_text(json.dumps({"corpus": "stdlib"}))
+    assert DataFolder(tmp_path, PAIRS).corpus() == {"corpus": "stdlib"}
+
+
+def test_the_folder_of_a_checkpoint_is_its_own_or_its_datas(tmp_path):
+    checkpoint = tmp_path / "run" / "checkpoint_best.pt"
+    first, second = tmp_path / "first", write_tokenizer(tmp_path / "second", "dict.txt")
+    data = f"{first}:{second}"
+    assert folder_of_checkpoint(checkpoint, data) == second
+    with pytest.raises(FileNotFoundError, match=r"dict\.source\.txt.* must be in one of .*run, .*first, .*second"):
+        folder_of_checkpoint(checkpoint, data, PAIRS)
+    with pytest.raises(FileNotFoundError, match="no tokenizer found"):
+        folder_of_checkpoint(checkpoint, None)
+    beside = write_tokenizer(tmp_path / "run", "dict.source.txt", "dict.target.txt")
+    assert folder_of_checkpoint(checkpoint, data, PAIRS) == beside
