@@ -200,7 +200,7 @@ def test_max_tokens_gives_rows(folder):
 
 def test_mistakes_are_explained(folder, tmp_path):
     task, _ = setup(folder)
-    with pytest.raises(FileNotFoundError, match=r"python -m preprocess\.char_lm"):
+    with pytest.raises(FileNotFoundError, match="poolingformer-preprocess char_lm"):
         task.load_dataset("tset")
     (tmp_path / "dict.txt").write_text("the 1\n")
     for suffix in (".bin", ".idx"):
