@@ -1,7 +1,7 @@
-"""What fairseq needs on current Python, torch and numpy, mended from inside the plugin.
+"""Patches with which fairseq works on current Python, torch and numpy.
 
-Each module holds one kind of mend, and each mend gives its reason where it stands. Nothing in fairseq's own files is
-changed; the functions replaced keep their original as ``__wrapped__``.
+Each module holds one kind of patch, and each patch says why it is needed. fairseq's own files are not changed; a
+replaced function keeps its original as ``__wrapped__``.
 
 =====================  =================================================================================================
 :mod:`.checkpoints`    the allow-list of ``torch.load(weights_only=True)``; a missing ``--restore-file`` is an error;
@@ -39,10 +39,10 @@ __all__ = ["CheckpointError", "apply", "quiet_logging"]
 
 
 def apply() -> None:
-    """Mend fairseq in this process; calling it again changes nothing.
+    """Patch fairseq in this process; calling it again changes nothing.
 
-    Called when :mod:`fairseq_poolingformer` is imported, which ``--user-dir`` does before a fairseq command parses its
-    options, starts its processes or opens a checkpoint.
+    :func:`fairseq_poolingformer.register` calls it. ``--user-dir`` does that before a fairseq command parses its options,
+    starts its processes or opens a checkpoint.
 
     Raises:
         ImportError: torch is too old to load checkpoints safely.

@@ -9,7 +9,7 @@ from fairseq_poolingformer.compat.patching import replace
 
 
 def apply() -> None:
-    """Mend the moving average of a model; see :func:`integers_as_they_are`."""
+    """Patch the moving average of a model; see :func:`integers_as_they_are`."""
     from fairseq.models.ema import EMA
 
     replace(EMA, "__init__", integers_as_they_are)

@@ -9,7 +9,7 @@ from fairseq_poolingformer.compat.patching import replace
 
 
 def apply() -> None:
-    """Mend batching and whole-word masking; see :func:`no_batch_dropped` and :func:`whole_word_bpe`."""
+    """Patch batching and whole-word masking; see :func:`no_batch_dropped` and :func:`whole_word_bpe`."""
     from fairseq.data import data_utils
     from fairseq.tasks.masked_lm import MaskedLMTask
 
@@ -21,7 +21,7 @@ def apply() -> None:
 def no_batch_dropped(original: Callable) -> Callable:
     """Keep the last batch when its size is no multiple of ``--required-batch-size-multiple``.
 
-    fairseq drops that batch without a word, in training, validation and generation alike: with the default multiple of
+    fairseq silently drops that batch in training, validation and generation alike: with the default multiple of
     8, 12 test sentences give 8 hypotheses. A required multiple is a matter of speed, so the examples come first.
 
     Every caller in fairseq goes through this one function: with sizes as a vector or as a function, and with fixed
@@ -52,7 +52,7 @@ def whole_word_bpe(task: Any) -> Any:
     """Return the bpe configuration that ``--mask-whole-words`` reads the word boundaries from.
 
     The masked_lm task hands ``self.args`` to ``get_whole_word_mask``, but has had no such attribute since its options
-    moved to a dataclass. The bpe stands beside the task in the whole configuration.
+    moved to a dataclass. The bpe is beside the task in the whole configuration.
 
     Args:
         task: The masked_lm task.

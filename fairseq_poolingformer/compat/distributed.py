@@ -11,12 +11,12 @@ from fairseq_poolingformer.compat.patching import replace
 
 logger = logging.getLogger(__name__)
 
-# What torchrun sets for each process it starts.
+# torchrun sets these for each process it starts.
 TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
 
 
 def apply() -> None:
-    """Mend the start of several processes, and what only CUDA could do among them."""
+    """Patch the start of several processes, and the collective operations that only CUDA could do."""
     from fairseq.distributed import utils
     from fairseq.models import distributed_fairseq_model
 
@@ -67,7 +67,7 @@ def _leave_group() -> None:
 
     torch.distributed.destroy_process_group()
     if hasattr(utils.get_global_group, "_global_group"):
-        del utils.get_global_group._global_group  # fairseq's copy, which is of no use any more
+        del utils.get_global_group._global_group  # fairseq's copy of the destroyed group
 
 
 def _join_launcher(distributed: Any, on_cpu: bool) -> None:
@@ -137,8 +137,8 @@ def _prepare_cpu(distributed: Any) -> None:
 def gathered_without_cuda(original: Callable) -> Callable:
     """Gather Python objects among processes that have no CUDA device.
 
-    fairseq sends them through a CUDA buffer, which there is none of on a CPU. It is how criterions gather the logging
-    outputs that cannot be summed, and how fairseq-validate gathers all of them.
+    fairseq sends them through a CUDA buffer. Criterions gather logging outputs in this way when they cannot be summed,
+    and fairseq-validate always does.
 
     Args:
         original: ``fairseq.distributed.utils.all_gather_list``.

@@ -10,7 +10,7 @@ from fairseq_poolingformer.compat.patching import replace
 
 
 def apply() -> None:
-    """Mend the blocking of repeated n-grams; see :func:`repeats_blocked`."""
+    """Patch the blocking of repeated n-grams; see :func:`repeats_blocked`."""
     from fairseq.ngram_repeat_block import NGramRepeatBlock
 
     replace(NGramRepeatBlock, "_no_repeat_ngram", repeats_blocked)

@@ -9,8 +9,8 @@ import numpy
 class _NumpyWithFormerNames(types.ModuleType):
     """numpy, with the few former names that fairseq's text paths use.
 
-    It stands in for ``np`` inside the modules that need it, so that no other library sees names come back that it may
-    test for.
+    It replaces ``np`` in the modules that need it. Other libraries, which may test whether the names exist, see numpy
+    itself.
     """
 
     compat = types.SimpleNamespace(long=int)  # removed in numpy 2.0

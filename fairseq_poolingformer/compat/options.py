@@ -8,7 +8,7 @@ from fairseq_poolingformer.compat.patching import replace
 
 
 def apply() -> None:
-    """Mend the parsing of options; see :func:`bf16_without_tpu`."""
+    """Patch the parsing of options; see :func:`bf16_without_tpu`."""
     from fairseq import options
 
     replace(options, "parse_args_and_arch", bf16_without_tpu)

@@ -9,7 +9,7 @@ from typing import Any
 def replace(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None:
     """Replace ``owner.name`` by ``make(original)``, unless that has been done already.
 
-    A missing name raises: a mend that silently does not apply would bring back the mistake it mends.
+    A missing name raises: a patch that silently does not apply would bring back the fault it fixes.
 
     Args:
         owner: The module or class that holds the function.
@@ -22,8 +22,8 @@ def replace(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None
     """
     held = inspect.getattr_static(owner, name)
     original = held.__func__ if isinstance(held, classmethod) else held
-    if hasattr(original, "_mended_by_compat"):
+    if hasattr(original, "_patched_by_compat"):
         return
-    mended = functools.wraps(original)(make(original))
-    mended._mended_by_compat = True
-    setattr(owner, name, classmethod(mended) if isinstance(held, classmethod) else mended)
+    patched = functools.wraps(original)(make(original))
+    patched._patched_by_compat = True
+    setattr(owner, name, classmethod(patched) if isinstance(held, classmethod) else patched)

@@ -10,7 +10,7 @@ logger = logging.getLogger(__name__)
 
 
 def apply() -> None:
-    """Mend the building of half-precision optimizers; see :func:`unflattened_on_cpu`."""
+    """Patch the building of half-precision optimizers; see :func:`unflattened_on_cpu`."""
     from fairseq.optim import FP16Optimizer
 
     replace(FP16Optimizer, "build_optimizer", unflattened_on_cpu)

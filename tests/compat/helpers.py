@@ -69,7 +69,7 @@ def run(*command: Any, cwd: Path) -> subprocess.CompletedProcess:
     )
 
 
-def without_mend(monkeypatch: Any, owner: Any, name: str) -> None:
+def unpatched(monkeypatch: Any, owner: Any, name: str) -> None:
     """Put fairseq's own function back for the length of a test."""
     monkeypatch.setattr(owner, name, getattr(owner, name).__wrapped__)
 

@@ -1,4 +1,4 @@
-"""Applying the mends, and logging."""
+"""Applying the patches, and logging."""
 
 import logging
 

@@ -7,7 +7,7 @@ import torch
 from fairseq.models.ema import EMA
 from torch import nn
 
-from tests.compat.helpers import without_mend
+from tests.compat.helpers import unpatched
 
 CONFIG = {"ema_decay": 0.75, "ema_seed_model": None, "ema_update_freq": 1, "ema_start_update": 0}
 
@@ -34,8 +34,8 @@ def test_names_to_skip_are_kept():
     assert (average.get_model().weight.item(), average.get_model().count.item()) == (8, 5)
 
 
-def test_integers_are_refused_without_the_mend(monkeypatch):
-    without_mend(monkeypatch, EMA, "__init__")
+def test_integers_are_refused_unpatched(monkeypatch):
+    unpatched(monkeypatch, EMA, "__init__")
     average = EMA(counting_model(4.0, 3), SimpleNamespace(**CONFIG, ema_fp32=False))
     with pytest.raises(RuntimeError, match="can't be cast"):
         average.step(counting_model(8.0, 5), updates=1)

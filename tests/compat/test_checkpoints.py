@@ -25,13 +25,13 @@ from tests.compat.helpers import (
     parse,
     run,
     train,
-    without_mend,
+    unpatched,
 )
 
 
 @pytest.fixture
 def empty_list():
-    """torch's own list alone, as it is without the mend."""
+    """torch's own list alone, as it is without the patch."""
     kept = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
     yield
@@ -168,8 +168,8 @@ def test_missing_checkpoint_stops(corpus, tmp_path, arguments):
     assert not (tmp_path / "checkpoint_last.pt").exists()
 
 
-def test_missing_checkpoint_trains_from_scratch_without_the_mend(corpus, tmp_path, monkeypatch):
-    without_mend(monkeypatch, Trainer, "load_checkpoint")
+def test_missing_checkpoint_trains_from_scratch_unpatched(corpus, tmp_path, monkeypatch):
+    unpatched(monkeypatch, Trainer, "load_checkpoint")
     state = train(corpus, tmp_path, "--max-update", 1, "--restore-file", "absent.pt")
     assert state["optimizer_history"][-1]["num_updates"] == 1
 

@@ -8,7 +8,7 @@ from fairseq.data import LanguagePairDataset, TokenBlockDataset, data_utils, lan
 from fairseq.tasks.masked_lm import MaskedLMTask
 
 from fairseq_poolingformer.compat import data, numpy_shims
-from tests.compat.helpers import EXAMPLES, TRANSLATION, generate, parse, train, without_mend
+from tests.compat.helpers import EXAMPLES, TRANSLATION, generate, parse, train, unpatched
 
 SIZES = numpy.array([3, 4, 5, 6, 7, 3, 4, 5, 6, 7, 3, 4, 5], dtype=numpy.int64)
 DROPS = "[:-1]" in inspect.getsource(data_utils.batch_by_size.__wrapped__)  # 0.12.2 does not
@@ -52,7 +52,7 @@ def test_no_index_gives_no_batch():
 
 @pytest.mark.skipif(not DROPS, reason="this fairseq drops no batch")
 def test_fairseq_alone_drops_the_last_batch(monkeypatch):
-    without_mend(monkeypatch, data_utils, "batch_by_size")
+    unpatched(monkeypatch, data_utils, "batch_by_size")
     assert sum(map(len, batches_of(12, max_sentences=8, required_batch_size_multiple=8))) == 8
 
 
@@ -63,15 +63,15 @@ def test_as_many_hypotheses_as_inputs(corpus, tmp_path, monkeypatch):
         assert len(generate(corpus, checkpoint, "--batch-size", size)) == EXAMPLES["test"], size
     assert len(generate(corpus, checkpoint, "--max-tokens", 50)) == EXAMPLES["test"]
 
-    without_mend(monkeypatch, data_utils, "batch_by_size")
+    unpatched(monkeypatch, data_utils, "batch_by_size")
     assert (len(generate(corpus, checkpoint, "--batch-size", 12)) < EXAMPLES["test"]) == DROPS
 
 
 def test_an_epoch_has_every_example(corpus, tmp_path, monkeypatch):
     """24 sentences are batches of 10, 10 and 4."""
     arguments = ["--max-epoch", 1, "--batch-size", 10, "--required-batch-size-multiple", 5]
-    assert train(corpus, tmp_path / "mended", *arguments)["optimizer_history"][-1]["num_updates"] == 3
-    without_mend(monkeypatch, data_utils, "batch_by_size")
+    assert train(corpus, tmp_path / "patched", *arguments)["optimizer_history"][-1]["num_updates"] == 3
+    unpatched(monkeypatch, data_utils, "batch_by_size")
     assert train(corpus, tmp_path / "alone", *arguments)["optimizer_history"][-1]["num_updates"] == (2 if DROPS else 3)
 
 

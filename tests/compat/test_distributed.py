@@ -41,7 +41,7 @@ def test_torchrun_is_one_training_that_resumes(corpus, tmp_path):
 def started(monkeypatch):
     """Call ``call_main`` without starting anything; returns the distributed options as ``main`` would get them."""
 
-    def start(*arguments: str, mended: bool = True, path: str | None = None):
+    def start(*arguments: str, patched: bool = True, path: str | None = None):
         cfg = parse(options.get_training_parser(), ["data", *TRAINING, *arguments])
         cfg.common_eval.path = path
         seen = []
@@ -50,7 +50,7 @@ def started(monkeypatch):
             seen.append(cfg.distributed_training)
 
         monkeypatch.setattr(distributed_utils, "distributed_main", record)
-        call_main = distributed_utils.call_main if mended else distributed_utils.call_main.__wrapped__
+        call_main = distributed_utils.call_main if patched else distributed_utils.call_main.__wrapped__
         call_main(cfg, lambda cfg: seen.append(cfg.distributed_training))
         (distributed,) = seen
         return distributed
@@ -79,7 +79,7 @@ def test_torchrun_environment_is_read(started, torchrun):
 @pytest.mark.skipif(torch.cuda.device_count() > 1, reason="fairseq alone sees several GPUs")
 def test_fairseq_alone_trains_once_per_process(started, torchrun):
     """0.12.2 does look at the environment, but then asks for nccl."""
-    distributed = started(mended=False)
+    distributed = started(patched=False)
     assert distributed.distributed_world_size == 1 or distributed.distributed_backend == "nccl"
 
 
@@ -89,7 +89,7 @@ def test_a_world_size_given_as_well_is_no_matter(started, torchrun):
 
 
 def test_evaluation_is_left_as_it_was(started, torchrun):
-    alone = started(path="a.pt", mended=False).distributed_world_size
+    alone = started(path="a.pt", patched=False).distributed_world_size
     assert started(path="a.pt").distributed_world_size == alone
 
 
@@ -126,7 +126,7 @@ def test_processes_that_nothing_would_start(started, method):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="fairseq alone starts a process per GPU")
 def test_fairseq_alone_trains_nothing_on_a_cpu(started):
     with pytest.raises(ValueError, match="not enough values"):  # main was never called
-        started("--distributed-world-size", "2", "--distributed-init-method", "tcp://localhost:1", mended=False)
+        started("--distributed-world-size", "2", "--distributed-init-method", "tcp://localhost:1", patched=False)
 
 
 def test_processes_started_by_hand(started):

@@ -6,7 +6,7 @@ from fairseq import options
 from fairseq.optim import FP16Optimizer
 from fairseq.trainer import Trainer
 
-from tests.compat.helpers import TRAINING, assert_same_parameters, generate, parse, train, without_mend
+from tests.compat.helpers import TRAINING, assert_same_parameters, generate, parse, train, unpatched
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_bf16_learns_as_float32_does(corpus, tmp_path):
 
 def test_flat_or_not_is_the_same(corpus, tmp_path):
     assert_same_parameters(
-        train(corpus, tmp_path / "mended", "--fp16", "--max-update", 3),
+        train(corpus, tmp_path / "patched", "--fp16", "--max-update", 3),
         train(corpus, tmp_path / "asked", "--fp16", "--fp16-no-flatten-grads", "--max-update", 3),
     )
 
@@ -61,7 +61,7 @@ def test_amp_trains_in_float32_on_a_cpu(corpus, tmp_path, computed):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="fairseq alone finds a CUDA device")
-def test_fp16_needs_cuda_without_the_mend(corpus, tmp_path, monkeypatch):
+def test_fp16_needs_cuda_unpatched(corpus, tmp_path, monkeypatch):
     original = vars(FP16Optimizer)["build_optimizer"].__func__.__wrapped__
     monkeypatch.setattr(FP16Optimizer, "build_optimizer", classmethod(original))
     with pytest.raises((AssertionError, RuntimeError)):
@@ -78,7 +78,7 @@ def test_bf16_is_not_tpu(corpus, monkeypatch):
     assert not options_of(corpus, "--memory-efficient-bf16").tpu
     assert options_of(corpus, "--bf16", "--tpu").tpu
     assert options_of(corpus, "--tpu").tpu
-    without_mend(monkeypatch, options, "parse_args_and_arch")
+    unpatched(monkeypatch, options, "parse_args_and_arch")
     assert options_of(corpus, "--bf16").tpu
 
 

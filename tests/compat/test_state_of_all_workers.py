@@ -6,7 +6,7 @@ import pytest
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
 
-from tests.compat.helpers import without_mend
+from tests.compat.helpers import unpatched
 
 
 class Task:
@@ -37,7 +37,7 @@ def test_a_worker_that_writes_nothing_is_asked(no_save, asked):
 
 
 def test_fairseq_alone_asks_the_first_worker_only(monkeypatch):
-    without_mend(monkeypatch, checkpoint_utils, "save_checkpoint")
+    unpatched(monkeypatch, checkpoint_utils, "save_checkpoint")
     task = Task()
     save_on_second_worker(task)
     assert task.asked == 0

@@ -13,7 +13,7 @@ import pytest
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-import fairseq_poolingformer  # noqa: F401  mends fairseq
+import fairseq_poolingformer  # noqa: F401  patches fairseq
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import wikipedia
 from preprocess.pipeline import parts
