@@ -77,6 +77,7 @@ attention_flags() {
 # up to the one given, with which that is possible.
 set_update_freq() {
   local total=$((nodes * devices)) share
+  require_positive batch device_batch
   ((batch % total == 0)) ||
     fail "batch=$batch cannot be divided among $total processes: choose another batch=, or gpus= and nodes=, that can"
   share=$((batch / total))

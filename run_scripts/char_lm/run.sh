@@ -66,13 +66,10 @@ preprocess() {
 
 # set_batches: device_batch and update_freq of every stage; before the first, for a later one may not divide.
 set_batches() {
-  local stage batch device_batch total=$((nodes * devices))
+  local stage batch device_batch
   for ((stage = 0; stage < stages; stage++)); do
     batch=${stage_batches[stage]} device_batch=${stage_device_batches[stage]}
-    if [[ $device_batch == - ]]; then
-      ((batch % total == 0)) || fail "batch=$batch is no multiple of $total processes: choose another batch= or gpus="
-      device_batch=$((batch / total))
-    fi
+    [[ $device_batch != - ]] || device_batch=$batch
     set_update_freq
     stage_device_batches[stage]=$device_batch
     stage_update_freqs[stage]=$update_freq
