@@ -31,7 +31,7 @@ def parse(
     sites: Mapping[str, Site],
     bounds: Bounds,
     min_chars: int = 200,
-    keep_templates: bool = False,
+    **options: object,
 ) -> Example | Reject | Skipped:
     """An article of a page.
 
@@ -40,7 +40,7 @@ def parse(
         sites: the wiki of each dump, by the dump's name.
         bounds: what cleaning the page may take.
         min_chars: characters of text, the title not among them, that an article has at least.
-        keep_templates: whether to put in place of a template its positional parameters.
+        options: of :func:`~preprocess.wikitext.text.plain_text`, beside the prefixes.
 
     Returns:
         The article, its id being its title.
@@ -52,8 +52,7 @@ def parse(
             return Skipped("redirect")
         if page.namespace != ARTICLES:
             return Skipped("no article")
-        options = {"hidden_prefixes": site.hidden_prefixes, "keep_templates": keep_templates}
-        text = clean(page.wikitext, options, bounds)
+        text = clean(page.wikitext, options | {"hidden_prefixes": site.hidden_prefixes}, bounds)
     except (BrokenPage, PageTooHard) as error:
         return Reject(f"{error} ({title_of(record) or 'no title'})")
     if len(text) < min_chars:
@@ -80,6 +79,8 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         bounds=bounds,
         min_chars=args.min_chars,
         keep_templates=args.templates == "keep",
+        formula=args.formula,
+        left_out_sections=frozenset(map(str.casefold, args.leave_out_sections)),
     )
     return documents.make_corpus(
         args,
@@ -89,6 +90,8 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         parse=parse_record,
         settings={
             "templates": args.templates,
+            "formula": args.formula,
+            "leave_out_sections": sorted(set(map(str.casefold, args.leave_out_sections))),
             "min_chars": args.min_chars,
             "bounds": [bounds.seconds, bounds.memory, args.max_page_bytes],
             "mwparserfromhell": importlib.metadata.version("mwparserfromhell"),
@@ -112,7 +115,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--templates",
         choices=["drop", "keep"],
         default="drop",
-        help="what becomes of {{templates}}: nothing, or their parameters that have no name (default: %(default)s)",
+        help="{{templates}} that carry no text known here: drop them, or keep their parameters that have no name "
+        "(default: %(default)s)",
+    )
+    group.add_argument(
+        "--formula", metavar="TEXT", default="", help="put this in place of each formula (default: nothing)"
+    )
+    group.add_argument(
+        "--leave-out-sections",
+        metavar="HEADING",
+        nargs="+",
+        default=[],
+        help="leave out the sections of these headings, such as 'See also' References 'External links'",
     )
     group.add_argument(
         "--max-page-seconds",

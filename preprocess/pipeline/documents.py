@@ -3,14 +3,17 @@
 import argparse
 import functools
 import hashlib
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from fairseq_poolingformer.text.data_folder import DOCUMENTS, DOCUMENTS_WITH_TEXT
 from preprocess.pipeline.encode import encode_texts
 from preprocess.pipeline.parts import Parse
-from preprocess.pipeline.records import InputError, Record
+from preprocess.pipeline.records import Example, InputError, Record
 from preprocess.pipeline.run import Corpus, Split
+
+logger = logging.getLogger("preprocess")
 
 
 def add_options(parser: argparse.ArgumentParser, min_chars: int) -> None:
@@ -33,7 +36,8 @@ def add_options(parser: argparse.ArgumentParser, min_chars: int) -> None:
         metavar="F",
         type=float,
         default=0.005,
-        help="share of the documents that a hash puts into the valid split; 0: no such split (default: %(default)s)",
+        help="share of the documents that a hash puts into the valid split, one at least; 0: no such split "
+        "(default: %(default)s)",
     )
     options.add_argument(
         "--write-text", action="store_true", help="write the text itself too, for reading: {split}.text.txt"
@@ -70,8 +74,9 @@ def make_corpus(
     splits = {split: Split(records, size) for split, (records, size) in read.items()}
     if share and "valid" not in read:
         records, size = read["train"]
+        limit = _valid_limit(records, key, parse, share)
         for split in ("train", "valid"):
-            splits[split] = Split(functools.partial(_choose, records, key, share, split), size)
+            splits[split] = Split(functools.partial(_choose, records, key, limit, split), size)
         settings = settings | {"valid_share": share}
     layout = DOCUMENTS_WITH_TEXT if args.write_text else DOCUMENTS
     return Corpus(
@@ -86,22 +91,44 @@ def make_corpus(
     )
 
 
-def split_of(key: bytes, valid_share: float) -> str:
-    """The split of a document: that of its key's hash, whatever else the corpus holds."""
-    digest = hashlib.blake2b(key, digest_size=8).digest()
-    return "valid" if int.from_bytes(digest, "big") < valid_share * 2**64 else "train"
+def hash_of(key: bytes) -> int:
+    """A document's place between 0 and 2^64: those below the valid share of it are validated on."""
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
+
+
+def _valid_limit(
+    read: Callable[[], Iterator[Record]], key: Callable[[Record], bytes], parse: Parse, valid_share: float
+) -> int:
+    """The hash below which documents are valid: that of the share, or of one document where the share has none.
+
+    Records are read up to the first that the share takes. Only where a small corpus has no such record, all are read,
+    and a few of them parsed.
+    """
+    limit = int(valid_share * 2**64)
+    least, chosen = 2**64, ""
+    for record in read():
+        place = hash_of(key(record))
+        if place < least and isinstance(example := parse(record), Example):
+            least, chosen = place, example.id
+            if least < limit:
+                return limit
+    if chosen:
+        logger.warning("--valid-share %g takes no document of this corpus; valid gets one: %s", valid_share, chosen)
+    return least + 1
 
 
 def _choose(
-    read: Callable[[], Iterator[Record]], key: Callable[[Record], bytes], valid_share: float, split: str
+    read: Callable[[], Iterator[Record]], key: Callable[[Record], bytes], limit: int, split: str
 ) -> Iterator[Record]:
     """The records of one split; the progress of the others is counted with the one after them."""
     progress, found = 0, False
     for record in read():
         progress += record.progress
-        if split_of(key(record), valid_share) == split:
+        if (hash_of(key(record)) < limit) == (split == "valid"):
             yield replace(record, progress=progress)
             progress, found = 0, True
     if not found:
-        remedy = f"give a higher --valid-share than {valid_share:g}, or 0" if split == "valid" else "is it empty?"
-        raise InputError(f"{split}: the input has no document for it; {remedy}")
+        raise InputError(
+            f"{split}: the input has no document for it. Is it empty? A valid split takes one document at least, and "
+            "--valid-share 0 makes none"
+        )

@@ -7,9 +7,13 @@ Control characters mark what this step needs to know. A dump, being XML, cannot 
 import re
 from collections.abc import Iterator
 
+from preprocess.wikitext.switches import ANY_CASE, SWITCHES
+
 REMOVED = "\x03"  # where something was taken out of a line
 HEADING = "\x04"  # before a heading, followed by its level
-_ORIGINALS = dict(zip("\x0e\x0f\x10\x11\x12\x13\x14\x15\x16", "<>[]{}|'_", strict=True))  # text that looks like markup
+_ORIGINALS = dict(
+    zip("\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17", "<>[]{}|'_=", strict=True)
+)  # text that looks like markup
 PROTECTED = str.maketrans({original: character for character, original in _ORIGINALS.items()})
 _PROTECTED_CHARACTER = re.compile(f"[{''.join(_ORIGINALS)}]")
 
@@ -25,7 +29,7 @@ _INLINE_TAGS = (
 _STRAY_BLOCK_TAG = re.compile(rf"</?(?:{BLOCK_TAGS})\b[^<>\n]*>", re.I)
 _STRAY_TAG = re.compile(rf"</?(?:{DROPPED_TAGS}|{_INLINE_TAGS})\b[^<>\n]*>", re.I)
 _STRAY_BRACKETS = re.compile(r"\[\[+|\]\]+|\{\{+|\}\}+|\[(?:https?:)?//\S*|<!--|-->")
-_SWITCH = re.compile(r"__[^\W\d_]{3,}__")
+_SWITCH = re.compile(r"(?:__|＿＿)([^\W_](?:[\w\u200c]*[^\W＿])?_?)(?:__|＿＿)")
 _VARIANT = re.compile(r"-\{([^{}]*)\}-")
 _QUOTES = re.compile(r"'{2,}")
 _ODD_SPACES = r"\t\x85\xa0\u2000-\u200a\u2028\u2029\u202f"
@@ -34,32 +38,38 @@ _INVISIBLE = re.compile(r"[\x7f\xad\u200b\u200e\u200f\u2060\ufeff]")
 _OPENING, _CLOSING, _SEPARATORS = ("(", "（"), (")", "）"), " ,;:/–-"
 
 
-def clean_lines(marked: str) -> str:
+def clean_lines(marked: str, left_out_sections: frozenset[str] = frozenset()) -> str:
     """Text of text with marks: lines without blank ones between; the empty string where nothing is left.
 
     Args:
         marked: text where REMOVED stands for what was taken out of a line, a heading is a line of HEADING, its level
             and its text, and what only looks like markup went through PROTECTED.
+        left_out_sections: headings, case-folded, whose sections are left out, with the sections inside them.
     """
-    text = "\n".join(_without_empty_sections(_without_leftovers(marked)))
+    text = "\n".join(_sections(_without_leftovers(marked), left_out_sections))
     return _PROTECTED_CHARACTER.sub(lambda match: _ORIGINALS[match.group()], text)
 
 
 def _without_leftovers(raw: str) -> str:
     """Text without invisible characters, switches, markup whose other end is missing, and runs of spaces."""
     text = _STRAY_TAG.sub("", _STRAY_BLOCK_TAG.sub("\n", _INVISIBLE.sub("", raw)))
-    text = _SWITCH.sub("", _VARIANT.sub(_first_variant, text))
+    text = _SWITCH.sub(_without_switch, _VARIANT.sub(_first_variant, text))
     return _SPACES.sub(" ", _STRAY_BRACKETS.sub("", text))
 
 
-def _without_empty_sections(raw: str) -> Iterator[str]:
+def _sections(raw: str, left_out: frozenset[str]) -> Iterator[str]:
     """The clean lines; a heading only where some text comes before the next heading of its level or a higher one."""
     pending: list[tuple[int, str]] = []
+    left_out_level = 7  # of the section that is being left out; a heading's level is at most 6
     for line in raw.split("\n"):
         if line.startswith(HEADING):
             level, heading = int(line[1]), _clean_line(line[2:])
+            if level <= left_out_level:
+                left_out_level = level if heading.casefold() in left_out else 7
             pending = [entry for entry in pending if entry[0] < level]
             pending.append((level, heading))
+        elif left_out_level < 7:
+            continue
         elif text := _clean_line(line):
             yield from (heading for _, heading in pending if heading)
             pending = []
@@ -121,6 +131,11 @@ def _without_quotes(line: str) -> str:
         pieces += [line[end : run.start()], "'" * kept]
         end = run.end()
     return "".join([*pieces, line[end:]])
+
+
+def _without_switch(match: re.Match) -> str:
+    """Nothing in place of a behaviour switch; other words in double underscores stay."""
+    return "" if match[1] in SWITCHES or match[1].upper() in ANY_CASE else match[0]
 
 
 def _first_variant(match: re.Match) -> str:

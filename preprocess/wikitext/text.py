@@ -7,34 +7,44 @@ here.
 import functools
 import html
 import re
-from collections.abc import Iterator
 
 from mwparserfromhell.parser import Parser, tokens
 
 from preprocess.wikitext.lines import BLOCK_TAGS, DROPPED_TAGS, HEADING, PROTECTED, REMOVED, clean_lines
 from preprocess.wikitext.prefilter import shorten
+from preprocess.wikitext.renderers import RAISED, Parameters
+from preprocess.wikitext.templates import find_renderer
 
 FILES_AND_CATEGORIES = frozenset({"file", "image", "category"})  # these names hold in every language
 
 _is_dropped = re.compile(DROPPED_TAGS).fullmatch
 _is_block = re.compile(BLOCK_TAGS).fullmatch
+FORMULA_TAGS = frozenset({"math", "chem", "ce"})
+_EXPONENT = re.compile(r"[+\-−–]?\d+")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*|simple")
 _NOT_LANGUAGES = frozenset({"doi", "hdl", "mw", "rfc", "tw", "toc"})
 _MEDIA = re.compile(r"\.(?:jpe?g|png|svg|gif|tiff?|og[agv]|webm|webp|pdf|djvu|midi?|xcf|flac|wav|mp3|stl)\s*$", re.I)
 
 
 def plain_text(
-    wikitext: str, hidden_prefixes: frozenset[str] = FILES_AND_CATEGORIES, keep_templates: bool = False
+    wikitext: str,
+    hidden_prefixes: frozenset[str] = FILES_AND_CATEGORIES,
+    keep_templates: bool = False,
+    formula: str = "",
+    left_out_sections: frozenset[str] = frozenset(),
 ) -> str:
     """The prose of a page, a paragraph, heading or list item on each line.
 
-    Taken out are templates, tables, references, galleries, formulas, blocks of code, files, categories, links to other
-    languages, comments, and headings with nothing under them. Links become their text.
+    Links become their text, and so do the templates of :mod:`preprocess.wikitext.templates`. The other templates,
+    tables, references, galleries, formulas, blocks of code, files, categories, links to other languages, comments, and
+    headings with nothing under them are left out.
 
     Args:
         wikitext: a page's source.
-        hidden_prefixes: names, in lower case, before the colon of links that show no text where they stand.
-        keep_templates: whether to put in place of a template its positional parameters.
+        hidden_prefixes: names, in lower case, before the colon of links that show no text in their place.
+        keep_templates: replace a template that carries no known text by its positional parameters.
+        formula: the text in place of each formula.
+        left_out_sections: headings, case-folded, of the sections to leave out.
 
     Returns:
         Lines without blank ones between; the empty string where nothing is left.
@@ -44,17 +54,19 @@ def plain_text(
     """
     wikitext = shorten(wikitext, keep_templates)
     stream = Parser()._tokenizer.tokenize(wikitext, 0, True)  # True: leaves '' and ''' in the text
-    return clean_lines("".join(_Walk(stream, hidden_prefixes, keep_templates).text(0, len(stream))))
+    walk = _Walk(stream, hidden_prefixes, keep_templates, formula.translate(PROTECTED))
+    return clean_lines("".join(walk.text(0, len(stream))), left_out_sections)
 
 
 class _Walk:
     """Goes over tokens once; ``kinds`` has their types."""
 
-    def __init__(self, stream: list[tokens.Token], hidden_prefixes: frozenset[str], keep_templates: bool):
+    def __init__(self, stream: list[tokens.Token], hidden_prefixes: frozenset[str], keep_templates: bool, formula: str):
         self._tokens = stream
         self._kinds = list(map(type, stream))
         self._hidden_prefixes = hidden_prefixes
         self._keep_templates = keep_templates
+        self._formula = formula
         self._visit = {
             tokens.TemplateOpen: self._template,
             tokens.ArgumentOpen: self._argument,
@@ -102,27 +114,32 @@ class _Walk:
 
     def _template(self, position: int, out: list[str]) -> int:
         end = self._after(position, tokens.TemplateOpen, (tokens.TemplateClose,))
-        if self._keep_templates:
-            values = ("".join(self.text(*span)).strip() for span in self._positional(position + 1, end - 1))
-            out.append(" ".join(values))
-        out.append(REMOVED)
+        name_end = self._find(position, tokens.TemplateParamSeparator, tokens.TemplateClose)
+        render = find_renderer("".join(self.text(position + 1, name_end)))
+        if render is not None:
+            out.append(render(self._parameters(name_end, end - 1)) or REMOVED)
+        elif self._keep_templates:
+            parameters = self._parameters(name_end, end - 1)
+            out += [" ".join(value.strip() for key, value in parameters.items() if key.isdecimal()), REMOVED]
+        else:
+            out.append(REMOVED)
         return end
 
-    def _positional(self, position: int, end: int) -> Iterator[tuple[int, int]]:
-        """Where the values of a template's parameters without a name, or with a number for one, stand."""
-        depth, start, named = 0, None, False
-        for here in range(position, end):
+    def _parameters(self, position: int, end: int) -> Parameters:
+        """The texts of a template's parameters, the first of which begins after the separator at a position."""
+        values: Parameters = {}
+        depth, number, start, name = 0, 0, position + 1, None
+        for here in range(position + 1, end + 1):
             kind = self._kinds[here]
-            depth += (kind is tokens.TemplateOpen) - (kind is tokens.TemplateClose)
-            if depth == 0 and kind is tokens.TemplateParamSeparator:
-                if start is not None and not named:
-                    yield start, here
-                start, named = here + 1, False
+            if depth == 0 and (kind is tokens.TemplateParamSeparator or here == end):
+                text = "".join(self.text(start, here))
+                number += name is None
+                values[str(number) if name is None else name] = text if name is None else text.strip()
+                start, name = here + 1, None
             elif depth == 0 and kind is tokens.TemplateParamEquals:
-                key = "".join(self.text(start, here)).strip()
-                start, named = here + 1, not key.isdecimal()
-        if start is not None and not named:
-            yield start, end
+                start, name = here + 1, "".join(self.text(start, here)).strip()
+            depth += (kind is tokens.TemplateOpen) - (kind is tokens.TemplateClose)
+        return values
 
     def _argument(self, position: int, out: list[str]) -> int:
         out.append(REMOVED)
@@ -134,7 +151,7 @@ class _Walk:
         if self._is_hidden(target):
             out.append(REMOVED)
             return self._after(position, tokens.WikilinkOpen, (tokens.WikilinkClose,))
-        if self._kinds[end] is tokens.WikilinkClose:
+        if tokens.WikilinkClose in self._kinds[end : end + 2]:  # without a label, or with an empty one
             out.append(target.lstrip(":").replace("_", " "))
         return end + 1
 
@@ -150,7 +167,10 @@ class _Walk:
     def _external_link(self, position: int, out: list[str]) -> int:
         if not self._tokens[position].brackets:
             return position + 1
-        return self._find(position + 1, tokens.ExternalLinkSeparator, tokens.ExternalLinkClose) + 1
+        end = self._find(position + 1, tokens.ExternalLinkSeparator, tokens.ExternalLinkClose)
+        if self._kinds[end] is tokens.ExternalLinkClose:
+            out.append(REMOVED)
+        return end + 1
 
     def _entity(self, position: int, out: list[str]) -> int:
         end = self._find(position, tokens.HTMLEntityEnd)
@@ -174,7 +194,7 @@ class _Walk:
     def _tag(self, position: int, out: list[str]) -> int:
         name = str(self._tokens[position + 1].text).strip().lower()
         if _is_dropped(name):
-            out.append("" if name == "ref" else REMOVED)
+            out.append("" if name == "ref" else (name in FORMULA_TAGS and self._formula) or REMOVED)
             return self._after_tag(position)
         if _is_block(name):
             out.append("\n")
@@ -187,6 +207,11 @@ class _Walk:
         if name == "nowiki" and self._kinds[position] is tokens.Text:
             out.append(self._tokens[position]["text"].translate(PROTECTED))
             position += 1
+        if name == "sup" and self._kinds[position : position + 2] == [tokens.Text, tokens.TagOpenClose]:
+            power = self._tokens[position]["text"].strip()
+            if _EXPONENT.fullmatch(power):  # 10<sup>6</sup> is not 106
+                out.append(power.translate(RAISED))
+                position += 1
         return position
 
     def _after_tag(self, position: int) -> int:

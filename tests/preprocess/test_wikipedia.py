@@ -13,12 +13,12 @@ import pytest
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-import fairseq_poolingformer  # noqa: F401  patches fairseq
+import fairseq_poolingformer
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import wikipedia
-from preprocess.pipeline import parts
-from preprocess.pipeline.documents import split_of
-from preprocess.pipeline.records import InputError, Record
+from preprocess.pipeline import documents, parts
+from preprocess.pipeline.documents import hash_of
+from preprocess.pipeline.records import Example, InputError, Record
 from preprocess.wikitext.bounded import Bounds, clean
 from preprocess.wikitext.dump import BrokenPage, Site, parse_page, read_pages, read_site, title_of
 from tests.preprocess.conftest import contents
@@ -26,10 +26,10 @@ from tests.preprocess.conftest import contents
 SMALL = Path(__file__).parent / "fixtures" / "wikipedia" / "small.xml"
 ISLAND = """\
 Îlot & marée
-L'îlot est une petite terre marine , dit-on.
+L'îlot (ilo) est une petite terre marine , dit-on.
 Géographie
 Marée
-haute :
+haute : 5 m
 basse
 et lente
 voir les horaires ou
@@ -85,6 +85,7 @@ def test_a_dump_by_hand(convert, tmp_path):
 
 def load_train(folder, task, arch):
     """The train split as fairseq-train loads it."""
+    fairseq_poolingformer.register()  # patches fairseq
     parser = options.get_training_parser(task)
     flags = ["--task", task, "--arch", arch, "--sample-break-mode", "eos", "--tokens-per-sample", "512"]
     config = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, [str(folder), *flags]))
@@ -220,16 +221,55 @@ def test_split_by_title_whatever_the_order_and_the_workers(convert, tmp_path, mo
     assert convert(tmp_path / "two", dump, valid_share=0.2, workers=2) == 0
     assert convert(tmp_path / "halves", *halves, valid_share=0.2) == 0
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    for split in ("train", "valid"):
+    wanted = {"train": lambda title: not wanted["valid"](title), "valid": lambda title: is_valid(title, 0.2)}
+    for split in wanted:
         titles = [(tmp_path / folder / f"{split}.id.txt").read_text().splitlines() for folder in ("one", "halves")]
         assert sorted(titles[0]) == sorted(titles[1])
-        assert titles[0] == [f"Title {n}" for n in range(60) if split_of(f"Title {n}".encode(), 0.2) == split]
+        assert titles[0] == [f"Title {n}" for n in range(60) if wanted[split](f"Title {n}")]
     assert 3 <= len((tmp_path / "one" / "valid.id.txt").read_text().splitlines()) <= 25
 
 
 def test_share_of_the_hash():
-    valid = sum(split_of(str(number).encode(), 0.1) == "valid" for number in range(10_000))
-    assert 900 < valid < 1100
+    assert 900 < sum(is_valid(str(number), 0.1) for number in range(10_000)) < 1100
+
+
+def is_valid(title, share):
+    return hash_of(title.encode()) < share * 2**64
+
+
+def test_a_small_dump_has_a_valid_article(convert, tmp_path, capsys):
+    """The one of the lowest hash among those that are articles, and found before anything is written."""
+    titles = [f"Title {number}" for number in range(40)]
+    first, second, *_ = sorted(titles, key=lambda title: hash_of(title.encode()))
+    texts = {title: "#REDIRECT [[a]]" if title == first else f"the text of {title}, " * 20 for title in titles}
+    old = [page(title, text, ns="") for title, text in texts.items()]
+    assert hash_of(second.encode()) > 0.0005 * 2**64
+    dump = write_dump(tmp_path / "a.xml", *old)
+    for workers in (1, 2):
+        assert convert(tmp_path / str(workers), dump, valid_share=0.0005, workers=workers) == 0
+        assert (tmp_path / str(workers) / "valid.id.txt").read_text().splitlines() == [second]
+        assert len((tmp_path / str(workers) / "train.id.txt").read_text().splitlines()) == 38
+    assert f"valid gets one: {second}" in capsys.readouterr().err
+
+
+def test_no_page_is_parsed_for_the_split_of_a_large_dump(tmp_path):
+    """Until one is found: the first article that the share takes."""
+    records = [Record("f", number, str(number).encode()) for number in range(10_000)]
+    place = next(number for number in range(10_000) if is_valid(str(number), 0.01))
+    seen, parsed = [], []
+
+    def read():
+        for record in records:
+            seen.append(record)
+            yield record
+
+    def parse(record):
+        parsed.append(record)
+        return Example(str(record.line), ("text",))
+
+    assert documents._valid_limit(read, lambda record: record.data, parse, 0.01) == int(0.01 * 2**64)
+    assert len(seen) == place + 1
+    assert len(parsed) < 20
 
 
 def test_inputs_that_are_none(convert, tmp_path, capsys):
@@ -245,7 +285,11 @@ def test_inputs_that_are_none(convert, tmp_path, capsys):
         ([text], {}, "text.xml: no MediaWiki dump"),
         ([empty], {}, "train: no good example"),
         ([empty], {"valid_share": 0.1}, "train: the input has no document for it"),
-        ([only_one], {"valid_share": 1e-9}, "valid: the input has no document for it; give a higher --valid-share"),
+        (
+            [only_one],
+            {"valid_share": 1e-9},
+            "train: the input has no document for it. Is it empty? A valid split takes",
+        ),
         ([SMALL], {"valid_share": 1}, "--valid-share 1: must be 0 or more and less than 1"),
         ([SMALL, "--max-page-memory", "1"], {}, "--max-page-memory 1: must be 256 or more"),
         ([SMALL, "--max-page-seconds", "0"], {}, "--max-page-seconds 0: must be more than 0"),
@@ -289,6 +333,16 @@ def test_real_dumps(convert, shared_data, tmp_path, folder, redirect):
     left = [text for text in texts if re.search(r"\[\[|\]\]|\{\{|\}\}|<ref|<!--|''|^[|*#]", text, re.M)]
     assert len(left) <= 0.02 * len(texts)
     assert sum(map(len, texts)) > 0.4 * len(raw)
+
+
+def test_options_of_the_text(convert, tmp_path):
+    text = "a &lt;math&gt;x&lt;/math&gt; b {{unknown|c}} {{lang|fr|d}}"
+    text += "\n== See also ==\n* e\n== Références ==\nf\n== G ==\nh"
+    dump = write_dump(tmp_path / "a.xml", page("T", text))
+    options = ["--formula", "[F]", "--leave-out-sections", "see Also", "Références", "--templates", "keep"]
+    assert convert(tmp_path / "out", dump, "--min-chars", "1", *options) == 0
+    assert (tmp_path / "out" / "train.text.txt").read_text().split("\n") == ["T", "a [F] b c d", "G", "h", "", ""]
+    assert convert(tmp_path / "out", dump, "--min-chars", "1") == 1  # other options, another corpus
 
 
 def test_titles(tmp_path):

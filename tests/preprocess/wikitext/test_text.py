@@ -1,4 +1,4 @@
-"""What becomes of wikitext: by hand, and beside a twin that goes over mwparserfromhell's own tree."""
+"""Wikitext to text: by hand, and beside a twin that goes over mwparserfromhell's own tree."""
 
 import re
 
@@ -7,9 +7,11 @@ import pytest
 from mwparserfromhell import nodes
 
 from preprocess.wikitext import text as wikitext_text
-from preprocess.wikitext.dump import parse_page, read_pages, read_site
 from preprocess.wikitext.lines import BLOCK_TAGS, DROPPED_TAGS, HEADING, PROTECTED, REMOVED, clean_lines
+from preprocess.wikitext.renderers import RAISED
+from preprocess.wikitext.templates import find_renderer
 from preprocess.wikitext.text import FILES_AND_CATEGORIES, plain_text
+from tests.preprocess.wikitext.real_articles import articles
 
 CASES = {
     "bold, italic": ("'''A''' is ''b'' and '''''c'''''.", "A is b and c."),
@@ -20,8 +22,10 @@ CASES = {
     "hidden links": ("x[[File:a.jpg|thumb|of [[b]] {{c}}]] [[Category:d]][[fr:e]][[be-x-old:f]][[Bild:g.PNG]]y", "x y"),
     "external links": ("[http://a.b c d] [//e f] [http://g] http://h.i", "c d f http://h.i"),
     "nested templates": ("a {{b|{{c|{{{d|e}}}}}|f={{g}}}} h", "a h"),
-    "parentheses left empty": ("A ({{IPA|x}}; {{lang|y}}), ({{b}}, 1950) f() (c, {{d}})", "A, (1950) f() (c)"),
-    "spaces, separators": ("a {{b}}, {{c}}, d {{e}}. {{f}} g ({{h}}; {{i}}, j)", "a, d. g (j)"),
+    "parentheses left empty": ("A ({{aa|x}}; {{bb|y}}), ({{b}}, 1950) f() (c, {{d}})", "A, (1950) f() (c)"),
+    "brackets left empty": ("a ([http://b]) c ([[d|]]) e ([[File:f.png]])", "a c (d) e"),
+    "spaces, separators": ("a {{b}}, {{c}}, d {{k}}. {{f}} g ({{h}}; {{i}}, j)", "a, d. g (j)"),
+    "exponents": ("10<sup>-6</sup> m<sup>2</sup>, x<sup>''n''</sup>, 19<sup>th</sup>", "10⁻⁶ m², xn, 19th"),
     "references": ('a<ref>b [[c]]</ref><ref name="d" /><ref name=e>{{f}}</ref>.', "a."),
     "comments": ("a<!-- b\n\nc -->d", "ad"),
     "table": ('a\n{| class="b"\n! c\n|-\n| d || [[e]]\n{| f\n|}\n|}\ng', "a\ng"),
@@ -37,7 +41,10 @@ CASES = {
     "block tags": ("a<br>b<div style='{{c}}'>d</div>e<p>f", "a\nb\nd\ne\nf"),
     "other tags": ("a<sub>2</sub><span style=\"x\">b</span><u>c</u>", "a2bc"),
     "markup without its other end": ("a [[b {{c <ref>d</div> ]] }}", "a b c d"),
-    "switches": ("__NOTOC__ a __KEIN_INHALT__ b", "a __KEIN_INHALT__ b"),
+    "switches": (
+        "__NOTOC__ a __KEIN_INHALTSVERZEICHNIS__ __notoc__ b __БЕЗ_ОГЛ__ ＿＿目次＿＿__بی‌فهرست__ __NOCC___", "a b"
+    ),
+    "no switches": ("__init__ <code>__index__</code> __KEIN_INHALT__ a__b", "__init__ __index__ __KEIN_INHALT__ a__b"),
     "variants": ("-{zh-hans:计算机; zh-hant:電腦}-和-{文}--{H|zh:x}-", "计算机和文"),
     "lines of punctuation": ("a\n* {{b}}\n----\n.\nc", "a\nc"),
     "line separators": ("a\u2028b\u200bc\ufeff\xadd\r\ne", "a bcd\ne"),
@@ -55,8 +62,23 @@ def test_by_hand(case, shortcuts, monkeypatch):
 
 
 def test_templates_kept_as_text():
-    wikitext = "a {{convert|5|km|{{b|mile|s=1}}|abbr=on}} {{c|x=1}} {{lang|1=fr|2=texte}}, {{d}}."
-    assert plain_text(wikitext, keep_templates=True) == "a 5 km mile fr texte,."
+    wikitext = "a {{aa|5|km|{{b|mile|s=1}}|abbr=on}} {{c|x=1}} {{bb|1=fr|2=texte}}, {{d}}. {{lang|fr|le}}"
+    assert plain_text(wikitext, keep_templates=True) == "a 5 km mile fr texte,. le"
+
+
+@pytest.mark.parametrize("shortcuts", [True, False])
+def test_formulas_replaced(shortcuts, monkeypatch):
+    if not shortcuts:
+        monkeypatch.setattr(wikitext_text, "shorten", lambda wikitext, keep_templates: wikitext)
+    wikitext = "a <math>\\frac{{b}}{c}</math> is <chem>H2O</chem>, <gallery>d</gallery> {{math|''e''}}<math/>."
+    assert plain_text(wikitext, formula="[[F]]") == "a [[F]] is [[F]], e[[F]]."
+    assert plain_text(wikitext) == "a is, e."
+
+
+def test_sections_left_out():
+    wikitext = "a\n== See ''also'' ==\nb\n=== c ===\nd\n== e ==\nf\n=== References ===\ng\n=== h ===\ni"
+    left_out = frozenset({"see also", "references"})
+    assert plain_text(wikitext, left_out_sections=left_out) == "a\ne\nf\nh\ni"
 
 
 def test_prefixes_of_the_wiki():
@@ -81,45 +103,34 @@ def node_text(node):
         case nodes.Heading():
             return f"\n{HEADING}{node.level}{tree_text(node.title)}\n"
         case nodes.ExternalLink():
-            return str(node.url) if not node.brackets else tree_text(node.title) if node.title else ""
+            return str(node.url) if not node.brackets else tree_text(node.title) if node.title else REMOVED
+        case nodes.Template():
+            values = {str(parameter.name).strip(): tree_text(parameter.value) for parameter in node.params}
+            named = {str(parameter.name).strip() for parameter in node.params if parameter.showkey}
+            render = find_renderer(tree_text(node.name)) or (lambda values: "")
+            return render({key: value.strip() if key in named else value for key, value in values.items()}) or REMOVED
         case nodes.Wikilink():
             target = tree_text(node.title).strip()
             prefix, colon, _ = target.partition(":")
             language = re.match(r"[a-z]{2,3}(-|$)", prefix) and prefix != "hdl"
             if colon and (language or prefix.lower() in {"file", "image", "category"}):
                 return REMOVED
-            return target.lstrip(":").replace("_", " ") if node.text is None else tree_text(node.text)
+            label = "" if node.text is None else tree_text(node.text)
+            return label or target.lstrip(":").replace("_", " ")
         case nodes.Tag():
             name = str(node.tag).strip().lower()
             if name in DROPPED_TAGS.split("|"):
                 return "" if name == "ref" else REMOVED
             content = tree_text(node.contents) if node.contents is not None else ""
             content = content.translate(PROTECTED) if name == "nowiki" else content
+            if name == "sup" and re.fullmatch(r"[+\-−–]?\d+", content.strip()):
+                return content.strip().translate(RAISED)
             block = "\n" if name in BLOCK_TAGS.split("|") else ""
             return block + content + (block if not node.self_closing else "")
     return REMOVED
-
-
-def articles(shared_data, folder):
-    """The wikitext of a real dump's articles by title."""
-    dump = next(path for path in (shared_data / folder).iterdir() if path.suffix in (".bz2", ".gz"))
-    site = read_site(dump)
-    pages = [parse_page(record, site) for record in read_pages([dump]) if record.data.endswith(b"</page>")]
-    return {page.title: page.wikitext for page in pages if not page.is_redirect}
 
 
 def test_walk_gives_what_the_tree_gives(shared_data):
     for title, wikitext in list(articles(shared_data, "wikipedia").items())[:60:3]:
         tree = mwparserfromhell.parse(wikitext, skip_style_tags=True)
         assert plain_text(wikitext) == clean_lines(tree_text(tree)), title
-
-
-@pytest.mark.parametrize("folder", ["wikipedia", "enwik8"])
-@pytest.mark.parametrize("keep_templates", [False, True])
-def test_shortcuts_change_nothing(shared_data, monkeypatch, folder, keep_templates):
-    pages = articles(shared_data, folder)
-    short = {title: plain_text(wikitext, keep_templates=keep_templates) for title, wikitext in pages.items()}
-    monkeypatch.setattr(wikitext_text, "shorten", lambda wikitext, keep_templates: wikitext)
-    for title, wikitext in pages.items():
-        assert short[title] == plain_text(wikitext, keep_templates=keep_templates), title
-    assert len(pages) > 100

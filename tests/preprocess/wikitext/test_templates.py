@@ -1,0 +1,67 @@
+"""Templates by hand: the text that Wikipedia shows for each, conversions to other units left out."""
+
+import pytest
+
+from preprocess.wikitext import templates
+from preprocess.wikitext.text import plain_text
+
+CASES = {
+    "(1775{{ndash}}1783), 15{{nbsp}}September, 2.5{{nbsp}}million": "(1775–1783), 15 September, 2.5 million",
+    "''GQ''{{'s}} a{{mdash}}b{{snd}}c {{'}}d": "GQ's a—b – c 'd",
+    "a {{convert|22|e6acre|km2}}, {{convert|1500|to|2000|km|mi|abbr=on}}": "a 22 million acre, 1,500 to 2,000 km",
+    "{{convert|6|ft|2|in|m}} {{convert|5|-|6|km2|sqmi}} {{cvt|-40|C|F|0}} {{convert|2413|ft|0}}": (
+        "6 ft 2 in 5–6 km² -40 °C 2,413 ft"
+    ),
+    "{{lang|fr|le}} {{lang-de|der}} {{langx|it|il}} {{transl|ar|al}} {{transl|ar|ALA|Allāh}}": "le der il al Allāh",
+    "a {{nihongo|''health''|元気|genki}} b {{nihongo||元気}} {{zh|p=Shànghǎi|s=上海}}": (
+        "a health (元気, genki) b 元気 上海; Shànghǎi"
+    ),
+    "a{{quote|b\n\nc|Author}}d {{cquote|text=e}}": "a\nb\nc\nd\ne",
+    "{{frac|1|2}} 5{{frac|3|4}} {{frac|7}} {{frac|2|3|8}} {{sfrac|10|21}}": "½ 5¾ ¹⁄₇ 2⅜ ¹⁰⁄₂₁",
+    "{{val|1.008|0.002|u=g}} {{val|5|3|1}} {{val|6|e=-3|p=~}} 2{{e|-7}}": "1.008±0.002 g 5+3−1 ~6×10⁻³ 2×10⁻⁷",
+    "{{nowrap|a [[b|c]]}} {{circa|1200|1250}} {{reign|1066|1087}} {{fl.|9}}": (
+        "a c c. 1200 – c. 1250 r. 1066–1087 fl. 9"
+    ),
+    "{{IPA|/eɪ/}} {{IPA|de|baʊm|lang}} {{IPA-de|baʊm}} {{IPAc-en|lang|ˈ|h|iː|audio=a.ogg|audio-x}}": (
+        "/eɪ/ [baʊm] [baʊm] /ˈhiː/"
+    ),
+    "{{as of|2011|3|lc=y}}, {{as of|2011}}, {{as of|2011|alt=in 2011}} {{start date|1994|7|06}}": (
+        "as of March 2011, As of 2011, in 2011 6 July 1994"
+    ),
+    "{{USS|Iowa|BB-61}} {{HMS|Hood|51|2}} {{ship|HMS|Hood|51|6}} {{sclass|Nimitz|carrier}}": (
+        "USS Iowa (BB-61) HMS Hood Hood Nimitz-class carrier"
+    ),
+    "{{sic|recieve}} {{sic|hide=y|wierd}} {{height|ft=5|in=10}} {{bibleverse||Mark|3:25|9}}": (
+        "recieve [sic] wierd 5 ft 10 in Mark 3:25"
+    ),
+    "{{chem|H|2|O}} {{respell|HEE|lee-əs}} {{keypress|Ctrl|C}} {{formatnum:1234567.5}} {{US$|5}}": (
+        "H2O HEE-lee-əs Ctrl+C 1,234,567.5 US$5"
+    ),
+    "{{angbr|e}} {{gloss|x}} {{literally|y}} {{sup|2}} {{script/Hebrew|א}} {{bracket|a}}": "⟨e⟩ ‘x’ lit. ‘y’ ² א [a]",
+    "a {{lang|fr}} ({{nowrap}}), b ({{IPAc-en|lang}}; c)": "a, b (c)",
+    "{{Main|a}}{{infobox|b={{lang|fr|c}}}}d{{citation needed}}": "d",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wikitext", CASES)
+def test_by_hand(wikitext):
+    assert plain_text(wikitext) == CASES[wikitext]
+
+
+def test_every_name_is_reachable_and_named_once():
+    names = [name for names in templates._CHARACTERS.values() for name in names.split(", ")]
+    names += [name for names in templates._RENDERERS.values() for name in "".join(names.split("\n")).split(",")]
+    names = [" ".join(name.split()) for name in names]
+    assert len(names) == len(set(names))
+    for name in names:
+        assert templates.find_renderer(name) is not None, name
+        assert templates.find_renderer(f" {name[:1].upper()}{name[1:].replace(' ', '_')}\n") is not None, name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "main", "citation", "infobox person", "#if:a", "lang", "frac", "convert", "e", "val"]
+)
+def test_parameters_of_any_number_do_no_harm(name):
+    for count in range(6):
+        for value in ("", " ", "x", "1", "1.5", "-"):
+            assert isinstance(plain_text("a{{" + "|".join([name, *[value] * count]) + "}}b"), str)
