@@ -18,8 +18,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairseq_poolingformer.qa import json_values
+from fairseq_poolingformer.qa.annotations import natural_questions_annotation
+from fairseq_poolingformer.qa.example_ids import example_id_text
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
-from fairseq_poolingformer.text.json_lines import BadLine, read_object
+from fairseq_poolingformer.text.json_lines import BadLine
 from preprocess.pipeline.records import Record, Reject
 from preprocess.questions import command, examples
 from preprocess.questions.examples import MARKERS, Annotation, Candidate, QuestionExample
@@ -40,16 +42,11 @@ def parse(record: Record, html_tokens: str, annotated: bool) -> QuestionExample 
     Returns:
         The example, or the reason why there is none.
     """
-    try:
-        return _example(read_object(record.data), html_tokens, annotated)
-    except BadLine as error:
-        return Reject(str(error))
-    except ValueError as error:
-        return Reject(f"malformed: {error}")
+    return examples.read(record, functools.partial(_example, html_tokens=html_tokens, annotated=annotated))
 
 
 def _example(fields: dict, html_tokens: str, annotated: bool) -> QuestionExample:
-    name = str(json_values.example_id_of(fields))
+    name = example_id_text(json_values.example_id_of(fields))
     question = examples.question_of(fields)
     tokens, is_tag = _tokens(fields)
     words = np.arange(len(tokens)) if html_tokens == "keep" else np.flatnonzero(~is_tag)
@@ -108,16 +105,14 @@ def _annotation(
     document_tokens: list[dict] | None,
     notes: list[str],
 ) -> Annotation:
-    value = json_values.as_object(value, where)
-    long_answer = json_values.as_object(value.get("long_answer"), f"{where}.long_answer")
-    index = json_values.integer_of(long_answer, "candidate_index")
-    spans = [json_values.natural_questions_span(long_answer, f"{where}.long_answer")]
-    for number, span in enumerate(json_values.list_of(value, "short_answers")):
-        spans.append(json_values.natural_questions_span(span, f"{where}.short_answers[{number}]"))
-        if not spans[-1].has_tokens:
+    found = natural_questions_annotation(value, where)
+    index = json_values.integer_of(value["long_answer"], "candidate_index")
+    for number, span in enumerate(found.short_answers):
+        if not span.has_tokens:
             raise BadLine(f"short answer without tokens: {where}.short_answers[{number}]")
+    spans = (found.long_answer, *found.short_answers)
     tokens = [(span.start_token, span.end_token) for span in spans]
-    answer = examples.annotation(candidates, paragraphs, index, tokens[1:], json_values.yes_no_of(value, "NONE"), notes)
+    answer = examples.annotation(candidates, paragraphs, index, tokens[1:], found.yes_no_answer, notes)
     expected = (candidates[index].start, candidates[index].end) if index >= 0 else (-1, -1)
     if tokens[0] != expected:
         raise BadLine(

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Sequence
 
 from fairseq_poolingformer.qa import json_values
-from fairseq_poolingformer.text.json_lines import BadLine, read_object
+from fairseq_poolingformer.qa.annotations import TYDIQA_KEYS, tydiqa_annotation
+from fairseq_poolingformer.qa.example_ids import example_id_text
+from fairseq_poolingformer.qa.spans import tydiqa_span
+from fairseq_poolingformer.text.json_lines import BadLine
 from preprocess.pipeline.encode import one_line
 from preprocess.pipeline.records import Record, Reject
 from preprocess.questions import command, examples
 from preprocess.questions.examples import Annotation, Candidate, QuestionExample
-
-_KEYS = ("plaintext_start_byte", "plaintext_end_byte")
 
 
 def parse(record: Record, annotated: bool) -> QuestionExample | Reject:
@@ -28,16 +29,12 @@ def parse(record: Record, annotated: bool) -> QuestionExample | Reject:
     Returns:
         The example, or the reason why there is none.
     """
-    try:
-        return _example(read_object(record.data), annotated)
-    except BadLine as error:
-        return Reject(str(error))
-    except ValueError as error:
-        return Reject(f"malformed: {error}")
+    return examples.read(record, functools.partial(_example, annotated=annotated))
 
 
 def _example(fields: dict, annotated: bool) -> QuestionExample:
-    name = f"{json_values.example_id_of(fields)}\t{one_line(json_values.text_of(fields, 'language'))}"
+    language = one_line(json_values.text_of(fields, "language"))
+    name = f"{example_id_text(json_values.example_id_of(fields))}\t{language}"
     question = examples.question_of(fields)
     text = json_values.text_of(fields, "document_plaintext")
     if not text.strip():
@@ -60,7 +57,7 @@ def _candidates(fields: dict, size: int) -> list[Candidate]:
     """All passages; one that has no text is -1 and -1, or empty."""
     candidates = []
     for index, value in enumerate(json_values.list_of(fields, "passage_answer_candidates")):
-        span = json_values.tydiqa_span(value, f"passage_answer_candidates[{index}]", *_KEYS)
+        span = tydiqa_span(value, f"passage_answer_candidates[{index}]", *TYDIQA_KEYS)
         if span.end_byte > size:
             raise BadLine(f"candidate out of range: number {index} ends at byte {span.end_byte} of {size}")
         candidates.append(Candidate(index, span.start_byte, span.end_byte))
@@ -75,13 +72,10 @@ def _annotation(
     paragraphs: tuple[Candidate, ...],
     notes: list[str],
 ) -> Annotation:
-    value = json_values.as_object(value, where)
-    passage = json_values.as_object(value.get("passage_answer"), f"{where}.passage_answer")
-    minimal = json_values.tydiqa_span(value.get("minimal_answer"), f"{where}.minimal_answer", *_KEYS)
+    found = tydiqa_annotation(value, where)
+    minimal, index = found.minimal_answer, found.passage_answer_index
     spans = [] if minimal.is_null else [(minimal.start_byte, minimal.end_byte)]
-    index = json_values.integer_of(passage, "candidate_index")
-    yes_no = json_values.yes_no_of(value, "NONE")
-    answer = examples.annotation(candidates, paragraphs, index, spans, yes_no, notes)
+    answer = examples.annotation(candidates, paragraphs, index, spans, found.yes_no_answer, notes)
     if any(position < len(data) and data[position] & 0xC0 == 0x80 for span in spans for position in span):
         raise BadLine(f"answer cuts a character: {where}.minimal_answer is bytes {spans[0][0]} to {spans[0][1]}")
     return answer

@@ -1,4 +1,4 @@
-"""``poolingformer-predict-qa``: answers of a data folder's questions, in the official format of their corpus."""
+"""``poolingformer-predict-qa``: answers a data folder's questions in the official format of their corpus."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from tqdm import tqdm
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options, add_shard_options, check_shard, shard
 from fairseq_poolingformer.qa.answers import MAX_ANSWER_LENGTH, BestAnswers, best_answers, mean_log_probabilities
+from fairseq_poolingformer.qa.example_ids import ExampleIds
+from fairseq_poolingformer.qa.labels import count_longer, read_answers
 from fairseq_poolingformer.qa.official_predictions import Prediction
 from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_text_file, write_predictions
-from fairseq_poolingformer.qa.predictions import Corpus, official_predictions, readable_lines
+from fairseq_poolingformer.qa.predictions import official_predictions, readable_lines
 from fairseq_poolingformer.qa.segments import SegmentLimits
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
@@ -46,18 +48,21 @@ def run(args: argparse.Namespace) -> None:
     if args.join and args.readable:
         raise UsageError("--readable goes with --path; files of shards are joined with cat")
     check_shard(args)
-    corpus = Corpus.read(args.data, args.subset)
+    if args.max_answer_length < 1:
+        raise UsageError(f"--max-answer-length must be at least 1 token, got {args.max_answer_length}")
+    ids = ExampleIds.read(args.data, args.subset)
     for path in filter(None, (args.output, args.readable)):
         if not path.parent.is_dir():
             raise FileNotFoundError(f"{path.parent}: no such folder to write {path.name} into")
     if args.join:
-        write_predictions(args.output, corpus.kind, join(args.join, corpus))
+        write_predictions(args.output, ids.kind, join(args.join, ids))
     else:
         load_fairseq()
-        _predict(args, corpus)
+        _predict(args, ids)
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="poolingformer-predict-qa",
         description="Answer a data folder's questions and write the official prediction file of its corpus.",
@@ -87,7 +92,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _predict(args: argparse.Namespace, corpus: Corpus) -> None:
+def _predict(args: argparse.Namespace, ids: ExampleIds) -> None:
     from fairseq import checkpoint_utils, utils
 
     from fairseq_poolingformer.tasks.question_answering import QuestionAnsweringTask
@@ -97,13 +102,20 @@ def _predict(args: argparse.Namespace, corpus: Corpus) -> None:
     paths = utils.split_paths(args.path)
     models, _, task = checkpoint_utils.load_model_ensemble_and_task(paths, arg_overrides=overrides)
     if not isinstance(task, QuestionAnsweringTask):
-        raise ValueError(
-            f"{paths[0]}: a checkpoint of {type(task).__name__}; one of --task question_answering is needed"
-        )
+        raise ValueError(f"{paths[0]}: a checkpoint of {type(task).__name__}; give one of --task question_answering")
     dataset = task.load_whole(args.subset, _limits(args, task.limits, models))
     count = len(dataset.split)
-    if count != len(corpus.example_ids):
-        raise ValueError(f"{args.data}: {count} examples in {args.subset}, but {len(corpus.example_ids)} example ids")
+    if count != len(ids):
+        raise ValueError(
+            f"{args.data}: {count} examples in {args.subset}, but {len(ids)} example ids; preprocess again"
+        )
+    longer = count_longer(read_answers(dataset.split), args.max_answer_length)
+    if longer:
+        print(
+            f"note: {longer} annotated short answers of {args.subset} have more than --max-answer-length "
+            f"{args.max_answer_length} tokens; they cannot be predicted",
+            file=sys.stderr,
+        )
     examples = shard(args, count)
     models = [model.to(device=args.device, dtype=DTYPES[args.precision]).eval() for model in models]
     records = predict(
@@ -115,10 +127,10 @@ def _predict(args: argparse.Namespace, corpus: Corpus) -> None:
         max_answer_length=args.max_answer_length,
         num_workers=args.num_workers,
     )
-    write_predictions(args.output, corpus.kind, official_predictions(corpus, dataset.split, records, examples))
+    write_predictions(args.output, ids.kind, official_predictions(ids, dataset.split, records, examples))
     if args.readable:
         with whole_text_file(args.readable) as file:
-            lines = readable_lines(corpus, dataset.split, records, examples, tokenizer)
+            lines = readable_lines(ids, dataset.split, records, examples, tokenizer)
             file.writelines(line + "\n" for line in lines)
 
 
@@ -150,25 +162,25 @@ def predict(
     max_answer_length: int = MAX_ANSWER_LENGTH,
     num_workers: int = 0,
 ) -> np.ndarray:
-    """The best answer of each example, from one pass over its segments by all models.
+    """Find the best answer of each example in one pass over its segments by all models.
 
     Args:
         models: on the device, in eval mode; their probabilities are averaged.
         dataset: a :class:`~fairseq_poolingformer.data.qa_dataset.QuestionAnsweringDataset` of all segments of a split.
-        examples: the numbers of those to answer.
-        device: to compute on.
+        examples: the numbers of the examples to answer.
+        device: the device of the models.
         max_tokens: of a batch, padding included.
         max_answer_length: tokens of a span at most.
         num_workers: processes that read data.
 
     Returns:
-        (n,) records as in :class:`BestAnswers`, of examples not asked for without an answer.
+        (n,) records as in :class:`BestAnswers`; those of other examples have no answer.
     """
     from fairseq import utils
 
     segments, best = dataset.segments, BestAnswers(len(dataset.split))
     numbers = np.arange(segments.bounds[examples.start], segments.bounds[examples.stop])
-    # the longest first: what does not fit into memory is known at once
+    # the longest first: a batch that does not fit into memory fails at once
     order = numbers[np.argsort(-segments.size[numbers], kind="stable")]
     batches = dataset.batch_by_size(order, max_tokens=max_tokens)
     loader = DataLoader(
@@ -191,33 +203,33 @@ def predict(
     return best.records
 
 
-def join(files: Iterable[Path], corpus: Corpus) -> list[Prediction]:
-    """The predictions of several files in the order of the corpus.
+def join(files: Iterable[Path], ids: ExampleIds) -> list[Prediction]:
+    """Read the predictions of several files and put them in the order of the data folder.
 
     Args:
         files: official prediction files.
-        corpus: whose examples they must be, each once.
+        ids: the examples, each of which must have one prediction.
 
     Raises:
-        ValueError: an example is missing, stands in two files, or is none of the corpus.
+        ValueError: an example has no prediction or two, or a prediction is of another example or another corpus.
     """
     found: dict[int | str, Prediction] = {}
     for path in files:
         kind, predictions = read_predictions(path)
-        if kind != corpus.kind:
-            raise ValueError(f"{path}: predictions of {kind}, but the data folder is of {corpus.kind}")
+        if kind != ids.kind:
+            raise ValueError(f"{path}: predictions of {kind}, but the data folder is of {ids.kind}")
         twice = next((example for example in predictions if example in found), None)
         if twice is not None:
-            raise ValueError(f"{path}: example {twice} stands in another file as well")
+            raise ValueError(f"{path}: example {twice} is in another file as well")
         found |= predictions
-    known = set(corpus.example_ids)
+    known = set(ids.example_ids)
     unknown = next((example for example in found if example not in known), None)
     if unknown is not None:
-        raise ValueError(f"example {unknown} is none of the data folder's; is --subset right?")
-    missing = [example for example in corpus.example_ids if example not in found]
+        raise ValueError(f"example {unknown!r} is not in the data folder's split; is --subset right?")
+    missing = [example for example in ids.example_ids if example not in found]
     if missing:
         raise ValueError(f"{len(missing)} of {len(known)} examples have no prediction, the first is {missing[0]}")
-    return [found[example] for example in corpus.example_ids]
+    return [found[example] for example in ids.example_ids]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Segments of documents with their questions, as fairseq batches them."""
+"""fairseq's dataset of questions with segments of their documents."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ class QuestionAnsweringDataset(FairseqDataset):
 
     Args:
         split: questions and documents.
-        segments: how its documents are cut.
-        dictionary: for ``<s>``, ``</s>`` and padding.
-        answers: of the examples; without them no segment has targets.
-        labels: (S,) of the segments; without them every segment is used, else the positive and negative ones.
-        negative_share: of the negative segments used, drawn anew in every epoch.
+        segments: the segments that its documents are cut into.
+        dictionary: gives ``<s>``, ``</s>`` and padding.
+        answers: of the examples; None leaves every segment without a target.
+        labels: (S,) of the segments: an epoch has the positive and the negative ones; None uses every segment.
+        negative_share: the share of the negative segments that an epoch has, drawn anew for each.
         seed: of the draw.
         shuffle: order segments by chance among those of similar length.
+
+    Raises:
+        ValueError: ``negative_share`` is no share.
     """
 
     def __init__(
@@ -54,12 +57,12 @@ class QuestionAnsweringDataset(FairseqDataset):
         self.epoch = 1
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch's negatives to draw."""
+        """Set the epoch whose negatives are drawn."""
         self.epoch = epoch
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """False in training: every epoch has segments of its own."""
+        """Whether epochs are alike; in training every epoch has segments of its own."""
         return not self.shuffle
 
     def __len__(self) -> int:
@@ -80,7 +83,7 @@ class QuestionAnsweringDataset(FairseqDataset):
         return self.segments.size[indices]
 
     def used(self) -> np.ndarray:
-        """Numbers of the segments that this epoch has, ascending."""
+        """Return the numbers of the segments that this epoch has, ascending."""
         if self.labels is None:
             return np.arange(len(self))
         is_used = self.labels == Label.POSITIVE
@@ -89,7 +92,7 @@ class QuestionAnsweringDataset(FairseqDataset):
         return np.flatnonzero(is_used)
 
     def ordered_indices(self) -> np.ndarray:
-        """The epoch's segments in the order in which batches are cut; fairseq seeds numpy for it by epoch."""
+        """Return the epoch's segments in the order in which fairseq forms batches; it seeds numpy by epoch before."""
         used = self.used()
         if self.shuffle:
             return length_order(self.sizes, None, np.random.permutation(used))
@@ -122,7 +125,7 @@ class QuestionAnsweringDataset(FairseqDataset):
         }
 
     def _target(self, index: int, example: int, shift: int, first_row: int) -> list[int]:
-        """Positions of start and end, number of the paragraph, answer type; document token k is at k + ``shift``."""
+        """Return start, end, paragraph and type of the answer; document token k has the position k + ``shift``."""
         if self.answers is None or self.labels is None or self.labels[index] != Label.POSITIVE:
             return [0, 0, 0, int(AnswerType.NULL)]
         answers, answer_type = self.answers, int(self.answers.answer_type[example])
@@ -134,17 +137,17 @@ class QuestionAnsweringDataset(FairseqDataset):
         return [start, end, paragraph, answer_type]
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """A batch, padded on the right.
+        """Make a batch, padded on the right.
 
         Args:
             samples: items of this dataset.
 
         Returns:
-            ``net_input`` with src_tokens (B, T), global_mask (B, T), True at ``<s>`` and the question, and as
-            answer_places what the head takes: paragraph_ids (B, T), span_mask (B, T), num_paragraphs; ``target``:
-            (B,) for each of :data:`TARGETS`; has_text (B, T), True at document tokens that stand for some text;
-            first_paragraph (B,), the row of the paragraph with number 1;
-            document_start (B,), the position of the first document token; document_has_paragraphs (B,).
+            ``net_input``: src_tokens (B, T); global_mask (B, T), True at ``<s>`` and the question; answer_places, the
+            head's arguments paragraph_ids (B, T), span_mask (B, T) and num_paragraphs. ``target``: (B,) for each of
+            :data:`TARGETS`. ``has_text`` (B, T), True at document tokens that hold some text. ``first_paragraph`` (B,),
+            the row of the paragraph with number 1. ``document_start`` (B,), the position of the first document token.
+            ``document_has_paragraphs`` (B,).
         """
         if not samples:
             return {}

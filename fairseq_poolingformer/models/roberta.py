@@ -19,7 +19,8 @@ from fairseq_poolingformer.models.loading import NEW, adapt_state_dict
 from fairseq_poolingformer.modules.attention_flags import AttentionSettings, set_defaults
 from fairseq_poolingformer.modules.encoder import PoolingformerEncoder
 from fairseq_poolingformer.modules.positions import PartlyFrozenPositions
-from fairseq_poolingformer.modules.question_answering_head import AnswerLogits, QuestionAnsweringHead
+from fairseq_poolingformer.modules.question_answering_head import QuestionAnsweringHead
+from fairseq_poolingformer.qa.answers import AnswerLogits
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 QA_HEAD = "question_answering_head"

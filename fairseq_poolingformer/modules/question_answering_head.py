@@ -1,38 +1,21 @@
-"""What a question's answer is read from: logits of spans, paragraphs and answer types over an encoder's features."""
+"""The output layers of question answering: logits of spans, paragraphs and answer types from an encoder's features."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-NUM_ANSWER_TYPES = 5  # null, short, yes, no, long only
-
-
-@dataclass(frozen=True)
-class AnswerLogits:
-    """Logits of a batch of segments, in float32; what a row lacks is -inf.
-
-    Args:
-        start, end: (B, T) of a span's first and last token; position 0, ``<s>``, stands for "no span".
-        paragraph: (B, P + 1) of each paragraph; 0 stands for "no paragraph".
-        answer_type: (B, 5) null, short, yes, no, long only.
-    """
-
-    start: Tensor
-    end: Tensor
-    paragraph: Tensor
-    answer_type: Tensor
+from fairseq_poolingformer.qa.answers import AnswerLogits
+from fairseq_poolingformer.qa.labels import AnswerType
 
 
 class QuestionAnsweringHead(nn.Module):
     """Poolingformer's output layers for question answering (ICML 2021, §3.2).
 
-    Start and end are read from the tokens; a paragraph from the mean of its tokens, with ``<s>`` for none of them; the
-    answer type from the mean of the paragraphs, or from ``<s>`` where there are none. Sums are taken in float32
-    whatever the features' dtype.
+    The span layer reads each token; the paragraph layer reads the mean of a paragraph's tokens, and ``<s>`` for "no
+    paragraph"; the type layer reads the mean of the paragraphs, or ``<s>`` where there are none. Sums are taken in
+    float32 whatever the features' dtype.
 
     Args:
         embed_dim: width C of the features.
@@ -44,7 +27,7 @@ class QuestionAnsweringHead(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.span = nn.Linear(embed_dim, 2)
         self.paragraph = nn.Linear(embed_dim, 1)
-        self.answer_type = nn.Linear(embed_dim, NUM_ANSWER_TYPES)
+        self.answer_type = nn.Linear(embed_dim, len(AnswerType))
         for linear in (self.span, self.paragraph, self.answer_type):
             nn.init.normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
@@ -52,16 +35,16 @@ class QuestionAnsweringHead(nn.Module):
     def forward(
         self, features: Tensor, paragraph_ids: Tensor, span_mask: Tensor, num_paragraphs: int | None = None
     ) -> AnswerLogits:
-        """Logits of a batch of segments.
+        """Compute the logits of a batch of segments.
 
         Args:
             features: (B, T, C), ``<s>`` first.
             paragraph_ids: (B, T) int64, p at the tokens of a row's p-th paragraph, counted from 1, and 0 elsewhere.
             span_mask: (B, T) True where a span may begin or end, ``<s>`` included.
-            num_paragraphs: the largest number P in ``paragraph_ids``; without it the device is asked, and waited for.
+            num_paragraphs: the largest number P in ``paragraph_ids``; None asks the device, which makes the CPU wait.
 
         Returns:
-            Logits with (P + 1) paragraphs.
+            The logits; those of paragraphs are (B, P + 1).
         """
         if num_paragraphs is None:
             num_paragraphs = int(paragraph_ids.max())
@@ -83,7 +66,7 @@ class QuestionAnsweringHead(nn.Module):
 
 
 def paragraph_means(features: Tensor, paragraph_ids: Tensor, num_paragraphs: int) -> tuple[Tensor, Tensor]:
-    """The mean of each paragraph's tokens, without a (B, T, P) mask.
+    """Average the tokens of each paragraph, without a (B, T, P) mask.
 
     Args:
         features: (B, T, C).
@@ -91,8 +74,8 @@ def paragraph_means(features: Tensor, paragraph_ids: Tensor, num_paragraphs: int
         num_paragraphs: P.
 
     Returns:
-        Means (B, P, C) in float32 (float64 for float64), zero for a paragraph that a row lacks, and (B, P), True where
-        it has it.
+        (B, P, C) means in float32 (float64 for float64), zero for a paragraph that a row lacks; and (B, P), True at the
+        paragraphs that a row has.
     """
     batch, _, width = features.shape
     bins = num_paragraphs + 1

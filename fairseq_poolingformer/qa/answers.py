@@ -1,14 +1,14 @@
-"""From logits of segments to one answer for each example.
+"""Chooses one answer for each example from the logits of its segments.
 
-The heads are read as independent: an answer in paragraph p has the log-odds
+The heads count as independent: an answer in paragraph p has the log-odds
 
     log P(p) / P(no paragraph) + max(yes, no, long only, short + span)
 
-against "no answer", where yes, no, long only and short are the log-odds of the answer types against null, and span is
+against "no answer". Here yes, no, long only and short are the log-odds of the answer types against null, and span is
 the log-odds of start and end against "no span", of the best span inside p. The largest of these over paragraphs, then
-over segments, chooses the long and the short answer together, so that one lies in the other. Each is reported with a
-score of its own, for the threshold of the official evaluations: the long answer's is the log-odds of its paragraph and
-of any answer type against null; the short answer's those of its span and type, against the types without a short
+over segments, chooses the long and the short answer together, so that one lies in the other. The official evaluations
+compare a score of each with a threshold: the long answer's score is the log-odds of its paragraph plus those of any
+answer type against null; the short answer's is the log-odds of its span and type against the types without a short
 answer, null and long only.
 """
 
@@ -23,9 +23,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_poolingformer.modules.question_answering_head import AnswerLogits
-
 MAX_ANSWER_LENGTH = 30  # ICML 2021, §3.2
+
+
+@dataclass(frozen=True)
+class AnswerLogits:
+    """Logits of a batch of segments, in float32; -inf where a row has no such token or paragraph.
+
+    Args:
+        start, end: (B, T) of a span's first and last token; position 0, ``<s>``, means "no span".
+        paragraph: (B, P + 1) of each paragraph; 0 means "no paragraph".
+        answer_type: (B, 5) null, short, yes, no, long only: see :class:`~fairseq_poolingformer.qa.labels.AnswerType`.
+    """
+
+    start: Tensor
+    end: Tensor
+    paragraph: Tensor
+    answer_type: Tensor
 
 
 @dataclass(frozen=True)
@@ -33,8 +47,8 @@ class SegmentAnswers:
     """The best answer of each segment of a batch; scores are natural log-odds.
 
     Args:
-        score: (B,) by which segments are compared; -inf where a segment has no room for an answer.
-        paragraph: (B,) number of the paragraph in the segment; no paragraph's where the document has none.
+        score: (B,) compares segments; -inf where a segment has no room for an answer.
+        paragraph: (B,) number of the paragraph in the segment, from 1; without meaning where the document has none.
         start, end: (B,) positions of the first and the last token of the best span in it.
         long_score, span_score, yes_score, no_score: (B,) of the paragraph, and of the three kinds of short answers.
     """
@@ -50,10 +64,13 @@ class SegmentAnswers:
 
 
 def mean_log_probabilities(logits: Sequence[AnswerLogits]) -> AnswerLogits:
-    """Log of the mean of several models' probabilities, for an ensemble or a single model.
+    """Average the probabilities of an ensemble's models, or of a single model.
 
     Args:
-        logits: of the same segments by each model.
+        logits: each model's, of the same segments.
+
+    Returns:
+        The log of the mean probabilities.
     """
 
     def mean(name: str) -> Tensor:
@@ -71,17 +88,22 @@ def best_answers(
     document_has_paragraphs: Tensor,
     max_answer_length: int = MAX_ANSWER_LENGTH,
 ) -> SegmentAnswers:
-    """The best answer of each segment.
+    """Choose the best answer of each segment.
 
     Args:
         log_probs: of the segments.
         paragraph_ids: (B, T) int64, p at the tokens of the segment's p-th paragraph, 0 elsewhere.
         span_mask: (B, T) True where a span may begin or end, and at position 0.
-        has_text: (B, T) True at document tokens that stand for some text; a span begins with one, so that it has text.
+        has_text: (B, T) True at document tokens that hold some text; a span begins with one, so that it has text.
         document_has_paragraphs: (B,) True where spans must lie inside one paragraph.
         max_answer_length: tokens of a span at most.
+
+    Raises:
+        ValueError: ``max_answer_length`` is below 1.
     """
-    # where spans must stay: a paragraph, or in a document without any the whole segment, as paragraph 1
+    if max_answer_length < 1:
+        raise ValueError(f"max_answer_length must be at least 1 token, got {max_answer_length}")
+    # a span stays inside its paragraph; a document without paragraphs counts as one, number 1
     everywhere = span_mask.long()
     everywhere[:, 0] = 0
     region = torch.where(document_has_paragraphs.unsqueeze(1), paragraph_ids, everywhere)
@@ -115,7 +137,7 @@ def _log_odds(log_probs: Tensor) -> Tensor:
 
 
 def _paragraph_odds(log_probs: Tensor, document_has_paragraphs: Tensor) -> Tensor:
-    """(B, max(P, 1) + 1) log-odds of each paragraph; 0 at 1 where the document has none, -inf for what is not there."""
+    """(B, max(P, 1) + 1) log-odds of each paragraph, -inf where a row lacks it; 0 at 1 where the document has none."""
     odds = F.pad(_log_odds(log_probs), (0, 1 if log_probs.size(1) == 1 else 0), value=-torch.inf)
     odds[:, 0] = -torch.inf
     odds[:, 1] = odds[:, 1].masked_fill(~document_has_paragraphs, 0.0)
@@ -140,7 +162,7 @@ ANSWER_DTYPE = np.dtype(
 
 
 class BestAnswers:
-    """The best answer so far of each example; memory for a few numbers an example, whatever its segments.
+    """The best answer so far of each example: a few numbers an example, however many segments it has.
 
     Args:
         num_examples: n.
@@ -159,13 +181,13 @@ class BestAnswers:
     def add(
         self, answers: SegmentAnswers, example: np.ndarray, first_token: np.ndarray, batch: dict[str, Tensor]
     ) -> None:
-        """Take in a batch of segments.
+        """Compare the answers of a batch of segments with the best ones so far.
 
         Args:
             answers: of the segments.
             example: (B,) number of each segment's example.
             first_token: (B,) the first document token of each segment.
-            batch: has document_start, first_paragraph and document_has_paragraphs, (B,) each.
+            batch: the dataset's batch, with document_start, first_paragraph and document_has_paragraphs, (B,) each.
 
         Raises:
             ValueError: a score is NaN.
@@ -186,7 +208,7 @@ class BestAnswers:
         ascending = np.argsort(found["score"], kind="stable")
         found, example = found[ascending], example[ascending]
         better = found["score"] > self.records["score"][example]
-        self.records[example[better]] = found[better]  # of an example that is there twice, the last stays
+        self.records[example[better]] = found[better]  # scores ascend, so an example's best segment is written last
 
 
 def _numpy(x: Tensor) -> np.ndarray:

@@ -1,7 +1,4 @@
-"""What a segment is to be trained on: the answer chosen among annotations, and which segments hold it.
-
-Answer types: 0 null, 1 short, 2 yes, 3 no, 4 long only.
-"""
+"""Labels for training: chooses an answer among the annotations of an example and finds the segments that hold it."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from fairseq_poolingformer.qa.segments import Segments
 
 
 class AnswerType(IntEnum):
-    """The kinds of answers, numbered as in the data folder."""
+    """The kinds of answers, numbered as in the data folder and in the output layer; LONG is a long answer only."""
 
     NULL = 0
     SHORT = 1
@@ -25,16 +22,19 @@ class AnswerType(IntEnum):
 
 
 class Label(IntEnum):
-    """What a segment sees of the answer: nothing, a part that teaches nothing sure, or all that is needed."""
+    """How much of the answer a segment sees: nothing, a part, or all that it needs to give the answer."""
 
     NEGATIVE = 0
     PARTIAL = 1
     POSITIVE = 2
 
 
+PARTIAL_SEGMENTS = {"skip": Label.PARTIAL, "negative": Label.NEGATIVE}  # --partial-segments
+
+
 @dataclass(frozen=True)
 class Answers:
-    """One answer an example; -1 where it lacks a part.
+    """One answer an example; -1 for each part that it lacks.
 
     Args:
         answer_type: (n,) see :class:`AnswerType`.
@@ -52,11 +52,12 @@ class Answers:
 
 
 def choose_annotation(annotations: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """The answer to learn from where there are several annotations.
+    """Choose the answer to learn from where there are several annotations.
 
-    Natural Questions and TyDi QA hold that there is a long answer when at least two annotators gave one, and a short
-    one (or yes, or no) when at least two gave one; with a single annotator, one. The paragraph is the one that most
-    annotators chose, the short answer the most frequent one in it; of equally frequent ones the first.
+    By the official rule of both corpora, there is a long answer when at least two annotators gave one, and a short
+    answer, yes or no, when at least two gave one of these; a single annotator is enough when there is no other. The
+    paragraph is the one that most annotators chose, the short answer the most frequent one in it; the first of equally
+    frequent ones counts.
 
     Args:
         annotations: (A, 4) rows, see :data:`ANNOTATION_COLUMNS`.
@@ -88,7 +89,7 @@ def choose_annotation(annotations: np.ndarray, bounds: np.ndarray) -> np.ndarray
 
 
 def _most_frequent(example: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """For each example, the first of its most frequent rows, as an index into ``rows``."""
+    """Find the first of each example's most frequent rows, as an index into ``rows``."""
     _, first, frequency = np.unique(np.column_stack([example, rows]), axis=0, return_index=True, return_counts=True)
     first = first[np.lexsort((-first, frequency, example[first]))]
     is_last = np.append(example[first][1:] != example[first][:-1], True)[: len(first)]
@@ -96,7 +97,7 @@ def _most_frequent(example: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def read_answers(split: QuestionAnsweringSplit) -> Answers:
-    """The answer of each example, with the place of its paragraph.
+    """Read the answer of each example, with the place of its paragraph.
 
     Raises:
         ValueError: an annotation names a paragraph or tokens that the example does not have.
@@ -124,16 +125,18 @@ def read_answers(split: QuestionAnsweringSplit) -> Answers:
     return Answers(answer_type, paragraph, first, end, *places)
 
 
-def label_segments(segments: Segments, answers: Answers) -> np.ndarray:
-    """Which segments are to answer, which are to find nothing, and which are left out of training.
+def label_segments(segments: Segments, answers: Answers, partial: Label = Label.PARTIAL) -> np.ndarray:
+    """Find out which segments hold the answer, a part of it, or nothing of it.
 
-    A short answer must lie wholly in a segment; yes, no and a long answer need their whole paragraph. A paragraph that
-    lies wholly in no segment is answered by the last segment in which it begins, whose rest it fills. Another segment
-    that sees a part of the paragraph or of the short answer is partial.
+    A positive segment holds the whole short answer; for yes, no and a long answer alone, the whole paragraph. A
+    paragraph that fits in no segment belongs to the last segment in which it begins and which it fills to the end.
+    Every other segment that sees some of the paragraph or of the short answer is partial, and so are all segments of an
+    example whose answer has no known place.
 
     Args:
         segments: of the split.
         answers: of its examples.
+        partial: the label of segments that see some of an answer; ``Label.NEGATIVE`` trains them to find nothing.
 
     Returns:
         (S,) int8, see :class:`Label`.
@@ -155,18 +158,31 @@ def label_segments(segments: Segments, answers: Answers) -> np.ndarray:
     positive[segments.bounds[too_long] + needed_first[too_long] // segments.doc_stride] = True
 
     sees = is_placed[example] & (seen_first[example] < end) & (seen_end[example] > first)
-    partial = sees | (is_answer & ~is_placed)[example]
-    return np.where(positive, Label.POSITIVE, np.where(partial, Label.PARTIAL, Label.NEGATIVE)).astype(np.int8)
+    labels = np.where(sees, partial, Label.NEGATIVE)
+    labels[(is_answer & ~is_placed)[example]] = Label.PARTIAL
+    labels[positive] = Label.POSITIVE
+    return labels.astype(np.int8)
+
+
+def count_longer(answers: Answers, max_answer_length: int) -> int:
+    """Count the short answers that have more tokens than a prediction may have.
+
+    Args:
+        answers: of a split.
+        max_answer_length: tokens of a predicted span at most.
+    """
+    is_short = answers.answer_type == AnswerType.SHORT
+    return int(np.count_nonzero(is_short & (answers.end_token - answers.first_token > max_answer_length)))
 
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """How a split was cut and labelled.
+    """Numbers of segments with each label, and of answers.
 
     Args:
         positive, partial, negative: segments.
         answers: examples with an answer.
-        without_segment: of them, those whose answer no segment can be trained on.
+        without_segment: examples whose answer no segment holds, so that training never sees it.
     """
 
     positive: int

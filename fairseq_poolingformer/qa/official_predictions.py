@@ -15,13 +15,11 @@ from fairseq_poolingformer.qa.json_values import (
     example_id_of,
     integer_of,
     list_of,
-    natural_questions_span,
     number_of,
     text_of,
-    tydiqa_span,
     yes_no_of,
 )
-from fairseq_poolingformer.qa.spans import NO_SPAN, Span
+from fairseq_poolingformer.qa.spans import NO_SPAN, Span, natural_questions_span, tydiqa_span
 
 NATURAL_QUESTIONS = "natural_questions"
 TYDIQA = "tydiqa"
@@ -36,11 +34,11 @@ class NaturalQuestionsPrediction:
         long_answer: a long-answer candidate, or ``NO_SPAN``.
         long_answer_score: the higher, the surer; below the evaluation's threshold the answer counts as none.
         short_answers: the spans that together are the short answer; empty for none.
-        short_answers_score: for the short answer, be it spans, yes or no.
+        short_answers_score: of the short answer, whether spans, yes or no.
         yes_no_answer: ``"NONE"``, ``"YES"`` or ``"NO"``; with yes or no there is no short span.
 
     Raises:
-        ValueError: a value is none of these.
+        ValueError: a score is NaN, or ``yes_no_answer`` is another value or comes with a span.
     """
 
     example_id: int | str
@@ -55,7 +53,7 @@ class NaturalQuestionsPrediction:
         _check_yes_no(self.yes_no_answer, "short_answers", self.short_answers)
 
     def to_json(self) -> dict[str, object]:
-        """The object that stands in the official file's list of predictions."""
+        """Return the object for the official file's list of predictions."""
         return {
             "example_id": self.example_id,
             "long_answer": asdict(self.long_answer),
@@ -67,13 +65,14 @@ class NaturalQuestionsPrediction:
 
     @staticmethod
     def from_json(value: object) -> NaturalQuestionsPrediction:
-        """Read an object of the official file: a missing answer is none, scores must be there.
+        """Read an object of the official file. A missing answer is no answer; scores must be there.
 
         Raises:
             ValueError: naming the key that is missing or wrong.
         """
         record = as_object(value, "a prediction")
-        _check_not_mixed(record, "TyDi QA", ("passage_answer_index", "passage_answer_score", "minimal_answer"))
+        if "long_answer_score" not in record:
+            _check_kind(record, "TyDi QA", ("passage_answer_index", "passage_answer_score", "minimal_answer"))
         shorts = list_of(record, "short_answers") if "short_answers" in record else []
         return NaturalQuestionsPrediction(
             example_id=example_id_of(record),
@@ -95,11 +94,11 @@ class TydiqaPrediction:
         passage_answer_index: number of the passage among the example's candidates, or -1.
         passage_answer_score: the higher, the surer; below the evaluation's threshold the answer counts as none.
         minimal_answer: bytes of the document's plain text, or ``NO_SPAN``.
-        minimal_answer_score: for the minimal answer, be it a span, yes or no.
+        minimal_answer_score: of the minimal answer, whether a span, yes or no.
         yes_no_answer: ``"NONE"``, ``"YES"`` or ``"NO"``; with yes or no there is no minimal answer.
 
     Raises:
-        ValueError: a value is none of these.
+        ValueError: a score is NaN, or ``yes_no_answer`` is another value or comes with a span.
     """
 
     example_id: int | str
@@ -115,7 +114,7 @@ class TydiqaPrediction:
         _check_yes_no(self.yes_no_answer, "minimal_answer", (self.minimal_answer,))
 
     def to_json(self) -> dict[str, object]:
-        """The object that is one line of the official file."""
+        """Return the object for one line of the official file."""
         minimal = {
             "start_byte_offset": self.minimal_answer.start_byte,
             "end_byte_offset": self.minimal_answer.end_byte,
@@ -132,13 +131,14 @@ class TydiqaPrediction:
 
     @staticmethod
     def from_json(value: object) -> TydiqaPrediction:
-        """Read a line of the official file: a missing answer is none, language and scores must be there.
+        """Read a line of the official file. A missing answer is no answer; language and scores must be there.
 
         Raises:
             ValueError: naming the key that is missing or wrong.
         """
         record = as_object(value, "a prediction")
-        _check_not_mixed(record, "Natural Questions", ("predictions", "long_answer", "short_answers"))
+        if "passage_answer_score" not in record:
+            _check_kind(record, "Natural Questions", ("predictions", "long_answer", "short_answers"))
         minimal = NO_SPAN
         if "minimal_answer" in record:
             minimal = tydiqa_span(record["minimal_answer"], "minimal_answer", "start_byte_offset", "end_byte_offset")
@@ -159,7 +159,7 @@ Prediction = NaturalQuestionsPrediction | TydiqaPrediction
 def _check_scores(**scores: float) -> None:
     for name, score in scores.items():
         if math.isnan(score):
-            raise ValueError(f"{name} is NaN: it has no place among the thresholds")
+            raise ValueError(f"{name} is NaN, which no threshold can be compared with")
 
 
 def _check_yes_no(answer: str, spans_name: str, spans: tuple[Span, ...]) -> None:
@@ -171,7 +171,8 @@ def _check_yes_no(answer: str, spans_name: str, spans: tuple[Span, ...]) -> None
         )
 
 
-def _check_not_mixed(record: dict[str, object], other: str, keys: tuple[str, ...]) -> None:
+def _check_kind(record: dict[str, object], other: str, keys: tuple[str, ...]) -> None:
+    """Say so where a prediction that lacks its score is one of the other corpus."""
     for key in keys:
         if key in record:
             raise ValueError(f"{key!r} belongs to {other}'s format: a file holds predictions of one kind")

@@ -1,15 +1,14 @@
-"""Reads and writes files of predictions: Natural Questions' one JSON object, TyDi QA's JSON lines; gzip by suffix."""
+"""Files of predictions: Natural Questions' one JSON object, TyDi QA's JSON lines; a name with ``.gz`` is compressed."""
 
 from __future__ import annotations
 
 import contextlib
 import gzip
 import json
-import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from fairseq_poolingformer.qa.official_predictions import (
     NATURAL_QUESTIONS,
@@ -20,20 +19,17 @@ from fairseq_poolingformer.qa.official_predictions import (
 )
 from fairseq_poolingformer.text.whole_file import whole_file
 
-# Natural Questions' file; lines of TyDi QA have their keys in any order, but none of this name
-_ONE_OBJECT = re.compile(r'\s*\{[^{}]*"predictions"\s*:')
-
 
 def write_predictions(path: str | Path, kind: str, predictions: Iterable[Prediction]) -> int:
-    """Write an official file, one prediction a line in both formats; it appears under its name when it is whole.
+    """Write an official file, one prediction a line in both formats; it gets its name when it is complete.
 
     Args:
         path: the file; ``.gz`` at its end compresses it (the official scripts read plain files).
         kind: ``"natural_questions"`` or ``"tydiqa"``.
-        predictions: of that kind; may be a generator, and then need not be in memory at once.
+        predictions: of that kind; a generator keeps one of them in memory at a time.
 
     Returns:
-        How many there were.
+        The number of predictions.
     """
     head, between, tail = {NATURAL_QUESTIONS: ('{"predictions": [\n', ",\n", "\n]}\n"), TYDIQA: ("", "\n", "\n")}[kind]
     count = 0
@@ -48,7 +44,7 @@ def write_predictions(path: str | Path, kind: str, predictions: Iterable[Predict
 
 @contextlib.contextmanager
 def whole_text_file(path: str | Path) -> Iterator[TextIO]:
-    """A text file to write, compressed if its name ends in ``.gz``; it gets its name where the block ends well."""
+    """Open a text file to write, compressed if its name ends in ``.gz``; it gets its name when the block ends well."""
     path = Path(path)
     with (
         whole_file(path) as unfinished,
@@ -70,10 +66,16 @@ def read_predictions(path: str | Path) -> tuple[str, dict[int | str, Prediction]
         ValueError: naming the file and the line, or the number of the prediction, that is wrong; also for an example
             that has two predictions, and for a file without any.
     """
-    text = _read_text(Path(path))
-    if _ONE_OBJECT.match(text):
-        return NATURAL_QUESTIONS, _collect(path, _read_object(path, text))
-    return TYDIQA, _collect(path, _read_lines(path, text))
+    text = _read_text(Path(path)).rstrip()
+    if not text:
+        raise ValueError(f"{path}: no predictions in it")
+    begin = len(text) - len(text.lstrip())
+    first, end = _parse(lambda text: json.JSONDecoder().raw_decode(text, begin), text, str(path))
+    if not isinstance(first, dict) or "predictions" not in first:
+        return TYDIQA, _collect(path, _read_lines(path, text))
+    if end < len(text):
+        raise ValueError(f"{path}: more text after the object with 'predictions'; that object must be the whole file")
+    return NATURAL_QUESTIONS, _collect(path, _read_list(path, first["predictions"]))
 
 
 def _read_text(path: Path) -> str:
@@ -88,11 +90,10 @@ def _read_text(path: Path) -> str:
         raise ValueError(f"{path}, line {line}: not UTF-8 ({error.reason})") from None
 
 
-def _read_object(path: str | Path, text: str) -> Iterator[tuple[str, Prediction]]:
-    whole = _parse(text, str(path))
-    if not isinstance(whole["predictions"], list):
+def _read_list(path: str | Path, values: object) -> Iterator[tuple[str, Prediction]]:
+    if not isinstance(values, list):
         raise ValueError(f"{path}: 'predictions' must be a list")
-    for number, value in enumerate(whole["predictions"], start=1):
+    for number, value in enumerate(values, start=1):
         yield _located(f"{path}, prediction {number}", NaturalQuestionsPrediction.from_json, value)
 
 
@@ -100,15 +101,19 @@ def _read_lines(path: str | Path, text: str) -> Iterator[tuple[str, Prediction]]
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             where = f"{path}, line {number}"
-            yield _located(where, TydiqaPrediction.from_json, _parse(line, where))
+            yield _located(where, TydiqaPrediction.from_json, _parse(json.loads, line, where))
 
 
-def _parse(text: str, where: str) -> object:
+def _parse(parse: Callable[[str], Any], text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return parse(text)
     except json.JSONDecodeError as error:
         place = f", line {error.lineno}" if "\n" in text else ""
         raise ValueError(f"{where}{place}: not JSON ({error.msg}, column {error.colno})") from None
+    except RecursionError:
+        raise ValueError(f"{where}: objects or lists are nested too deeply") from None
+    except ValueError:  # Python's limit for one integer
+        raise ValueError(f"{where}: a number has thousands of digits") from None
 
 
 def _located(where: str, read: Callable[[object], Prediction], value: object) -> tuple[str, Prediction]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_poolingformer.qa.gold import GoldExample, NaturalQuestionsAnnotation, TydiqaAnnotation
+from fairseq_poolingformer.qa.annotations import NaturalQuestionsAnnotation, TydiqaAnnotation
+from fairseq_poolingformer.qa.gold import GoldExample
 from fairseq_poolingformer.qa.official_predictions import NaturalQuestionsPrediction, TydiqaPrediction
 from fairseq_poolingformer.qa.precision_recall import Outcomes
 from fairseq_poolingformer.qa.spans import Span

@@ -1,7 +1,7 @@
-"""Documents cut into overlapping segments, each with the question: ``<s> question </s> </s> document tokens </s>``.
+"""Cuts documents into overlapping segments: ``<s> question </s> </s> document tokens </s>``.
 
-Everything here is computed for a whole split at once from lengths and annotations, without reading a document.
-Positions in a document are counted in its tokens, from 0; spans are half-open.
+The functions work on a whole split at once and need only lengths, never a document. Positions in a document count its
+tokens from 0; spans are half-open.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ NUM_SPECIAL_SYMBOLS = 4  # <s>, </s> </s> between question and document, </s>
 
 @dataclass(frozen=True)
 class SegmentLimits:
-    """How documents are cut; all numbers are tokens.
+    """The sizes that decide how documents are cut, in tokens.
 
     Args:
         max_positions: the most tokens of a segment, question and special symbols included.
-        doc_stride: a segment begins so many document tokens after the one before.
-        max_question_length: questions are cut to so many.
+        doc_stride: document tokens from the beginning of a segment to that of the next one.
+        max_question_length: the length that longer questions are cut to.
 
     Raises:
         ValueError: segments would have no room for document tokens, or would skip some.
@@ -49,10 +49,10 @@ class Segments:
 
     Args:
         example: (S,) number of the example.
-        number: (S,) of the segment among those of its example.
-        first_token, end_token: (S,) the document tokens it holds.
-        size: (S,) tokens with question and special symbols.
-        question_length: (n,) tokens of each example's question, as cut.
+        number: (S,) number of the segment among those of its example.
+        first_token, end_token: (S,) the document tokens that it holds.
+        size: (S,) tokens, with question and special symbols.
+        question_length: (n,) tokens of each example's question after it was cut.
         bounds: (n + 1,) example k has the segments ``bounds[k]`` to ``bounds[k + 1]``, at least one.
         doc_stride: document tokens from one segment's first to the next one's.
     """
@@ -71,14 +71,14 @@ class Segments:
 
 
 def cut_into_segments(question_sizes: np.ndarray, document_sizes: np.ndarray, limits: SegmentLimits) -> Segments:
-    """Cut documents; the last segment of each is the first that reaches its end.
+    """Cut documents; the last segment of each is the first one that reaches its end.
 
     Args:
         question_sizes, document_sizes: (n,) tokens.
-        limits: how to cut.
+        limits: the sizes of segments.
 
     Returns:
-        The segments; an empty document has one, without document tokens.
+        The segments. An empty document has one, without document tokens.
     """
     question_length = np.minimum(question_sizes, limits.max_question_length).astype(np.int64)
     room = limits.max_positions - question_length - NUM_SPECIAL_SYMBOLS
@@ -95,18 +95,21 @@ def cut_into_segments(question_sizes: np.ndarray, document_sizes: np.ndarray, li
 
 
 def visible_paragraphs(paragraphs: np.ndarray, first_token: int, end_token: int) -> tuple[int, int]:
-    """Which paragraphs have a token in a segment: those with row numbers from the first result up to the second.
+    """Find the paragraphs that have a token in a segment.
 
     Args:
         paragraphs: (P, 5) rows of an example, ascending and disjoint.
         first_token, end_token: the document tokens of the segment.
+
+    Returns:
+        The row number of the first such paragraph, and that after the last one.
     """
     first = int(np.searchsorted(paragraphs[:, 1], first_token, side="right"))
     return first, max(first, int(np.searchsorted(paragraphs[:, 0], end_token, side="left")))
 
 
 def paragraph_ids(paragraphs: np.ndarray, first_token: int, end_token: int) -> np.ndarray:
-    """The paragraph of each token of a segment.
+    """Number the tokens of a segment by their paragraphs.
 
     Args:
         paragraphs: (P, 5) the visible ones, ascending and disjoint.
@@ -124,12 +127,12 @@ def paragraph_ids(paragraphs: np.ndarray, first_token: int, end_token: int) -> n
 def keep_negatives(segments: Segments, chosen: np.ndarray, share: float, seed: int, epoch: int) -> np.ndarray:
     """Draw the negative segments of an epoch.
 
-    The draw is a hash of seed, epoch, example and number: the same in every process and when a training is resumed.
+    A hash of seed, epoch, example and segment decides, so that every process, and a resumed training, draws the same.
 
     Args:
         segments: of the split.
         chosen: (N,) numbers of the negative segments.
-        share: of them to keep, 0 to 1.
+        share: the share of them to keep, 0 to 1.
         seed, epoch: of the training.
 
     Returns:

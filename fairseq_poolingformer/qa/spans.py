@@ -1,13 +1,15 @@
-"""Where an answer stands in its document."""
+"""The place of an answer in its document."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fairseq_poolingformer.qa.json_values import as_object, integer_of
+
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of a document, half-open, in bytes, in tokens or in both; -1 where it is not known.
+    """A piece of a document, half-open, in bytes, in tokens or in both; -1 where an offset is not known.
 
     Natural Questions counts bytes of the HTML and its own document tokens; TyDi QA counts UTF-8 bytes of the plain
     text and has no tokens.
@@ -41,3 +43,38 @@ class Span:
 
 
 NO_SPAN = Span()
+
+
+def natural_questions_span(value: object, where: str) -> Span:
+    """Read the span of Natural Questions' four keys; bytes or tokens that are missing are -1.
+
+    Raises:
+        ValueError: naming ``where``, if the offsets are no span.
+    """
+    record = as_object(value, where)
+    keys = ("start_byte", "end_byte", "start_token", "end_token")
+    offsets = [integer_of(record, key, -1) for key in keys]
+    for start, end in (offsets[:2], offsets[2:]):
+        _check_offsets(where, start, end)
+        if 0 <= start == end:
+            raise ValueError(f"{where}: start and end are equal; ends are exclusive, so the span is empty")
+    return Span(*offsets)
+
+
+def tydiqa_span(value: object, where: str, start_key: str, end_key: str) -> Span:
+    """Read the span of TyDi QA's two keys, which gold data and predictions name differently.
+
+    Raises:
+        ValueError: naming ``where``, if the offsets are no span. The official evaluation allows an empty one.
+    """
+    record = as_object(value, where)
+    start, end = integer_of(record, start_key), integer_of(record, end_key)
+    _check_offsets(where, start, end)
+    return Span(start, end)
+
+
+def _check_offsets(where: str, start: int, end: int) -> None:
+    if (start < 0) != (end < 0):
+        raise ValueError(f"{where}: start {start}, end {end}: no answer is -1 and -1")
+    if start > end:
+        raise ValueError(f"{where}: start {start} is after end {end}")

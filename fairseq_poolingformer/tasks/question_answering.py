@@ -1,17 +1,17 @@
-"""Question answering over whole documents: Natural Questions and TyDi QA."""
+"""fairseq's ``--task question_answering``: Natural Questions and TyDi QA over whole documents."""
 
 import logging
 from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq.data import Dictionary
-from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
 from fairseq_poolingformer.data.qa_dataset import QuestionAnsweringDataset
 from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
-from fairseq_poolingformer.qa.labels import LabelCounts, label_segments, read_answers
+from fairseq_poolingformer.qa.labels import PARTIAL_SEGMENTS, LabelCounts, label_segments, read_answers
 from fairseq_poolingformer.qa.segments import SegmentLimits, Segments, cut_into_segments
 from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
 from fairseq_poolingformer.text.data_folder import QUESTIONS
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 class QuestionAnsweringConfig(FairseqDataclass):
     data: str = field(
         default=MISSING,
-        metadata={"help": "data folder; of several, separated by colons, each epoch trains on the next one"},
+        metadata={"help": "data folder; of several, separated by colons, each epoch uses the next one"},
     )
     max_positions: int = field(
         default=4096, metadata={"help": "tokens of a segment, question and special symbols included"}
@@ -34,7 +34,14 @@ class QuestionAnsweringConfig(FairseqDataclass):
     max_question_length: int = field(default=64, metadata={"help": "tokens that longer questions are cut to"})
     negative_share: float = field(
         default=0.5,
-        metadata={"help": "share of the segments without an answer that an epoch trains on, drawn anew in each"},
+        metadata={"help": "share of the segments without an answer that an epoch trains on, drawn anew for each"},
+    )
+    partial_segments: ChoiceEnum(list(PARTIAL_SEGMENTS)) = field(
+        default="skip",
+        metadata={
+            "help": "segments that see a part of the answer only: skip leaves them out of training, negative trains "
+            "them to find no answer (Alberti et al. 2019)"
+        },
     )
     train_subset: str = II("dataset.train_subset")
     seed: int = II("common.seed")
@@ -42,9 +49,9 @@ class QuestionAnsweringConfig(FairseqDataclass):
 
 @register_task("question_answering", dataclass=QuestionAnsweringConfig)
 class QuestionAnsweringTask(OneDictionaryTask):
-    """Answers of questions in documents that are cut into overlapping segments (ICML 2021, §3.2).
+    """Finds the answers to questions in documents that are cut into overlapping segments (ICML 2021, §3.2).
 
-    ``<s>`` and the question's tokens are global. The model gets a
+    ``<s>`` and the question's tokens are global. The task gives the model a
     :class:`~fairseq_poolingformer.modules.question_answering_head.QuestionAnsweringHead`.
     """
 
@@ -57,27 +64,27 @@ class QuestionAnsweringTask(OneDictionaryTask):
         self.limits = SegmentLimits(cfg.max_positions, cfg.doc_stride, cfg.max_question_length)
 
     def max_positions(self) -> int:
-        """The most tokens of a segment."""
+        """Return the most tokens of a segment."""
         return self.limits.max_positions
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """The model with a question answering head.
+        """Build the model and add the question answering head.
 
         Raises:
-            ValueError: the architecture has no such head, or takes fewer tokens than a segment has.
+            ValueError: the architecture takes no such head, or takes fewer tokens than a segment has.
         """
         model = super().build_model(cfg, from_checkpoint)
         if not hasattr(model, "register_question_answering_head"):
             raise ValueError(
-                f"--task question_answering needs an encoder such as --arch poolingformer_roberta_base, "
-                f"and {type(model).__name__} is none"
+                "--task question_answering needs an encoder such as --arch poolingformer_roberta_base, "
+                f"but {type(model).__name__} is of another kind"
             )
         if model.max_positions() < self.limits.max_positions:
             raise ValueError(
                 f"--max-positions {self.limits.max_positions}, but the model takes {model.max_positions()} tokens"
             )
         model.register_question_answering_head()
-        # what gets no gradient would make DistributedDataParallel wait for it; the shared embedding gets some
+        # DistributedDataParallel would wait for gradients that never come; the shared embedding gets some
         embedding = model.encoder.sentence_encoder.embed_tokens.weight
         for parameter in model.encoder.lm_head.parameters():
             if parameter is not embedding:
@@ -85,11 +92,11 @@ class QuestionAnsweringTask(OneDictionaryTask):
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Load a labelled split; segments that see a part of an answer only are left out.
+        """Load a split with labels.
 
         Args:
             split: its name.
-            epoch: which of several data folders, in training.
+            epoch: chooses one of several data folders, in training.
             combine: unused.
             kwargs: unused.
 
@@ -101,7 +108,7 @@ class QuestionAnsweringTask(OneDictionaryTask):
         data = QuestionAnsweringSplit.open(self.folder(split, epoch), split)
         segments = self.cut(split, data, self.limits)
         answers = read_answers(data)
-        labels = label_segments(segments, answers)
+        labels = label_segments(segments, answers, PARTIAL_SEGMENTS[self.cfg.partial_segments])
         counts = LabelCounts.of(segments, answers, labels)
         logger.info(
             "%s: %d of %d questions have an answer; segments: %d with it, %d with a part of it (left out), %d without",
@@ -124,11 +131,11 @@ class QuestionAnsweringTask(OneDictionaryTask):
         )
 
     def load_whole(self, split: str, limits: SegmentLimits) -> QuestionAnsweringDataset:
-        """Every segment of a split, without targets: what answers are predicted from.
+        """Load every segment of a split, without targets, to predict answers from.
 
         Args:
             split: its name.
-            limits: how to cut documents.
+            limits: the sizes of segments.
 
         Raises:
             FileNotFoundError: the folder has no such split.
@@ -139,7 +146,7 @@ class QuestionAnsweringTask(OneDictionaryTask):
 
     @staticmethod
     def cut(split: str, data: QuestionAnsweringSplit, limits: SegmentLimits) -> Segments:
-        """Cut a split's documents, and log how many questions are cut as well."""
+        """Cut a split's documents into segments, and log how many questions are cut."""
         too_long = int((data.question.sizes > limits.max_question_length).sum())
         if too_long:
             logger.info("%s: %d questions cut to %d tokens", split, too_long, limits.max_question_length)

@@ -79,7 +79,10 @@ class GPT2Tokenizer(Tokenizer):
         tokens = self._tokens(text)
         sizes = self._size_of_token[tokens]
         ends = np.cumsum(sizes)
-        return self._index_of_token[tokens], self._blanks.skip(text, ends - sizes, ends), ends
+        starts = ends - sizes
+        if not text.isascii():
+            starts, ends = _whole_characters(text, starts, ends)
+        return self._index_of_token[tokens], self._blanks.skip(text, starts, ends), ends
 
     def _tokens(self, text: str) -> np.ndarray:
         pieces = [self._bpe.encode_to_numpy(piece, disallowed_special=()) for piece in _cut_long_runs(text)]
@@ -106,6 +109,13 @@ class GPT2Tokenizer(Tokenizer):
     @classmethod
     def from_files(cls, folder: Path) -> "GPT2Tokenizer":
         return cls(*(Path(folder) / name for name in cls.files))
+
+
+def _whole_characters(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Widen byte offsets to the characters that they cut."""
+    data = np.frombuffer(text.encode("utf-8"), np.uint8)
+    bounds = np.append(np.flatnonzero(data & 0xC0 != 0x80), len(data))
+    return bounds[np.searchsorted(bounds, starts, side="right") - 1], bounds[np.searchsorted(bounds, ends)]
 
 
 def _cut_long_runs(text: str) -> list[str]:

@@ -90,7 +90,8 @@ def make_corpus(args: argparse.Namespace, kind: str, unit: str, parse: Callable,
         inputs={split: [describe_file(path) for path in paths] for split, paths in files.items()},
         layout=QUESTIONS,
         encode=examples.encode,
-        entries={"kind": kind, "unit": unit},
+        # 2: ids are JSON values, and GPT-2's tokens have the offsets of whole characters
+        entries={"kind": kind, "unit": unit, "format": 2},
         table=functools.partial(report.table, doc_stride=args.doc_stride),
         unique_ids=True,
     )

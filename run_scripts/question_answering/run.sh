@@ -35,6 +35,7 @@ options=(
   "sentencepiece=" # the sentencepiece model of XLM-R; default: pretrained's
   "vocabulary=" # train a sentencepiece model of so many symbols instead
   "data=" # the data folder, made by the first step; default: out/data/CORPUS[-LIMIT]
+  "partial_segments=skip" # segments that see a part of the answer: skip them in training, or take them as negative
   "save_updates=2000" # updates between checkpoints to resume from; each also validates
   "min_annotations=2" # annotators who must have given an answer, in scoring; 1 for data with one annotation
   "predict_tokens=65536" # tokens at a time in prediction, on each device
@@ -113,7 +114,8 @@ preprocess() {
 
 # segment_flags: how documents are cut and which segments are trained on.
 segment_flags() {
-  printf '%s\n' --max-positions "$length" --doc-stride "$doc_stride" --negative-share "$negatives"
+  printf '%s\n' --max-positions "$length" --doc-stride "$doc_stride" --negative-share "$negatives" \
+    --partial-segments "$partial_segments"
 }
 
 # count_segments: prints how many segments an epoch trains on; without a data folder, the number in the table.

@@ -170,7 +170,7 @@ def test_what_cannot_be_predicted_is_refused_in_a_line(data, checkpoint, predict
         (["--path", checkpoint, *output, "--doc-stride", 39], "doc_stride 39 would skip"),
         (["--path", checkpoint, *output, "--max-tokens", 30], "--max-tokens 30 is less than a segment"),
         (["--path", checkpoint, "--output", tmp_path / "none" / "out.json"], "no such folder to write out.json"),
-        (["--join", *both, *output], "example 100 stands in another file"),
+        (["--join", *both, *output], "example 100 is in another file"),
     ]:
         assert predict_qa.main([str(x) for x in (data, "--device", "cpu", *flags)]) == 1
         assert message in capsys.readouterr().err

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from fairseq_poolingformer.qa.example_ids import ExampleIds
 from fairseq_poolingformer.qa.labels import AnswerType
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import natural_questions
@@ -209,6 +210,13 @@ def test_bad_examples_are_named_and_the_good_ones_go_on(convert, tmp_path, write
     assert [reject["line"] for reject in rejects] == lines
     assert [example["id"] for example in read_split(tmp_path / "out", "train")] == ["11", "-12", "13"]
     assert check_examples(tmp_path / "out", "train", good[:3]) == 3
+
+
+def test_ids_that_are_strings_of_digits_stay_strings(convert, tmp_path, write_lines):
+    """And differ from the number."""
+    examples = [next(read_json_lines(TRAIN)) | {"example_id": name} for name in (12, "12", "nq 12")]
+    assert convert(tmp_path, "--train", write_lines("train.jsonl", examples)) == 0
+    assert ExampleIds.read(tmp_path, "train").example_ids == [12, "12", "nq 12"]
 
 
 def test_bytes_that_disagree_are_counted(convert, tmp_path, write_lines):

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.modules.question_answering_head import AnswerLogits
-from fairseq_poolingformer.qa.answers import BestAnswers, best_answers, mean_log_probabilities
+from fairseq_poolingformer.qa.answers import AnswerLogits, BestAnswers, best_answers, mean_log_probabilities
 
 DOCUMENT = 4  # <s> q </s> </s>, then the document, </s>
 
@@ -134,6 +133,12 @@ def test_an_ensemble_averages_probabilities():
     for name in ("start", "end", "paragraph", "answer_type"):
         expected = (getattr(each[0], name).softmax(-1) + getattr(each[1], name).softmax(-1)) / 2
         torch.testing.assert_close(getattr(found, name).exp(), expected)
+
+
+def test_a_span_without_tokens_is_refused():
+    logits, ids, mask, has = random_segments(0)
+    with pytest.raises(ValueError, match="max_answer_length must be at least 1 token, got 0"):
+        best_answers(mean_log_probabilities([logits]), ids, mask, mask, has, 0)
 
 
 def segments_to_merge():

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_poolingformer.qa.gold import GoldExample, NaturalQuestionsAnnotation, TydiqaAnnotation, read_gold
+from fairseq_poolingformer.qa.annotations import NaturalQuestionsAnnotation, TydiqaAnnotation
+from fairseq_poolingformer.qa.gold import GoldExample, read_gold
 from fairseq_poolingformer.qa.official_predictions import TydiqaPrediction
 from fairseq_poolingformer.qa.score_report import pair_report
 from fairseq_poolingformer.qa.scoring import score_tydiqa
@@ -89,9 +90,9 @@ def _changed(record: dict, **changes: object) -> dict:
     ("lines", "message"),
     [
         ([], "no examples"),
-        ([TYDIQA, TYDIQA], "line 2: example 7 stands there a second time"),
+        ([TYDIQA, TYDIQA], "line 2: example 7 comes a second time"),
         ([TYDIQA, SIMPLIFIED], "line 2: natural_questions among tydiqa"),
-        ([[1, 2]], "line 1: an example must be a JSON object, is [1, 2]"),
+        ([[1, 2]], "line 1: wrong type: the line is a list, not an object"),
         ([{"example_id": 1}], "no 'annotations': is this gold data?"),
         ([{"predictions": []}], "no 'annotations': is this gold data?"),
         ([{"example_id": 1, "annotations": []}], "example 1 has an empty list of annotations"),
@@ -102,7 +103,10 @@ def _changed(record: dict, **changes: object) -> dict:
         ([_changed(TYDIQA, passage_answer={})], "'candidate_index' must be an integer, is missing"),
         ([_changed(TYDIQA, minimal_answer=None)], "minimal_answer must be a JSON object, is None"),
         ([_changed(SIMPLIFIED, long_answer={"start_token": 3, "end_token": 2})], "long_answer: start 3 is after end 2"),
-        ([_changed(SIMPLIFIED, short_answers=[{"start_token": 3}])], "short_answers: start 3, end -1: no answer is -1"),
+        (
+            [_changed(SIMPLIFIED, short_answers=[{"start_token": 3}])],
+            "short_answers[0]: start 3, end -1: no answer",
+        ),
         ([_changed(SIMPLIFIED, short_answers=None)], "'short_answers' must be a list, is None"),
     ],
 )
@@ -117,7 +121,7 @@ def test_errors_say_where(tmp_path, lines, message):
 def test_damaged_files_are_named(tmp_path):
     path = tmp_path / "gold.jsonl"
     path.write_bytes(json.dumps(TYDIQA).encode() + b"\n\n{\n")
-    with pytest.raises(ValueError, match="line 3: not JSON"):
+    with pytest.raises(ValueError, match="line 3: broken JSON"):
         read_gold([path])
     path.write_bytes(b'{"language": "\xff"}\n')
     with pytest.raises(ValueError, match="line 1: not UTF-8"):

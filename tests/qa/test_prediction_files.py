@@ -62,15 +62,23 @@ def test_official_objects(tmp_path):
         assert read_predictions(path)[0] == "natural_questions"
 
 
-def test_missing_answers_are_none():
-    scores = {"long_answer_score": 1, "short_answers_score": 2}
-    assert NaturalQuestionsPrediction.from_json({"example_id": 1, **scores}) == NaturalQuestionsPrediction(
-        1, NO_SPAN, 1.0, (), 2.0
-    )
-    scores = {"passage_answer_score": 1, "minimal_answer_score": 2}
-    assert TydiqaPrediction.from_json({"example_id": 1, "language": "thai", **scores}) == TydiqaPrediction(
-        1, "thai", -1, 1.0, NO_SPAN, 2.0
-    )
+def test_what_the_official_readers_take_is_taken(tmp_path):
+    """Other keys, nested ones before the list as well; scores as strings; keys of the other corpus beside one's own."""
+    path = tmp_path / "predictions.json"
+    prediction = {**OFFICIAL_NATURAL_QUESTIONS, "minimal_answer": {}, "long_answer_score": " 13.5 "}
+    path.write_text("\n" + json.dumps({"made": {"by": ["x"]}, "predictions": [prediction]}, indent=1), encoding="utf-8")
+    expected = NaturalQuestionsPrediction.from_json(OFFICIAL_NATURAL_QUESTIONS)
+    assert read_predictions(path) == ("natural_questions", {expected.example_id: expected})
+    path.write_text(_line(minimal_answer_score="26.4", passage_answer_score="-1e400", long_answer={}), encoding="utf-8")
+    ((_, found),) = read_predictions(path)[1].items()
+    assert (found.minimal_answer_score, found.passage_answer_score) == (26.4, float("-inf"))
+
+
+def test_ids_keep_their_type(tmp_path):
+    path = tmp_path / "predictions.json"
+    predictions = [TydiqaPrediction(example_id, "thai") for example_id in (7, "7", "a")]
+    write_predictions(path, "tydiqa", predictions)
+    assert [(key, type(key)) for key in read_predictions(path)[1]] == [(7, int), ("7", str), ("a", str)]
 
 
 def test_an_unfinished_file_keeps_the_good_one(tmp_path):
@@ -113,7 +121,15 @@ def _object(**changes: object) -> str:
         (_line(minimal_answer_score=float("nan")), "'minimal_answer_score' must be a number, is nan"),
         (_line(passage_answer_score="left out"), "'passage_answer_score' must be a number, is missing"),
         (_line(passage_answer_index="2"), "'passage_answer_index' must be an integer, is '2'"),
-        (_line(example_id=1.5), "'example_id' must be an integer, is 1.5"),
+        (_line(example_id=1.5), "'example_id' must be an integer or a string, is 1.5"),
+        (
+            _line(minimal_answer_score=10**400),
+            "'minimal_answer_score' must be a number that a float can hold, is 1000",
+        ),
+        (_line(minimal_answer_score="nan"), "'minimal_answer_score' must be a number, is 'nan'"),
+        (_line().replace("26.4", "1" * 5000), "a number has thousands of digits"),
+        (_line() + "\n" + "[" * 100_000, "line 2: objects or lists are nested too deeply"),
+        ('{"predictions": ' + "[" * 100_000, "predictions.json: objects or lists are nested too deeply"),
         (_line(yes_no_answer="MAYBE"), "'yes_no_answer' must be YES, NO or NONE, is 'MAYBE'"),
         (_line(yes_no_answer="yes"), "yes_no_answer is YES, so minimal_answer must be none"),
         (_line(minimal_answer={"start_byte_offset": 5}), "'end_byte_offset' must be an integer, is missing"),
@@ -124,10 +140,13 @@ def _object(**changes: object) -> str:
         (_object(short_answers=[[1, 2]]), "prediction 2: short_answers must be a JSON object, is [1, 2]"),
         (_object(short_answers=None), "prediction 2: 'short_answers' must be a list, is None"),
         (_object(yes_no_answer="no"), "prediction 2: yes_no_answer is NO, so short_answers must be none"),
-        (_object(minimal_answer={}), "prediction 2: 'minimal_answer' belongs to TyDi QA"),
+        (
+            _object(long_answer_score="left out", minimal_answer={}),
+            "prediction 2: 'minimal_answer' belongs to TyDi QA",
+        ),
         (_object(example_id=1), "prediction 2: example 1 has a prediction already (prediction 1)"),
         (_object(short_answers_score="left out"), "prediction 2: 'short_answers_score' must be a number, is missing"),
-        (_object() + "\n" + _line(), "not JSON (Extra data"),
+        (_object() + "\n" + _line(), "more text after the object with 'predictions'"),
     ],
 )
 def test_errors_say_where(tmp_path, text, message):
@@ -148,12 +167,3 @@ def test_damaged_bytes_are_named(tmp_path):
     path.write_bytes(gzip.compress(_line().encode())[:-9])
     with pytest.raises(ValueError, match="damaged gzip file"):
         read_predictions(path)
-
-
-def test_predictions_that_contradict_themselves():
-    with pytest.raises(ValueError, match="must be none"):
-        NaturalQuestionsPrediction(1, short_answers=(Span(1, 2),), yes_no_answer="YES")
-    with pytest.raises(ValueError, match="long_answer_score is NaN"):
-        NaturalQuestionsPrediction(1, long_answer_score=float("nan"))
-    with pytest.raises(ValueError, match="one of NONE, YES, NO"):
-        TydiqaPrediction(1, "thai", yes_no_answer="none")

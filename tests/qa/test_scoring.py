@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.qa.gold import GoldExample, NaturalQuestionsAnnotation, TydiqaAnnotation, read_gold
+from fairseq_poolingformer.qa.annotations import NaturalQuestionsAnnotation, TydiqaAnnotation
+from fairseq_poolingformer.qa.gold import GoldExample, read_gold
 from fairseq_poolingformer.qa.official_predictions import NaturalQuestionsPrediction, TydiqaPrediction
 from fairseq_poolingformer.qa.precision_recall import OperatingPoint, Outcomes, PrecisionRecallCurve
 from fairseq_poolingformer.qa.prediction_files import read_predictions

@@ -1,7 +1,6 @@
 """Segments and their paragraphs, by hand and against a loop over tokens."""
 
 import itertools
-import time
 
 import numpy as np
 import pytest
@@ -103,13 +102,3 @@ def test_negatives_are_drawn_anew_in_each_epoch_and_evenly():
     assert not keep_negatives(segments, chosen, 0.0, 1, 1).any()
     tenth = keep_negatives(segments, chosen, 0.1, 1, 1)
     assert abs(tenth.mean() - 0.1) < 0.01
-
-
-def test_two_million_segments_take_seconds():
-    rng = np.random.default_rng(0)
-    documents = rng.integers(0, 20_000, 300_000)
-    before = time.process_time()
-    segments = cut_into_segments(rng.integers(5, 20, 300_000), documents, SegmentLimits())
-    keep_negatives(segments, np.arange(len(segments)), 0.5, 1, 1)
-    assert time.process_time() - before < 10
-    assert len(segments) > 1_500_000

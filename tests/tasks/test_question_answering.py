@@ -1,19 +1,13 @@
-"""The task: batches of an epoch are the same for all workers and when resumed; loss and metrics by hand."""
+"""The task: the segments of an epoch, the same for all workers and when a training is resumed."""
 
 import logging
-import math
-import pickle
 
 import numpy as np
 import pytest
-import torch
-from fairseq import options, tasks
-from fairseq.logging import metrics
 
-from fairseq_poolingformer.criterions.question_answering import QuestionAnsweringCriterion
 from fairseq_poolingformer.qa.labels import Label
-from tests.models.tiny_bart import USER_DIR
 from tests.qa.folders import Example, random_examples, write_folder
+from tests.qa.task import build_task
 
 
 @pytest.fixture(scope="module")
@@ -22,20 +16,9 @@ def folder(tmp_path_factory):
     return write_folder(tmp_path_factory.mktemp("data"), {"train": examples, "valid": examples[:40]})
 
 
-def build(folder, *flags, arch="poolingformer_roberta_tiny"):
-    """``(args, task)`` from fairseq's own options."""
-    arguments = [
-        *(str(folder), "--user-dir", USER_DIR, "--task", "question_answering", "--arch", arch, "--cpu"),
-        *("--criterion", "question_answering", "--max-positions", "24", "--doc-stride", "8"),
-        *("--max-question-length", "6", "--seed", "3", *flags),
-    ]
-    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
-    return args, tasks.setup_task(args)
-
-
 def iterator(folder, epoch, *flags, shard=0, shards=1):
     """The batches of an epoch, as fairseq's trainer asks for them."""
-    _, task = build(folder, *flags)
+    _, task = build_task(folder, *flags)
     task.load_dataset("train", epoch=epoch)
     arguments = {"max_tokens": 200, "max_positions": task.max_positions(), "seed": 3}
     batches = task.get_batch_iterator(
@@ -69,7 +52,7 @@ def test_an_epoch_has_all_positives_and_half_of_the_negatives(folder):
 
 def test_one_iterator_also_draws_each_epochs_own_negatives(folder):
     """The trainer makes an iterator an epoch; the task refuses to hand out the last epoch's."""
-    _, task = build(folder)
+    _, task = build_task(folder)
     task.load_dataset("train")
     epochs = []
     for epoch in (1, 2):
@@ -86,16 +69,6 @@ def test_data_parallel_processes_share_an_epoch_without_overlap(folder):
     assert parts[1]
 
 
-def test_a_worker_process_gets_paths_not_data(folder):
-    """Where worker processes are not forked, the dataset is pickled."""
-    dataset, _ = iterator(folder, 1)
-    pickled = pickle.dumps(dataset.split)
-    assert len(pickled) < 2000
-    again = pickle.loads(pickle.dumps(dataset))
-    for number in range(0, len(dataset), 50):
-        assert torch.equal(again[number]["tokens"], dataset[number]["tokens"])
-
-
 def test_a_resumed_epoch_goes_on_with_its_batches(folder):
     _, batches = iterator(folder, 2)
     epoch = batches.next_epoch_itr()
@@ -110,13 +83,28 @@ def test_a_resumed_epoch_goes_on_with_its_batches(folder):
 
 
 def test_validation_keeps_all_negatives_and_prediction_everything(folder):
-    _, task = build(folder)
+    _, task = build_task(folder)
     task.load_dataset("valid")
     valid = task.dataset("valid")
     assert sorted(valid.ordered_indices()) == np.flatnonzero(valid.labels != Label.PARTIAL).tolist()
     whole = task.load_whole("valid", task.limits)
     assert sorted(whole.ordered_indices()) == list(range(len(valid)))
     assert (valid.labels == Label.PARTIAL).any()
+
+
+def test_partial_segments_are_trained_on_as_negatives_where_that_is_wanted(folder):
+    """The partial ones join the negative ones, and the share is drawn from both."""
+    skipping, taking = (build_task(folder, "--partial-segments", name)[1] for name in ("skip", "negative"))
+    for task in (skipping, taking):
+        task.load_dataset("train")
+        task.load_dataset("valid")
+    before, after = (task.dataset("valid").labels for task in (skipping, taking))
+    assert (before == Label.PARTIAL).any()
+    assert after.tolist() == [Label.NEGATIVE if label == Label.PARTIAL else label for label in before]
+    partial = np.flatnonzero(skipping.dataset("train").labels == Label.PARTIAL)
+    used = np.isin(partial, taking.dataset("train").used())
+    assert 0.4 < used.mean() < 0.6
+    assert not np.isin(partial, skipping.dataset("train").used()).any()
 
 
 def test_what_is_cut_and_left_out_is_logged(folder, caplog):
@@ -126,7 +114,7 @@ def test_what_is_cut_and_left_out_is_logged(folder, caplog):
         Example([5], [6] * 3),
     ]
     folder = write_folder(folder.parent / "logged", {"train": examples})
-    _, task = build(folder)
+    _, task = build_task(folder)
     with caplog.at_level(logging.INFO):
         task.load_dataset("train")
     assert "train: 1 questions cut to 6 tokens" in caplog.text
@@ -136,95 +124,16 @@ def test_what_is_cut_and_left_out_is_logged(folder, caplog):
 
 def test_settings_that_cannot_work_are_refused(folder, tmp_path):
     with pytest.raises(ValueError, match="doc_stride 20 would skip"):
-        build(folder, "--doc-stride", "20")
+        build_task(folder, "--doc-stride", "20")
     with pytest.raises(FileNotFoundError, match=r"dict.txt: not found.*preprocess"):
-        build(tmp_path)
-    args, task = build(folder, arch="poolingformer_bart_tiny")
+        build_task(tmp_path)
+    args, task = build_task(folder, arch="poolingformer_bart_tiny")
     with pytest.raises(ValueError, match="encoder such as"):
         task.build_model(args)
-    args, task = build(folder)
+    args, task = build_task(folder)
     args.max_positions = 20
     with pytest.raises(ValueError, match="--max-positions 24, but the model takes 20"):
         task.build_model(args)
-    args, task = build(folder, "--negative-share", "1.5")
+    args, task = build_task(folder, "--negative-share", "1.5")
     with pytest.raises(ValueError, match="negative_share"):
         task.load_dataset("train")
-
-
-@pytest.fixture(scope="module")
-def model_and_batches(folder):
-    args, task = build(folder)
-    task.load_dataset("valid")
-    torch.manual_seed(0)
-    model = task.build_model(args).eval()
-    for parameter in model.question_answering_head.parameters():
-        torch.nn.init.normal_(parameter)
-    dataset = task.dataset("valid")
-    order = dataset.ordered_indices()
-    batches = [dataset.collater([dataset[n] for n in order[k::3]]) for k in range(3)]
-    return task, model, batches
-
-
-def test_every_parameter_that_is_trained_gets_a_gradient(model_and_batches):
-    """One that gets none stops DistributedDataParallel."""
-    task, model, batches = model_and_batches
-    model.zero_grad()
-    loss, _, _ = QuestionAnsweringCriterion(task)(model, batches[0])
-    loss.backward()
-    missing = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
-    assert missing == []
-    assert "<mask>" in task.source_dictionary.symbols
-
-
-def segment_loss(model, dataset, index):
-    """Loss parts and whether type, paragraph and span are right, of one segment alone, with plain softmax."""
-    batch = dataset.collater([dataset[index]])
-    places = batch["net_input"].pop("answer_places")
-    features, _ = model(**batch["net_input"], features_only=True)
-    out = model.question_answering_head(features, places["paragraph_ids"], places["span_mask"])
-    found = [x[0].double() for x in (out.start, out.end, out.paragraph, out.answer_type)]
-    target = dataset[index]["target"]
-    nll = [-(x[t] - torch.log(torch.exp(x).sum())).item() for x, t in zip(found, target, strict=True)]
-    right = [int(x.argmax()) == t for x, t in zip(found, target, strict=True)]
-    return [(nll[0] + nll[1]) / 2, nll[2], nll[3]], (right[3], right[2], right[0] and right[1]), target
-
-
-def test_loss_and_metrics_equal_sums_over_segments_and_reduce_over_workers(model_and_batches):
-    task, model, batches = model_and_batches
-    dataset = task.dataset("valid")
-    with torch.no_grad():
-        outputs = [QuestionAnsweringCriterion(task)(model, batch) for batch in batches]
-        alone = [segment_loss(model, dataset, int(n)) for n in dataset.ordered_indices()]
-    parts = np.array([losses for losses, _, _ in alone])
-    right = np.array([flags for _, flags, _ in alone])
-    targets = np.array([target for _, _, target in alone])
-    assert sum(size for _, size, _ in outputs) == len(alone)
-    assert sum(float(loss) for loss, _, _ in outputs) == pytest.approx(parts.sum(), rel=1e-5)
-    with metrics.aggregate() as meters:
-        QuestionAnsweringCriterion.reduce_metrics([log for _, _, log in outputs])
-    found = {name: float(value) for name, value in meters.get_smoothed_values().items()}
-    answered = {"paragraph": targets[:, 2] > 0, "span": targets[:, 0] > 0}
-    expected = {
-        "loss": parts.sum(1).mean() / math.log(2),
-        "span_loss": parts[:, 0].mean() / math.log(2),
-        "paragraph_loss": parts[:, 1].mean() / math.log(2),
-        "type_loss": parts[:, 2].mean() / math.log(2),
-        "type_accuracy": right[:, 0].mean(),
-        "paragraph_accuracy": right[:, 1].mean(),
-        "span_accuracy": right[:, 2].mean(),
-        "answered_paragraph_accuracy": right[answered["paragraph"], 1].mean(),
-        "answered_span_accuracy": right[answered["span"], 2].mean(),
-    }
-    assert found == pytest.approx(expected, abs=6e-4)
-
-
-def test_a_batch_without_spans_or_answers_reduces(model_and_batches):
-    task, model, _ = model_and_batches
-    dataset = task.dataset("valid")
-    negative = np.flatnonzero(dataset.labels == Label.NEGATIVE)[:3]
-    batch = dataset.collater([dataset[int(n)] for n in negative])
-    with torch.no_grad(), metrics.aggregate() as meters:
-        _, _, log = QuestionAnsweringCriterion(task)(model, batch)
-        QuestionAnsweringCriterion.reduce_metrics([log])
-    assert "answered_span_accuracy" not in meters.get_smoothed_values()
-    assert "span_accuracy" in meters.get_smoothed_values()

@@ -78,20 +78,23 @@ def check(tokenizer, text):
 
 @given(text=ANY)
 @settings(deadline=None, max_examples=200, derandomize=True)
-def test_gpt2_tokens_are_the_bytes_of_the_text(gpt2, text):
+def test_gpt2_tokens_are_the_characters_of_their_bytes(gpt2, text):
+    """Without the white space before them; a token of white space alone is empty."""
     tokenizer, encoder = gpt2
     data, starts, ends = check(tokenizer, text)
     clean = data.decode()
-    blank = [char.isspace() for char in clean for _ in char.encode()]
+    number_of_byte = [number for number, char in enumerate(clean) for _ in char.encode()]
+    first_byte = [len(clean[:number].encode()) for number in range(len(clean) + 1)]
     position = 0
     expected = []
     for token in encoder.encode(clean):
-        size = len(encoder.decoder[token])  # a character of it stands for a byte
-        end = position + size
-        while position < end and blank[position]:
-            position += 1
-        expected.append((position, end))
-        position = end
+        size = len(encoder.decoder[token])  # a character of it is a byte
+        inside = sorted({number_of_byte[byte] for byte in range(position, position + size)})
+        end = inside[-1] + 1
+        while inside and clean[inside[0]].isspace():
+            inside.pop(0)
+        expected.append((first_byte[inside[0] if inside else end], first_byte[end]))
+        position += size
     assert list(zip(starts.tolist(), ends.tolist(), strict=True)) == expected
     assert position == len(data)
 
@@ -143,7 +146,22 @@ CASES = [
 
 @pytest.mark.parametrize(("text", "answer", "found"), CASES)
 def test_an_answer_comes_back(sentencepiece_tokenizer, text, answer, found):
-    data, starts, ends = check(sentencepiece_tokenizer, text)
+    comes_back(sentencepiece_tokenizer, text, answer, found)
+
+
+@pytest.mark.parametrize(("text", "answer", "found"), CASES)
+def test_an_answer_comes_back_from_gpt2(gpt2, text, answer, found):
+    comes_back(gpt2[0], text, answer, found)
+
+
+def test_no_gpt2_token_cuts_a_character(gpt2):
+    """As a predicted span of bytes would, if it began or ended at such a token."""
+    data, starts, ends = check(gpt2[0], "".join(LINES) + EXPANDING + "👨")
+    assert all(data[start:end].decode() for start, end in zip(starts, ends, strict=True) if start < end)
+
+
+def comes_back(tokenizer, text, answer, found):
+    data, starts, ends = check(tokenizer, text)
     start = data.index(answer.encode())
     end = start + len(answer.encode())
     inside = np.flatnonzero((ends > start) & (starts < end) & (ends > starts))

@@ -1,0 +1,45 @@
+"""``poolingformer-predict-qa``: joining shards, and arguments that cannot work."""
+
+import pytest
+
+from fairseq_poolingformer.cli.predict_qa import join, main
+from fairseq_poolingformer.qa.example_ids import ExampleIds
+from fairseq_poolingformer.qa.official_predictions import NaturalQuestionsPrediction, TydiqaPrediction
+from fairseq_poolingformer.qa.prediction_files import write_predictions
+from tests.qa.test_predictions import predictions
+
+
+def test_shards_that_do_not_make_a_whole_are_refused(tmp_path):
+    whole = predictions(tmp_path, "natural_questions")
+    ids = ExampleIds.read(tmp_path, "valid")
+    files = {name: tmp_path / f"{name}.json" for name in ("first", "rest", "short", "other", "tydiqa")}
+    write_predictions(files["first"], ids.kind, whole[:1])
+    write_predictions(files["rest"], ids.kind, whole[1:])
+    write_predictions(files["short"], ids.kind, whole[2:])
+    write_predictions(files["other"], ids.kind, [NaturalQuestionsPrediction(7)])
+    write_predictions(files["tydiqa"], "tydiqa", [TydiqaPrediction(100, "thai")])
+    assert join([files["rest"], files["first"]], ids) == whole
+    for names, message in [
+        (("first", "short"), "1 of 4 examples have no prediction, the first is 101"),
+        (("first", "rest", "short"), "short.json: example 102 is in another file"),
+        (("first", "rest", "other"), "example 7 is not in the data folder's split"),
+        (("first", "tydiqa"), "tydiqa.json: predictions of tydiqa"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            join([files[name] for name in names], ids)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "give --path to predict, or --join"),
+        (["--path", "a.pt", "--join", "b.json"], "give --path to predict, or --join"),
+        (["--join", "b.json", "--readable", "b.tsv"], "--readable goes with --path"),
+        (["--path", "a.pt", "--max-answer-length", "0"], "--max-answer-length must be at least 1 token, got 0"),
+    ],
+)
+def test_arguments_that_do_not_fit_together_are_refused(tmp_path, capsys, flags, message):
+    with pytest.raises(SystemExit) as stop:
+        main([str(tmp_path), "--output", str(tmp_path / "out.json"), *flags])
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
