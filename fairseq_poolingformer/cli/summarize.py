@@ -28,18 +28,11 @@ def run(args: argparse.Namespace) -> None:
     documents = [(name, _read(name)) for name in args.files]
     load_fairseq()
     hub = _load(args.checkpoint, args.data_folder).to(device=args.device, dtype=DTYPES[args.precision]).eval()
-    for name, text in documents:
-        tokens = hub.count_tokens(text)
-        if tokens > hub.max_source_tokens:
-            print(
-                f"{name}: {tokens:,} tokens; the model reads the first {hub.max_source_tokens:,}, "
-                f"{100 * hub.max_source_tokens / tokens:.0f} % of it",
-                file=sys.stderr,
-            )
     for first in range(0, len(documents), args.batch_size):
         batch = documents[first : first + args.batch_size]
         summaries = hub.summarize(
             [text for _, text in batch],
+            names=[name for name, _ in batch],
             max_length=args.max_length,
             min_length=args.min_length,
             batch_size=args.batch_size,
@@ -70,8 +63,20 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--beam", type=int, default=5, help="beam size (default: %(default)s)")
     add("--lenpen", type=float, default=2.0, help="length penalty; longer with more (default: %(default)s)")
-    add("--max-length", type=int, default=256, metavar="N", help="tokens of a summary at most (default: %(default)s)")
-    add("--min-length", type=int, default=1, metavar="N", help="tokens of a summary at least (default: %(default)s)")
+    add(
+        "--max-length",
+        type=int,
+        default=256,
+        metavar="N",
+        help="the most tokens of a summary, with <s> and without </s>, as --max-len-b (default: %(default)s)",
+    )
+    add(
+        "--min-length",
+        type=int,
+        default=1,
+        metavar="N",
+        help="the fewest, counted in the same way (default: %(default)s)",
+    )
     add("--no-repeat-ngram-size", type=int, default=0, metavar="N", help="never repeat N tokens (default: off)")
     add("--batch-size", type=int, default=1, metavar="N", help="documents at a time (default: %(default)s)")
     add_device_options(parser)

@@ -41,8 +41,8 @@ __all__ = ["CheckpointError", "apply", "quiet_logging"]
 def apply() -> None:
     """Patch fairseq in this process; calling it again changes nothing.
 
-    :func:`fairseq_poolingformer.register` calls it. ``--user-dir`` does that before a fairseq command parses its options,
-    starts its processes or opens a checkpoint.
+    :func:`fairseq_poolingformer.register` calls it. ``--user-dir`` does that before a fairseq command parses its
+    options, starts its processes or opens a checkpoint.
 
     Raises:
         ImportError: torch is too old to load checkpoints safely.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from fairseq_poolingformer.data.symbols import DictionaryBPE
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 MASK = "<mask>"
+
+logger = logging.getLogger(__name__)
 
 
 def load(
@@ -67,7 +70,7 @@ class PoolingformerHubInterface(GeneratorHubInterface):
         return self.model.encoder.max_positions() - 2
 
     def encode(self, text: str) -> Tensor:
-        """Token indices of a document, ``<s> … </s>``, cut to what the encoder takes: (T,).
+        """Encode a document as token indices ``<s> … </s>``, cut to what the encoder takes: (T,).
 
         :meth:`count_tokens` tells beforehand whether a document is cut.
         """
@@ -86,29 +89,38 @@ class PoolingformerHubInterface(GeneratorHubInterface):
 
     def summarize(
         self,
-        documents: Sequence[str],
+        documents: str | Sequence[str],
         *,
+        names: Sequence[str] | None = None,
         max_length: int = 256,
         min_length: int = 1,
         batch_size: int = 1,
         **generation: Any,
     ) -> list[str]:
-        """Summaries of documents, in their order.
+        """Summarize documents, and log by name those that are longer than ``max_source_tokens`` and so are cut.
 
         Args:
-            documents: texts; what is longer than ``max_source_tokens`` is cut.
-            max_length, min_length: tokens of a summary, ``<s>`` and ``</s>`` not counted.
+            documents: texts; one string is one document.
+            names: what the log calls them; None for their numbers.
+            max_length, min_length: tokens of a summary, ``<s>`` counted and ``</s>`` not, as fairseq-generate's
+                ``--max-len-b`` and ``--min-len``.
             batch_size: documents at a time.
             generation: fairseq's other generation options, e.g. ``beam=5, lenpen=2.0``.
+
+        Returns:
+            One summary for each document, in their order.
         """
+        documents = [documents] if isinstance(documents, str) else documents
+        names = [f"document {number}" for number in range(len(documents))] if names is None else names
+        for name, text in zip(names, documents, strict=True):
+            count, limit = self.count_tokens(text), self.max_source_tokens
+            if count > limit:
+                logger.warning(f"{name}: {count:,} tokens; the model reads the first {limit:,} ({limit / count:.0%})")
         with open_dict(self.cfg):
             # else batches are as large as the training's were
             self.cfg.dataset.batch_size, self.cfg.dataset.max_tokens = batch_size, None
         hypotheses = self.generate(
-            [self.encode(text) for text in documents],
-            max_len_b=max_length + 1,  # fairseq counts the <s> that every summary begins with
-            min_len=min_length + 1,
-            **generation,
+            [self.encode(text) for text in documents], max_len_b=max_length, min_len=min_length, **generation
         )
         return [self.decode(best[0]["tokens"]) for best in hypotheses]
 

@@ -1,11 +1,11 @@
-"""Poolingformer-RoBERTa in Python, against Hugging Face's tokenizer and model."""
+"""Models in Python: Poolingformer-RoBERTa against Hugging Face's tokenizer and model; Poolingformer-BART's summaries."""
 
 import pytest
 import torch
 from transformers import AddedToken, RobertaTokenizer
 
 from fairseq_poolingformer.cli import convert
-from fairseq_poolingformer.models import PoolingformerRoberta
+from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from tests.models import tiny_huggingface
 
 TEXT = "the thing in there is that thing, and ever the other thing there, éé"
@@ -100,3 +100,79 @@ def test_one_mask_is_wanted(folders, text):
 def test_a_folder_without_dictionary_is_named(folders, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no dict\.txt there"):
         PoolingformerRoberta.from_pretrained(str(folders[1]), "model.pt", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def summarizer(tmp_path_factory):
+    """A tiny BART of Hugging Face with 38 positions, of which <s> and </s> take two, and never in a hurry to end."""
+    path = tmp_path_factory.mktemp("bart")
+    source = tiny_huggingface.folder(path / "hf", "bart")
+    arguments = ["to-fairseq", source, path / "fairseq", "--arch", "poolingformer_bart_base"]
+    assert convert.main([str(argument) for argument in arguments]) == 0
+    hub = PoolingformerBART.from_pretrained(str(path / "fairseq"), window_size="64", pooled_layers="none").eval()
+    original = hub.model.get_normalized_probs
+
+    def without_an_end(*arguments, **named):
+        lprobs = original(*arguments, **named).clone()
+        lprobs[..., hub.task.target_dictionary.eos()] -= 100
+        return lprobs
+
+    hub.model.get_normalized_probs = without_an_end
+    return hub
+
+
+def summary_tokens(hub, monkeypatch, *arguments, **named):
+    """The token indices of the summaries, as the search gives them."""
+    found = []
+    with monkeypatch.context() as patch:
+        patch.setattr(type(hub), "decode", lambda self, tokens: found.append(tokens.tolist()) or "")
+        hub.summarize(*arguments, **named)
+    return found
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 12])
+def test_max_length_counts_as_max_len_b_does(summarizer, monkeypatch, length):
+    """<s> and what follows, then the </s> that the limit forces."""
+    for tokens in summary_tokens(summarizer, monkeypatch, [TEXT, "the thing"], max_length=length, beam=2):
+        assert len(tokens) == length + 1
+        assert tokens[0] == 0
+        assert tokens.index(2) == length
+
+
+def test_min_length_counts_in_the_same_way(summarizer, monkeypatch):
+    original = summarizer.model.get_normalized_probs
+
+    def at_once(*arguments, **named):
+        lprobs = original(*arguments, **named)
+        lprobs[..., 2] += 300
+        return lprobs
+
+    monkeypatch.setattr(summarizer.model, "get_normalized_probs", at_once)
+    for least in (1, 4):
+        (tokens,) = summary_tokens(summarizer, monkeypatch, TEXT, min_length=least, max_length=10, beam=1)
+        assert len(tokens) == least + 1
+
+
+def test_a_string_is_one_document(summarizer):
+    assert summarizer.summarize(TEXT, max_length=5) == summarizer.summarize([TEXT], max_length=5)
+    assert len(summarizer.summarize(TEXT, max_length=5)) == 1
+    assert summarizer.summarize([]) == []
+
+
+def test_documents_that_are_cut_are_named_in_the_log(summarizer, caplog):
+    assert summarizer.max_source_tokens == 38
+    fitting = next(text for text in (TEXT[:size] for size in range(len(TEXT), 0, -1)) if count(summarizer, text) == 38)
+    with caplog.at_level("WARNING"):
+        summarizer.summarize([fitting], max_length=3)
+        assert not caplog.records
+        summarizer.summarize([fitting, "the thing " * 40], max_length=3)
+    tokens = count(summarizer, "the thing " * 40)
+    (record,) = caplog.records
+    assert record.getMessage() == f"document 1: {tokens} tokens; the model reads the first 38 ({38 / tokens:.0%})"
+    caplog.clear()
+    summarizer.summarize("the thing " * 1000, names=["paper.txt"], max_length=3)
+    assert caplog.messages[0].startswith(f"paper.txt: {count(summarizer, 'the thing ' * 1000):,} tokens")
+
+
+def count(hub, text):
+    return len(hub.bpe.encode(text).split())

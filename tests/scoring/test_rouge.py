@@ -1,3 +1,4 @@
+import itertools
 import random
 
 import numpy as np
@@ -76,6 +77,35 @@ def test_bootstrap(pairs):
         assert f1.low == pytest.approx(f1.mean - half_width, rel=0.05)
         assert f1.high == pytest.approx(f1.mean + half_width, rel=0.05)
     assert mean_f1(*pairs)["rouge2"] == pytest.approx(100 * estimates["rouge2"].f1.mean)
+
+
+def test_intervals_are_the_percentiles_of_resampled_means(pairs):
+    """Interpolated between two of the 1,000 ordered means, without numpy's percentiles and its weights."""
+    scores = rouge_scores(*pairs)
+    generator = np.random.default_rng(0)
+    drawn = [generator.integers(120, size=120) for _ in range(1000)]
+    for name, estimate in bootstrap(scores).items():
+        for column, found in enumerate((estimate.precision, estimate.recall, estimate.f1)):
+            means = sorted(scores[name][rows, column].mean() for rows in drawn)
+            low, high = _interpolated(means, 0.025), _interpolated(means, 0.975)
+            assert (found.low, found.high) == pytest.approx((low, high), abs=1e-12)
+
+
+def _interpolated(ordered, fraction):
+    position = fraction * (len(ordered) - 1)
+    below = int(position)
+    return ordered[below] + (position - below) * (ordered[below + 1] - ordered[below])
+
+
+def test_intervals_cover_the_exact_bootstrap_distribution():
+    """All 6⁶ resamples of six examples, with their exact probabilities: the interval leaves 2.5 % on each side."""
+    values = np.array([0.0, 0.11, 0.23, 0.41, 0.67, 1.0])
+    found = bootstrap({"rouge1": np.stack([values] * 3, axis=1)})["rouge1"].f1
+    means = np.sort(np.array(list(itertools.product(values, repeat=6))).mean(axis=1))
+    below, above = (means < found.low).mean(), (means > found.high).mean()
+    assert 0.015 < below < 0.035
+    assert 0.015 < above < 0.035
+    assert found.mean == pytest.approx(means.mean())
 
 
 def test_description_states_the_settings(pairs):
