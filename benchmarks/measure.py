@@ -1,4 +1,4 @@
-"""What the benchmarks share: measurements in fresh processes, with their memory, and the tables of them.
+"""Measurements in fresh processes, with their memory, and their tables; all benchmarks share them.
 
 Each case is built in a process of its own, so that its memory is its own and a case that needs too much ends alone.
 On a CPU the time is that of the process on all its threads, on a GPU that of the wall after synchronizing. Needs torch
@@ -39,9 +39,10 @@ class Case:
 
     Attributes:
         name: what the table calls it.
-        build: called in the fresh process without arguments; makes the model and its inputs, and returns what is
-            timed. A module's own function, or a ``functools.partial`` of one, so that it can be sent there. What the
-            timed function returns comes back, so it must be small and plain: numbers, lists, dictionaries, arrays.
+        build: called in the fresh process without arguments; makes the model and its inputs, and returns the
+            function to time. It is a module's own function, or a ``functools.partial`` of one, so that it can be sent
+            there. The timed function's result comes back, so it must be small and plain: numbers, lists,
+            dictionaries, arrays.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Case:
 
 @dataclass
 class Result:
-    """What was measured of a case.
+    """The measurements of a case.
 
     Attributes:
         name: the case's.
@@ -152,7 +153,7 @@ class _Worker:
         self.result.baseline = self._receive() or 0
 
     def _receive(self) -> Any:
-        """What the process sends, or None after its failure."""
+        """The next message of the process, or None after its failure."""
         try:
             message = self.connection.recv()
         except EOFError:
