@@ -11,9 +11,9 @@ import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy
 import torch
 
+from fairseq_poolingformer.compat import plain_numpy
 from fairseq_poolingformer.compat.patching import replace
 
 
@@ -59,21 +59,7 @@ def allowed_globals() -> list[Any]:
     options = [argparse.Namespace]  # "args", and "model" and "task" in "cfg" of models with add_args
     task_state = [Dictionary]  # tasks that put their dictionary into "task_state"
     broadcast = [distributed_utils._TensorPlaceholder]  # a tensor's place, as rank 0 sends it to the others
-    return [*options, *task_state, *broadcast, *_numpy_globals(), *_omegaconf_globals(), *_meter_globals()]
-
-
-def _numpy_globals() -> list[Any]:
-    # Metrics and the best score are numpy scalars in many tasks (BLEU, F1). numpy 2 moved the two functions that
-    # rebuild arrays and scalars: a file has either name, and the numpy that reads it may be either too. __reduce__
-    # returns them, whatever their module.
-    functions = {"_reconstruct": numpy.zeros(0).__reduce__()[0], "scalar": numpy.float64(0).__reduce__()[0]}
-    named = [
-        (function, f"{module}.multiarray.{name}")
-        for module in ("numpy._core", "numpy.core")
-        for name, function in functions.items()
-    ]
-    dtypes = {type(numpy.dtype(code)) for code in "?bBhHiIlLqQefdgFDGSU"}
-    return [numpy.ndarray, numpy.dtype, *dtypes, *named]
+    return [*options, *task_state, *broadcast, *plain_numpy.allowed_globals(), *_omegaconf_globals(), *_meter_globals()]
 
 
 def _omegaconf_globals() -> list[Any]:

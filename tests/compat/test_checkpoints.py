@@ -65,7 +65,7 @@ ALLOWED = {
 def test_what_checkpoints_hold_loads(tmp_path, name):
     torch.save({"held": ALLOWED[name]}, tmp_path / "x.pt")
     held = load(tmp_path / "x.pt")["held"]
-    assert type(held) is type(ALLOWED[name])
+    assert isinstance(held, type(ALLOWED[name]))
 
 
 @pytest.mark.parametrize("name", ALLOWED)
@@ -88,7 +88,7 @@ def test_former_module_names_load(tmp_path, held, now, then):
     content = (tmp_path / "now.pt").read_bytes().replace(now, then)
     assert then in content
     (tmp_path / "then.pt").write_bytes(content)
-    assert type(load(tmp_path / "then.pt")["held"]) is type(held)
+    assert isinstance(load(tmp_path / "then.pt")["held"], type(held))
 
 
 @pytest.mark.parametrize("zipped", [True, False])
