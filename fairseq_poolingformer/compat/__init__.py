@@ -6,6 +6,7 @@ replaced function keeps its original as ``__wrapped__``.
 =====================  =================================================================================================
 :mod:`.checkpoints`    the allow-list of ``torch.load(weights_only=True)``; a missing ``--restore-file`` is an error;
                        what tasks save of each worker
+:mod:`.configuration`  no string of a checkpoint's configuration is evaluated as Python
 :mod:`.data`           no batch is dropped; ``--mask-whole-words`` finds its word boundaries
 :mod:`.numpy_shims`    names that numpy has removed
 :mod:`.options`        ``--bf16`` no longer means TPU
@@ -23,6 +24,7 @@ from fairseq_poolingformer.compat import (
     apex,
     averages,
     checkpoints,
+    configuration,
     data,
     distributed,
     generation,
@@ -48,6 +50,7 @@ def apply() -> None:
         ImportError: torch is too old to load checkpoints safely.
     """
     checkpoints.apply()
+    configuration.apply()
     numpy_shims.apply()
     data.apply()
     options.apply()

@@ -1,0 +1,145 @@
+"""A checkpoint's configuration is data: no code runs from it.
+
+fairseq evaluates strings of a model's configuration as Python, such as ``--encoder-layers "[(512, 3)] * 20"`` of fconv
+or ``--adaptive-softmax-cutoff``, and a checkpoint carries its configuration along. Two measures:
+
+- ``eval`` in fairseq's modules is replaced by :func:`literal`, which reads the same strings and runs nothing;
+- a checkpoint may name models and tasks of this plugin, of the ``--user-dir``, and of fairseq's text models. Others
+  (speech, and whatever reads more files when it is built) are refused.
+"""
+
+import ast
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fairseq_poolingformer.compat.patching import replace
+
+# modules of fairseq whose models and tasks build nothing but layers and dictionaries from a configuration
+MODELS = ("bart", "camembert", "fconv", "fconv_lm", "lightconv", "lightconv_lm", "lstm", "lstm_lm", "masked_lm")
+MODELS += ("nat", "roberta", "transformer", "transformer_align", "transformer_lm", "xmod")
+TASKS = (
+    "cross_lingual_lm",
+    "denoising",
+    "language_modeling",
+    "legacy_masked_lm",
+    "masked_lm",
+    "multilingual_denoising",
+)
+TASKS += ("multilingual_masked_lm", "multilingual_translation", "semisupervised_translation", "sentence_prediction")
+TASKS += ("sentence_ranking", "span_masked_lm", "translation", "translation_from_pretrained_bart", "translation_lev")
+
+LARGEST = 100_000  # characters of a string, and items of a list, that are read in a configuration
+
+
+class ConfigurationError(ValueError):
+    """A checkpoint's configuration that asks for more than a model; the message says which part."""
+
+
+def apply() -> None:
+    """Replace ``eval`` in fairseq's modules, and check the configuration of each checkpoint that is read."""
+    from fairseq import checkpoint_utils, criterions, models, optim, tasks  # noqa: F401  (loads the modules)
+
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] == "fairseq" and module is not None:
+            vars(module).setdefault("eval", literal)
+    replace(checkpoint_utils, "_upgrade_state_dict", checked)
+
+
+def literal(text: Any) -> Any:
+    """Read a Python literal, in which lists may also be added and repeated: ``"[(512, 3)] * 20 + [(8, 1)]"``.
+
+    Args:
+        text: the literal; anything but a string is returned as it is.
+
+    Returns:
+        Its value.
+
+    Raises:
+        ConfigurationError: the text is no such literal, or describes a value beyond :data:`LARGEST`.
+    """
+    if not isinstance(text, str):
+        return text
+    try:
+        if len(text) > LARGEST:
+            raise ValueError(f"{len(text)} characters")
+        return _value(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise ConfigurationError(
+            f"{text[:200]!r} is not a number, text, list or tuple; nothing else is read in a configuration"
+        ) from error
+
+
+def _value(node: ast.expr) -> Any:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Mult):
+        left, right = _value(node.left), _value(node.right)
+        if isinstance(node.op, ast.Add):
+            return left + right
+        for sequence, count in ((left, right), (right, left)):
+            if isinstance(sequence, list | tuple | str) and isinstance(count, int):
+                if len(sequence) * count > LARGEST:
+                    raise ValueError(f"{len(sequence) * count} items")
+                return sequence * count
+        return left * right
+    if isinstance(node, ast.List | ast.Tuple):
+        values = [_value(element) for element in node.elts]
+        return values if isinstance(node, ast.List) else tuple(values)
+    return ast.literal_eval(node)
+
+
+def checked(original: Callable) -> Callable:
+    """Refuse a checkpoint whose model or task builds more than layers.
+
+    Args:
+        original: ``fairseq.checkpoint_utils._upgrade_state_dict``, which sees each checkpoint that fairseq has read
+            before anything is built from it.
+
+    Returns:
+        The function to use in its place.
+    """
+
+    def _upgrade_state_dict(state: Any) -> Any:
+        check_configuration(state)
+        return original(state)
+
+    return _upgrade_state_dict
+
+
+def check_configuration(state: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that names a model or a task beyond those a checkpoint may name.
+
+    Args:
+        state: a checkpoint as fairseq saves it.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    from fairseq import models, tasks
+
+    configuration, arguments = state.get("cfg") or {}, state.get("args")
+    for kind, registries, allowed in (
+        ("model", (models.MODEL_REGISTRY, models.ARCH_MODEL_REGISTRY), MODELS),
+        ("task", (tasks.TASK_REGISTRY,), TASKS),
+    ):
+        part = configuration.get(kind) if isinstance(configuration, Mapping) else None
+        names = {_entry(part, "_name"), _entry(part, "arch" if kind == "model" else "task")}
+        names.add(_entry(arguments, "arch" if kind == "model" else "task"))
+        for name in names - {None}:
+            found = next((registry[name] for registry in registries if name in registry), None)
+            if found is not None and not _may_be_named(found, f"fairseq.{kind}s", allowed):
+                raise ConfigurationError(
+                    f"its {kind} is {name!r}, and here checkpoints may name only this plugin's and fairseq's text "
+                    "models. If you trust the file, use it in a process without this plugin"
+                )
+
+
+def _entry(holder: Any, name: str) -> str | None:
+    value = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
+    return value if isinstance(value, str) else None
+
+
+def _may_be_named(found: type, package: str, allowed: tuple[str, ...]) -> bool:
+    module = found.__module__
+    return not module.startswith("fairseq.") or any(
+        module == f"{package}.{name}" or module.startswith(f"{package}.{name}.") for name in allowed
+    )
