@@ -8,8 +8,8 @@ time by the clock from the first article to the last text, each worker getting t
 the same for all; this project then cleans as its command line does, in processes that bound time and memory. The
 cleaners take turns in every repetition, and a ratio is to wikiextractor in the same one.
 
-The texts are not the same. So the table also tells how much text each leaves, and in how many articles of a hundred
-some markup of wikitext or a tag is left.
+The texts are not the same. So the table also tells how much text each leaves, in how many articles of a hundred some
+markup of wikitext or a tag is left, and the faults of wikipedia_faults.py in a thousand words.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import platform
 import re
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -26,6 +27,7 @@ from pathlib import Path
 import mwparserfromhell
 from gensim.corpora.wikicorpus import filter_wiki
 from wikiextractor.extract import Extractor
+from wikipedia_faults import count_faults
 
 from preprocess.wikitext.bounded import Bounds, clean
 from preprocess.wikitext.dump import ARTICLES, BrokenPage, parse_page, read_pages, read_site
@@ -88,6 +90,11 @@ def in_workers(cleaner: Callable[[str], str], articles: list[str], pool: Process
     return len(articles) / (time.perf_counter() - start)
 
 
+def count_all(articles: list[str], texts: list[str]) -> Counter[str]:
+    """The faults of all articles."""
+    return sum(map(count_faults, articles, texts), Counter())
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -120,6 +127,7 @@ def compare(articles: list[str], repetitions: int, workers: int) -> None:
     heads = ("one core", f"{workers} workers")
     print(f"{'articles a second, ratio (least to most)':42}" + "".join(f"{head:>29}" for head in heads), end="")
     print(f"{'MiB of text':>13}{'left markup in':>16}")
+    faults = {name: count_all(articles, texts[name]) for name in CLEANERS}
     for name in CLEANERS:
         row = f"{name:42}"
         for count in (1, workers):
@@ -129,6 +137,10 @@ def compare(articles: list[str], repetitions: int, workers: int) -> None:
         left = sum(LEFTOVERS.search(text) is not None for text in texts[name])
         chars = sum(len(text.encode()) for text in texts[name])
         print(f"{row}{chars / 2**20:13.2f}{100 * left / len(articles):14.0f} %")
+    print(f"{'in a thousand words':42}{'words':>12}{'glued':>10}{'lost':>10}{'broken':>10}")
+    for name, found in faults.items():
+        rates = (f"{1000 * found[kind] / found['words']:10.3f}" for kind in ("glued", "lost", "broken"))
+        print(f"{name:42}{found['words']:12,}{''.join(rates)}   {found['lost']} of {found['measures']} measures lost")
 
 
 if __name__ == "__main__":

@@ -279,3 +279,14 @@ def test_an_error_is_no_result(scripts, capfd):
     with pytest.raises(SystemExit, match="c: failed with the error above"):
         measure.measure([measure.Case("c", fail)], args)
     assert "ValueError: no such model" in capfd.readouterr().err
+
+
+def test_faults_of_wikitext_by_hand(scripts):
+    from wikipedia_faults import count_faults
+
+    wikitext = "In 15{{nbsp}}May ''GQ''{{'s}} 10<sup>6</sup> a{{b}}c; at {{convert|1300|mi}}, at [[x]] {{cvt|7|km}}"
+    wikitext += " ({{d}})<ref>{{convert|8|m}}</ref>\n| of {{convert|9|km}}\nac"
+    bad = count_faults(wikitext, 'In 15May GQs 106 ac; at, at x () the word "" of. ac')
+    assert dict(bad) == {"words": 12, "glued": 3, "measures": 2, "lost": 2, "broken": 4}
+    good = count_faults(wikitext, "In 15 May GQ's 10⁶ a c; at 1,300 mi, at x 7 km. ac")
+    assert {kind: count for kind, count in good.items() if count} == {"words": 17, "measures": 2}

@@ -12,7 +12,7 @@ from preprocess.wikitext.renderers import Parameters, Renderer, fixed, form, joi
 _CHARACTERS = {
     "–": "ndash, en dash, –",
     " – ": "snd, spnd, sndash, spndash, spaced ndash, spaced en dash",
-    "—": "mdash, em dash, —",
+    "—": "mdash, mdashb, em dash, —",
     " — ": "smd, spmd, smdash, spmdash, spaced mdash, spaced em dash",
     " ": "nbsp, space, spaces, nnbsp, thinsp, thin space, hairsp, hair space, ensp, emsp, gap",
     "\n": "br, break, crlf, pb, paragraph break",
