@@ -1,12 +1,12 @@
-"""Natural Questions (Kwiatkowski et al., 2019) to a data folder for question answering.
+"""Make a data folder for question answering from Natural Questions (Kwiatkowski et al., 2019).
 
-Both formats are understood, in plain or gzip-compressed JSON lines: the original one with ``document_tokens``, and the
-simplified one with ``document_text``; the same example gives the same data in both.
+The input is JSON lines, plain or gzip-compressed, in the original format with ``document_tokens`` or the simplified one
+with ``document_text``; an example gives the same data in both.
 
-The text of a document is its tokens joined by single spaces. HTML tokens (``<P>``) are by default dropped, and
-each paragraph, table and list of the top level begins with a marker of its kind, after Alberti et al. (2019), whose
-markers are numbered and whose text has nothing outside these.
-The long answer is the outermost candidate that holds the annotated one.
+A document's text is its tokens joined by single spaces. By default HTML tokens (``<P>``) are dropped, and each
+paragraph, table and list of the top level begins with a marker of its kind. Alberti et al. (2019) number the markers
+and leave out the text between these candidates. The long answer is the outermost candidate that holds the annotated
+one.
 """
 
 import functools
@@ -32,7 +32,7 @@ _KIND_OF_TAG = {"table": "table", "tr": "table", "ul": "list", "ol": "list", "dl
 
 
 def parse(record: Record, html_tokens: str, annotated: bool) -> QuestionExample | Reject:
-    """An example of one line.
+    """Read an example from a line.
 
     Args:
         record: the line.
@@ -40,7 +40,7 @@ def parse(record: Record, html_tokens: str, annotated: bool) -> QuestionExample 
         annotated: whether to read annotations.
 
     Returns:
-        The example, or the reason why there is none.
+        The example, or the reason for the reject.
     """
     return examples.read(record, functools.partial(_example, html_tokens=html_tokens, annotated=annotated))
 
@@ -67,15 +67,15 @@ def _example(fields: dict, html_tokens: str, annotated: bool) -> QuestionExample
 
 
 def _tokens(fields: dict) -> tuple[list[str], np.ndarray]:
-    """The document's tokens, without spaces inside, and (n,) which are HTML tags."""
+    """Return the document's tokens, without spaces inside, and (n,) True at HTML tags."""
     if "document_tokens" in fields:
         values = json_values.list_of(fields, "document_tokens")
         try:
-            # Spaces inside a tag become what the official simplified format makes of them.
+            # the official simplified format also writes spaces inside a tag as underscores
             tokens = [value["token"].replace(" ", "_") for value in values]
             is_tag = [value["html_token"] is True for value in values]
         except (AttributeError, KeyError, TypeError) as error:
-            raise BadLine("malformed: document_tokens has one without 'token' or 'html_token'") from error
+            raise BadLine("malformed: document_tokens has an element without 'token' or 'html_token'") from error
     elif "document_text" in fields:
         tokens = json_values.text_of(fields, "document_text").split(" ")
         is_tag = [token[:1] == "<" and _TAG.fullmatch(token) is not None for token in tokens]
@@ -85,7 +85,7 @@ def _tokens(fields: dict) -> tuple[list[str], np.ndarray]:
 
 
 def _candidates(fields: dict, size: int) -> tuple[list[Candidate], list[bool]]:
-    """All candidates, and which are of the top level."""
+    """Return all candidates, and for each whether it is of the top level."""
     candidates, is_top = [], []
     for index, value in enumerate(json_values.list_of(fields, "long_answer_candidates")):
         value = json_values.as_object(value, f"long_answer_candidates[{index}]")
@@ -139,8 +139,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--html-tokens",
         choices=["markers", "drop", "keep"],
         default="markers",
-        help="of tags such as <P>: drop them and begin each paragraph, table and list of the top level with a marker "
-        "of its kind, drop them all, or keep them as text (default: %(default)s)",
+        help="tags such as <P>: markers drops them and begins each paragraph, table and list of the top level with a "
+        "marker of its kind; drop only drops them; keep takes them as text (default: %(default)s)",
     )
 
     def make_corpus(args):

@@ -1,7 +1,8 @@
-"""TyDi QA's primary tasks (Clark et al., 2020) to a data folder for question answering.
+"""Make a data folder for question answering from TyDi QA's primary tasks (Clark et al., 2020).
 
-Lines of JSON, plain or gzip-compressed, with ``document_plaintext``, ``passage_answer_candidates`` and, in training and
-development data, ``annotations``; all offsets are bytes of the plain text in UTF-8. Passages are the paragraphs.
+The input is JSON lines, plain or gzip-compressed, with ``document_plaintext``, ``passage_answer_candidates`` and, in
+training and development data, ``annotations``. All offsets are bytes of the plain text in UTF-8. Passages become the
+paragraphs.
 """
 
 import functools
@@ -20,14 +21,14 @@ from preprocess.questions.examples import Annotation, Candidate, QuestionExample
 
 
 def parse(record: Record, annotated: bool) -> QuestionExample | Reject:
-    """An example of one line; its id is the corpus's, a tab and the language.
+    """Read an example from a line; its id is the corpus's, a tab and the language.
 
     Args:
         record: the line.
         annotated: whether to read annotations.
 
     Returns:
-        The example, or the reason why there is none.
+        The example, or the reason for the reject.
     """
     return examples.read(record, functools.partial(_example, annotated=annotated))
 
@@ -54,7 +55,7 @@ def _example(fields: dict, annotated: bool) -> QuestionExample:
 
 
 def _candidates(fields: dict, size: int) -> list[Candidate]:
-    """All passages; one that has no text is -1 and -1, or empty."""
+    """Return all passages; one without text has the offsets -1 and -1, or is empty."""
     candidates = []
     for index, value in enumerate(json_values.list_of(fields, "passage_answer_candidates")):
         span = tydiqa_span(value, f"passage_answer_candidates[{index}]", *TYDIQA_KEYS)
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command.make_parser("tydiqa", __doc__.split("\n")[0])
 
     def make_corpus(args):
-        return command.make_corpus(args, "tydiqa", "byte", functools.partial(parse), {})
+        return command.make_corpus(args, "tydiqa", "byte", parse, {})
 
     return command.main(parser, make_corpus, argv)
 

@@ -15,9 +15,9 @@ from tqdm import tqdm
 
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options, add_shard_options, check_shard, shard
-from fairseq_poolingformer.qa.answers import MAX_ANSWER_LENGTH, BestAnswers, best_answers, mean_log_probabilities
+from fairseq_poolingformer.qa.answers import BestAnswers, best_answers, mean_log_probabilities
 from fairseq_poolingformer.qa.example_ids import ExampleIds
-from fairseq_poolingformer.qa.labels import count_longer, read_answers
+from fairseq_poolingformer.qa.labels import MAX_ANSWER_LENGTH, count_longer, read_answers
 from fairseq_poolingformer.qa.official_predictions import Prediction
 from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_text_file, write_predictions
 from fairseq_poolingformer.qa.predictions import official_predictions, readable_lines
@@ -71,13 +71,17 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("data", type=Path, help="data folder")
-    add("--path", help="checkpoint of task question_answering; several, separated by colons, are an ensemble")
-    add("--join", nargs="+", type=Path, metavar="FILE", help="predictions of all shards, to be joined into one file")
+    add("--path", help="checkpoint of task question_answering; several, separated by colons, make an ensemble")
+    add("--join", nargs="+", type=Path, metavar="FILE", help="join these predictions of all shards into one file")
     add("--subset", default="valid", help="split to answer (default: %(default)s)")
-    add("--output", type=Path, required=True, help="the predictions; a name that ends with .gz is compressed")
+    add("--output", type=Path, required=True, help="file of the predictions; a name that ends with .gz is compressed")
     add("--readable", type=Path, metavar="FILE", help="also write questions and answers as text, tab-separated")
-    for flag in ("--max-positions", "--doc-stride", "--max-question-length"):
-        add(flag, type=int, metavar="N", help="tokens; how documents are cut (default: as in training)")
+    for flag, meaning in (
+        ("--max-positions", "tokens of a segment, question and special symbols included"),
+        ("--doc-stride", "document tokens between the beginnings of two segments"),
+        ("--max-question-length", "tokens that longer questions are cut to"),
+    ):
+        add(flag, type=int, metavar="N", help=f"{meaning} (default: as in training)")
     add(
         "--max-answer-length",
         type=int,

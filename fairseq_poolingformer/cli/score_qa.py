@@ -1,4 +1,4 @@
-"""``poolingformer-score-qa``: the official figures of Natural Questions and TyDi QA, without the official scripts."""
+"""``poolingformer-score-qa``: computes the official figures of Natural Questions and TyDi QA."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ examples:
   poolingformer-score-qa --gold tydiqa-v1.0-dev.jsonl.gz --predictions predictions.jsonl --per-language
   poolingformer-score-qa --gold test.jsonl --predictions test.json --thresholds 3.2 5.1 --json scores.json
 
-what is printed, with F1, P (precision) and R (recall) × 100:
+columns, with F1, P (precision) and R (recall) × 100:
   answered   examples with an answer to be found: at least --min-annotations annotators gave one
-  predicted  examples with an answer predicted, whatever its score
-  best       at the score threshold of the highest F1: the number that papers report; answers with a lower score are
-             taken for none. TyDi QA: each language has a threshold of its own
-  all        with every predicted answer given, whatever its score
-  given      at the --thresholds given
+  predicted  examples with a predicted answer, whatever its score
+  best       at the score threshold of the highest F1, the number that papers report; answers with a lower score count
+             as no answer. TyDi QA: each language has a threshold of its own
+  all        with every predicted answer, whatever its score
+  given      at the given --thresholds
   R@P50      the highest recall with a precision of at least 50
 TyDi QA's paper and leaderboard report the average without English.
 """
@@ -50,13 +50,24 @@ TyDi QA's paper and leaderboard report the average without English.
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
-    return run_command(make_parser(), run, arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    return run_command(make_parser(), run, [_spaced(argument) for argument in arguments])
+
+
+def _spaced(argument: str) -> str:
+    """Put a space before a negative number, since argparse takes -1e-3 and -inf for options."""
+    try:
+        float(argument)
+    except ValueError:
+        return argument
+    return f" {argument}"
 
 
 def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="poolingformer-score-qa",
-        description=__doc__.replace("``", ""),
+        description="Compute the official figures of Natural Questions or TyDi QA, without the official scripts.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -74,18 +85,18 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--thresholds",
         nargs=2,
-        type=_threshold,
+        type=threshold,
         metavar=("LONG", "SHORT"),
-        help="score thresholds of long and short answers (TyDi QA: passage and minimal answers), say the best ones of "
-        "another set, to report figures at",
+        help="also report figures at these score thresholds of long and short answers (TyDi QA: passage and minimal "
+        "answers), for example the best ones of another set",
     )
     parser.add_argument(
         "--min-annotations",
         type=int,
         default=MIN_ANNOTATIONS,
         metavar="N",
-        help="how many annotators must have given an answer for the example to have one (default: %(default)s, as "
-        "officially); 1 for data with one annotation each, such as training data",
+        help="an example has an answer when so many annotators gave one (default: %(default)s, as officially); 1 for "
+        "data with one annotation each, such as training data",
     )
     parser.add_argument(
         "--workers", type=int, default=1, metavar="N", help="gold files read at the same time (default: %(default)s)"
@@ -93,7 +104,8 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _threshold(text: str) -> float:
+def threshold(text: str) -> float:
+    """Parse a threshold; argparse names this function in its message about a text that is no number."""
     value = float(text)
     if math.isnan(value):
         raise argparse.ArgumentTypeError("must be a number")
@@ -101,6 +113,7 @@ def _threshold(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> None:
+    """Print the figures and write them to ``--json``."""
     if args.min_annotations < 1:
         raise ValueError(f"--min-annotations must be at least 1, is {args.min_annotations}")
     kind, gold = read_gold(args.gold, args.workers)
@@ -111,7 +124,10 @@ def run(args: argparse.Namespace) -> None:
             f"{_NAMES[kind]}"
         )
     if not gold.keys() & predictions.keys():
-        raise ValueError(f"no prediction of {args.predictions} is of an example of the gold data: of another split?")
+        cause = "are they of another split?"
+        if set(map(str, gold)) & set(map(str, predictions)):
+            cause = "ids are numbers in the one and strings in the other, which the official scripts hold for different"
+        raise ValueError(f"{args.predictions} has no prediction for any example of the gold data: {cause}")
     thresholds = None if args.thresholds is None else tuple(args.thresholds)
     score = _natural_questions if kind == NATURAL_QUESTIONS else _tydiqa
     lines, figures = score(gold, predictions, args.min_annotations, thresholds, args.per_language)
@@ -132,7 +148,7 @@ def _natural_questions(
     thresholds: tuple[float, float] | None,
     per_language: bool,
 ) -> tuple[list[str], dict[str, object]]:
-    """Lines for the reader, and figures for ``--json``."""
+    """Return lines to print, and figures for ``--json``."""
     if per_language:
         raise ValueError("--per-language is for TyDi QA; Natural Questions is in English")
     report = pair_report(score_natural_questions(gold, predictions, min_annotations), thresholds)
@@ -147,7 +163,7 @@ def _tydiqa(
     thresholds: tuple[float, float] | None,
     per_language: bool,
 ) -> tuple[list[str], dict[str, object]]:
-    """Lines for the reader, and figures for ``--json``."""
+    """Return lines to print, and figures for ``--json``."""
     everything = pair_report(score_tydiqa(gold, predictions, min_annotations), thresholds)
     languages = {
         language: pair_report(scored, thresholds)

@@ -1,1 +1,1 @@
-"""Question answering without fairseq: segments of documents, their labels, answers from logits, official formats."""
+"""Question answering without fairseq: segments, labels, answers from logits, official formats and scores."""

@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-MAX_ANSWER_LENGTH = 30  # ICML 2021, §3.2
+from fairseq_poolingformer.qa.labels import MAX_ANSWER_LENGTH
 
 
 @dataclass(frozen=True)

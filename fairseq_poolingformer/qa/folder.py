@@ -1,7 +1,7 @@
-"""A data folder of questions and whole documents, memory-mapped.
+"""Reads a data folder of questions and whole documents, memory-mapped.
 
-Each split holds one sequence of integers an example in fairseq's memory-mapped format: ``question`` and ``document``
-(dictionary ids), ``start`` and ``end`` (offsets of each document token in the corpus's unit), ``paragraph`` (rows of
+Each split has six arrays with one sequence of integers for each example: ``question`` and ``document`` (dictionary
+ids), ``start`` and ``end`` (offsets of each document token in the corpus's unit), ``paragraph`` (rows of
 :data:`PARAGRAPH_COLUMNS`) and ``annotation`` (rows of :data:`ANNOTATION_COLUMNS`).
 """
 
@@ -21,7 +21,7 @@ ANNOTATION_COLUMNS = ("answer_type", "paragraph", "first_token", "end_token")
 
 @dataclass(frozen=True)
 class QuestionAnsweringSplit:
-    """One split; every field has one sequence an example."""
+    """One split; every field has one sequence for each example."""
 
     question: Sequences
     document: Sequences
@@ -51,7 +51,7 @@ class QuestionAnsweringSplit:
         return len(self.question)
 
     def paragraphs(self, example: int) -> np.ndarray:
-        """(P, 5) rows of an example's paragraphs."""
+        """Return the (P, 5) rows of an example's paragraphs."""
         return self.paragraph[example].reshape(-1, len(PARAGRAPH_COLUMNS))
 
     def _check(self) -> None:

@@ -9,13 +9,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Outcomes:
-    """How the predictions of n examples fared; arrays of shape (n,).
+    """The predictions of n examples, compared with the gold answers; arrays of shape (n,).
 
     Attributes:
         has_gold: bool, whether there is an answer to be found.
-        has_prediction: bool, whether one was predicted.
+        has_prediction: bool, whether an answer was predicted.
         credit: float64 from 0 to 1, how right the prediction is.
-        score: float64, how sure the system was; an answer with a score below a threshold counts as none.
+        score: float64, how sure the system was; below a threshold, an answer counts as no answer.
     """
 
     has_gold: np.ndarray
@@ -26,7 +26,7 @@ class Outcomes:
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """Figures when the answers with at least a certain score are given; the threshold is None where nothing suits."""
+    """Figures of the answers with at least a certain score; the threshold is None where there is no such point."""
 
     f1: float
     precision: float
@@ -37,11 +37,11 @@ class OperatingPoint:
 class PrecisionRecallCurve:
     """Figures at each threshold, that is, at each score that occurs.
 
-    Precision is credit over predicted answers, recall is credit over gold answers, either 0 where it divides by 0.
+    Precision is credit over predicted answers, recall is credit over gold answers; each is 0 where it divides by 0.
     Answers of equal score are given together.
 
     Args:
-        outcomes: of all examples. The order matters to the last bit only: credits of equal scores are added in it.
+        outcomes: of all examples. Their order changes the last bit only: credits are added in that order.
 
     Attributes:
         threshold: (m,) float64, descending, no two equal.
@@ -60,19 +60,19 @@ class PrecisionRecallCurve:
         self.f1 = _safe_divide(2 * self.precision * self.recall, self.precision + self.recall)
 
     def best(self) -> OperatingPoint:
-        """The point of the highest F1, of equal ones that with the highest threshold; all 0 where nothing is right."""
+        """Return the point of the highest F1, at the highest threshold that has it; all 0 where nothing is right."""
         if not self.f1.any():
             return OperatingPoint(0.0, 0.0, 0.0, 0.0)
         return self._point(int(np.argmax(self.f1)))
 
     def at_threshold(self, threshold: float) -> OperatingPoint:
-        """The point where answers with at least this score are given; minus infinity gives all."""
+        """Return the point where answers with at least this score are given; minus infinity gives all."""
         given = int(np.count_nonzero(self.threshold >= threshold))
         point = self._point(given - 1) if given else OperatingPoint(0.0, 0.0, 0.0, None)
         return OperatingPoint(point.f1, point.precision, point.recall, threshold)
 
     def at_precision(self, precision: float) -> OperatingPoint:
-        """The point of the highest recall among those with at least this precision; all 0 where there is none."""
+        """Return the point of the highest recall with at least this precision; all 0 where there is no such point."""
         recall = np.where(self.precision >= precision, self.recall, 0.0)
         if not recall.any():
             return OperatingPoint(0.0, 0.0, 0.0, None)
@@ -84,5 +84,5 @@ class PrecisionRecallCurve:
 
 
 def _safe_divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
-    """The quotients, 0 where the denominator is."""
+    """Divide; the quotient is 0 where the denominator is 0."""
     return np.divide(numerator, denominator, out=np.zeros(len(numerator)), where=denominator != 0)

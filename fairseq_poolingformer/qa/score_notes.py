@@ -1,4 +1,4 @@
-"""What somebody who reads a score should know about the data it comes from."""
+"""Notes for the reader of a score about the data behind it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairseq_poolingformer.qa.spans import Span
 def notes(
     gold: Mapping[int | str, GoldExample], predictions: Mapping[int | str, Prediction], min_annotations: int
 ) -> list[str]:
-    """Sentences about what is missing, unexpected or bound to score 0.
+    """Write a sentence about everything that is missing, unexpected or certain to score 0.
 
     Args:
         gold: examples by id.
@@ -24,8 +24,8 @@ def notes(
     most = max(len(example.annotations) for example in gold.values())
     if most < min_annotations:
         found.append(
-            f"no example has more than {most} annotation{'' if most == 1 else 's'}, so none counts as having an answer "
-            f"and all is 0; --min-annotations {most} is for such data"
+            f"no example has more than {most} annotation{'' if most == 1 else 's'}, so no example counts as having an "
+            f"answer and every figure is 0; --min-annotations {most} is for such data"
         )
     if next(iter(gold.values())).kind == NATURAL_QUESTIONS:
         return found + _unit_notes(gold, predictions)
@@ -64,21 +64,21 @@ def _tydiqa_notes(gold: Mapping[int | str, GoldExample], predictions: Mapping[in
     found = []
     if missing := gold.keys() - predictions.keys():
         found.append(
-            f"{describe_ids(missing)} without a prediction; the official rule takes each for a wrong answer with score "
-            "0 where there is nothing to be found, and for no answer where there is"
+            f"{describe_ids(missing)} without a prediction; by the official rule each counts as a wrong answer with "
+            "score 0 where there is no gold answer, and as no answer where there is one"
         )
     if unexpected := predictions.keys() - gold.keys():
-        found.append(f"predictions of {describe_ids(unexpected)} not in the gold data are passed over")
+        found.append(f"predictions of {describe_ids(unexpected)} not in the gold data are ignored")
     shared = gold.keys() & predictions.keys()
     if wrong := [key for key in shared if gold[key].language != predictions[key].language]:
         found.append(
             f"predictions of {describe_ids(wrong)} name another language than the gold data; by the official rule they "
-            "are missing in the one and passed over in the other"
+            "are missing in the gold data's language and ignored in their own"
         )
     gold_languages = {example.language for example in gold.values()}
     predicted_languages = {prediction.language for prediction in predictions.values()}
     if without := gold_languages - predicted_languages:
         found.append(f"no predictions in {', '.join(sorted(without))}: left out of the averages, as officially")
     if others := predicted_languages - set(TYDIQA_LANGUAGES):
-        found.append(f"{', '.join(sorted(others))}: none of the official languages, left out of the averages")
+        found.append(f"{', '.join(sorted(others))}: not among the official languages, left out of the averages")
     return found

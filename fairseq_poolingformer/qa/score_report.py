@@ -1,4 +1,4 @@
-"""The figures that the official evaluations print, out of outcomes."""
+"""Computes the figures that the official evaluations print, and lays them out."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ class AnswerReport:
     """Figures of one kind of answer over a set of examples.
 
     Attributes:
-        examples, gold, predicted: how many there are, have an answer to be found, have one predicted.
+        examples: their number.
+        gold, predicted: examples with an answer to be found, and with a predicted answer.
         best: at the threshold of the highest F1.
-        all_given: with every predicted answer given, whatever its score.
+        all_given: with every predicted answer, whatever its score.
         at_precision: by target, the point of the highest recall with at least that precision.
-        at_threshold: at the threshold that was asked for, if one was.
+        at_threshold: at a given threshold; None without one.
     """
 
     examples: int
@@ -37,7 +38,7 @@ class AnswerReport:
 
 
 def answer_report(outcomes: Outcomes, threshold: float | None = None) -> AnswerReport:
-    """Compute the figures.
+    """Compute the figures of one kind of answer.
 
     Args:
         outcomes: of the examples.
@@ -64,18 +65,18 @@ class PairReport:
 
 
 def pair_report(scored: Scored, thresholds: tuple[float, float] | None = None) -> PairReport:
-    """The figures of both kinds of answers.
+    """Compute the figures of both kinds of answers.
 
     Args:
         scored: their outcomes.
-        thresholds: for the one and the other, or None.
+        thresholds: of long and of short answers, or None.
     """
     long_threshold, short_threshold = thresholds or (None, None)
     return PairReport(answer_report(scored.long, long_threshold), answer_report(scored.short, short_threshold))
 
 
 def official_metrics(report: PairReport, long_name: str, short_name: str) -> dict[str, float]:
-    """The figures under the keys that the official scripts give them.
+    """Return the figures under the keys that the official scripts give them.
 
     Args:
         report: of the examples.
@@ -95,14 +96,14 @@ def official_metrics(report: PairReport, long_name: str, short_name: str) -> dic
 
 
 def average_over_languages(reports: Mapping[str, AnswerReport], english: bool = False) -> AnswerReport:
-    """TyDi QA's averages over the official languages, each counting once, whatever its number of examples.
+    """Average over TyDi QA's official languages; each counts once, whatever its number of examples.
 
     Args:
-        reports: by language; those that are not among the official eleven are left out.
-        english: officially False: English is left out.
+        reports: by language; others than the official eleven are left out.
+        english: whether to include English; the official average leaves it out.
 
     Returns:
-        Averages of every figure, all 0 where there is no language, without thresholds; the counts are sums.
+        Averages of every figure, all 0 without a language, and no thresholds; the counts are sums.
     """
     chosen = [reports[name] for name in TYDIQA_LANGUAGES if name in reports and (english or name != "english")]
     return AnswerReport(
@@ -121,7 +122,7 @@ def average_over_languages(reports: Mapping[str, AnswerReport], english: bool = 
 
 
 def official_averages(passage: AnswerReport, minimal: AnswerReport) -> dict[str, float]:
-    """Averages over languages under the keys that the official script gives them."""
+    """Return averages over languages under the keys that the official script gives them."""
     return {
         f"avg_{name}_{figure}": getattr(report.best, figure)
         for name, report in (("passage", passage), ("minimal", minimal))
@@ -130,10 +131,10 @@ def official_averages(passage: AnswerReport, minimal: AnswerReport) -> dict[str,
 
 
 def table(title: str, reports: Mapping[str, AnswerReport]) -> list[str]:
-    """Lay out reports, a row each, with F1, precision and recall × 100.
+    """Lay out reports in rows, with F1, precision and recall × 100.
 
     Args:
-        title: above the names of the rows.
+        title: the heading of the column of names.
         reports: by the name of the row.
 
     Returns:

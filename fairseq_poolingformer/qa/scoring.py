@@ -33,13 +33,13 @@ TYDIQA_LANGUAGES = (
     "thai",
 )
 
-# whether there is a gold answer, whether there is a prediction, how right it is, its score
+# of one example: has_gold, has_prediction, credit, score, as in Outcomes
 Outcome = tuple[bool, bool, float, float]
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Outcomes of both answers of each example: a paragraph (long, passage) and what stands in it (short, minimal)."""
+    """Outcomes of both answers of each example: the paragraph (long, passage) and the answer in it (short, minimal)."""
 
     long: Outcomes
     short: Outcomes
@@ -50,10 +50,10 @@ def score_natural_questions(
     predictions: Mapping[int | str, NaturalQuestionsPrediction],
     min_annotations: int = MIN_ANNOTATIONS,
 ) -> Scored:
-    """Compare each long answer, and each short answer, be it spans, yes or no.
+    """Compare each long answer, and each short answer, whether spans, yes or no.
 
     Where at least ``min_annotations`` annotators gave an answer, a prediction must equal that of any one of them:
-    the long answer's span, the whole set of short spans, or the same yes or no. All else is wrong.
+    the long answer's span, the whole set of short spans, or the same yes or no. Every other prediction is wrong.
 
     Args:
         gold: examples by id.
@@ -85,13 +85,13 @@ def score_tydiqa(
     predictions: Mapping[int | str, TydiqaPrediction],
     min_annotations: int = MIN_ANNOTATIONS,
 ) -> Scored:
-    """Compare each passage, and each minimal answer, be it a span, yes or no.
+    """Compare each passage, and each minimal answer, whether a span, yes or no.
 
     Where at least ``min_annotations`` annotators gave an answer, a passage is right when any one of them chose it; a
     yes or no when any one of them said it; and a span gets the best F1 of its bytes with those of any one of them.
 
-    An example without a prediction counts, with score 0, as answered wrongly where there is nothing to be found, and as
-    not answered where there is. A prediction without an example is passed over.
+    An example without a prediction gets score 0; it counts as a wrong answer where there is no gold answer, and as no
+    answer where there is one. A prediction without an example is ignored.
 
     Args:
         gold: examples by id.
@@ -113,10 +113,10 @@ def score_tydiqa_languages(
     predictions: Mapping[int | str, TydiqaPrediction],
     min_annotations: int = MIN_ANNOTATIONS,
 ) -> dict[str, Scored]:
-    """The outcomes of each language that has predictions: the official ones in the official order, then others.
+    """Compare the answers of each language that has predictions: the official ones in the official order, then others.
 
-    A prediction belongs to the language that it names, an example to its own, so that a prediction with a wrong
-    language is missing in the one and passed over in the other.
+    A prediction belongs to the language that it names, an example to its own. A prediction with a wrong language is
+    thus missing in the example's language and ignored in its own.
     """
     gold_groups, prediction_groups = defaultdict(dict), defaultdict(dict)
     for key, example in gold.items():
@@ -132,16 +132,17 @@ def score_tydiqa_languages(
 
 
 def official_order(gold: Mapping[int | str, GoldExample]) -> list[int | str]:
-    """The order in which the official scripts visit examples.
+    """Return the ids in the order in which the official scripts visit examples.
 
-    They go through a set of the ids. That decides in which order TyDi QA's partial credits of equal scores are added,
-    and so the last bit of a sum. (A set made of the dictionary itself has another order than one made of its keys.)
+    The scripts iterate over a set of the ids. This order is the one in which TyDi QA's partial credits of equal scores
+    are added, and so it decides the last bit of a sum. (A set made from the dictionary iterates in another order than
+    one made from its keys.)
     """
     return list(set(gold.keys()))
 
 
 def describe_ids(ids: Iterable[int | str], shown: int = 3) -> str:
-    """How many, and the first few."""
+    """Say how many examples there are, and name the first few."""
     ids = sorted(ids, key=str)
     names = ", ".join(map(str, ids[:shown])) + (", …" if len(ids) > shown else "")
     return f"{len(ids)} example{'' if len(ids) == 1 else 's'}" + (f" ({names})" if ids else "")
@@ -179,7 +180,7 @@ def _natural_questions_short(
 
 
 def _same_spans(left: tuple[Span, ...], right: tuple[Span, ...]) -> bool:
-    """Whether each span of either side has its equal on the other; those that are no answer do not count."""
+    """Whether each span of either side has its equal on the other; null spans do not count."""
     left, right = ([span for span in spans if not span.is_null] for spans in (left, right))
     return all(any(span.matches(other) for other in right) for span in left) and all(
         any(span.matches(other) for other in left) for span in right
@@ -217,7 +218,7 @@ def _tydiqa_minimal(
 
 
 def _byte_f1(gold: Span, predicted: Span) -> float:
-    """F1 of the bytes; 0 where either is no answer, for its offsets of -1 share no byte with anything."""
+    """Return the F1 of the bytes; a null span gives 0, since its offsets of -1 share no byte with anything."""
     shared = min(gold.end_byte, predicted.end_byte) - max(gold.start_byte, predicted.start_byte)
     if shared <= 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""What the command lines of question-answering corpora share."""
+"""The part that the command lines of question answering corpora share."""
 
 import argparse
 import functools
@@ -15,7 +15,7 @@ main = pipeline_command.main
 
 
 def make_parser(corpus: str, description: str) -> argparse.ArgumentParser:
-    """A parser with the options that every such corpus has."""
+    """Return a parser with the options that every such corpus has."""
     parser = pipeline_command.make_parser(corpus, description, counts_truncated=False)
     files = parser.add_argument_group("input (JSON lines, plain or .gz)")
     files.add_argument("--train", metavar="FILE", nargs="+", help="files or globs to train on")
@@ -38,30 +38,32 @@ def make_parser(corpus: str, description: str) -> argparse.ArgumentParser:
         type=int,
         nargs="+",
         default=[4096],
-        help="report into how many segments of these lengths in tokens the documents would be cut (default: 4096)",
+        help="report how many segments of at most so many tokens the documents make; several values are allowed "
+        "(default: 4096)",
     )
     lengths.add_argument(
         "--doc-stride",
         metavar="N",
         type=int,
         default=1568,
-        help="tokens from a segment's begin to the next one's, in that report (default: %(default)s)",
+        help="document tokens from the beginning of a segment to that of the next one, in that report "
+        "(default: %(default)s)",
     )
     return parser
 
 
 def make_corpus(args: argparse.Namespace, kind: str, unit: str, parse: Callable, settings: dict) -> Corpus:
-    """The corpus that the command line names.
+    """Describe the corpus that the command line names.
 
     Args:
         args: parsed options of :func:`make_parser`.
         kind: name of the corpus.
-        unit: what its offsets count, "byte" or "token".
+        unit: the unit of its offsets, "byte" or "token".
         parse: record to example; takes ``annotated``, whether to read annotations.
-        settings: all that decides what ``parse`` gives, as JSON values.
+        settings: everything that changes the result of ``parse``, as JSON values.
 
     Raises:
-        InputError: a file is missing.
+        InputError: a file is missing, or options contradict each other.
     """
     named = {"train": args.train, "valid": args.valid, "test": args.test}
     files = {split: expand(patterns) for split, patterns in named.items() if patterns}

@@ -1,4 +1,4 @@
-"""Questions about whole documents: what their corpora share.
+"""Questions about whole documents: from checked records of any corpus to the arrays of the data folder.
 
 Offsets count the corpus's own unit, bytes of the document's text in UTF-8 or tokens of the corpus, and are half-open.
 """
@@ -25,7 +25,7 @@ MARKERS = ("paragraph", "table", "list")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A piece of a document that may be the long answer; ``index`` is its number in the corpus."""
+    """A piece of a document that can be the long answer; ``index`` is its number in the corpus."""
 
     index: int
     start: int
@@ -34,7 +34,13 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Annotation:
-    """One annotator's answer: its paragraph is a number among the example's, -1 for none; start and end are -1, too."""
+    """One annotator's answer.
+
+    Args:
+        answer_type: its kind.
+        paragraph: number of its paragraph among the example's; -1 without one.
+        start, end: offsets of the short answer; -1 without one.
+    """
 
     answer_type: AnswerType
     paragraph: int = -1
@@ -44,15 +50,15 @@ class Annotation:
 
 @dataclass(frozen=True)
 class QuestionExample(Example):
-    """A question about a document; ``texts`` are the two.
+    """A question about a document; ``texts`` are the question and the document.
 
     Attributes:
         paragraphs: ascending and disjoint.
         annotations: any number of them.
-        notes: what is to be counted.
-        words: (W,) which of the corpus's tokens are the document's words, parted by single spaces, where the unit is
-            the token; None where it is the byte.
-        markers: the kind of each paragraph, a number in :data:`MARKERS`, where markers are wanted.
+        notes: kinds of oddities of this example, which the report counts.
+        words: (W,) where the unit is the token: numbers of the corpus's tokens that make the document's text, joined by
+            single spaces. None where the unit is the byte.
+        markers: the kind of each paragraph, a number in :data:`MARKERS`; None without markers.
     """
 
     paragraphs: tuple[Candidate, ...]
@@ -73,7 +79,7 @@ def read(record: Record, parse: Callable[[dict], QuestionExample]) -> QuestionEx
 
 
 def outermost(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """The candidates that lie in no other, ascending.
+    """Return the candidates that lie in no other one, ascending.
 
     Raises:
         BadLine: two overlap, and neither lies in the other.
@@ -88,7 +94,7 @@ def outermost(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 
 def question_of(fields: dict) -> str:
-    """The question.
+    """Return the question.
 
     Raises:
         ValueError: it is missing or empty.
@@ -100,10 +106,10 @@ def question_of(fields: dict) -> str:
 
 
 def annotations_of(fields: dict) -> list:
-    """The annotations, one or more, unchecked.
+    """Return the annotations, one or more, unchecked.
 
     Raises:
-        ValueError: they are missing.
+        ValueError: there are none.
     """
     annotations = json_values.list_of(fields, "annotations")
     if not annotations:
@@ -119,17 +125,17 @@ def annotation(
     yes_no: str,
     notes: list[str],
 ) -> Annotation:
-    """One annotator's answer, checked.
+    """Check one annotator's answer.
 
-    Of several short answers, it is from the start of the first to the end of the last (Alberti et al. 2019).
+    Several short answers become one, from the start of the first to the end of the last (Alberti et al. 2019).
 
     Args:
-        candidates: all of the document's.
+        candidates: all candidates of the document.
         paragraphs: the outermost of them.
-        candidate_index: the long answer, -1 for none.
+        candidate_index: number of the long answer, -1 without one.
         spans: the short answers.
         yes_no: YES, NO or NONE.
-        notes: gets what is to be counted.
+        notes: the function appends kinds of oddities.
 
     Raises:
         BadLine: the parts of the annotation contradict each other or the candidates.
@@ -162,11 +168,11 @@ def annotation(
 
 
 def encode(tokenizer: Tokenizer, example: QuestionExample) -> Encoded | Reject:
-    """The arrays of :mod:`fairseq_poolingformer.qa.folder` for an example.
+    """Make the arrays of :mod:`fairseq_poolingformer.qa.folder` for an example.
 
-    An answer is all tokens that share text with it; where that is more or less than the answer, it is counted. A
+    An answer becomes all tokens that share text with it; a note says where they hold more or less than the answer. A
     paragraph without a token is left out. A short answer without a token becomes a long answer, and a long answer
-    without one has no paragraph; both are counted.
+    without one has no paragraph; both get a note.
 
     Raises:
         InputError: the dictionary has no symbols for markers.
@@ -198,7 +204,7 @@ def encode(tokenizer: Tokenizer, example: QuestionExample) -> Encoded | Reject:
 
 
 class _Tokens:
-    """A document's tokens, and where they lie in the corpus's unit.
+    """A document's tokens with their offsets in the corpus's unit.
 
     Args:
         ids, starts, ends: (T,) as :meth:`Tokenizer.encode_with_offsets` gives them.
@@ -209,7 +215,7 @@ class _Tokens:
         self.full = np.flatnonzero(ends > starts)  # those that have text
 
     def of_span(self, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(S,) the first token of each span and the one after its last; both 0 where it has no text."""
+        """Return (S,) the first token of each span and (S,) the one after its last; both 0 where it has no text."""
         first = np.searchsorted(self.ends[self.full], start, side="right")
         last = np.searchsorted(self.starts[self.full], end, side="left") - 1
         found = first <= last
@@ -217,7 +223,7 @@ class _Tokens:
 
 
 def _in_words(tokens: _Tokens, text: str, words: np.ndarray) -> _Tokens:
-    """The tokens with offsets in the corpus's own tokens, one of which each lies in; an empty token stays empty."""
+    """Change offsets to the corpus's own tokens; each token lies in one of them, and an empty token stays empty."""
     spaces = np.flatnonzero(np.frombuffer(text.encode("utf-8"), np.uint8) == ord(" "))
     starts = words[np.searchsorted(spaces, tokens.starts)]
     last = words[np.searchsorted(spaces, np.maximum(tokens.ends - 1, 0))]
@@ -256,7 +262,7 @@ def _marker_ids(tokenizer: Tokenizer) -> np.ndarray:
 
 
 def _insert_markers(tokens: _Tokens, ids: np.ndarray, paragraphs: np.ndarray, annotations: np.ndarray) -> _Tokens:
-    """The tokens with a symbol without text before each paragraph; moves the positions in both tables."""
+    """Insert a symbol without text before each paragraph, and move the positions in both tables."""
     first = paragraphs[:, 0].copy()
     starts = tokens.starts[first]
     before = np.arange(len(first))

@@ -1,4 +1,4 @@
-"""The table of a question-answering corpus: how long its documents are, how they would be cut, what is answered."""
+"""The table of a question answering corpus: lengths of documents, numbers of segments, kinds of answers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
-from fairseq_poolingformer.qa.labels import Answers, AnswerType, Label, label_segments, read_answers
+from fairseq_poolingformer.qa.labels import (
+    MAX_ANSWER_LENGTH,
+    Answers,
+    AnswerType,
+    Label,
+    count_longer,
+    label_segments,
+    read_answers,
+)
 from fairseq_poolingformer.qa.segments import SegmentLimits, Segments, cut_into_segments
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.table import aligned
@@ -21,10 +29,10 @@ def table(
     rejects: Mapping[str, int] | None = None,
     doc_stride: int = 1568,
 ) -> str:
-    """Examples, lengths in tokens, segments and answers of each split, and of each language where there are several.
+    """Report examples, lengths in tokens, segments and answers of each split, and of each language of several.
 
-    The answer of an example is that of its annotation, or of several annotations what the official rule and the
-    majority make of them. "without segment" are answers that no segment of that length could be trained on.
+    The answer of an example is the one that training takes from its annotations. "without segment" counts the answers
+    that fit in no segment of that length.
 
     Args:
         folder: the data folder.
@@ -32,10 +40,10 @@ def table(
         splits: its splits.
         max_positions: lengths of segments to report, in tokens.
         rejects: number of rejected records of each split, where known.
-        doc_stride: tokens from a segment to the next.
+        doc_stride: document tokens from the beginning of a segment to that of the next one.
 
     Returns:
-        Lines of text, columns aligned; below, what was counted in each split.
+        Lines of text: the table with aligned columns, then the notes of each split with their counts.
     """
     head = [name, "examples", "question median", "document median", "90th"]
     for length in max_positions:
@@ -53,13 +61,16 @@ def table(
             for language in np.unique(languages):
                 rows.append([*_row(f"  {language}", data, answers, cuts, languages == language), ""])
         lines += _notes(split, folder.text(split, "notes"))
+        longer = count_longer(answers, MAX_ANSWER_LENGTH)
+        if longer:
+            lines.append(f"{split}: {longer} × short answer of more than {MAX_ANSWER_LENGTH} tokens")
     return "\n".join([aligned(rows), *lines])
 
 
 def _cut(
     data: QuestionAnsweringSplit, answers: Answers, max_positions: int, doc_stride: int
 ) -> tuple[Segments, np.ndarray]:
-    """The segments, and (n,) which examples have an answer that no segment can be trained on."""
+    """Return the segments, and (n,) True at examples whose answer fits in no segment."""
     limits = SegmentLimits(max_positions, doc_stride)
     segments = cut_into_segments(data.question.sizes, data.document.sizes, limits)
     is_answered = np.zeros(len(data), bool)
@@ -91,7 +102,7 @@ def _languages(path: Path) -> np.ndarray:
 
 
 def _notes(split: str, path: Path) -> list[str]:
-    """What was counted, one line a kind; ``{split}.notes.txt`` says of which examples."""
+    """Return one line for each kind of note; ``{split}.notes.txt`` names the examples."""
     with open(path, encoding="utf-8") as lines:
         counts = Counter(note for line in lines if line != "\n" for note in line.rstrip("\n").split("; "))
     return [f"{split}: {count} × {note}" for note, count in counts.most_common()]

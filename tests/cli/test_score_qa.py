@@ -70,6 +70,22 @@ def test_natural_questions(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gold.jsonl.gz", "predictions.json", "report.json"]
 
 
+def test_thresholds_may_be_any_negative_numbers(tmp_path, capsys):
+    files = write_set(tmp_path, [_gold(1), _gold(2)], [_prediction(1, score=-0.5), _prediction(2, score=-2e-4)])
+    for thresholds, recall in ((("-1e-3", "-inf"), (50, 100)), (("-.6", "-2.5e-4"), (100, 50)), ((-0.1, 3), (50, 0))):
+        status, out, _ = run(capsys, "--gold", files[0], "--predictions", files[1], "--thresholds", *thresholds)
+        assert (status, [float(row[12]) for row in _cells(out, "all examples")]) == (0, list(recall))
+
+
+def test_ids_of_two_types_are_explained(tmp_path, capsys):
+    files = write_set(tmp_path, [_gold(1)], [{**_prediction(), "example_id": "1"}])
+    status, _, err = run(capsys, "--gold", files[0], "--predictions", files[1])
+    assert status == 1
+    assert "ids are numbers in the one and strings in the other" in err
+    files = write_set(tmp_path, [_gold("1")], [{**_prediction(), "example_id": "1"}])
+    assert run(capsys, "--gold", files[0], "--predictions", files[1])[0] == 0
+
+
 def test_tydiqa_languages_and_what_is_missing(tmp_path, capsys):
     gold = [_gold(1, language="english"), _gold(2), _gold(3), _gold(4, language="korean"), _gold(5)]
     predictions = [_prediction(1, "english"), _prediction(2), _prediction(5, "english"), _prediction(6)]
@@ -84,7 +100,7 @@ def test_tydiqa_languages_and_what_is_missing(tmp_path, capsys):
     assert "predictions of 2 examples (6, 7) not in the gold data" in err
     assert "predictions of 1 example (5) name another language" in err
     assert "no predictions in korean: left out" in err
-    assert "klingon: none of the official languages" in err
+    assert "klingon: not among the official languages" in err
     status, out, _ = run(capsys, "--gold", files[0], "--predictions", files[1])
     assert (status, _cells(out, "thai")) == (0, [])
 
@@ -101,7 +117,7 @@ def test_one_annotation_each(tmp_path, capsys):
     files = write_set(tmp_path, [_gold(annotators=1)], [_prediction()])
     status, out, err = run(capsys, "--gold", files[0], "--predictions", files[1])
     assert (status, _cells(out, "all examples")[0][3]) == (0, "0.00")
-    assert "no example has more than 1 annotation, so none counts as having an answer" in err
+    assert "no example has more than 1 annotation, so no example counts as having an answer" in err
     status, out, err = run(capsys, "--gold", files[0], "--predictions", files[1], "--min-annotations", 1)
     assert (status, _cells(out, "all examples")[0][3], err) == (0, "100.00", "")
 
@@ -122,7 +138,12 @@ def test_units_that_do_not_meet(tmp_path, capsys):
             [],
             "in the format of Natural Questions, but the gold",
         ),
-        ([_gold()], [_prediction(2)], [], "is of an example of the gold data: of another split?"),
+        (
+            [_gold()],
+            [_prediction(2)],
+            [],
+            "for any example of the gold data: are they of another split?",
+        ),
         (
             [_gold(1, unit="byte"), _gold(2, unit="byte")],
             {"predictions": [_prediction(2, unit="byte"), _prediction(3, unit="byte")]},

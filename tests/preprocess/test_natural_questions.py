@@ -107,6 +107,8 @@ def test_every_answer_leads_back_to_its_tokens(convert, tmp_path, capsys, html_t
     assert (corpus["kind"], corpus["unit"]) == ("natural_questions", "token")
     table = capsys.readouterr().out
     assert "train: 2 × long answer inside another candidate" in table
+    assert "train: 1 × short answer of more than 30 tokens" in table
+    assert "valid: 1 × short answer" not in table
     assert table.splitlines()[1].split()[:2] == ["train", "5"]
     assert "60.0 %  20.0 %  0.0 %  20.0 %" in table
 
