@@ -87,7 +87,8 @@ class PoolingformerBART(BARTModel):
         """Take BART's and older checkpoints."""
         super().upgrade_state_dict_named(state_dict, name)
         if name == "":
-            adapt_state_dict(self, state_dict, offset=self.encoder.padding_idx + 1)
+            pooled_init = AttentionSettings.of(self.args).pooled_init
+            adapt_state_dict(self, state_dict, offset=self.encoder.padding_idx + 1, pooled_init=pooled_init)
 
     @classmethod
     def from_pretrained(

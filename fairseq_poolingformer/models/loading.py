@@ -17,6 +17,7 @@ COPIED = {  # parameters that start as copies: Longformer §4; coarse positions 
     "relative_projections.global_q_proj": "relative_projections.q_proj",
     "encoder.lm_head.weight": "encoder.sentence_encoder.embed_tokens.weight",
 }
+POOLED = {f"self_attn.pooled_{letter}_proj": f"self_attn.{letter}_proj" for letter in "qkv"}
 POSITIONS = "encoder.embed_positions.weight"  # absolute ones of the encoder: BART's, sentence_encoder's
 TASK_HEADS = ("question_answering_head.",)  # left out where the model has none
 RELATIVE = ("relative_positions.", ".relative_projections.")
@@ -59,7 +60,7 @@ def resize_relative_positions(table: Tensor, tokens_per_row: int, num_rows: int,
     return table[(middle // tokens_per_row).clamp(-k, k - 1) + k].clone()
 
 
-def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) -> None:
+def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int, pooled_init: str = "random") -> None:
     """Make a pretrained state dict fit ``model``, in place; a state dict that fits is left alone.
 
     Position tables of another length are extended or cut. Global projections that the state dict lacks become copies of
@@ -75,6 +76,7 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) ->
         model: the model that will load it.
         state: the state dict.
         offset: leading rows of position tables that are no positions.
+        pooled_init: ``level-one`` copies level one's projections to a second level that the state dict lacks.
 
     Raises:
         ValueError: the embedding tables are of other sizes than the dictionary, or the state dict has scores of
@@ -99,8 +101,9 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int) ->
     given = set(state)
     missing = [name for name in own if name not in given]
     copied, fresh = [], []
+    sources = COPIED | POOLED if pooled_init == "level-one" else COPIED
     for name in missing:
-        source = next((name.replace(new, old) for new, old in COPIED.items() if new in name), None)
+        source = next((name.replace(new, old) for new, old in sources.items() if new in name), None)
         if source in given:
             state[name] = state[source].clone()
             copied.append(name)

@@ -185,7 +185,8 @@ class PoolingformerRoberta(RobertaModel):
         """Take RoBERTa's, XLM-R's and older checkpoints; a head that either side lacks is left out or kept."""
         super().upgrade_state_dict_named(state_dict, name)
         if name == "":
-            adapt_state_dict(self, state_dict, offset=self.encoder.dictionary.pad() + 1)
+            pooled_init = AttentionSettings.of(self.args).pooled_init
+            adapt_state_dict(self, state_dict, offset=self.encoder.dictionary.pad() + 1, pooled_init=pooled_init)
 
     def _freeze(self, pretrained_positions: int) -> None:
         """Let only new parameters be trained: those of NEW, and absolute positions beyond the pretrained ones."""

@@ -10,6 +10,7 @@ from fairseq_poolingformer.attention import BACKENDS, POOL_TYPES, Pooling, TwoLe
 from fairseq_poolingformer.attention.patterns import ALIGNMENTS, UNLIMITED
 from fairseq_poolingformer.attention.relative_projections import RelativeProjections
 
+POOLED_INIT = ("random", "level-one")
 RELATIVE_ATTENTION = ("none", "c2p", "p2c", "c2p,p2c")
 
 
@@ -64,6 +65,7 @@ class AttentionSettings:
     ldconv_heads: int = 1
     pool_mix: bool = False
     pool_share_weights: bool = False
+    pooled_init: str = "random"
     global_tokens: int = 1
     separate_global_projections: bool = False
     relative_attention: str = "none"
@@ -111,6 +113,12 @@ class AttentionSettings:
             "--pool-mix", action="store_true", help="level two projects the layer's input instead of level one's output"
         )
         add("--pool-share-weights", action="store_true", help="level two uses level one's projections")
+        add(
+            "--pooled-init",
+            choices=POOLED_INIT,
+            help="where a checkpoint has no second level, its projections start from random values, or as copies of "
+            "level one's (default: random)",
+        )
         add("--global-tokens", type=int, metavar="N", help="the first N tokens of the input are global")
         add(
             "--separate-global-projections",

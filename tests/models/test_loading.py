@@ -1,4 +1,4 @@
-"""Pretrained BART weights into longer, two-level models."""
+"""Pretrained weights into longer, two-level models."""
 
 import logging
 
@@ -7,6 +7,7 @@ import torch
 from fairseq.models.bart import BARTModel
 
 from fairseq_poolingformer.models.loading import extend_positions
+from tests.models import tiny_bart, tiny_roberta
 from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
 
 
@@ -59,6 +60,28 @@ def test_global_projections_start_as_copies_not_aliases(folder, bart_state):
         assert torch.equal(ordinary.weight, own.weight)
         assert torch.equal(ordinary.bias, own.bias)
         assert ordinary.weight.data_ptr() != own.weight.data_ptr()
+
+
+@pytest.mark.parametrize(("family", "sizes"), [(tiny_bart, SIZES), (tiny_roberta, tiny_roberta.SIZES)])
+def test_level_two_starts_from_level_one_where_the_checkpoint_has_none(tmp_path, family, sizes):
+    folder = write_data_folder(tmp_path) if family is tiny_bart else tiny_roberta.write_dictionary(tmp_path)
+    flags = [*sizes, "--pool-type", "mean", "--pooled-init", "level-one"]
+    _, one_level = family.build(folder, *sizes, "--pooled-layers", "none", seed=1)
+    _, model = family.build(folder, *flags, "--pooled-layers", "0,2", seed=2)
+    model.load_state_dict(one_level.state_dict(), strict=True)
+    encoder = model.encoder if family is tiny_bart else model.encoder.sentence_encoder
+    assert encoder.layers[1].self_attn.pooling is None
+    for layer in (encoder.layers[0], encoder.layers[2]):
+        for letter in "qkv":
+            pooled = getattr(layer.self_attn, f"pooled_{letter}_proj")
+            ordinary = getattr(layer.self_attn, f"{letter}_proj")
+            for kind in ("weight", "bias"):
+                assert torch.equal(getattr(pooled, kind), getattr(ordinary, kind))
+                assert getattr(pooled, kind).data_ptr() != getattr(ordinary, kind).data_ptr()
+    _, trained = family.build(folder, *flags, "--pooled-layers", "0,2", seed=3)
+    model.load_state_dict(trained.state_dict(), strict=True)  # its own second level stays
+    for name, value in trained.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value), name
 
 
 def test_own_checkpoints_load_unchanged(folder):
