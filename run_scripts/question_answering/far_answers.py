@@ -1,12 +1,12 @@
-"""Questions whose answer stands 300 to 500 tokens from their cue, in TyDi QA's format.
+"""Write questions whose answer is 300 to 500 tokens from its cue, in TyDi QA's format.
 
     python run_scripts/question_answering/far_answers.py OUTPUT_FOLDER [--train 3000] [--dev 200] [--words 1500]
 
 A document is filler with three pairs of a cue, which names a town, and the words "they chose" with a choice, 280 to 440
 words before or after it and more than 480 from the cues of the others; a word is 1.1 tokens of a small sentencepiece
-model. The question asks what one of the towns chose. Nothing near a choice tells it from the other two, nor does where
-they stand, and no passage holds both cue and answer. Windows of 128 tokens in two layers reach 256. What is left is
-the question, which is global: it sees the cue, and could tell all tokens where it stands.
+model. The question asks what one of the towns chose. Nothing near a choice tells it from the other two, nor does its
+place, and no passage holds both cue and answer. Windows of 128 tokens in two layers reach 256. Only the question, which
+is global, sees the cue from everywhere and could tell all tokens its place.
 """
 
 import argparse
@@ -21,7 +21,7 @@ PASSAGE = 100  # words
 
 
 def make_words(count: int, generator: random.Random) -> list[str]:
-    """So many different words of two or three syllables."""
+    """Make different words of two or three syllables."""
     words: set[str] = set()
     while len(words) < count:
         words.add("".join(generator.choices(SYLLABLES, k=generator.choice((2, 3)))))
@@ -82,7 +82,7 @@ def make_example(number: int, length: int, annotations: int, vocabulary: dict, g
 
 
 def make_pairs(length: int, generator: random.Random) -> tuple[list[int], list[int]]:
-    """Places of three cues and of the answer of each, in random order; drawn until they are as they should be."""
+    """Draw the places of three cues and of their answers until the distances are right."""
     while True:
         cues = [generator.randrange(10, length - 10) for _ in range(3)]
         answers = [cue + generator.choice((-1, 1)) * generator.randrange(NEAREST, FARTHEST) for cue in cues]
@@ -94,7 +94,7 @@ def make_pairs(length: int, generator: random.Random) -> tuple[list[int], list[i
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("output_folder", type=Path)
     parser.add_argument("--train", type=int, default=3000, help="training examples (default: %(default)s)")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Does the second level help where an answer is far from its cue? Tiny models, from scratch, on generated questions whose
-# answer stands 300 to 500 tokens from the cue (far_answers.py): level one alone with windows of 128 tokens, the two
+# answer is 300 to 500 tokens from the cue (far_answers.py): level one alone with windows of 128 tokens, the two
 # levels, and level one alone with windows of 512. Two layers each; preprocessing, training, prediction and scoring are
 # the same commands as for the real corpora. No download; some ten minutes a model on one CPU core.
 #

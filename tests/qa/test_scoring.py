@@ -228,7 +228,7 @@ def test_tydiqa_by_hand(prediction, annotations, expected):
 
 
 def test_average_over_languages_by_hand():
-    """English 1, Finnish 1/2, Thai 0, and Klingon, which is none of theirs."""
+    """English 1, Finnish 1/2, Thai 0, and Klingon, which is not an official language."""
     gold, predictions = {}, {}
     rows = [("english", 1), ("finnish", 1), ("finnish", 0), ("thai", 0), ("klingon", 1)]
     for key, (language, right) in enumerate(rows):
