@@ -36,6 +36,13 @@ class Blanks:
             blank = self._known[chars]
         blank = blank.astype(bool)
         if not text.isascii():
-            blank = np.repeat(blank, 1 + (chars >= 0x80) + (chars >= 0x800) + (chars >= 0x10000))
+            blank = np.repeat(blank, np.diff(byte_offsets(text)))
         text_bytes = np.append(np.flatnonzero(~blank), len(blank))
         return np.minimum(text_bytes[np.searchsorted(text_bytes, starts)], ends)
+
+
+def byte_offsets(text: str) -> np.ndarray:
+    """(n + 1,) where each of a text's n characters begins in UTF-8, in bytes, and where the last one ends."""
+    chars = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    sizes = 1 + (chars >= 0x80) + (chars >= 0x800) + (chars >= 0x10000)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])

@@ -12,15 +12,14 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from fairseq_poolingformer.text.blanks import Blanks
+from fairseq_poolingformer.text.blanks import Blanks, byte_offsets
 from fairseq_poolingformer.text.data_folder import tokenizer_config, tokenizer_path
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, replace_lone_surrogates
 from fairseq_poolingformer.text.gpt2_bpe import GPT2Tokenizer
 from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Tokenizer
+from fairseq_poolingformer.text.unigram import SPACE, UnigramModel, is_unigram
 
 __all__ = ["GPT2Tokenizer", "SentencePieceTokenizer", "Tokenizer", "fingerprint", "load_tokenizer"]
-
-_SPACE_SYMBOL = "\u2581"  # stands for a space in sentencepiece's pieces
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -50,22 +49,25 @@ class SentencePieceTokenizer(Tokenizer):
         self._pieces = [p for p in pieces if not (processor.is_control(p) or processor.is_unknown(p))]
         self._index_of_piece = np.full(len(pieces), UNK)
         self._index_of_piece[self._pieces] = np.arange(len(self._pieces)) + len(SPECIAL_SYMBOLS)
-        self._is_space = np.array([not processor.id_to_piece(p).strip(_SPACE_SYMBOL) for p in pieces])
-        self._blanks = Blanks(lambda char: not processor.normalize(char).strip(f" {_SPACE_SYMBOL}"))
+        self._is_space = np.array([not processor.id_to_piece(p).strip(SPACE) for p in pieces])
+        self._unigram = UnigramModel(processor) if is_unigram(self._proto) else None
+        self._blanks = Blanks(lambda char: not processor.normalize(char).strip(f" {SPACE}"))
 
     def __len__(self) -> int:
         return len(SPECIAL_SYMBOLS) + len(self._pieces)
 
     def encode(self, text: str) -> np.ndarray:
-        pieces = self._processor.encode(replace_lone_surrogates(text), out_type=int)
+        text = replace_lone_surrogates(text)
+        if self._unigram is None:
+            pieces = self._processor.encode(text, out_type=int)
+        else:
+            pieces, _ = self._unigram.segment(self._processor.normalize(text))
         return self._index_of_piece[np.array(pieces, dtype=np.int64)]
 
     def encode_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """See the base class. Of several tokens for one character, each stands for the whole of it."""
         text = replace_lone_surrogates(text)
-        mapping = self._processor.encode(text, return_type="offset_mapping", return_bytes=True)
-        pieces = np.array(mapping["ids"], dtype=np.int64)
-        starts, ends = np.array(mapping["offsets"], dtype=np.int64).reshape(-1, 2).T
+        pieces, starts, ends = self._pieces_with_offsets(text)
         starts = self._blanks.skip(text, starts, ends)
         # sentencepiece gives such a character to the last of its tokens, and nothing to the others.
         full = np.append(np.flatnonzero(ends > starts), len(pieces))
@@ -74,6 +76,18 @@ class SentencePieceTokenizer(Tokenizer):
         starts[inside], ends[inside] = starts[following[inside]], ends[following[inside]]
         # A character may even stand for several words, such as U+FDFA: the spaces between them are a part of it, too.
         return self._index_of_piece[pieces], np.maximum.accumulate(starts), np.maximum.accumulate(ends)
+
+    def _pieces_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The model's piece numbers, and the bytes of the text from which each begins and ends."""
+        if self._unigram is None:
+            mapping = self._processor.encode(text, return_type="offset_mapping", return_bytes=True)
+            starts, ends = np.array(mapping["offsets"], dtype=np.int64).reshape(-1, 2).T
+            return np.array(mapping["ids"], dtype=np.int64), starts, ends
+        normalized, chars = self._processor.normalize(text, with_offsets=True)
+        pieces, sizes = (np.array(values, dtype=np.int64) for values in self._unigram.segment(normalized))
+        ends = np.cumsum(sizes)
+        edges = byte_offsets(text)[np.array(chars, dtype=np.int64)]
+        return pieces, edges[ends - sizes], edges[ends]
 
     def decode(self, ids: Sequence[int]) -> str:
         first = len(SPECIAL_SYMBOLS)
@@ -97,7 +111,7 @@ class SentencePieceTokenizer(Tokenizer):
         name = self._processor.id_to_piece(piece)
         if self._processor.is_byte(piece):
             return bytes.fromhex(name[3:5])  # <0xE4>
-        return b"" if SPARE_SYMBOL.fullmatch(name) else name.replace(_SPACE_SYMBOL, " ").encode()
+        return b"" if SPARE_SYMBOL.fullmatch(name) else name.replace(SPACE, " ").encode()
 
     def write_dictionary(self, path: Path) -> None:
         with open(path, "w", encoding="utf-8", newline="\n") as file:
