@@ -1,15 +1,17 @@
-"""arXiv, PubMed and any other summarization corpus in JSON lines, to a data folder.
+"""arXiv, PubMed, BigPatent and any other summarization corpus in JSON lines, to a data folder.
 
-Two kinds of lines are understood, in plain or gzip-compressed files:
+A line, in a plain or compressed file, has one of two forms:
 
 - the arXiv/PubMed release (Cohan et al., 2018): ``article_id, article_text, abstract_text, section_names, sections``,
   where texts are lists of sentences and those of the abstract are marked ``<S> … </S>``;
-- ``{"article" | "document" | "text": …, "abstract" | "summary": …}`` with a string, or a list of strings, each.
+- ``{"article" | "document" | "text" | "description": …, "abstract" | "summary": …}`` with a string, or a list of
+  strings, each. BigPatent (Sharma et al., 2019) has ``description`` and ``abstract``. ``--article-key`` and
+  ``--summary-key`` name other keys; ``paper.body`` is the key ``body`` of the object under ``paper``.
 
-What becomes of the text: in the release format, whitespace inside a sentence becomes single spaces, sentences are
-joined by a space and sections by a newline; in the plain format, strings stay as they are but for whitespace at both
-ends. The summary's sentences are joined by a space, without their marks. Nothing is put before the text: GPT-2 BPE sees
-no leading space, as in fairseq's own recipes for BART.
+In the release's form, this module replaces whitespace inside a sentence by single spaces and joins sentences by a space
+and sections by a newline. In the other form, it removes whitespace at both ends of a string and joins strings by a
+newline. It joins the summary's sentences by a space and removes their marks. It puts nothing before the text: GPT-2 BPE
+sees no leading space, as in fairseq's own recipes for BART.
 """
 
 import argparse
@@ -34,28 +36,36 @@ from preprocess.pipeline.records import (
 )
 from preprocess.pipeline.run import Corpus, Split
 
-_ARTICLE_KEYS = ("article_text", "article", "document", "text")
-_SUMMARY_KEYS = ("abstract_text", "abstract", "summary")
-_ID_KEYS = ("article_id", "id")
+ARTICLE_KEYS = ("article_text", "article", "document", "text", "description")
+SUMMARY_KEYS = ("abstract_text", "abstract", "summary")
+_ID_KEYS = ("article_id", "id", "publication_number")
+_MISSING = object()
 _MARKS = re.compile(r"</?S>")
 _FILES_OF_RELEASE = {"train": ("train",), "valid": ("val", "valid"), "test": ("test",)}
 _SUFFIXES = (".txt", ".jsonl", ".json")
 
 
-def parse(record: Record, section_names: bool = False) -> Example | Reject:
-    """An example of one line.
+def parse(
+    record: Record,
+    section_names: bool = False,
+    article_keys: Sequence[str] = ARTICLE_KEYS,
+    summary_keys: Sequence[str] = SUMMARY_KEYS,
+) -> Example | Reject:
+    """Make an example of one line.
 
     Args:
         record: the line.
         section_names: whether to put the name of each section, where known, before it on a line of its own.
+        article_keys: where the article is; the first key that the line has.
+        summary_keys: where the summary is.
 
     Returns:
-        The example, its texts being article and summary, or the reason why there is none.
+        An example with the texts article and summary, or the reason why the line gives none.
     """
     try:
         fields = read_object(record.data)
-        article = _article(fields, section_names)
-        summary = _summary(fields)
+        article = _article(fields, article_keys, section_names)
+        summary = _summary(fields, summary_keys)
         name = next((fields[key] for key in _ID_KEYS if key in fields), f"{Path(record.file).name}:{record.line}")
     except BadLine as error:
         return Reject(str(error))
@@ -64,8 +74,8 @@ def parse(record: Record, section_names: bool = False) -> Example | Reject:
     return Example(str(name), (article, summary))
 
 
-def _article(fields: dict, section_names: bool) -> str:
-    key, value = _first(fields, _ARTICLE_KEYS, "article")
+def _article(fields: dict, keys: Sequence[str], section_names: bool) -> str:
+    key, value = _first(fields, keys, "article", "--article-key")
     if isinstance(value, str):
         text = value.strip()
     elif key == "article_text":
@@ -77,18 +87,18 @@ def _article(fields: dict, section_names: bool) -> str:
     return text
 
 
-def _summary(fields: dict) -> str:
-    key, value = _first(fields, _SUMMARY_KEYS, "abstract")
+def _summary(fields: dict, keys: Sequence[str]) -> str:
+    key, value = _first(fields, keys, "summary", "--summary-key")
     sentences = _sentences(key, [value] if isinstance(value, str) else value, marks=True)
     if not sentences:
-        raise BadLine(f"empty abstract: {key}")
+        raise BadLine(f"empty summary: {key}")
     return " ".join(sentences)
 
 
 def _join_sections(fields: dict, raw: list[str], article: list[str], section_names: bool) -> str:
-    """The article with its section breaks, where ``sections`` tells them and has the same sentences.
+    """Join the sentences of an article; break it at sections where ``sections`` has the same sentences.
 
-    ``article`` is what :func:`_sentences` made of ``raw``.
+    ``article`` is ``raw`` after :func:`_sentences`.
     """
     sections = fields.get("sections")
     if not (isinstance(sections, list) and all(isinstance(section, list) for section in sections)):
@@ -110,11 +120,16 @@ def _join_sections(fields: dict, raw: list[str], article: list[str], section_nam
     return "\n".join(block for block in blocks if block)
 
 
-def _first(fields: dict, keys: tuple[str, ...], what: str) -> tuple[str, object]:
+def _first(fields: dict, keys: Sequence[str], what: str, option: str) -> tuple[str, object]:
+    """The first of several keys that a line has, and its value."""
     for key in keys:
-        if key in fields:
-            return key, fields[key]
-    raise BadLine(f"no {what}: expected one of the keys {', '.join(keys)}")
+        value: object = fields
+        for name in [key] if key in fields else key.split("."):
+            value = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
+        if value is not _MISSING:
+            return key, value
+    found = ", ".join(fields) or "none"
+    raise BadLine(f"no {what}: the line lacks {' and '.join(keys)}; its keys are {found} (name one with {option})")
 
 
 def _sentences(key: str, value: object, marks: bool = False, keep_empty: bool = False) -> list[str]:
@@ -130,12 +145,14 @@ def _sentences(key: str, value: object, marks: bool = False, keep_empty: bool = 
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """The corpus that the command line names.
+    """Make the corpus that the command line names.
 
     Raises:
-        InputError: a file is missing.
+        InputError: a file is missing, or named twice.
     """
     files = _files(args)
+    keys = {"article_keys": args.article_key, "summary_keys": args.summary_key}
+    options = {"section_names": args.section_names} | {name: value for name, value in keys.items() if value}
     read = functools.partial(read_lines, max_line_bytes=args.max_line_bytes)
     return Corpus(
         name="arxiv_pubmed",
@@ -143,8 +160,8 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
             split: Split(functools.partial(read, paths), sum(path.stat().st_size for path in paths))
             for split, paths in files.items()
         },
-        parse=functools.partial(parse, section_names=args.section_names),
-        settings={"section_names": args.section_names, "max_line_bytes": args.max_line_bytes},
+        parse=functools.partial(parse, **options),
+        settings={**options, "max_line_bytes": args.max_line_bytes},
         inputs={split: [describe_file(path) for path in paths] for split, paths in files.items()},
     )
 
@@ -165,6 +182,10 @@ def _files(args: argparse.Namespace) -> dict[str, list[Path]]:
 
 
 def _files_of_split(folder: Path, names: tuple[str, ...]) -> list[Path]:
+    """The file of a split, or all files of the split's folder, as BigPatent is released."""
+    for name in names:
+        if (folder / name).is_dir():
+            return sorted(path for path in (folder / name).rglob("*") if path.is_file())
     candidates = [folder / f"{name}{suffix}{gz}" for name in names for suffix in _SUFFIXES for gz in ("", ".gz")]
     found = [path for path in candidates if path.is_file()]
     if len(found) > 1:
@@ -177,10 +198,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = command.make_parser("arxiv_pubmed", __doc__.split("\n")[0])
     group = parser.add_argument_group("input (JSON lines, plain or .gz)")
     group.add_argument(
-        "--input-folder", metavar="DIR", type=Path, help="a folder of the release: train.txt, val.txt, test.txt, or .gz"
+        "--input-folder",
+        metavar="DIR",
+        type=Path,
+        help="a folder of a release: files train.txt, val.txt and test.txt, or .gz, or folders train, val and test",
     )
     for split in ("train", "valid", "test"):
         group.add_argument(f"--{split}", metavar="FILE", nargs="+", help=f"files or globs of the {split} split")
+    for what, keys in (("article", ARTICLE_KEYS), ("summary", SUMMARY_KEYS)):
+        group.add_argument(
+            f"--{what}-key",
+            metavar="KEY",
+            nargs="+",
+            help=f"where a line has its {what}: the first of these keys that is there; a.b is b in the object a "
+            f"(default: {' '.join(keys)})",
+        )
     group.add_argument(
         "--section-names", action="store_true", help="put each section's name before it, on a line of its own"
     )

@@ -120,7 +120,7 @@ logged rouge-lead.txt "$python" -m fairseq_poolingformer.cli.score --documents "
 "$python" "$root/run_scripts/compare.py" rouge "this model=$out/rouge.json" \
   "first 60 words of the document=$out/rouge-lead.json"
 echo
-"$python" "$root/run_scripts/show_summaries.py" "$out/summaries.txt" "$references" --ids "$data/test.id.txt"
+"$python" "$root/run_scripts/show_summaries.py" "$out/summaries.txt" "$references" --ids "$data/test-few.id.txt"
 
 announce 6 "Plot of the loss"
 "$python" "$root/run_scripts/plot_loss.py" "$out/train.log" --output "$out/loss.png"

@@ -40,6 +40,13 @@ def make_parser(
     options.add_argument(
         "--limit", metavar="N", type=int, help="use only the first N good training examples, in the order of the input"
     )
+    for split in ("valid", "test"):
+        options.add_argument(
+            f"--limit-{split}", metavar="N", type=int, help=f"use only N good {split} examples, chosen at random"
+        )
+    options.add_argument(
+        "--limit-seed", metavar="S", type=int, default=0, help="seed of these choices (default: %(default)s)"
+    )
     options.add_argument(
         "--max-reject-fraction",
         metavar="F",
@@ -77,12 +84,18 @@ def main(
     log_to_stderr()
     if args.workers < 1:
         parser.error(f"--workers {args.workers}: must be 1 or more")
-    if args.limit is not None and args.limit < 1:
-        parser.error(f"--limit {args.limit}: must be 1 or more")
+    for name in ("limit", "limit_valid", "limit_test"):
+        limit = getattr(args, name)
+        if limit is not None and limit < 1:
+            parser.error(f"--{name.replace('_', '-')} {limit}: must be 1 or more")
+    if args.limit_seed < 0:
+        parser.error(f"--limit-seed {args.limit_seed}: must be 0 or more")
     options = run.Options(
         output_folder=args.output_folder,
         workers=args.workers,
         limit=args.limit,
+        random_limits={"valid": args.limit_valid, "test": args.limit_test},
+        limit_seed=args.limit_seed,
         max_reject_fraction=args.max_reject_fraction,
         max_source_lengths=tuple(args.max_source_length),
         overwrite=args.overwrite,

@@ -23,7 +23,7 @@ from fairseq_poolingformer.text.dictionary import smallest_dtype
 from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
 from fairseq_poolingformer.text.whole_file import write_lines
 from preprocess.pipeline.encode import Encoded
-from preprocess.pipeline.records import Example, InputError, Record, Reject, Skipped
+from preprocess.pipeline.records import TOO_LONG, Example, InputError, Record, Reject, Skipped
 
 PART_BYTES = 4 * 2**20
 PART_RECORDS = 4096
@@ -172,7 +172,7 @@ def encode_split(
 
 def _encode(record: Record, encoding: Encoding, tokenizer: Tokenizer) -> Encoded | Reject | Skipped:
     if record.data is None:
-        return Reject("too long: more bytes than --max-line-bytes or --max-document-bytes allows")
+        return Reject(TOO_LONG)
     parsed = encoding.parse(record)
     return parsed if isinstance(parsed, (Reject, Skipped)) else encoding.encode(tokenizer, parsed)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 MAX_LINE_BYTES = 64 * 2**20
+TOO_LONG = "too long: more bytes than --max-line-bytes or --max-document-bytes allows"
 
 _DECOMPRESSORS = {".gz": ("gzip", gzip.open), ".bz2": ("bzip2", bz2.open)}
 

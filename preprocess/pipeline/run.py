@@ -84,6 +84,8 @@ class Options:
         output_folder: the data folder to make.
         workers: number of processes.
         limit: use the first so many good examples of train.
+        random_limits: use so many good examples of these splits, chosen at random; None or no entry uses all.
+        limit_seed: seed of these choices.
         max_reject_fraction: stop where more of a split is bad.
         max_source_lengths: report how many inputs each of these lengths would truncate.
         overwrite: replace another corpus in the folder.
@@ -92,6 +94,8 @@ class Options:
     output_folder: Path
     workers: int = 1
     limit: int | None = None
+    random_limits: Mapping[str, int | None] = field(default_factory=dict)
+    limit_seed: int = 0
     max_reject_fraction: float = 0.01
     max_source_lengths: tuple[int, ...] = (4096, 16384)
     overwrite: bool = False
@@ -121,8 +125,11 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
         "tokenizer": tokenizer_settings,
         **corpus.entries,
     }
+    limits = {"limit": options.limit}
+    chosen = {split: count for split, count in options.random_limits.items() if count is not None}
+    limits |= {"random_limits": chosen or None, "limit_seed": options.limit_seed if chosen else None}
     table = functools.partial(corpus.table, folder, corpus.name, list(corpus.splits), options.max_source_lengths)
-    if data_folder.finished(folder, settings | {"limit": options.limit}, options.overwrite):
+    if data_folder.finished(folder, settings | limits, options.overwrite):
         logger.info("%s is up to date", folder.path)
         return table()
     _open_parts_folder(folder.parts_path, settings)
@@ -135,10 +142,13 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
         encoding = Encoding(parse, corpus.encode, corpus.layout, folder.parts_path, fingerprint)
         results[name] = _run_split(corpus, name, encoding, options)
         _report_rejects(folder, name, results[name], options.max_reject_fraction)
+        if name in chosen:
+            results[name].choose(chosen[name], options.limit_seed)
     data_folder.remove_old_corpus(folder, set(corpus.splits))
     dictionary_size = data_folder.write(folder, results)
-    written = settings | {
-        "limit": options.limit,
+    written = {
+        **settings,
+        **limits,
         "examples": {split: result.examples for split, result in results.items()},
         "rejects": {split: len(result.rejects) for split, result in results.items()},
         "skipped": {split: dict(sorted(result.skipped.items())) for split, result in results.items()},

@@ -14,7 +14,7 @@ import sentencepiece
 
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
-from preprocess.pipeline.records import Example, InputError, Record, describe_file
+from preprocess.pipeline.records import TOO_LONG, Example, InputError, Record, Reject, describe_file
 from preprocess.pipeline.run import Corpus
 
 logger = logging.getLogger("preprocess")
@@ -110,12 +110,12 @@ def train_sentencepiece(corpus: Corpus, vocabulary: int, kind: str, folder: Path
         folder: where to put ``tokenizer/``.
 
     Raises:
-        InputError: the corpus has no text, or too little for so large a vocabulary.
+        InputError: the corpus has no good example, or too little text for so large a vocabulary.
     """
     logger.info("training a sentencepiece model of %d symbols", vocabulary)
     records = sample(corpus.splits["train"].records(), SAMPLE_BYTES)
     every = max(1, round(sum(len(record.data or b"") for record in records) / (CHARS_PER_SYMBOL * vocabulary)))
-    examples = (example for example in map(corpus.parse, records) if isinstance(example, Example))
+    examples = _examples(corpus, records)
     sentences = (sentence for example in examples for sentence in _sentences(example))
     model = io.BytesIO()
     try:
@@ -142,6 +142,25 @@ def train_sentencepiece(corpus: Corpus, vocabulary: int, kind: str, folder: Path
     path.write_bytes(model.getvalue())
     SentencePieceTokenizer(path).save(folder)
     path.unlink()
+
+
+def _examples(corpus: Corpus, records: list[Record]) -> Iterator[Example]:
+    """The good examples of records.
+
+    Raises:
+        InputError: no record is one.
+    """
+    first_reject = None
+    found = False
+    for record in records:
+        parsed = corpus.parse(record) if record.data is not None else Reject(TOO_LONG)
+        if isinstance(parsed, Example):
+            found = True
+            yield parsed
+        elif isinstance(parsed, Reject) and first_reject is None:
+            first_reject = f"{record.file}, line {record.line}: {parsed.reason}"
+    if not found:
+        raise InputError(f"train: no good example to train a tokenizer on; first: {first_reject or 'no lines'}")
 
 
 def sample(records: Iterator[Record], max_bytes: int) -> list[Record]:

@@ -65,7 +65,7 @@ def test_every_bad_line_is_named_and_the_good_ones_go_on(command, release, tmp_p
     assert {reject["line"]: reject["reason"].split(":")[0] for reject in rejects} == {
         2: "broken JSON",
         3: "empty article",
-        5: "empty abstract",
+        5: "empty summary",
         6: "not UTF-8",
         8: "wrong type",
         9: "too long",

@@ -56,6 +56,19 @@ def test_plain_format(article, summary):
     assert parsed({article: ["a b", "c"], summary: ["d", "e"], "id": 5}) == Example("5", ("a b\nc", "d e"))
 
 
+def test_keys_of_other_corpora():
+    line = {"paper": {"body": "Body.", "tl.dr": "no"}, "a.b": ["Short.", "Short."], "text": "not this"}
+    keys = {"article_keys": ["paper.html", "paper.body", "text"], "summary_keys": ["paper.tl.dr", "a.b"]}
+    assert parsed(line, **keys).texts == ("Body.", "Short. Short.")
+    reason = "no article: the line lacks paper.html and paper.body and text; its keys are paper"
+    assert parsed({"paper": "Body."}, **keys).reason == f"{reason} (name one with --article-key)"
+
+
+def test_bigpatents_form():
+    line = {"publication_number": "US-1", "abstract": "a .", "application_number": "US-2", "description": " d . e "}
+    assert parsed(line) == Example("US-1", ("d . e", "a ."))
+
+
 def test_byte_order_mark_is_no_error():
     assert isinstance(parsed(b"\xef\xbb\xbf" + json.dumps(release()).encode()), Example)
 
@@ -72,14 +85,14 @@ def test_byte_order_mark_is_no_error():
         (b"null", "wrong type: the line is null"),
         (release(article_text=[]), "empty article: article_text"),
         (release(article_text=["  ", "\n"]), "empty article"),
-        (release(abstract_text=[]), "empty abstract"),
-        (release(abstract_text=["<S>  </S>"]), "empty abstract"),
+        (release(abstract_text=[]), "empty summary"),
+        (release(abstract_text=["<S>  </S>"]), "empty summary"),
         (release(article_text=3), "wrong type: article_text is a number"),
         (release(article_text=["x", None]), "wrong type: article_text[1] is null"),
         (release(abstract_text={"a": 1}), "wrong type: abstract_text is an object"),
         (release(article_id=["a"]), "wrong type: the id is a list"),
-        ({"article": "x"}, "no abstract"),
-        ({"abstract": "x"}, "no article"),
+        ({"article": "x"}, "no summary: the line lacks abstract_text and abstract and summary; its keys are article"),
+        ({"abstract": "x"}, "no article: the line lacks article_text and"),
         ({"article": " ", "abstract": "x"}, "empty article"),
         ({"article": True, "abstract": "x"}, "wrong type: article is true or false"),
     ],
