@@ -1,4 +1,4 @@
-"""A random choice of a split's examples as a split of its own, SPLIT-few, with their documents, summaries and ids as text.
+"""A random choice of a split's examples as a split of its own, SPLIT-few, and their documents and summaries as text.
 
     python run_scripts/few_examples.py DATA N SPLIT [SPLIT …]
 

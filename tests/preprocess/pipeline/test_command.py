@@ -15,7 +15,7 @@ from preprocess import arxiv_pubmed
 from preprocess.pipeline import parts
 from tests.preprocess.conftest import contents
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 # As the command line, but in many parts and slowly.
 SLOW = """
@@ -161,6 +161,27 @@ def test_wrong_arguments_are_explained(command, release, tmp_path, capsys, args,
     assert command(tmp_path / "out", *args) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out" / "corpus.json").exists()
+
+
+@pytest.mark.parametrize("option", ["--limit", "--limit-valid", "--limit-test", "--workers"])
+def test_numbers_below_one_are_refused(command, release, tmp_path, capsys, option):
+    with pytest.raises(SystemExit):
+        command(tmp_path / "out", "--input-folder", release, option, "0")
+    assert f"{option} 0: must be 1 or more" in capsys.readouterr().err
+
+
+def test_foreign_keys_are_named_where_a_tokenizer_is_trained(command, tmp_path, write_lines, capsys):
+    train = write_lines("train.jsonl", [{"body": "text " * 9, "tldr": "short"}])
+    args = ["--train", train, "--valid", train]
+    trained = ["--sentencepiece-train", "300"]
+    assert command(tmp_path / "out", *args, tokenizer=trained) == 1
+    errors = capsys.readouterr().err
+    assert f"{train}, line 1: no article: the line lacks article_text and" in errors
+    assert "its keys are body, tldr (name one with --article-key)" in errors
+    assert "sentencepiece cannot" not in errors
+    keys = ["--article-key", "text", "body", "--summary-key", "tldr"]
+    assert command(tmp_path / "out", *args, *keys) == 0
+    assert (tmp_path / "out" / "valid.summary.txt").read_text() == "short\n"
 
 
 def test_wrong_tokenizers_are_explained(command, release, tmp_path, capsys):

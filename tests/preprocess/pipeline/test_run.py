@@ -1,16 +1,12 @@
 """What the command line leaves: readable by fairseq, the same however it was made."""
 
 import gzip
-import itertools
 import json
 import shutil
 
-import numpy as np
 import pytest
-import torch
-from fairseq.data import Dictionary, data_utils, indexed_dataset
+from fairseq.data import Dictionary, data_utils
 
-from fairseq_poolingformer.text.sequences import SequencesWriter, read_sizes
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess.arxiv_pubmed import parse
 from preprocess.pipeline import parts
@@ -45,33 +41,6 @@ def test_fairseq_reads_it_and_the_text_comes_back(command, release, tmp_path, ca
     table = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in table[1:]] == [["train", "5"], ["valid", "2"], ["test", "1"], ["all", "8"]]
     assert json.loads((tmp_path / "corpus.json").read_text())["table"] == table
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.uint16, np.uint32])
-def test_files_are_those_of_fairseqs_builder(tmp_path, dtype):
-    sequences = [[5, 6, 7, 2], [9], [2], [65499, 0, 2], [], list(range(300)), [8, 8]]
-    take = np.array([True, False, True, True, True, True, False])
-    builder = indexed_dataset.MMapIndexedDatasetBuilder(str(tmp_path / "theirs.bin"), dtype=dtype)
-    for sequence in itertools.compress(sequences, take):
-        builder.add_item(torch.tensor(sequence))
-    builder.finalize(str(tmp_path / "theirs.idx"))
-    part = tmp_path / "part.array"
-    part.write_bytes(np.concatenate([np.array(sequence) for sequence in sequences]).astype(dtype).tobytes())
-    with SequencesWriter(tmp_path / "ours", np.dtype(dtype)) as writer:
-        writer.append_file(part, np.array([len(sequence) for sequence in sequences]), take)
-    for suffix in ("bin", "idx"):
-        assert (tmp_path / f"ours.{suffix}").read_bytes() == (tmp_path / f"theirs.{suffix}").read_bytes()
-    assert read_sizes(tmp_path / "ours").tolist() == [4, 1, 3, 0, 300]
-
-
-def test_a_part_that_is_too_short_is_named(tmp_path):
-    (tmp_path / "part.array").write_bytes(b"123")
-    with (
-        pytest.raises(ValueError, match=r"part\.array: 1 bytes shorter"),
-        SequencesWriter(tmp_path / "ours", np.dtype(np.uint16)) as writer,
-    ):
-        writer.append_file(tmp_path / "part.array", np.array([2]), np.ones(1, bool))
-    assert not list(tmp_path.glob("ours*.bin"))
 
 
 def test_the_same_bytes_whatever_the_number_of_workers(command, release, tmp_path, monkeypatch):
@@ -135,6 +104,59 @@ def test_limit_takes_the_first_good_examples_of_train(command, release, tmp_path
         rejects = [json.loads(line) for line in (out / "train.rejects.jsonl").read_text().splitlines()]
         assert [reject["line"] for reject in rejects] == [1]
         assert len(read_side(out, "valid", "source")) == 2
+
+
+def test_limits_of_valid_and_test_choose_at_random(command, release, tmp_path, monkeypatch, write_lines):
+    """Half of a split sorted by length is no half of short documents; rejects are those of the whole split."""
+    lines = [{"id": f"{n}", "article": "attention " * (n + 1), "abstract": "document"} for n in range(40)]
+    valid = write_lines("valid.txt", [*lines[:20], b"bad", *lines[20:]])
+    args = ["--train", release / "train.txt", "--valid", valid, "--test", release / "val.txt"]
+    args += ["--limit-valid", "20", "--max-reject-fraction", "0.1"]
+    chosen = {}
+    for name, part, options in (
+        ("one", 3, []),
+        ("two", 7, ["--workers", "2"]),
+        ("seed", 7, ["--limit-seed", "1", "--limit-test", "1"]),
+        ("all", 7, ["--limit-valid", "50"]),
+    ):
+        monkeypatch.setattr(parts, "PART_RECORDS", part)
+        assert command(tmp_path / name, *args, *options) == 0
+        chosen[name] = [int(n) for n in (tmp_path / name / "valid.id.txt").read_text().split()]
+        assert chosen[name] == sorted(set(chosen[name]))
+        assert len(read_side(tmp_path / name, "valid", "target")) == len(chosen[name])
+        assert len((tmp_path / name / "valid.rejects.jsonl").read_text().splitlines()) == 1
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert list(map(len, chosen.values())) == [20, 20, 20, 40]
+    assert chosen["one"] != chosen["seed"]
+    assert all(5 <= sum(n < 20 for n in chosen[name]) <= 15 for name in ("one", "seed"))
+    assert len((tmp_path / "one" / "test.id.txt").read_text().split()) == 2
+    assert len((tmp_path / "seed" / "test.id.txt").read_text().split()) == 1
+    assert command(tmp_path / "one", *args) == 0
+    assert command(tmp_path / "one", *args, "--limit-seed", "1") == 1
+
+
+def test_the_released_form_of_bigpatent(command, shared_data, tmp_path):
+    folder = shared_data / "bigpatent_sample"
+    files = [folder / f"{letter}.jsonl.gz" for letter in "abcdefghy"]
+    tokenizer = ["--gpt2-bpe", shared_data / "gpt2_bpe"]
+    assert command(tmp_path / "out", "--train", *files, "--valid", files[-1], tokenizer=tokenizer) == 0
+    written = json.loads((tmp_path / "out" / "corpus.json").read_text())
+    assert written["examples"] == {"train": 716, "valid": 67}
+    assert written["rejects"] == {"train": 0, "valid": 0}
+
+
+def test_a_folder_for_each_split(command, release, tmp_path):
+    lines = (release / "train.txt").read_bytes().splitlines(keepends=True)
+    for name, content in (
+        ("train/a/data_0.gz", lines[:2]),
+        ("train/b/data_0.gz", lines[2:]),
+        ("val/a/0.gz", lines[:1]),
+    ):
+        path = tmp_path / "release" / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(gzip.compress(b"".join(content)))
+    assert command(tmp_path / "out", "--input-folder", tmp_path / "release") == 0
+    assert json.loads((tmp_path / "out" / "corpus.json").read_text())["examples"] == {"train": 5, "valid": 1}
 
 
 def test_real_data_gives_fairseqs_ids(command, shared_data, tmp_path):
