@@ -14,6 +14,8 @@ replaced function keeps its original as ``__wrapped__``.
 :mod:`.precision`      ``--fp16`` on a CPU
 :mod:`.averages`       ``--store-ema`` of a model with integer buffers
 :mod:`.generation`     ``--no-repeat-ngram-size`` without fairseq's CUDA extension
+:mod:`.saving`         checkpoints appear whole; a damaged last one is replaced by the newest whole one
+:mod:`.interruption`   SIGTERM saves first; a finished training stays finished; one training in a save directory
 :mod:`.sharding`       ``--num-shards`` and ``torchrun`` divide the work of fairseq-generate
 :mod:`.apex`           apex without its CUDA kernels is not used
 :mod:`.logs`           no warning about pinned memory without a GPU; ``quiet_logging`` for scripts
@@ -28,10 +30,12 @@ from fairseq_poolingformer.compat import (
     data,
     distributed,
     generation,
+    interruption,
     logs,
     numpy_shims,
     options,
     precision,
+    saving,
     sharding,
 )
 from fairseq_poolingformer.compat.checkpoints import CheckpointError
@@ -58,6 +62,8 @@ def apply() -> None:
     precision.apply()
     averages.apply()
     generation.apply()
+    saving.apply()
+    interruption.apply()
     sharding.apply()
     apex.apply()
     logs.apply()

@@ -1,9 +1,32 @@
 """Replacing one function of fairseq, once, with the original kept."""
 
 import functools
+import importlib
 import inspect
+import logging
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
+
+
+def command_modules(name: str) -> list[ModuleType]:
+    """Return the module of a fairseq command, and its second copy where ``python -m`` runs it as ``__main__``.
+
+    The import leaves logging as it is: the module would configure it for the whole process.
+
+    Args:
+        name: The module, such as ``fairseq_cli.train``.
+    """
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    modules = [importlib.import_module(name)]
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    running = sys.modules["__main__"]
+    if getattr(getattr(running, "__spec__", None), "name", None) == name:
+        modules.append(running)
+    return modules
 
 
 def replace(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None:
@@ -21,9 +44,9 @@ def replace(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None
         AttributeError: ``owner`` has no such name.
     """
     held = inspect.getattr_static(owner, name)
-    original = held.__func__ if isinstance(held, classmethod) else held
+    original = held.__func__ if isinstance(held, classmethod | staticmethod) else held
     if hasattr(original, "_patched_by_compat"):
         return
     patched = functools.wraps(original)(make(original))
     patched._patched_by_compat = True
-    setattr(owner, name, classmethod(patched) if isinstance(held, classmethod) else patched)
+    setattr(owner, name, type(held)(patched) if isinstance(held, classmethod | staticmethod) else patched)

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.compat.distributed import TORCHRUN_VARIABLES, torchrun_device
-from fairseq_poolingformer.compat.patching import replace
+from fairseq_poolingformer.compat.patching import command_modules, replace
 
 logger = logging.getLogger(__name__)
 
-COMMAND = "fairseq_cli.generate"
 LONGEST_WAIT = timedelta(hours=2)  # for one batch of another process, which includes loading its model
 
 # (number of the batch, fairseq's inference_step, the task and what else fairseq gives that function) -> hypotheses
@@ -26,12 +25,8 @@ Step = Callable[..., list[list[dict[str, Any]]]]
 
 def apply() -> None:
     """Patch fairseq-generate; see :func:`shared`."""
-    from fairseq_cli import generate
-
-    replace(generate, "main", shared)
-    running = sys.modules["__main__"]
-    if getattr(getattr(running, "__spec__", None), "name", None) == COMMAND:
-        replace(running, "main", shared)  # python -m runs a second copy of the module under this name
+    for module in command_modules("fairseq_cli.generate"):
+        replace(module, "main", shared)
 
 
 def shared(original: Callable) -> Callable:

@@ -57,7 +57,8 @@ def test_fairseq_evaluates_literals_only():
 
 
 CODE = "__import__('pathlib').Path({marker!r}).touch()"
-LANGUAGE_MODEL = {"task": "language_modeling", "sample_break_mode": "none", "tokens_per_sample": 8, "criterion": "cross_entropy"}
+LANGUAGE_MODEL = {"task": "language_modeling", "sample_break_mode": "none", "tokens_per_sample": 8}
+LANGUAGE_MODEL |= {"criterion": "cross_entropy"}
 TRANSLATION = {"task": "translation", "source_lang": "a", "target_lang": "b"}
 TRANSLATION |= {"max_source_positions": 8, "max_target_positions": 8}
 # architecture, the string that fairseq evaluates, and further arguments

@@ -1,0 +1,152 @@
+"""Trainings that are asked to stop, that have finished, and that share a folder by mistake."""
+
+import contextlib
+import errno
+import fcntl
+import functools
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from fairseq_poolingformer.compat.patching import command_modules, replace
+
+logger = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # SLURM sends the second before the time limit, with --signal=USR1@120
+STOPPED = 75  # exit status of a training that was asked to stop: start it again to continue (EX_TEMPFAIL)
+
+_asked: list[int] = []  # the signals that have come
+_locks: dict[Path, int] = {}  # save directories of this process, and the open files that lock them
+
+
+def apply() -> None:
+    """Patch fairseq-train: signals, finished trainings, and the lock of the save directory."""
+    from fairseq import checkpoint_utils
+
+    replace(checkpoint_utils, "verify_checkpoint_directory", locked)
+    for module in command_modules("fairseq_cli.train"):
+        replace(module, "train", not_beyond_the_end)
+        replace(module, "validate_and_save", stopping_when_asked)
+
+
+def locked(original: Callable) -> Callable:
+    """Refuse a second training in one save directory, where each would overwrite the other's checkpoints.
+
+    The lock is the operating system's, on the file ``.lock``: it ends with the process, however that ends.
+
+    Args:
+        original: ``fairseq.checkpoint_utils.verify_checkpoint_directory``.
+
+    Returns:
+        The function to use in its place.
+    """
+
+    def verify_checkpoint_directory(save_dir: str) -> None:
+        original(save_dir)
+        folder = Path(save_dir).resolve()
+        if folder in _locks:
+            return
+        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise ValueError(
+                f"--save-dir {save_dir}: another training is running in this folder. Wait for it or stop it, or give "
+                "another --save-dir"
+            ) from None
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                raise
+            logger.warning(f"{save_dir} cannot be locked on its file system: start only one training there")
+            return
+        _locks[folder] = descriptor
+
+    return verify_checkpoint_directory
+
+
+def not_beyond_the_end(original: Callable) -> Callable:
+    """Leave a finished training as it is, and watch for signals from the first update on.
+
+    fairseq compares the number of updates with ``--max-update`` after an update only, so each further start of a
+    finished training trained one more.
+
+    Args:
+        original: ``fairseq_cli.train.train``.
+
+    Returns:
+        The function to use in its place.
+    """
+
+    def train(cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> tuple[list, bool]:
+        updates, most = trainer.get_num_updates(), cfg.optimization.max_update
+        if most and updates >= most:
+            logger.info(f"the training is finished: it has {updates} of --max-update {most} updates")
+            return [None], True
+        with contextlib.suppress(ValueError):  # only the main thread may watch for signals
+            for number in SIGNALS:
+                signal.signal(number, functools.partial(_ask, os.getpid()))
+        try:
+            return original(cfg, trainer, task, epoch_itr)
+        except RuntimeError as error:
+            if not _asked or "DataLoader worker" not in str(error):
+                raise
+            logger.warning(
+                "the signal ended the processes that read the data, too, so nothing was saved after it; the same "
+                "command continues from the last checkpoint. Send SIGUSR1, or SIGTERM to the training process alone"
+            )
+            sys.exit(STOPPED)
+
+    return train
+
+
+def _ask(process: int, number: int, frame: FrameType | None) -> None:
+    if os.getpid() != process:
+        return  # a process that reads data
+    if not _asked:
+        logger.warning(f"{signal.Signals(number).name}: saving a checkpoint after this update, then stopping")
+    _asked.append(number)
+
+
+def stopping_when_asked(original: Callable) -> Callable:
+    """Save ``checkpoint_last.pt`` and end the process when a signal has come.
+
+    The decision is one of all processes: a signal to one of them stops all.
+
+    Args:
+        original: ``fairseq_cli.train.validate_and_save``.
+
+    Returns:
+        The function to use in its place.
+
+    Raises:
+        SystemExit: with status :data:`STOPPED`, after the checkpoint is written.
+    """
+
+    def validate_and_save(cfg: Any, trainer: Any, task: Any, epoch_itr: Any, *arguments: Any) -> Any:
+        if not _any_process_asked(trainer):
+            return original(cfg, trainer, task, epoch_itr, *arguments)
+        from fairseq import checkpoint_utils
+
+        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+        logger.warning(
+            f"stopped after {trainer.get_num_updates()} updates, checkpoint saved; the same command continues from here"
+        )
+        sys.exit(STOPPED)
+
+    return validate_and_save
+
+
+def _any_process_asked(trainer: Any) -> bool:
+    asked = torch.tensor(float(bool(_asked)), device=trainer.device)
+    if trainer.data_parallel_world_size > 1:
+        torch.distributed.all_reduce(asked, torch.distributed.ReduceOp.MAX, group=trainer.data_parallel_process_group)
+    return bool(asked)

@@ -1,0 +1,128 @@
+"""Trainings that are killed, asked to stop, finished, or started twice: real processes of fairseq-train."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import fairseq_poolingformer
+from fairseq_poolingformer.compat.checkpoints import load
+from fairseq_poolingformer.compat.interruption import STOPPED
+from tests.compat.helpers import PACKAGE, TRAINING, run
+
+fairseq_poolingformer.register()
+
+UPDATES = 40
+
+
+def command(corpus, save_dir, *extra):
+    arguments = ["--user-dir", PACKAGE, *TRAINING, "--save-dir", save_dir, "--max-update", UPDATES, *extra]
+    return ["fairseq_cli.train", corpus, *arguments, "--disable-validation", "--no-epoch-checkpoints"]
+
+
+def start(corpus, save_dir, *extra):
+    return subprocess.Popen(
+        [sys.executable, "-m", *map(str, command(corpus, save_dir, *extra))],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def wait_for_a_checkpoint(process, path):
+    while not path.exists():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.01)
+
+
+def assert_bit_identical(first, second):
+    """Parameters and the optimizer's state."""
+    first, second = load(first), load(second)
+    torch.testing.assert_close(dict(first["model"]), dict(second["model"]), rtol=0, atol=0)
+    torch.testing.assert_close(first["last_optimizer_state"], second["last_optimizer_state"], rtol=0, atol=0)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    result = run(*command(corpus, folder), cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return folder / "checkpoint_last.pt"
+
+
+def test_kills_at_random_instants_change_nothing(corpus, uninterrupted, tmp_path):
+    last, rng = tmp_path / "checkpoint_last.pt", random.Random(1)
+    often = ("--save-interval-updates", 1, "--keep-interval-updates", 1)
+    for _ in range(4):
+        process = start(corpus, tmp_path, *often)
+        wait_for_a_checkpoint(process, last)
+        time.sleep(rng.uniform(0, 0.3))
+        process.kill()
+        process.communicate()
+        assert torch.load(last, weights_only=False)["model"]
+    result = run(*command(corpus, tmp_path, *often), cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert_bit_identical(last, uninterrupted)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_and_stops_with_a_status_of_its_own(number, corpus, uninterrupted, tmp_path):
+    process = start(corpus, tmp_path, "--max-update", 10**6, "--lr-scheduler", "fixed", "--log-interval", 1)
+    for line in process.stdout:
+        if "num_updates" in line:
+            break
+    process.send_signal(number)
+    output = process.communicate()[0]
+    assert process.returncode == STOPPED, output
+    assert f"{number.name}: saving a checkpoint" in output
+    updates = load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
+    assert f"stopped after {updates} updates, checkpoint saved" in output
+    if updates < UPDATES:
+        assert run(*command(corpus, tmp_path), cwd=tmp_path).returncode == 0
+        assert_bit_identical(tmp_path / "checkpoint_last.pt", uninterrupted)
+
+
+def test_a_finished_training_is_left_as_it_is(corpus, uninterrupted):
+    before = uninterrupted.read_bytes()
+    result = run(*command(corpus, uninterrupted.parent), cwd=uninterrupted.parent)
+    assert result.returncode == 0, result.stderr
+    assert f"the training is finished: it has {UPDATES} of --max-update {UPDATES} updates" in result.stdout
+    assert uninterrupted.read_bytes() == before
+
+
+def test_a_second_training_in_the_same_folder_is_refused(corpus, tmp_path):
+    first = start(corpus, tmp_path, "--max-update", 10**6, "--save-interval-updates", 1, "--keep-interval-updates", 1)
+    wait_for_a_checkpoint(first, tmp_path / "checkpoint_last.pt")
+    second = run(*command(corpus, tmp_path), cwd=tmp_path)
+    first.kill()
+    first.communicate()
+    assert second.returncode == 1
+    assert "another training is running in this folder" in second.stderr
+    assert run(*command(corpus, tmp_path, "--max-update", 1), cwd=tmp_path).returncode == 0  # the lock is gone
+
+
+def test_a_signal_to_one_of_two_processes_stops_both(corpus, tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29741", "-m"]
+    arguments = command(corpus, tmp_path, "--max-update", 10**6, "--log-interval", 1, "--required-batch-size-multiple", 1)
+    process = subprocess.Popen(
+        [*torchrun, *map(str, arguments)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    for line in process.stdout:
+        if "num_updates" in line:
+            break
+    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True)
+    one = max(int(pid) for pid in children.stdout.split())
+    os.kill(one, signal.SIGUSR1)
+    output = process.communicate(timeout=400)[0]
+    assert (tmp_path / "checkpoint_last.pt").exists(), output
+    assert output.count("checkpoint saved; the same command continues from here") == 2, output
