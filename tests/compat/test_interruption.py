@@ -109,7 +109,7 @@ def test_a_second_training_in_the_same_folder_is_refused(corpus, tmp_path):
 
 def test_a_signal_to_one_of_two_processes_stops_both(corpus, tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29741", "-m"]
-    arguments = command(corpus, tmp_path, "--max-update", 10**6, "--log-interval", 1, "--required-batch-size-multiple", 1)
+    arguments = command(corpus, tmp_path, "--max-update", 10**6, "--log-interval", 1)
     process = subprocess.Popen(
         [*torchrun, *map(str, arguments)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},

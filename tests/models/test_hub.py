@@ -1,4 +1,4 @@
-"""Models in Python: Poolingformer-RoBERTa against Hugging Face's tokenizer and model; Poolingformer-BART's summaries."""
+"""Models in Python: Poolingformer-RoBERTa beside Hugging Face's tokenizer and model; Poolingformer-BART's summaries."""
 
 import pytest
 import torch
