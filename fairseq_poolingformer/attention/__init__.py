@@ -1,14 +1,15 @@
-"""Two-level attention for long sequences, in plain PyTorch: nothing here imports fairseq."""
+"""Two-level attention for long sequences, in plain PyTorch: this package does not import fairseq."""
 
 from fairseq_poolingformer.attention.backends import BACKENDS
-from fairseq_poolingformer.attention.call import GlobalTokens
+from fairseq_poolingformer.attention.call import Pairs, ScoreTerm
 from fairseq_poolingformer.attention.functional import band_attention
+from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.modules import TwoLevelAttention
 from fairseq_poolingformer.attention.patterns import Pooling, Window, visible_pairs
 from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
 from fairseq_poolingformer.attention.relative_projections import RelativeProjections
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
-from fairseq_poolingformer.attention.score_terms.relative_bias import Pairs, RelativePositionBias, ScoreTerm
+from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
 
 __all__ = [
     "BACKENDS",

@@ -1,94 +1,99 @@
-"""One checked call of the operator, as the backends receive it."""
+"""One checked call of the operator as the backends receive it, and the score terms that a call may have."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
 
+from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling, Window
-from fairseq_poolingformer.attention.score_terms.relative_bias import ScoreTerm
 
 
 @dataclass(frozen=True)
-class GlobalTokens:
-    """The global tokens of a batch, gathered to the same number of slots G in every row.
-
-    What is computed of the mask is kept: layers that are given the same GlobalTokens find it there, where a mask would
-    make each of them wait for the device.
+class Pairs:
+    """The (query, key) pairs of a call for which a backend asks a score term.
 
     Args:
-        mask: (B, S) bool, True at global tokens.
+        query_index: indices into the call's queries: a range of t, or a (t,) or (B, t) tensor.
+        key_index: indices into the call's keys: a range of s, or a (s,) or (B, s) tensor.
+        query_offset: token position of query 0.
+        key_offset: token at which key 0 starts (0 unless the keys are pooled with query alignment).
+        key_stride: tokens between neighbouring keys (1 unless the keys are pooled on a grid).
+        query: (B, H, t, D) these queries; None where the term does not read them.
+        key: (B, H, s, D) these keys; None likewise.
+        scale: α, for terms that are scaled as the content product is.
+        with_global: whether the query or the key is a global token: one answer for all pairs, or (B, t, s) bool.
     """
 
-    mask: Tensor
+    query_index: range | Tensor
+    key_index: range | Tensor
+    query_offset: int = 0
+    key_offset: int = 0
+    key_stride: int = 1
+    query: Tensor | None = None
+    key: Tensor | None = None
+    scale: float = 1.0
+    with_global: bool | Tensor = False
 
-    @classmethod
-    def of(cls, mask: Tensor | GlobalTokens | None) -> GlobalTokens | None:
-        """Those of a mask; what is one already, and None, are returned as they are."""
-        return cls(mask) if isinstance(mask, Tensor) else mask
+    def distance(self, device: torch.device) -> Tensor:
+        """Position of the query minus position of the key's first token: (t, s) or (B, t, s)."""
+        position = _on(device, self.query_index) + self.query_offset
+        start = self.key_stride * _on(device, self.key_index) + self.key_offset
+        return position[..., :, None] - start[..., None, :]
 
-    @cached_property
-    def places(self) -> tuple[Tensor, Tensor]:
-        """(R,) batch row of each global token, and (R,) its index among the row's tokens."""
-        return self.mask.nonzero(as_tuple=True)
+    def by_diagonal(self) -> Pairs | None:
+        """One pair for each diagonal of the (t, s) pairs, from the lower left to the upper right: t + s − 1 pairs.
 
-    @property
-    def row(self) -> Tensor:
-        return self.places[0]
+        Where neighbouring queries are as far apart as neighbouring keys, all pairs of a diagonal have one distance;
+        elsewhere the result is None.
+        """
+        queries, keys = self.query_index, self.key_index
+        if not (isinstance(queries, range) and isinstance(keys, range)) or queries.step != self.key_stride * keys.step:
+            return None
+        places = range(keys.start, keys.start + (len(queries) + len(keys) - 1) * keys.step, keys.step)
+        return replace(self, query_index=queries[-1:], key_index=places, query=None, key=None)
 
-    @property
-    def token(self) -> Tensor:
-        return self.places[1]
 
-    @cached_property
-    def slot(self) -> Tensor:
-        """(R,) the place 0 … G−1 of each global token among its row's."""
-        return (self.mask.cumsum(1) - 1)[self.places]
+def _on(device: torch.device, index: range | Tensor) -> Tensor:
+    if isinstance(index, range):
+        return torch.arange(index.start, index.stop, index.step, device=device)
+    return index.to(device)
 
-    @cached_property
-    def num_slots(self) -> int:
-        """G, the most global tokens in a row."""
-        return int(self.mask.sum(1).max()) if self.mask.numel() else 0
 
-    @property
-    def num_rows(self) -> int:
-        """B."""
-        return self.mask.size(0)
+class ScoreTerm(ABC):
+    """A term that is added to the attention scores before the softmax, besides the content product.
 
-    @cached_property
-    def unused(self) -> Tensor:
-        """(B, G) bool, True at slots that hold no token."""
-        unused = torch.ones(self.num_rows, self.num_slots, dtype=torch.bool, device=self.mask.device)
-        unused[self.row, self.slot] = False
-        return unused
+    Implementations are frozen dataclasses. Their tensor fields, (H, …) or (1, …) for all heads alike, are
+    differentiable inputs of the operator. ``scores`` computes the term for some pairs only, so that a backend never
+    needs more of it than the query block at hand.
+    """
 
-    @cached_property
-    def index(self) -> Tensor:
-        """(B, G) the token in each slot; 0 in unused ones."""
-        index = torch.zeros(self.num_rows, self.num_slots, dtype=torch.long, device=self.mask.device)
-        index[self.row, self.slot] = self.token
-        return index
+    @abstractmethod
+    def scores(self, pairs: Pairs) -> Tensor:
+        """The term for some pairs, broadcastable to (B, H, t, s); -inf hides a pair."""
 
-    def hidden(self, padding: Tensor | None) -> Tensor:
-        """(B, G) bool, True at slots that hold no token or one that is padding by the (B, S) mask."""
-        return self.unused if padding is None else self.unused | padding.gather(1, self.index)
+    def why_not(self, call: Call) -> str | None:
+        """The reason why the term has no meaning in a call, and what to do; None where it has a meaning."""
+        return None
 
-    def gather(self, x: Tensor) -> Tensor:
-        """The global tokens' vectors of ``x`` (B, H, S, D): (B, H, G, D), zero in unused slots."""
-        out = x.new_zeros(self.num_rows, x.size(1), self.num_slots, x.size(3))
-        out[self.row, :, self.slot] = x[self.row, :, self.token]
-        return out
 
-    def put(self, x: Tensor, values: Tensor) -> None:
-        """Overwrite the global tokens' vectors of ``x`` (B, H, S, D) in place by ``values`` (B, H, G, D)."""
-        x[self.row, :, self.token] = values[self.row, :, self.slot].to(x.dtype)
+def term_tensors(term: ScoreTerm) -> dict[str, Tensor]:
+    """The tensor fields of a score term by name."""
+    values = ((item.name, getattr(term, item.name)) for item in fields(term))
+    return {name: value for name, value in values if isinstance(value, Tensor)}
 
-    def add(self, x: Tensor, values: Tensor) -> None:
-        """Add ``values`` (B, H, G, D) in place to the global tokens' vectors of ``x`` (B, H, S, D)."""
-        x[self.row, :, self.token] += values[self.row, :, self.slot].to(x.dtype)
+
+def with_tensors(term: ScoreTerm, tensors: dict[str, Tensor]) -> ScoreTerm:
+    """The same term with other tensors."""
+    return replace(term, **tensors)
+
+
+def of_heads(x: Tensor, heads: slice, num_heads: int) -> Tensor:
+    """The rows of some of the call's heads in a score term's tensor (H, …); all of a tensor that is (1, …)."""
+    return x[heads] if x.size(0) == num_heads else x
 
 
 @dataclass(frozen=True)
@@ -123,12 +128,12 @@ class Call:
         return None if self.global_tokens is None else self.global_tokens.mask
 
     def global_keys(self) -> GlobalTokens | None:
-        """The global tokens among the keys, some of them maybe padding; None without any."""
+        """The global tokens among the keys, padding or not; None without any."""
         tokens = self.global_tokens
         return tokens if tokens is not None and tokens.num_slots else None
 
     def global_queries(self) -> GlobalTokens | None:
-        """The global tokens among the queries, as indices into the queries, or None without any."""
+        """The global tokens among the queries, as indices into the queries; None without any."""
         num_queries, num_keys = self.query.size(2), self.key.size(2)
         start = self.query_offset
         if self.global_tokens is None or (start == 0 and num_queries == num_keys):

@@ -1,4 +1,4 @@
-"""Dropout masks that are drawn again in the backward pass instead of being kept."""
+"""Dropout masks that the backward pass draws again instead of saving them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class KeepMask:
-    """Which elements dropout keeps: 16 random bits for each, drawn from a seed.
+    """Which elements dropout keeps, decided by 16 random bits for each, drawn from a seed.
 
     Args:
-        probability: p of being dropped, in [0, 1).
-        seed: of the draws.
+        probability: probability of dropping an element, in [0, 1).
+        seed: seed of the draws.
     """
 
     probability: float
@@ -22,7 +22,7 @@ class KeepMask:
 
     @classmethod
     def draw(cls, probability: float) -> KeepMask:
-        """With a seed from the CPU's generator, which activation checkpointing restores when it runs a layer again."""
+        """A mask with a seed from the CPU's generator, which activation checkpointing restores to rerun a layer."""
         return cls(probability, int(torch.randint(2**62, ())) if probability else 0)
 
     @property
@@ -36,9 +36,9 @@ class KeepMask:
         return 1.0 - self.dropped / 2**16
 
     def like(self, x: Tensor, place: tuple[int, ...] = ()) -> Tensor:
-        """1 where an element is kept, else 0: like ``x``, and the same again for the same shape and place.
+        """1 where an element is kept, else 0: like ``x``, the same again for the same shape and place.
 
-        Compared straight into floats: many times faster on a CPU than ``bernoulli_``, or than bools.
+        The comparison writes floats: many times faster on a CPU than ``bernoulli_``, or than a comparison to bools.
         """
         generator = torch.Generator(x.device).manual_seed(hash((self.seed, *place)) % 2**62)
         bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device)

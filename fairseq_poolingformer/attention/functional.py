@@ -1,4 +1,4 @@
-"""The attention operator: checks its arguments, picks a backend, calls it."""
+"""The attention operator: it checks its arguments, picks a backend and calls it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends import BACKENDS
-from fairseq_poolingformer.attention.call import Call, GlobalTokens
+from fairseq_poolingformer.attention.call import Call, ScoreTerm
+from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling, Window
-from fairseq_poolingformer.attention.score_terms.relative_bias import ScoreTerm
 
 logger = logging.getLogger(__name__)
 
@@ -34,21 +34,22 @@ def band_attention(
     scale: float | None = None,
     backend: str | None = None,
 ) -> Tensor:
-    """Attention of each query to the keys in its window, and to and from global tokens, in one softmax.
+    """Attend to the keys in each query's window and to global tokens, in one softmax.
 
-    ``softmax(scale·q_i·K_N(i)ᵀ + terms) V_N(i)`` (eq. 4, 8, 12–13), where N(i) is what ``window`` (and ``pooling``)
-    shows query i, plus all global tokens, or every token when i is global. A query that sees nothing returns zeros.
+    ``softmax(scale·q_i·K_N(i)ᵀ + terms) V_N(i)`` (eq. 4, 8, 12–13), where N(i) are the keys that ``window`` (and
+    ``pooling``) shows query i and all global tokens; or every token when i is global. A query that sees nothing returns
+    zeros.
 
     Args:
         query: (B, H, T, D). Query t stands at token ``query_offset + t``.
-        key: (B, H, S, D): tokens 0 … S−1, or with ``pooling`` the pooled segments of :func:`pool_keys`.
+        key: (B, H, S, D): tokens 0 … S−1, or with ``pooling`` the pooled keys of :func:`pool_keys`.
         value: (B, H, S, D).
         window: tokens visible on each side, dilated or not.
         pooling: how ``key`` and ``value`` were pooled; None for tokens.
-        global_mask: (B, S) bool, True at global tokens, or the :class:`GlobalTokens` of such a mask, made once for many
-            calls; not with ``pooling``.
-        key_padding_mask: (B, S) bool, True at keys (tokens, or segments) that no query sees, global or not.
-        score_terms: what is added to the scores.
+        global_mask: (B, S) bool, True at global tokens, or a :class:`GlobalTokens` that many calls share; not with
+            ``pooling``.
+        key_padding_mask: (B, S) bool, True at keys (tokens, or pooled keys) that no query sees, global or not.
+        score_terms: terms that are added to the scores.
         query_offset: token position of query 0.
         dropout_p: probability of dropping an attention weight.
         scale: α; 1/sqrt(D) by default.
@@ -58,7 +59,7 @@ def band_attention(
         (B, H, T, D), the dtype of ``query``.
 
     Raises:
-        ValueError: an argument is out of range or the named backend cannot run the call.
+        ValueError: an argument is out of range, or the named backend cannot run the call.
     """
     call = Call(
         query=query,
@@ -90,7 +91,7 @@ def _check(call: Call) -> None:
     keys = key.size(2)
     if key.shape != (batch, heads, keys, head_dim) or value.shape != key.shape:
         raise ValueError(
-            f"key and value must be (B, H, S, D) = ({batch}, {heads}, S, {head_dim}) as query has it, "
+            f"key and value must be (B, H, S, D) = ({batch}, {heads}, S, {head_dim}) like query, "
             f"got key {tuple(key.shape)}, value {tuple(value.shape)}"
         )
     if queries < 1 or keys < 1:
@@ -101,7 +102,7 @@ def _check(call: Call) -> None:
         if mask is not None and mask.device != query.device:
             raise ValueError(f"{name} is on {mask.device}, query is on {query.device}")
     if call.pooling is not None and call.global_mask is not None:
-        raise ValueError("global_mask marks tokens; pooled keys have none, leave it out with pooling")
+        raise ValueError("global_mask marks tokens, but the keys are pooled; leave it out with pooling")
     dilations = call.window.head_dilations(heads)
     if call.pooling is not None and set(dilations) != {1}:
         raise ValueError(f"a window over pooled keys cannot be dilated, got dilation {call.window.dilation}")
@@ -133,5 +134,5 @@ def _pick(call: Call, name: str | None) -> str:
 
 @cache
 def _announce_once(name: str, device: str, refusals: tuple[str, ...]) -> None:
-    passed_over = f" (passed over: {'; '.join(refusals)})" if refusals else ""
-    logger.info("attention backend on %s: %s%s", device, name, passed_over)
+    skipped = f" (skipped: {'; '.join(refusals)})" if refusals else ""
+    logger.info("attention backend on %s: %s%s", device, name, skipped)

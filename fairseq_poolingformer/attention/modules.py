@@ -5,19 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fairseq_poolingformer.attention.call import GlobalTokens
+from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.functional import band_attention
+from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
-from fairseq_poolingformer.attention.score_terms.relative_bias import ScoreTerm
 
 
 class TwoLevelAttention(nn.Module):
     """Sliding-window attention with global tokens, then pooling attention over a wider window (eq. 1–13, T 2.15).
 
-    Level one gives Y. With ``pooling``, level two projects Y again, pools its keys and values, and attends to the
-    pooled segments, which gives Z. The output is ``W_o(Y + Z)``.
+    Level one gives Y. With ``pooling``, level two projects Y again, pools the keys and values, and attends to the
+    pooled keys, which gives Z. The output is ``W_o(Y + Z)``.
 
     Projections are initialized as :class:`torch.nn.Linear` does, W_p of the LDConv kinds from N(0, 0.02²), so that the
     dynamic weights start close to a mean.
@@ -39,7 +39,7 @@ class TwoLevelAttention(nn.Module):
         batch_first: inputs are (B, T, C) instead of (T, B, C).
 
     Raises:
-        ValueError: arguments that do not go together.
+        ValueError: an argument is out of range, or some do not go together.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class TwoLevelAttention(nn.Module):
         if embed_dim % num_heads:
             raise ValueError(f"embed_dim must be a multiple of num_heads, got {embed_dim} and {num_heads}")
         if (pooling is None) != (pooled_window is None):
-            raise ValueError("pooling and pooled_window are given together, or neither for level one alone")
+            raise ValueError("give pooling and pooled_window together, or neither of them for level one alone")
         if pool_type not in POOL_TYPES:
             raise ValueError(f"pool_type must be one of {POOL_TYPES}, got {pool_type!r}")
         if ldconv_heads < 1 or num_heads % ldconv_heads:
@@ -104,13 +104,13 @@ class TwoLevelAttention(nn.Module):
         key_padding_mask: Tensor | None = None,
         score_terms: tuple[ScoreTerm, ...] = (),
     ) -> Tensor:
-        """Attend.
+        """Attend within the sequence.
 
         Args:
             x: (B, T, C), or (T, B, C) without ``batch_first``.
             global_mask: (B, T) bool, True at global tokens, or the :class:`GlobalTokens` of such a mask.
             key_padding_mask: (B, T) bool, True at padding.
-            score_terms: added to level one's scores.
+            score_terms: terms that are added to level one's scores.
 
         Returns:
             The shape of ``x``.
@@ -120,8 +120,8 @@ class TwoLevelAttention(nn.Module):
         """
         if score_terms and self.global_q_proj is not None:
             raise ValueError(
-                "score_terms with separate_global_projections: a global token's own row would be without them; "
-                "leave one of the two out"
+                "score_terms and separate_global_projections do not go together: a global token's own row would be "
+                "without the terms; leave one of the two out"
             )
         dropout_p = self.dropout if self.training else 0.0
         global_tokens = GlobalTokens.of(global_mask)
@@ -147,7 +147,7 @@ class TwoLevelAttention(nn.Module):
         return self.out_proj(self._merge(y + z))
 
     def _attend_to_pooled(self, x: Tensor, padding_mask: Tensor | None, dropout_p: float) -> Tensor:
-        """Level two's Z (eq. 5–8) from what its Q̃, K̃, Ṽ are projected from, (B, H, T, D)."""
+        """Level two's Z (eq. 5–8), (B, H, T, D), from the input of its projections Q̃, K̃, Ṽ."""
         if self.pooled_q_proj is None:
             q_proj, k_proj, v_proj = self.q_proj, self.k_proj, self.v_proj
         else:
@@ -187,7 +187,7 @@ class TwoLevelAttention(nn.Module):
     def _attend_globally(
         self, x: Tensor, y: Tensor, tokens: GlobalTokens, padding_mask: Tensor | None, dropout_p: float
     ) -> Tensor:
-        """Y with the global tokens' rows computed by their own projections over the whole sequence."""
+        """Y, with the global tokens' rows attending to the whole sequence through their own projections."""
         gathered = self._merge(tokens.gather(self._split(x)))
         attended = band_attention(
             self._split(self.global_q_proj(gathered)),

@@ -1,4 +1,4 @@
-"""Who sees whom: the sliding window and the pooling grid, and the one rule that both come down to."""
+"""Who sees whom: the sliding window, the pools, and the band that both reduce to."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Window:
 
     @classmethod
     def unlimited(cls, *, causal: bool = False) -> Window:
-        """The window of full attention: everything, or with ``causal`` everything up to the query itself."""
+        """The window of full attention: every key, or with ``causal`` every key up to the query itself."""
         return cls(UNLIMITED, 0 if causal else UNLIMITED)
 
     def head_dilations(self, num_heads: int) -> tuple[int, ...]:
@@ -187,7 +187,7 @@ def visible_pairs(
 ) -> Tensor:
     """Whether query t sees key s through the window, for every head: (H, T, S) bool, dense.
 
-    For the reference backend and for looking at patterns; the other backends never build it.
+    It is for the reference backend and for looking at patterns; the other backends never build it.
     """
     positions = torch.arange(query_offset, query_offset + num_queries)
     keys = torch.arange(num_keys)

@@ -95,7 +95,9 @@ def _check(
             f"of {heads} heads, got {tuple(weight.shape)}"
         )
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"bias must be {tuple(weight.shape[:1])}, one number a row of weight, got {tuple(bias.shape)}")
+        raise ValueError(
+            f"bias must be {tuple(weight.shape[:1])}, one number per row of weight, got {tuple(bias.shape)}"
+        )
 
 
 def _starts(num_tokens: int, pooling: Pooling, device: torch.device) -> Tensor:

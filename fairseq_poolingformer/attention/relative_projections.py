@@ -1,4 +1,4 @@
-"""DeBERTa's relative positions as parameters: tables that all layers share, and a layer's projections of them."""
+"""DeBERTa's relative positions as parameters: tables that all layers share, and each layer's projections of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ RELATIVE_PRODUCTS = ("c2p", "p2c")
 class CoarsePositions(nn.Embedding):
     """The table P_g of relative positions to and from global tokens, which all layers share (T 2.25).
 
-    How many tokens a row stands for is in the state dict beside the rows, so that a model of another length can tell
-    which of them are its own.
+    The state dict has the number of tokens that share a row, so that a model for another length can find the rows of
+    its own distances.
 
     Args:
         num_rows: 2k_g.
@@ -28,21 +28,21 @@ class CoarsePositions(nn.Embedding):
 
 
 class RelativeProjections(nn.Module):
-    """What one layer makes of the shared relative positions: K^r = W_k,r P, Q^r = W_q,r P (T 2.19, 2.25).
+    """One layer's projections of the shared relative positions: K^r = W_k,r P, Q^r = W_q,r P (T 2.19, 2.25).
 
-    As in the released DeBERTa, W_q,r has a bias, W_k,r has none, and positions are dropped before both.
+    As in the released DeBERTa, W_q,r has a bias, W_k,r has none, and dropout is applied to the positions before both.
 
     Args:
         embed_dim: C.
         num_heads: H, a divisor of C.
-        products: which of ``c2p`` (K^r, to be multiplied with queries) and ``p2c`` (Q^r, with keys).
+        products: which of ``c2p`` (K^r, multiplied with queries) and ``p2c`` (Q^r, multiplied with keys).
         reach: the farthest distance, in tokens, at which level one's window sees; None for all. Rows for distances
             beyond it are not projected.
         global_bucket: tokens that share a row of the coarse table; None for a layer without one.
         dropout: probability of dropping an element of the tables in training.
 
     Raises:
-        ValueError: there is no product, or one that is unknown.
+        ValueError: ``products`` is empty, or names an unknown product.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class RelativeProjections(nn.Module):
 
     @property
     def scale(self) -> float:
-        """α = 1/sqrt((1 + number of products)·D), level one's scale with these scores (T 2.20)."""
+        """α = 1/sqrt((1 + number of products)·D), the scale of level one with these scores (T 2.20)."""
         return ((1 + len(self.products)) * (self.embed_dim // self.num_heads)) ** -0.5
 
     def forward(self, positions: Tensor, global_positions: Tensor | None = None) -> DisentangledPosition:
@@ -81,7 +81,7 @@ class RelativeProjections(nn.Module):
 
         Args:
             positions: P, (2k, C).
-            global_positions: P_g, (2k_g, C); given where the layer has a ``global_bucket``.
+            global_positions: P_g, (2k_g, C); required where the layer has a ``global_bucket``.
         """
         k = positions.size(0) // 2
         if self.reach is not None and self.reach < k:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, load
 from fairseq_poolingformer.models.loading import adapt_state_dict
-from fairseq_poolingformer.modules.attention_flags import AttentionSettings, set_defaults
+from fairseq_poolingformer.modules.attention_flags import AttentionFlags, set_defaults
 from fairseq_poolingformer.modules.decoder import PoolingformerDecoder
 from fairseq_poolingformer.modules.encoder import PoolingformerEncoder
 
@@ -30,7 +30,7 @@ class PoolingformerBART(BARTModel):
     def add_args(parser: argparse.ArgumentParser) -> None:
         """Add BART's flags and those of the two levels."""
         BARTModel.add_args(parser)
-        AttentionSettings.add_args(parser)
+        AttentionFlags.add_args(parser)
 
     @classmethod
     def hub_models(cls) -> dict[str, str]:
@@ -87,7 +87,7 @@ class PoolingformerBART(BARTModel):
         """Take BART's and older checkpoints."""
         super().upgrade_state_dict_named(state_dict, name)
         if name == "":
-            pooled_init = AttentionSettings.of(self.args).pooled_init
+            pooled_init = AttentionFlags.of(self.args).pooled_init
             adapt_state_dict(self, state_dict, offset=self.encoder.padding_idx + 1, pooled_init=pooled_init)
 
     @classmethod
@@ -114,8 +114,8 @@ class PoolingformerBART(BARTModel):
 def _architecture(args: argparse.Namespace, pooled_layers: str) -> None:
     """Defaults of every architecture: the papers' settings and 4,096 tokens."""
     set_defaults(args, max_source_positions=4096, pooled_layers=pooled_layers)
-    settings = AttentionSettings.of(args)
-    set_defaults(args, **vars(settings))
+    flags = AttentionFlags.of(args)
+    set_defaults(args, **vars(flags))
 
 
 @register_model_architecture("poolingformer_bart", "poolingformer_bart_large")

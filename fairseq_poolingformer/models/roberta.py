@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.models.hub import PoolingformerRobertaHubInterface, load
 from fairseq_poolingformer.models.loading import NEW, adapt_state_dict
-from fairseq_poolingformer.modules.attention_flags import AttentionSettings, set_defaults
+from fairseq_poolingformer.modules.attention_flags import AttentionFlags, set_defaults
 from fairseq_poolingformer.modules.encoder import PoolingformerEncoder
 from fairseq_poolingformer.modules.positions import PartlyFrozenPositions
 from fairseq_poolingformer.modules.question_answering_head import QuestionAnsweringHead
@@ -93,7 +93,7 @@ class PoolingformerRoberta(RobertaModel):
     def add_args(parser: argparse.ArgumentParser) -> None:
         """Add RoBERTa's flags, those of the two levels, and how to train."""
         RobertaModel.add_args(parser)
-        AttentionSettings.add_args(parser)
+        AttentionFlags.add_args(parser)
         add = parser.add_argument
         add("--checkpoint-activations", action="store_true", help="recompute each layer's activations in the backward")
         add("--offload-activations", action="store_true", help="checkpoint activations, and keep them on the CPU")
@@ -185,7 +185,7 @@ class PoolingformerRoberta(RobertaModel):
         """Take RoBERTa's, XLM-R's and older checkpoints; a head that either side lacks is left out or kept."""
         super().upgrade_state_dict_named(state_dict, name)
         if name == "":
-            pooled_init = AttentionSettings.of(self.args).pooled_init
+            pooled_init = AttentionFlags.of(self.args).pooled_init
             adapt_state_dict(self, state_dict, offset=self.encoder.dictionary.pad() + 1, pooled_init=pooled_init)
 
     def _freeze(self, pretrained_positions: int) -> None:
@@ -203,7 +203,7 @@ class PoolingformerRoberta(RobertaModel):
 def _attention(args: argparse.Namespace, pooled_layers: str) -> None:
     """Defaults of every architecture: the papers' settings and 4,096 tokens."""
     set_defaults(args, max_positions=4096, pretrained_positions=512, layer_norm_eps=1e-5, pooled_layers=pooled_layers)
-    set_defaults(args, **vars(AttentionSettings.of(args)))
+    set_defaults(args, **vars(AttentionFlags.of(args)))
 
 
 @register_model_architecture("poolingformer_roberta", "poolingformer_roberta_large")

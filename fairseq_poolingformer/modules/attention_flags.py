@@ -1,4 +1,4 @@
-"""The encoder's attention as command-line flags, and as one validated value per layer."""
+"""The flags of the encoder's attention, and the attention that they build for each layer."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def per_layer(flag: str, text: str | int, num_layers: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class AttentionSettings:
-    """Every choice of the two levels, under the names of the flags; the defaults are the papers' (§3.2, thesis §3.1).
+class AttentionFlags:
+    """The value of every flag of the two levels; the defaults are the papers' (§3.2, thesis §3.1).
 
     Windows count the tokens on one side. ``pooled_layers`` are 0-based.
     """
@@ -74,14 +74,14 @@ class AttentionSettings:
     attention_backend: str | None = None
 
     @classmethod
-    def of(cls, args: Any) -> AttentionSettings:
-        """From an object that has (some of) the settings as attributes: a Namespace or a model's config."""
+    def of(cls, args: Any) -> AttentionFlags:
+        """The flags among the attributes of a Namespace or a model's config; defaults for those it lacks."""
         found = {field.name: getattr(args, field.name, None) for field in fields(cls)}
         return cls(**{name: value for name, value in found.items() if value is not None})
 
     @staticmethod
     def add_args(parser: argparse.ArgumentParser) -> None:
-        """Add the flags; without defaults, which the architectures give."""
+        """Add the flags to a parser, without defaults: the architectures set them."""
         add = parser.add_argument
         add(
             "--window-size",
@@ -106,7 +106,8 @@ class AttentionSettings:
         add(
             "--pool-alignment",
             choices=ALIGNMENTS,
-            help="grid: segments at multiples of the stride, shared by all queries; query: eq. 6-7 read literally",
+            help="grid: pools at multiples of the stride, shared by all queries; query: pools of each query's own, "
+            "as eq. 6-7 say literally",
         )
         add("--ldconv-heads", type=int, metavar="H", help="sets of dynamic weights of the ldconv kinds")
         add(
@@ -165,11 +166,11 @@ class AttentionSettings:
             num_layers: layers of the encoder.
             embed_dim: C.
             num_heads: H.
-            dropout: of attention weights.
-            relative: what :meth:`build_relative` made for the layer.
+            dropout: probability of dropping an attention weight.
+            relative: the layer's result of :meth:`build_relative`.
 
         Raises:
-            ValueError: a setting is out of range.
+            ValueError: a flag is out of range.
         """
         if self.separate_global_projections and not self.global_tokens:
             raise ValueError(
@@ -213,11 +214,11 @@ class AttentionSettings:
 
         Args:
             layer, num_layers, embed_dim, num_heads: as in :meth:`build`.
-            dropout: of the positions.
+            dropout: probability of dropping an element of the positions.
             max_positions: tokens of the longest input.
 
         Raises:
-            ValueError: a setting is out of range, or these do not go together.
+            ValueError: a flag is out of range, or some do not go together.
         """
         if self.relative_attention == "none":
             return None
@@ -243,7 +244,7 @@ class AttentionSettings:
         return -(-max_positions // self.global_relative_positions)
 
     def without_effect(self) -> list[str]:
-        """Flags with a value of their own that do nothing, for want of ``relative_attention``."""
+        """Flags that were changed but do nothing without ``relative_attention``."""
         if self.relative_attention != "none":
             return []
         own = [f for f in fields(self) if f.name.endswith("relative_positions") and getattr(self, f.name) != f.default]
@@ -277,7 +278,7 @@ class AttentionSettings:
 
 
 def set_defaults(args: argparse.Namespace, **defaults: Any) -> None:
-    """Give ``args`` the attributes that it lacks, as fairseq's architectures do."""
+    """Set the attributes that ``args`` lacks, as fairseq's architectures do."""
     for name, value in defaults.items():
         if getattr(args, name, None) is None:
             setattr(args, name, value)

@@ -1,4 +1,4 @@
-"""BART's decoder over the same attention operator: no target × source matrix is ever stored."""
+"""BART's decoder with the same attention operator: it never stores a target × source matrix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _split(x: Tensor, num_heads: int) -> Tensor:
 
 
 class CausalSelfAttention(MultiheadAttention):
-    """fairseq's decoder self-attention, with the operator when whole targets are scored.
+    """fairseq's decoder self-attention, with the operator where whole targets are scored.
 
     Parameters, names and incremental decoding are fairseq's.
     """
@@ -56,9 +56,9 @@ class CausalSelfAttention(MultiheadAttention):
 class CrossAttention(MultiheadAttention):
     """fairseq's encoder-decoder attention without stored weights, and with one copy of the source for all beams.
 
-    The queries of a sentence's beams are so many more queries to the same keys. So ``--beam 5`` projects and keeps a
-    long source's keys and values once, not five times. Attention weights are not returned: ``--print-alignment`` and
-    ``--replace-unk`` have nothing to work with.
+    The beams of a sentence are more queries to the same keys, so that ``--beam 5`` projects and keeps the keys and
+    values of a long source once, not five times. Attention weights are not returned, and ``--print-alignment`` and
+    ``--replace-unk`` do not work.
     """
 
     def forward(
@@ -106,7 +106,7 @@ class CrossAttention(MultiheadAttention):
     def _source(
         self, key: Tensor | None, padding: Tensor | None, incremental_state: dict[str, Any] | None
     ) -> dict[str, Any]:
-        """Projected ``keys`` and ``values`` (S, B, C) and ``padding`` (B, S); the state's where it has them."""
+        """Projected ``keys`` and ``values`` (S, B, C) and ``padding`` (B, S), from the state where it has them."""
         saved = {} if incremental_state is None else self._get_input_buffer(incremental_state)
         if "keys" not in saved:
             saved = {"keys": self.k_proj(key), "values": self.v_proj(key), "padding": padding}
@@ -116,7 +116,7 @@ class CrossAttention(MultiheadAttention):
 
     @torch.jit.unused
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> dict[str, Any] | None:
-        """Keep the rows of the sentences that still have beams; beams of one sentence share theirs."""
+        """Keep the sources of the sentences that are not finished; the beams of a sentence share one."""
         saved = self._get_input_buffer(incremental_state)
         if "keys" not in saved or saved["keys"].size(1) * saved["beams"] == new_order.numel():
             return incremental_state  # beams only change places within their sentence

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fairseq_poolingformer.attention import GlobalTokens
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.attention.relative_projections import CoarsePositions, RelativeProjections
-from fairseq_poolingformer.modules.attention_flags import AttentionSettings, per_layer
+from fairseq_poolingformer.modules.attention_flags import AttentionFlags, per_layer
 from fairseq_poolingformer.modules.recompute import SeededDropout, activated_linear
 
 logger = logging.getLogger(__name__)
@@ -24,11 +24,11 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
     """fairseq's encoder layer around :class:`~fairseq_poolingformer.attention.TwoLevelAttention`.
 
     Args:
-        cfg: fairseq's TransformerConfig with the flags of :class:`AttentionSettings`.
+        cfg: fairseq's TransformerConfig with the flags of :class:`AttentionFlags`.
         layer: the layer's 0-based number.
 
     Raises:
-        ValueError: a setting is out of range.
+        ValueError: a flag is out of range.
     """
 
     def __init__(self, cfg, layer: int) -> None:
@@ -39,10 +39,10 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
     def build_self_attention(self, embed_dim: int, cfg) -> nn.Module:
         if cfg.quant_noise.pq > 0:
             raise ValueError("--quant-noise-pq is not supported in Poolingformer's encoder; leave it out")
-        settings, sizes = AttentionSettings.of(cfg), (cfg.encoder.layers, embed_dim, cfg.encoder.attention_heads)
-        relative = settings.build_relative(self.layer, *sizes, cfg.dropout, cfg.max_source_positions)
+        flags, sizes = AttentionFlags.of(cfg), (cfg.encoder.layers, embed_dim, cfg.encoder.attention_heads)
+        relative = flags.build_relative(self.layer, *sizes, cfg.dropout, cfg.max_source_positions)
         self.relative_projections: RelativeProjections | None = relative
-        return settings.build(self.layer, *sizes, cfg.attention_dropout, relative)
+        return flags.build(self.layer, *sizes, cfg.attention_dropout, relative)
 
     def forward(
         self,
@@ -93,29 +93,29 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
 class PoolingformerEncoder(TransformerEncoderBase):
     """fairseq's transformer encoder with Poolingformer's layers and a mask of global tokens.
 
-    The first ``--global-tokens`` tokens of each row are global unless the caller says which ones are. With
-    ``--relative-attention`` it has the relative positions that all layers share.
+    The first ``--global-tokens`` tokens of each row are global unless the caller passes a mask. With
+    ``--relative-attention`` the encoder has the relative positions that all layers share.
     """
 
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
         self._layers_built = 0
         super().__init__(cfg, dictionary, embed_tokens)
         self.dropout_module = SeededDropout(cfg.dropout, module_name=type(self).__name__)
-        settings = AttentionSettings.of(cfg)
-        self.global_tokens = settings.global_tokens
+        flags = AttentionFlags.of(cfg)
+        self.global_tokens = flags.global_tokens
         if self.global_tokens < 0:
             raise ValueError(f"--global-tokens must be 0 or more, got {self.global_tokens}")
-        windows = per_layer("--window-size", settings.window_size, cfg.encoder.layers)
-        # where no layer's window has a limit, P has a row for every pair, those with a global token too
+        windows = per_layer("--window-size", flags.window_size, cfg.encoder.layers)
+        # where no window has a limit, P has a row for every pair, also for pairs with a global token
         self.windows_limited = any(window != UNLIMITED for window in windows)
-        for flag in settings.without_effect():
-            logger.warning("%s does nothing without --relative-attention", flag)
+        for name in flags.without_effect():
+            logger.warning("%s does nothing without --relative-attention", name)
         self.relative_positions = self.global_relative_positions = None
-        if settings.relative_attention != "none":
-            self.relative_positions = nn.Embedding(2 * settings.max_relative_positions, cfg.encoder.embed_dim)
-        bucket = settings.global_bucket(cfg.max_source_positions)
+        if flags.relative_attention != "none":
+            self.relative_positions = nn.Embedding(2 * flags.max_relative_positions, cfg.encoder.embed_dim)
+        bucket = flags.global_bucket(cfg.max_source_positions)
         if bucket is not None:
-            rows = 2 * settings.global_relative_positions
+            rows = 2 * flags.global_relative_positions
             self.global_relative_positions = CoarsePositions(rows, cfg.encoder.embed_dim, bucket)
 
     def build_encoder_layer(self, cfg) -> nn.Module:
@@ -123,7 +123,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
         self._layers_built += 1
         if cfg.checkpoint_activations:
             layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-        # a checkpointed layer is wrapped by FSDP whatever its size, as in fairseq
+        # as in fairseq, FSDP wraps a checkpointed layer whatever its size
         return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
 
     def forward(
@@ -157,8 +157,8 @@ class PoolingformerEncoder(TransformerEncoderBase):
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
         x = x.transpose(0, 1)
 
-        global_tokens = GlobalTokens.of(global_mask)  # looked up in the mask once, not in each layer
-        # as tensors: of what is inside another argument, a checkpointed layer passes no gradient on
+        global_tokens = GlobalTokens.of(global_mask)  # the mask is read once, not in each layer
+        # plain arguments, because a checkpointed layer passes no gradient to tensors inside another object
         tables = self._relative_tables(global_mask)
         states = [x] if return_all_hiddens else []
         for layer in self.layers:
@@ -178,25 +178,25 @@ class PoolingformerEncoder(TransformerEncoderBase):
         }
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
-        """Leave the source as it is: :class:`~.decoder.CrossAttention` keeps what it needs of it and reorders that.
+        """Return the source as it is: :class:`~.decoder.CrossAttention` keeps and reorders its own projections.
 
-        fairseq's copies the whole source at every step of a search with one beam.
+        fairseq's method copies the whole source at every step of a search with one beam.
         """
         return encoder_out
 
     def _check_length(self, padding_mask: Tensor) -> None:
-        """Refuse what is longer than ``max_positions`` where no table of positions would."""
+        """Refuse rows longer than ``max_positions`` in models without a table of positions, which would refuse them."""
         longest = self.max_positions()
         if self.embed_positions is not None or padding_mask.size(1) <= longest:
             return
         tokens = int((~padding_mask).sum(1).max())
         if tokens > longest:
             raise ValueError(
-                f"a row of {tokens} tokens, the model takes {longest}: give it less, or more --max-positions"
+                f"a row has {tokens} tokens, the model takes {longest}: give it shorter rows, or raise --max-positions"
             )
 
     def _relative_tables(self, global_mask: Tensor | None) -> dict[str, Tensor]:
-        """The tables that every layer is given, by the names of its arguments."""
+        """The tables of relative positions by the names of the layers' arguments."""
         if self.relative_positions is None:
             return {}
         tables = {"relative_positions": self.relative_positions.weight}

@@ -1,4 +1,4 @@
-"""Learned positions of which the first are frozen."""
+"""Learned positions whose first rows are frozen."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 
 class PartlyFrozenPositions(LearnedPositionalEmbedding):
-    """fairseq's learned positions, the first rows of which no optimizer changes (Longformer §5, frozen variant).
+    """fairseq's learned positions with first rows that no optimizer changes (Longformer §5, frozen variant).
 
-    The rest is a parameter of its own, so that neither weight decay nor momentum reaches the frozen rows.
-    In a state dict there is one ``weight``, as without it.
+    The other rows are a parameter of their own, so that neither weight decay nor momentum reaches the frozen ones. The
+    state dict has one ``weight``, as without frozen rows.
 
     Args:
-        positions: the table to take over.
-        num_frozen: its first rows to freeze, those that are no positions included; fewer than it has.
+        positions: the table whose rows are taken.
+        num_frozen: how many of its first rows are frozen, the rows before position 0 included.
     """
 
     def __init__(self, positions: LearnedPositionalEmbedding, num_frozen: int) -> None:

@@ -17,7 +17,8 @@ from fairseq_poolingformer.attention import (
     band_attention,
     pool_keys,
 )
-from fairseq_poolingformer.attention.backends import lanes
+from fairseq_poolingformer.attention.backends.block import lanes
+from fairseq_poolingformer.attention.backends.plan import residue_classes
 from tests.attention.naive import attend, pool, sees, sees_pool, starts_of_own_pools
 
 ON_CPU = [name for name in BACKENDS if name != "triton"]  # in float64 too; test_triton.py has the same for the other
@@ -527,16 +528,16 @@ def test_a_named_backend_that_cannot_run_the_call_says_why(monkeypatch):
 
 
 @pytest.mark.parametrize("window", [Window(128), Window(512), Window.unlimited(), Window.unlimited(causal=True)])
-def test_blocks_are_cut_to_few_wide_chunks(window):
-    """Whatever the window, a block of queries meets its keys in chunks of up to 512, not in slivers."""
+def test_keys_are_cut_to_few_wide_blocks(window):
+    """Whatever the window, a query block meets its keys in blocks of up to 512, not in slivers."""
     x = torch.zeros(1, 1, 2000, 4)
-    (lane,) = lanes.lanes(window, None, 1, 0, 2000)
-    source = lanes.Source(x, x, torch.arange(2000), band=lane.band)
+    (residues,) = residue_classes(window, None, 1, 0, 2000)
+    lane = lanes.Lane(x, x, torch.arange(2000), band=residues.band)
     for start in range(0, 2000, 64):
-        chunks = list(source.chunks(start, 64))
-        wanted = sum(chunk.size for chunk in chunks)
-        assert len(chunks) <= -(-wanted // 512) + 1
-        assert wanted <= (2000 if lane.band is None else min(2000, source.width(64)))
+        blocks = list(lane.key_blocks(start, 64))
+        wanted = sum(block.size for block in blocks)
+        assert len(blocks) <= -(-wanted // 512) + 1
+        assert wanted <= (2000 if lane.band is None else min(2000, lane.width(64)))
 
 
 @pytest.mark.parametrize("backend", FAST)

@@ -1,6 +1,7 @@
 """The operator's implementations, fastest first.
 
-Each is a module with ``why_not(call) -> str | None``, the reason why it cannot run a call, and ``run(call) -> Tensor``.
+Each is a module with two functions: ``why_not(call) -> str | None`` gives the reason why it cannot run a call, and
+``run(call) -> Tensor`` runs it.
 """
 
 from fairseq_poolingformer.attention.backends import reference

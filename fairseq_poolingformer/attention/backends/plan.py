@@ -1,4 +1,4 @@
-"""A call as the backends that go stream by stream read it: lanes, global tokens, and the streams of each pass."""
+"""A call as the block and Triton backends read it: its residue classes, its masks, and its score terms' gradients."""
 
 from __future__ import annotations
 
@@ -6,26 +6,85 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends.lanes import CHUNK, MIN_ROWS, Lane, Source, Stream, lanes
-from fairseq_poolingformer.attention.call import Call, GlobalTokens
+from fairseq_poolingformer.attention.call import Call, ScoreTerm, term_tensors, with_tensors
 from fairseq_poolingformer.attention.dropout import KeepMask
-from fairseq_poolingformer.attention.score_terms.relative_bias import ScoreTerm
+from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.patterns import UNLIMITED, Band, Pooling, Window, band_of
 
-LOG2E = math.log2(math.e)  # kernels take exp2 for exp: nearly three times as fast on a CPU, one instruction on a GPU
+LOG2E = math.log2(math.e)  # exp2 is nearly three times as fast as exp on a CPU, and one instruction on a GPU
+
+
+@dataclass(frozen=True)
+class ResidueClass:
+    """The queries of some heads and the keys that they can see through the window, chosen so that the band has step 1.
+
+    Without dilation and with pools on the grid, one class has all heads, queries and keys. A dilated window or
+    query-aligned pools have one class for each residue of the step, inside which the window is a plain one.
+
+    Args:
+        heads, queries, keys: slices of the call's dimensions.
+        band: its query u is at position u and its key j at position ``key_stride·j``; None when every query sees every
+            key.
+    """
+
+    heads: slice
+    queries: slice
+    keys: slice
+    band: Band | None
+
+
+def residue_classes(
+    window: Window,
+    pooling: Pooling | None,
+    num_heads: int,
+    query_offset: int,
+    num_queries: int,
+) -> Iterator[ResidueClass]:
+    """Split a call into classes: one where the band has step 1, else one for each residue and group of equal heads."""
+    if window.left == window.right == UNLIMITED and band_of(window, pooling).step == 1 and window.dilation == 1:
+        yield ResidueClass(slice(0, num_heads), slice(None), slice(None), None)
+        return
+    first_head = 0
+    for dilation, equal in groupby(window.head_dilations(num_heads)):
+        heads = slice(first_head, first_head + len(list(equal)))
+        first_head = heads.stop
+        band = band_of(window, pooling, dilation)
+        for residue in range(min(band.step, num_queries)):
+            position = query_offset + residue
+            first_key = (position + band.lowest) % band.step
+            lowest = position + band.lowest - first_key
+            highest = position + band.highest - first_key
+            yield ResidueClass(
+                heads,
+                slice(residue, None, band.step),
+                slice(first_key, None, band.step),
+                Band(lowest // band.step, highest // band.step, key_stride=band.key_stride),
+            )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything of a call but the tensors that gradients are wanted for."""
+    """Everything of a call except the tensors that may need gradients.
 
-    lanes: tuple[Lane, ...]
+    Args:
+        classes: the call's residue classes.
+        padding: (B, S) bool, True at padded keys; None without any.
+        hidden: (B, S) bool, True at keys that the window does not show: padding, and global tokens, which are a lane
+            of their own; None without any.
+        hidden_globals: (B, G) bool, True at slots of global keys that hold no token, or padding.
+        global_keys, global_queries: the global tokens among the keys and among the queries; None without any.
+        terms: the score terms.
+    """
+
+    classes: tuple[ResidueClass, ...]
     padding: Tensor | None
-    hidden: Tensor | None  # from the window: padding, and global tokens, which are a source of their own
-    hidden_globals: Tensor | None  # (B, G) slots of global tokens that hold none, or padding
+    hidden: Tensor | None
+    hidden_globals: Tensor | None
     global_keys: GlobalTokens | None
     global_queries: GlobalTokens | None
     terms: tuple[ScoreTerm, ...]
@@ -43,7 +102,7 @@ class Plan:
         masks = [padding, None if global_keys is None else global_keys.mask]
         masks = [mask for mask in masks if mask is not None]
         return cls(
-            lanes=tuple(lanes(call.window, call.pooling, heads, call.query_offset, queries)),
+            classes=tuple(residue_classes(call.window, call.pooling, heads, call.query_offset, queries)),
             padding=padding,
             hidden=reduce(torch.logical_or, masks) if masks else None,
             hidden_globals=None if global_keys is None else global_keys.hidden(padding),
@@ -59,91 +118,40 @@ class Plan:
         )
 
 
-@dataclass
-class Buffers:
-    """The tensors of a pass, in the call's own shapes; gradients only in the backward pass."""
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    out: Tensor
-    lse: Tensor
-    global_lse: Tensor
-    grad_out: Tensor | None = None
-    grad_query: Tensor | None = None
-    grad_key: Tensor | None = None
-    grad_value: Tensor | None = None
+def tensors_of(terms: tuple[ScoreTerm, ...]) -> list[Tensor]:
+    """The tensors of all score terms, in order."""
+    return [tensor for term in terms for tensor in term_tensors(term).values()]
 
 
-def local_streams(plan: Plan, x: Buffers) -> Iterator[Stream]:
-    """One stream for each lane: its window, and the global tokens."""
-    backward = x.grad_out is not None
-    for number, lane in enumerate(plan.lanes):
-        queries, keys = (slice(None), lane.heads, lane.queries), (slice(None), lane.heads, lane.keys)
-        window = Source(
-            key=x.key[keys],
-            value=x.value[keys],
-            index=range(x.key.size(2))[lane.keys],
-            hidden=None if plan.hidden is None else plan.hidden[:, lane.keys],
-            band=lane.band,
-            grad_key=x.grad_key[keys] if backward else None,
-            grad_value=x.grad_value[keys] if backward else None,
-        )
-        sources = [window]
-        if plan.global_keys:
-            key = plan.global_keys.gather(x.key[:, lane.heads])
-            value = plan.global_keys.gather(x.value[:, lane.heads])
-            dtype = softmax_dtype(key)
-            sources.append(
-                Source(
-                    key=key,
-                    value=value,
-                    index=plan.global_keys.index,
-                    hidden=plan.hidden_globals,
-                    with_global=True,
-                    chunk_width=min(CHUNK, -(-key.size(2) // MIN_ROWS) * MIN_ROWS),
-                    grad_key=zeros_like(key, dtype) if backward else None,
-                    grad_value=zeros_like(value, dtype) if backward else None,
-                )
-            )
-        yield Stream(
-            number=number,
-            query=x.query[queries],
-            index=range(x.query.size(2))[lane.queries],
-            sources=sources,
-            heads=lane.heads,
-            out=x.out[queries],
-            lse=x.lse[queries],
-            grad_out=x.grad_out[queries] if backward else None,
-            grad_query=x.grad_query[queries] if backward else None,
-        )
+class TermGradients:
+    """The score terms over detached tensors, and the sums of these tensors' gradients, in 32 bits at least.
 
+    Args:
+        terms: the call's score terms.
+        tensors: their tensors, in the order of :func:`tensors_of`.
+        wanted: which of the tensors need gradients.
+    """
 
-def global_stream(plan: Plan, x: Buffers) -> Stream:
-    """The global queries, which see every token."""
-    tokens = plan.global_queries
-    backward = x.grad_out is not None
-    query = tokens.gather(x.query)
-    source = Source(
-        key=x.key,
-        value=x.value,
-        index=range(x.key.size(2)),
-        hidden=plan.padding,
-        with_global=True,
-        grad_key=x.grad_key,
-        grad_value=x.grad_value,
-    )
-    return Stream(
-        number=len(plan.lanes),
-        query=query,
-        index=tokens.index,
-        sources=[source],
-        heads=slice(0, plan.num_heads),
-        out=tokens.gather(x.out) if backward else torch.zeros_like(query),
-        lse=x.global_lse,
-        grad_out=tokens.gather(x.grad_out) if backward else None,
-        grad_query=torch.zeros_like(query) if backward else None,
-    )
+    def __init__(self, terms: tuple[ScoreTerm, ...], tensors: list[Tensor], wanted: tuple[bool, ...]) -> None:
+        self.leaves = [t.detach().requires_grad_(want) for t, want in zip(tensors, wanted, strict=True)]
+        self.sums = [
+            torch.zeros_like(leaf, dtype=torch.promote_types(leaf.dtype, torch.float32)) if leaf.requires_grad else None
+            for leaf in self.leaves
+        ]
+        self.terms: list[tuple[ScoreTerm, dict[str, int]]] = []  # each with the places in ``sums`` that it adds to
+        first = 0
+        for term in terms:
+            names = list(term_tensors(term))
+            numbers = range(first, first + len(names))
+            leaves = {name: self.leaves[n] for name, n in zip(names, numbers, strict=True)}
+            places = {name: n for name, n in zip(names, numbers, strict=True) if wanted[n]}
+            self.terms.append((with_tensors(term, leaves), places))
+            first = numbers.stop
+
+    def results(self) -> list[Tensor | None]:
+        """The gradients in their tensors' dtypes; None for tensors that need none."""
+        pairs = zip(self.sums, self.leaves, strict=True)
+        return [None if total is None else total.to(leaf.dtype) for total, leaf in pairs]
 
 
 def empty_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -153,7 +161,7 @@ def empty_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
 
 
 def zeros_like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Zeros laid out as :func:`empty_like` has it."""
+    """Zeros laid out as :func:`empty_like` lays them out."""
     return empty_like(x, dtype).zero_()
 
 

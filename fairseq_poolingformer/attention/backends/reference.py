@@ -1,4 +1,4 @@
-"""The oracle: dense, quadratic, written from the equations. For tests and for reading, at any size that fits."""
+"""The oracle: dense, quadratic, written from the equations; for tests and for reading."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.call import Call, Pairs
 from fairseq_poolingformer.attention.patterns import visible_pairs
-from fairseq_poolingformer.attention.score_terms.relative_bias import Pairs
 
 
 def why_not(call: Call) -> str | None:
-    """It can run every call."""
+    """None: it can run every call."""
     return None
 
 
@@ -39,7 +38,7 @@ def with_global(call: Call) -> Tensor:
 
 
 def run(call: Call) -> Tensor:
-    """``softmax(scale·QKᵀ + terms, over what is seen) V``, rows that see nothing zero."""
+    """``softmax(scale·QKᵀ + terms) V`` over the keys that each query sees; zero where it sees none."""
     scores = call.scale * call.query @ call.key.transpose(-1, -2)
     pairs = Pairs(
         query_index=range(call.query.size(2)),

@@ -1,6 +1,6 @@
-"""Score terms of causal language models, made of what belongs to each distance: relative positions, adaptive spans.
+"""Score terms of causal language models by distance: relative positions, adaptive spans.
 
-Distances are i − j, position of the query less position of the key, from 0 on: in a causal window there are no others.
+Distances are i − j, position of the query minus position of the key; in a causal window they are 0, 1, 2, ….
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePo
 def content_to_distance(table: Tensor, reach: int) -> DisentangledPosition:
     """``score[h, i, j] = α q_i·table[h, i − j]`` (Shaw et al. 2018; terms b and d of Dai et al. 2019 §3.3).
 
-    With Transformer-XL's u and v the operator's query is q + u. What is then missing, α (v − u)·table[h, i − j],
-    depends on the distance alone: :func:`distance_bias`.
+    With Transformer-XL's u and v, pass q + u to the operator as query. The rest, α (v − u)·table[h, i − j], depends on
+    the distance alone and is a :func:`distance_bias`.
 
     Args:
         table: (H, K, D), a row for each distance.
-        reach: the farthest distance that the window shows, K − 1 or more; what is beyond the table has no keys.
+        reach: the farthest distance that the window shows, in tokens. Where it exceeds K − 1, no keys may be so far.
     """
     num_distances = max(table.size(1), reach + 1)
     return DisentangledPosition(c2p=F.pad(table, (0, 0, num_distances, num_distances - table.size(1))))
@@ -31,7 +31,7 @@ def distance_bias(scores: Tensor) -> RelativePositionBias:
     """``score[h, i, j] = scores[h, i − j]``.
 
     Args:
-        scores: (H, K), one for each distance that a key may have; -inf hides keys.
+        scores: (H, K), one for each distance that a key may have; -inf hides the keys at a distance.
     """
     return RelativePositionBias(F.pad(scores, (scores.size(1) - 1, 0)))
 
@@ -39,11 +39,11 @@ def distance_bias(scores: Tensor) -> RelativePositionBias:
 def log_span_mask(span: Tensor, ramp: int, num_distances: int) -> Tensor:
     """log m(x), ``m(x) = clamp((R + span − x)/R, 0, 1)`` (Sukhbaatar et al. 2019 §2.2; GAA eq. 1).
 
-    Added to the scores it multiplies the weights by m before they are normalized.
+    Added to the scores, it multiplies the weights by m before they are normalized.
 
     Args:
-        span: (H,) positions up to which a head sees fully, float32 or float64.
-        ramp: R, positions over which m falls to 0.
+        span: (H,) distance up to which a head sees fully, in tokens; float32 or float64.
+        ramp: R, tokens over which m falls to 0.
         num_distances: K.
 
     Returns:

@@ -1,42 +1,38 @@
-"""DeBERTa's relative positions (He et al. 2020), fine ones in a window and coarse ones for global tokens."""
+"""DeBERTa's relative positions (He et al. 2020): fine ones in a window, coarse ones for global tokens."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm, term_tensors
 from fairseq_poolingformer.attention.patterns import UNLIMITED
-from fairseq_poolingformer.attention.score_terms.relative_bias import Pairs, ScoreTerm, term_tensors
-
-if TYPE_CHECKING:
-    from fairseq_poolingformer.attention.call import Call
 
 
 @dataclass(frozen=True)
 class DisentangledPosition(ScoreTerm):
-    """Scores between contents and relative positions, scaled as those between contents are (T 2.22, 2.25).
+    """Scores between contents and relative positions, scaled like the scores between contents (T 2.22, 2.25).
 
     ``score[h, i, j] = α·(q_i · c2p[h, δ(i, j)] + k_j · p2c[h, δ(i, j)])``, with
-    ``δ(i, j) = clamp(i − j, −k, k − 1) + k`` (T 2.18). Where i or j is a global token the tables are the coarse ones,
-    of which a row stands for ``global_bucket`` neighbouring distances:
+    ``δ(i, j) = clamp(i − j, −k, k − 1) + k`` (T 2.18). Where i or j is a global token the coarse tables take their
+    place, of which a row serves ``global_bucket`` neighbouring distances:
     ``F(i, j) = clamp(⌊(i − j) / global_bucket⌋, −k_g, k_g − 1) + k_g`` (T 2.25).
 
-    Both products take the row of query minus key, as the released DeBERTa and T 2.25 do, where the equations of
-    DeBERTa's paper and T 2.19 and 2.22 have δ(j, i) in the second. DeBERTa's α is 1/sqrt(D·(1 + number of products)):
-    give it to the operator as ``scale``.
+    Both products take the row of query minus key, as the released DeBERTa and T 2.25 do; DeBERTa's paper and T 2.19
+    and 2.22 write δ(j, i) in the second. DeBERTa's α is 1/sqrt(D·(1 + number of products)): pass it to the operator as
+    ``scale``.
 
     Args:
-        c2p: (H, 2k, D) projected positions as keys, K^r: content to position; None without.
-        p2c: (H, 2k, D) projected positions as queries, Q^r: position to content; None without.
-        global_c2p: (H, 2k_g, D) the same of the coarse positions; given where ``c2p`` is, or None.
-        global_p2c: (H, 2k_g, D) likewise.
+        c2p: (H, 2k, D) positions projected as keys, K^r: content to position; None leaves this product out.
+        p2c: (H, 2k, D) positions projected as queries, Q^r: position to content; None leaves this product out.
+        global_c2p: (H, 2k_g, D) the coarse positions projected as keys; None, or given together with ``c2p``.
+        global_p2c: (H, 2k_g, D) the coarse positions projected as queries; None, or given together with ``p2c``.
         global_bucket: tokens that share a row of the coarse tables: N/k_g, rounded up, for texts of up to N tokens.
 
     Raises:
-        ValueError: tables that do not go together.
+        ValueError: the tables do not go together.
     """
 
     c2p: Tensor | None = None
@@ -47,7 +43,7 @@ class DisentangledPosition(ScoreTerm):
 
     def __post_init__(self) -> None:
         if self.c2p is None and self.p2c is None:
-            raise ValueError("give c2p, p2c, or both")
+            raise ValueError("a DisentangledPosition needs a table: give c2p, p2c, or both")
         for name, x in term_tensors(self).items():
             if x.dim() != 3 or x.size(1) % 2 or x.size(1) == 0:
                 raise ValueError(f"{name} must be (H, 2k, D), got {tuple(x.shape)}")
@@ -55,11 +51,11 @@ class DisentangledPosition(ScoreTerm):
         for first, second in (fine, coarse):
             if first is not None and second is not None and first.shape != second.shape:
                 raise ValueError(
-                    f"tables of one kind of positions have one shape, got {tuple(first.shape)} and "
-                    f"{tuple(second.shape)}"
+                    "c2p and p2c must have one shape, and so must global_c2p and global_p2c; got "
+                    f"{tuple(first.shape)} and {tuple(second.shape)}"
                 )
         if coarse != (None, None) and any((x is None) != (y is None) for x, y in zip(fine, coarse, strict=True)):
-            raise ValueError("global_c2p is given where c2p is, and global_p2c where p2c is, or neither of them")
+            raise ValueError("give global_c2p with c2p and global_p2c with p2c, or no coarse table at all")
         if not isinstance(self.global_bucket, int) or self.global_bucket < 1:
             raise ValueError(f"global_bucket must be an integer >= 1, got {self.global_bucket!r}")
 
@@ -69,9 +65,9 @@ class DisentangledPosition(ScoreTerm):
         return (self.p2c if self.c2p is None else self.c2p).size(1) // 2
 
     def why_not(self, call: Call) -> str | None:
-        """Windows must not reach beyond k (T 2.24), and global tokens need tables of their own.
+        """A window must not reach beyond k (T 2.24), and global tokens need tables of their own.
 
-        ``Window.unlimited()`` is DeBERTa's own attention: distances beyond k take the outermost rows there.
+        ``Window.unlimited()`` is DeBERTa's own attention, in which all distances beyond k take the outermost rows.
         """
         heads, head_dim = call.query.size(1), call.query.size(3)
         for name, x in term_tensors(self).items():
@@ -80,20 +76,20 @@ class DisentangledPosition(ScoreTerm):
             if x.device != call.query.device:
                 return f"{name} is on {x.device}, query is on {call.query.device}"
         if call.pooling is not None:
-            return "positions are those of tokens; leave it out with pooling"
+            return "its positions are those of tokens, pooled keys have none; leave it out with pooling"
         limited = [side for side in (call.window.left, call.window.right) if side != UNLIMITED]
         farthest, k = max(limited, default=0) * max(call.window.head_dilations(heads)), self.max_relative_positions
         if farthest > k:
             return (
                 f"the window reaches {farthest} tokens, relative positions only k = {k}; give tables of at least "
-                f"{2 * farthest} rows, a smaller window, or Window.unlimited(), where all beyond k share a row"
+                f"{2 * farthest} rows, a smaller window, or Window.unlimited(), where distances beyond k share a row"
             )
         if call.global_tokens is not None and limited and self.global_c2p is self.global_p2c is None:
             return f"global tokens see farther than k = {k}; give global_c2p and global_p2c for them"
         return None
 
     def scores(self, pairs: Pairs) -> Tensor:
-        """(B, H, t, s), written from the equations: every product with every row, of which each pair takes its own."""
+        """(B, H, t, s), as the equations say: multiply with every row, then pick each pair's own."""
         if pairs.with_global is False or self.global_c2p is self.global_p2c is None:
             return self._scores(pairs, self.c2p, self.p2c, bucket=1)
         coarse = self._scores(pairs, self.global_c2p, self.global_p2c, self.global_bucket)

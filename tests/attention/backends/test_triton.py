@@ -58,14 +58,14 @@ def test_without_triton():
 
 @pytest.fixture(params=["whole", "small"])
 def blocks(request, monkeypatch):
-    """The blocks of a GPU, and small ones with ranges in parts, so that small inputs cross many edges."""
+    """The blocks of a GPU, and small ones with ranges in splits, so that small inputs cross many edges."""
     if request.param == "small":
         use_small_blocks(monkeypatch)
 
 
 def use_small_blocks(monkeypatch):
-    monkeypatch.setattr(arguments, "STEPS_PER_PART", 1)
-    monkeypatch.setattr(arguments, "block_shapes", lambda *_: arguments.Blocks(16, 16, 4, 1))
+    monkeypatch.setattr(arguments, "STEPS_PER_SPLIT", 1)
+    monkeypatch.setattr(arguments, "tile_shape", lambda *_: arguments.TileShape(16, 16, 4, 1))
 
 
 def on_device(x, dtype):

@@ -8,7 +8,8 @@ import torch
 
 from fairseq_poolingformer.attention import DisentangledPosition, Pooling, RelativePositionBias, Window
 from fairseq_poolingformer.attention.backends.triton import backend
-from fairseq_poolingformer.attention.call import Call, GlobalTokens
+from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 
 triton = pytest.importorskip("triton")
 pytestmark = [

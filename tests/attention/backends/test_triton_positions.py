@@ -5,8 +5,8 @@ import torch
 
 from fairseq_poolingformer.attention import DisentangledPosition, RelativePositionBias, Window, band_attention
 from fairseq_poolingformer.attention.backends.triton import arguments
+from fairseq_poolingformer.attention.call import term_tensors, with_tensors
 from fairseq_poolingformer.attention.score_terms.causal import content_to_distance, distance_bias, log_span_mask
-from fairseq_poolingformer.attention.score_terms.relative_bias import term_tensors, with_tensors
 from tests.attention.backends.test_triton import (
     DEVICE,
     INTERPRETED,
@@ -26,12 +26,12 @@ def test_in_the_interpreter():
 
 @pytest.fixture(params=["small", "wide", "tall"])
 def blocks(request, monkeypatch):
-    """Small ones with ranges in parts; of more queries than keys, or fewer."""
+    """Small ones with ranges in splits; of more queries than keys, or fewer."""
     if request.param == "small":
         use_small_blocks(monkeypatch)
     else:
         shape = (16, 32) if request.param == "wide" else (32, 16)
-        monkeypatch.setattr(arguments, "block_shapes", lambda *_: arguments.Blocks(*shape, 4, 1))
+        monkeypatch.setattr(arguments, "tile_shape", lambda *_: arguments.TileShape(*shape, 4, 1))
 
 
 def terms_on_device(terms, dtype):

@@ -15,8 +15,7 @@ from fairseq_poolingformer.attention import (
     Window,
     band_attention,
 )
-from fairseq_poolingformer.attention.backends import lanes
-from fairseq_poolingformer.attention.backends.block import disentangled
+from fairseq_poolingformer.attention.backends.block import disentangled, lanes
 from tests.attention.naive import attend, sees
 from tests.attention.test_band_attention import assert_equals_reference, right_padding, tensors
 
@@ -142,10 +141,10 @@ def random_call(rng, case):
 
 
 @pytest.mark.parametrize("backend", FAST)
-@pytest.mark.parametrize("rows", [disentangled.GROUP, 5])
+@pytest.mark.parametrize("rows", [disentangled.FEW_KEYS, 5])
 def test_random_sweep(backend, rows, monkeypatch):
     """Outputs and every gradient of random calls at odd sizes, in blocks of many and of few queries."""
-    monkeypatch.setattr(disentangled, "GROUP", rows)
+    monkeypatch.setattr(disentangled, "FEW_KEYS", rows)
     if rows == 5:
         monkeypatch.setattr(lanes, "MIN_BLOCK", 12)
         monkeypatch.setattr(lanes, "SCORES_PER_BLOCK", 1)
@@ -375,9 +374,9 @@ def test_calls_that_it_is_not_for_are_named(change, word):
         ({}, "c2p, p2c, or both"),
         ({"c2p": torch.zeros(2, 5, 4)}, r"c2p must be \(H, 2k, D\), got \(2, 5, 4\)"),
         ({"p2c": torch.zeros(2, 0, 4)}, "p2c must be"),
-        ({"c2p": TABLE, "p2c": torch.zeros(2, 8, 4)}, "have one shape"),
-        ({"c2p": TABLE, "global_p2c": TABLE}, "global_c2p is given where c2p is"),
-        ({"c2p": TABLE, "p2c": TABLE, "global_c2p": TABLE}, "global_c2p is given where c2p is"),
+        ({"c2p": TABLE, "p2c": torch.zeros(2, 8, 4)}, "must have one shape"),
+        ({"c2p": TABLE, "global_p2c": TABLE}, "give global_c2p with c2p"),
+        ({"c2p": TABLE, "p2c": TABLE, "global_c2p": TABLE}, "give global_c2p with c2p"),
         ({"c2p": TABLE, "global_bucket": 0}, "global_bucket"),
     ],
 )

@@ -1,7 +1,7 @@
-"""Diagonals of a matrix: products of its rows' vectors with one row of a table for each, laid on it and taken from it.
+"""Diagonals of a matrix (queries × keys): one row of a table of positions serves each of them.
 
-These products make a matrix (rows × diagonals). Shifted by one place with every row, which is a view with another
-stride, it lies on the matrix itself.
+The products of the matrix's row vectors with these table rows are a matrix (rows × diagonals). Shifted by one more
+place in every row, which is a view with another stride, they lie on the matrix itself.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ class Diagonals:
     """Neighbouring diagonals of a matrix; entry (r, c) lies on number c − r.
 
     Args:
-        lowest, highest: the first and the last of them.
-        distance: query less key on number 0.
-        slope: by what it grows from one diagonal to the next.
+        lowest, highest: numbers of the first and the last diagonal.
+        distance: position of the query minus position of the key on diagonal 0.
+        slope: how much the distance grows from one diagonal to the next.
     """
 
     lowest: int
@@ -32,12 +32,12 @@ class Diagonals:
         return self.highest + 1 - self.lowest
 
     def within(self, num_rows: int, num_columns: int) -> Diagonals:
-        """Those that a matrix has, one at least."""
+        """The diagonals that a matrix of this size has, at least one."""
         lowest = min(max(self.lowest, 1 - num_rows), num_columns - 1)
         return replace(self, lowest=lowest, highest=max(lowest, min(self.highest, num_columns - 1)))
 
     def renumbered(self, by: int) -> Diagonals:
-        """The same in a matrix where their numbers are greater: one without its first rows, say."""
+        """The same diagonals where their numbers are greater by ``by``, as in a matrix without its first rows."""
         distance = self.distance - self.slope * by
         return replace(self, lowest=self.lowest + by, highest=self.highest + by, distance=distance)
 
@@ -46,13 +46,13 @@ class Diagonals:
         return range(first, first + self.slope * len(self), self.slope)
 
     def rows_of(self, table: Tensor) -> Tensor:
-        """Of a table (H, 2k, D) the row of each diagonal: (H, diagonals, D)."""
+        """The row of each diagonal in a table (H, 2k, D): (H, diagonals, D)."""
         distances, farthest = self._distances(), table.size(1) // 2
         row = torch.arange(distances.start, distances.stop, distances.step, device=table.device) + farthest
         return table.index_select(1, row.clamp_(0, 2 * farthest - 1))
 
     def add_rows(self, total: Tensor, grads: Tensor) -> None:
-        """Add to ``total`` (H, 2k, D) the gradients (H, diagonals, D) of :meth:`rows_of`."""
+        """Add the gradients (H, diagonals, D) of :meth:`rows_of` to ``total`` (H, 2k, D)."""
         distances, farthest = self._distances(), total.size(1) // 2
         if distances.step < 0:
             distances, grads = distances[::-1], grads.flip(1)
@@ -69,10 +69,11 @@ class Diagonals:
             total[:, -1] += grads[:, stop:].sum(1)
 
     def laid_on(self, products: Tensor, num_columns: int) -> tuple[slice, Tensor]:
-        """Products (H, B, rows, diagonals) where they belong in a matrix of so many columns.
+        """Products (H, B, rows, diagonals) at their places in a matrix of ``num_columns``.
 
         Returns:
-            The columns that have any, and a view (B, H, rows, those columns), which off the diagonals shows others.
+            The columns that have products, and a view (B, H, rows, those columns). Off the diagonals the view shows
+            products of other entries.
         """
         heads, batch, num_rows, _ = products.shape
         begin, stop = max(0, self.lowest), min(num_columns, num_rows + self.highest)
@@ -85,7 +86,7 @@ class Diagonals:
         return slice(begin, max(begin, stop)), view
 
     def taken_from(self, x: Tensor) -> Tensor:
-        """Of a matrix (B, H, rows, columns) these diagonals: (H, B, rows, diagonals), zero outside the matrix."""
+        """The diagonals of a matrix (B, H, rows, columns): (H, B, rows, diagonals), zero outside the matrix."""
         batch, heads, num_rows, num_columns = x.shape
         left, right = max(0, -self.lowest), max(0, num_rows + self.highest - num_columns)
         x = F.pad(x, (left, right)) if left or right else x

@@ -10,30 +10,30 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.block.diagonals import Diagonals
-from fairseq_poolingformer.attention.backends.block.terms import TermOfStream, Tile
-from fairseq_poolingformer.attention.backends.lanes import CHUNK, Source, take
+from fairseq_poolingformer.attention.backends.block.lanes import KEYS_PER_BLOCK, Lane, take
+from fairseq_poolingformer.attention.backends.block.terms import BlockPair, TermOfGroup
 from fairseq_poolingformer.attention.backends.plan import LOG2E, softmax_dtype
-from fairseq_poolingformer.attention.score_terms.relative_bias import term_tensors
+from fairseq_poolingformer.attention.call import term_tensors
 
-GROUP = 64  # keys whose products are made at a time under a wide band: of more keys more would lie outside the tile
-RUN = 768  # keys whose products are made at a time under a narrow one, beyond those that a block of queries sees
+FEW_KEYS = 64  # keys whose products are made at a time under a wide band; more keys have more products that nobody sees
+MORE_KEYS = 768  # keys whose products are made ahead under a narrow band, beyond those that a query block sees
 
 
 @dataclass(frozen=True)
-class _Run:
-    """Neighbouring keys of a source, and their products with the table's rows for all diagonals of the band.
+class _KeyProducts:
+    """Neighbouring keys of a lane, and their products with the table's rows for all diagonals of the band.
 
     Args:
-        source: the keys', of which these are ``first`` … ``stop − 1``.
-        ahead: by how many places the first key is ahead of the first query of the tile whose ``diagonals`` these are.
+        lane: the keys' lane, of which these are ``first`` … ``stop − 1``.
+        ahead: places from the first query to the first key of the block pair whose ``diagonals`` these are.
         diagonals: of its matrix (keys × queries).
         keys: (B, H, stop − first, D), scaled.
-        scale: that of the keys.
+        scale: what the keys are scaled by.
         products: (H, B, stop − first, diagonals).
-        grads: theirs, in the backward pass.
+        grads: gradients of the products, in the backward pass.
     """
 
-    source: Source
+    lane: Lane
     first: int
     stop: int
     ahead: int
@@ -44,105 +44,109 @@ class _Run:
     grads: Tensor | None
 
     @classmethod
-    def from_block(cls, tile: Tile, table: Tensor) -> _Run:
-        """The run from the first key on that the tile's queries see."""
-        source, key, num_keys = tile.source, tile.pairs.key, tile.source.key.size(2)
-        first = max(0, tile.first_query + source.band.lowest)
-        stop = max(tile.first_key + tile.num_keys, min(num_keys, first + source.width(tile.num_queries) + RUN))
-        # more diagonals than queries: then no two entries of a tile share a place in the shifted view; and 17 more than
-        # a multiple of 32: entries a power of two apart, as neighbours then could be, share few lines of the cache
-        seen = tile.by_key()
-        steps = max(len(seen) - 1, tile.num_queries)
+    def from_pair(cls, pair: BlockPair, table: Tensor) -> _KeyProducts:
+        """The products of the keys from the first one on that the pair's queries see."""
+        lane, key, num_keys = pair.lane, pair.pairs.key, pair.lane.key.size(2)
+        first = max(0, pair.first_query + lane.band.lowest)
+        stop = max(pair.first_key + pair.num_keys, min(num_keys, first + lane.width(pair.num_queries) + MORE_KEYS))
+        # more diagonals than queries, so that no two entries of a block share a place in the shifted view; and 17 more
+        # than a multiple of 32, because neighbouring entries a power of two apart would share few lines of the cache
+        seen = pair.by_key()
+        steps = max(len(seen) - 1, pair.num_queries)
         diagonals = replace(seen, highest=seen.lowest + steps + (16 - steps) % 32)
-        keys = take(source.key, first, min(stop, num_keys) - first, stop - first, key.dtype)
-        keys = keys.unflatten(0, key.shape[:2]) * tile.pairs.scale
+        keys = take(lane.key, first, min(stop, num_keys) - first, stop - first, key.dtype)
+        keys = keys.unflatten(0, key.shape[:2]) * pair.pairs.scale
         products = _products(keys, diagonals.rows_of(table))
-        grads = None if source.grad_key is None else torch.zeros_like(products, dtype=softmax_dtype(products))
-        ahead = tile.first_key - tile.first_query
-        return cls(source, first, stop, ahead, diagonals, keys, tile.pairs.scale, products, grads)
+        grads = None if lane.grad_key is None else torch.zeros_like(products, dtype=softmax_dtype(products))
+        ahead = pair.first_key - pair.first_query
+        return cls(lane, first, stop, ahead, diagonals, keys, pair.pairs.scale, products, grads)
 
-    def holds(self, tile: Tile) -> bool:
-        enough = len(self.diagonals) > tile.num_queries
-        return enough and self.first <= tile.first_key and tile.first_key + tile.num_keys <= self.stop
+    def holds(self, pair: BlockPair) -> bool:
+        """Whether it has all products of the pair's keys."""
+        enough = len(self.diagonals) > pair.num_queries
+        return enough and self.first <= pair.first_key and pair.first_key + pair.num_keys <= self.stop
 
-    def laid_on(self, tile: Tile, x: Tensor) -> tuple[slice, Tensor]:
-        """Of products or their gradients the tile's: its queries that have any, and a view (B, H, s, those)."""
-        keys = slice(tile.first_key - self.first, tile.first_key - self.first + tile.num_keys)
-        diagonals = self.diagonals.renumbered(tile.first_key - tile.first_query - self.ahead)
-        return diagonals.laid_on(x[:, :, keys], tile.num_queries)
+    def laid_on(self, pair: BlockPair, x: Tensor) -> tuple[slice, Tensor]:
+        """The pair's share of the products or of their gradients: its queries with any, a view (B, H, s, those)."""
+        keys = slice(pair.first_key - self.first, pair.first_key - self.first + pair.num_keys)
+        diagonals = self.diagonals.renumbered(pair.first_key - pair.first_query - self.ahead)
+        return diagonals.laid_on(x[:, :, keys], pair.num_queries)
 
 
-class DisentangledOfStream(TermOfStream):
-    """c2p a tile at a time; p2c a run of keys at a time, for all the blocks of queries that see them.
+class DisentangledOfGroup(TermOfGroup):
+    """Both products of a DisentangledPosition in one query group.
 
-    Under a band of more than ``CHUNK`` diagonals, whose products would be too many, p2c is made a tile at a time too.
+    c2p is computed for each block pair. p2c is computed ahead for many keys, once for all query blocks that see them;
+    under a band of more than ``KEYS_PER_BLOCK`` diagonals it would have too many products and is computed for each
+    block pair, too.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.tables, self.table_sums = term_tensors(self.narrowed_term()), self.narrowed(self.sums)
-        self.run: _Run | None = None
+        self.tables, self.table_sums = term_tensors(self.term_of_group()), self.of_group(self.sums)
+        self.key_products: _KeyProducts | None = None
 
-    def add_scores(self, scores: Tensor, tile: Tile) -> None:
-        if tile.pairs.with_global:
-            super().add_scores(scores, tile)
+    def add_scores(self, scores: Tensor, pair: BlockPair) -> None:
+        if pair.pairs.with_global:
+            super().add_scores(scores, pair)
             return
-        for name, part, vectors, _, diagonals in self._parts(scores, tile):
+        for name, rows, vectors, _, diagonals in self._pair_products(scores, pair):
             products = _products(vectors, diagonals.rows_of(self.tables[name]))
-            columns, laid = diagonals.laid_on(products, part.size(3))
-            part[..., columns].add_(laid.to(part.dtype), alpha=LOG2E)
-        if self._in_runs(tile):
-            run = self._run_of(tile)
-            queries, laid = run.laid_on(tile, run.products)
+            columns, laid = diagonals.laid_on(products, rows.size(3))
+            rows[..., columns].add_(laid.to(rows.dtype), alpha=LOG2E)
+        if self._is_ahead(pair):
+            made = self._products_ahead(pair)
+            queries, laid = made.laid_on(pair, made.products)
             scores[:, :, queries].add_(laid.transpose(2, 3).to(scores.dtype), alpha=LOG2E)
 
-    def add_gradients(self, grad_scores: Tensor, tile: Tile, grad_query: Tensor, grad_key: Tensor) -> None:
-        if tile.pairs.with_global:
-            super().add_gradients(grad_scores, tile, grad_query, grad_key)
+    def add_gradients(self, grad_scores: Tensor, pair: BlockPair, grad_query: Tensor, grad_key: Tensor) -> None:
+        if pair.pairs.with_global:
+            super().add_gradients(grad_scores, pair, grad_query, grad_key)
             return
-        for name, part, vectors, places, diagonals in self._parts(grad_scores, tile):
+        for name, rows, vectors, places, diagonals in self._pair_products(grad_scores, pair):
             total = (grad_query if name == "c2p" else grad_key)[:, :, places]
-            grads = diagonals.taken_from(part)
-            self._add_product_gradients(name, grads, vectors, diagonals, total, tile.pairs.scale)
-        if self._in_runs(tile):
-            run = self._run_of(tile)
-            queries, laid = run.laid_on(tile, run.grads)
-            laid += grad_scores[:, :, queries].transpose(2, 3)  # zero off the diagonals, where others' are
+            grads = diagonals.taken_from(rows)
+            self._add_product_gradients(name, grads, vectors, diagonals, total, pair.pairs.scale)
+        if self._is_ahead(pair):
+            made = self._products_ahead(pair)
+            queries, laid = made.laid_on(pair, made.grads)
+            laid += grad_scores[:, :, queries].transpose(2, 3)  # adds zeros to others' places, off the diagonals
 
     def finish(self) -> None:
-        run, self.run = self.run, None
-        if run is not None and run.grads is not None:
-            grad_key = run.source.grad_key[:, :, run.first : run.stop]
-            self._add_product_gradients("p2c", run.grads, run.keys, run.diagonals, grad_key, run.scale)
+        made, self.key_products = self.key_products, None
+        if made is not None and made.grads is not None:
+            grad_key = made.lane.grad_key[:, :, made.first : made.stop]
+            self._add_product_gradients("p2c", made.grads, made.keys, made.diagonals, grad_key, made.scale)
 
-    def _in_runs(self, tile: Tile) -> bool:
-        band = tile.source.band
-        return "p2c" in self.tables and band is not None and band.highest - band.lowest < CHUNK
+    def _is_ahead(self, pair: BlockPair) -> bool:
+        band = pair.lane.band
+        return "p2c" in self.tables and band is not None and band.highest - band.lowest < KEYS_PER_BLOCK
 
-    def _run_of(self, tile: Tile) -> _Run:
-        if self.run is None or not self.run.holds(tile):
+    def _products_ahead(self, pair: BlockPair) -> _KeyProducts:
+        """The products of the pair's keys and of keys after them; new ones when the last ones do not hold the pair."""
+        if self.key_products is None or not self.key_products.holds(pair):
             self.finish()
-            self.run = _Run.from_block(tile, self.tables["p2c"])
-        return self.run
+            self.key_products = _KeyProducts.from_pair(pair, self.tables["p2c"])
+        return self.key_products
 
-    def _parts(self, matrix: Tensor, tile: Tile) -> Iterator[tuple[str, Tensor, Tensor, slice, Diagonals]]:
-        """The products that are made for the tile alone.
+    def _pair_products(self, matrix: Tensor, pair: BlockPair) -> Iterator[tuple[str, Tensor, Tensor, slice, Diagonals]]:
+        """The products that are computed for this pair alone.
 
         Yields:
-            The table's name; some rows of ``matrix``, which is (B, H, t, s) or in its place (B, H, s, t); their
-            vectors, scaled; which of the tile's queries or keys these are; the diagonals that are seen.
+            The table's name; rows of ``matrix`` (B, H, t, s), or for p2c of its transpose (B, H, s, t); the vectors of
+            these rows, scaled; which of the pair's queries or keys they are; the diagonals that are seen.
         """
         if "c2p" in self.tables:
-            seen = tile.by_query().within(tile.num_queries, tile.num_keys)
-            yield "c2p", matrix, tile.pairs.query * tile.pairs.scale, slice(None), seen
-        if "p2c" in self.tables and not self._in_runs(tile):
-            for first in range(0, tile.num_keys, GROUP):
-                keys = slice(first, min(first + GROUP, tile.num_keys))
-                seen = tile.by_key().renumbered(first).within(keys.stop - first, tile.num_queries)
+            seen = pair.by_query().within(pair.num_queries, pair.num_keys)
+            yield "c2p", matrix, pair.pairs.query * pair.pairs.scale, slice(None), seen
+        if "p2c" in self.tables and not self._is_ahead(pair):
+            for first in range(0, pair.num_keys, FEW_KEYS):
+                keys = slice(first, min(first + FEW_KEYS, pair.num_keys))
+                seen = pair.by_key().renumbered(first).within(keys.stop - first, pair.num_queries)
                 yield (
                     "p2c",
                     matrix.transpose(2, 3)[:, :, keys],
-                    tile.pairs.key[:, :, keys] * tile.pairs.scale,
+                    pair.pairs.key[:, :, keys] * pair.pairs.scale,
                     keys,
                     seen,
                 )
@@ -150,15 +154,15 @@ class DisentangledOfStream(TermOfStream):
     def _add_product_gradients(
         self, name: str, grads: Tensor, vectors: Tensor, diagonals: Diagonals, total: Tensor, scale: float
     ) -> None:
-        """Add what the gradients (H, B, n, diagonals) of products mean for the table, and for the vectors to ``total``.
+        """Add to the gradients of a table and of vectors, given the gradients of their products.
 
         Args:
-            name: the table's.
-            grads: of :func:`_products`.
+            name: the table's name.
+            grads: (H, B, n, diagonals) gradients of :func:`_products`.
             vectors: (B, H, n, D), scaled.
-            diagonals: whose rows they are multiplied with.
-            total: (B, H, n or fewer, D), to be added to.
-            scale: that of the vectors.
+            diagonals: the diagonals whose rows the vectors were multiplied with.
+            total: (B, H, n or fewer, D) gradients of the vectors before they were scaled, to be added to.
+            scale: what the vectors were scaled by.
         """
         grads = grads.to(vectors.dtype).flatten(1, 2)
         rows = diagonals.rows_of(self.tables[name]).to(vectors.dtype)
@@ -170,11 +174,11 @@ class DisentangledOfStream(TermOfStream):
 
 
 def _by_head(x: Tensor) -> Tensor:
-    """(B, H, n, D) as (H, B·n, D): a batch shares the tables."""
+    """(B, H, n, D) as (H, B·n, D), because the rows of a batch share the tables."""
     return x.transpose(0, 1).flatten(1, 2)
 
 
 def _products(vectors: Tensor, rows: Tensor) -> Tensor:
-    """Of vectors (B, H, n, D) with rows of a table (H, w, D): (H, B, n, w)."""
+    """Products of vectors (B, H, n, D) with rows of a table (H, w, D): (H, B, n, w)."""
     products = torch.bmm(_by_head(vectors), rows.to(vectors.dtype).transpose(1, 2))
     return products.unflatten(1, vectors.shape[::2])

@@ -1,4 +1,4 @@
-"""Score terms in the block backend: what they add to the scores of a tile, and their gradients."""
+"""Score terms in the block backend: the scores that they add, block by block, and their gradients."""
 
 from __future__ import annotations
 
@@ -8,31 +8,24 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.block.diagonals import Diagonals
-from fairseq_poolingformer.attention.backends.lanes import Source
-from fairseq_poolingformer.attention.backends.plan import LOG2E
-from fairseq_poolingformer.attention.backends.term_gradients import TermGradients
+from fairseq_poolingformer.attention.backends.block.lanes import Lane
+from fairseq_poolingformer.attention.backends.plan import LOG2E, TermGradients
+from fairseq_poolingformer.attention.call import Pairs, ScoreTerm, of_heads, term_tensors, with_tensors
 from fairseq_poolingformer.attention.patterns import UNLIMITED
-from fairseq_poolingformer.attention.score_terms.relative_bias import (
-    Pairs,
-    ScoreTerm,
-    of_heads,
-    term_tensors,
-    with_tensors,
-)
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A block of queries and a chunk of keys.
+class BlockPair:
+    """A query block and a key block.
 
     Args:
-        pairs: theirs; where queries or keys are ranges, those made up to fill the tile go on as the range does.
-        source: the keys.
-        first_query, first_key: their places in the stream and in the source.
+        pairs: their pairs; a range of queries or keys continues beyond the last one to fill up the block.
+        lane: the lane of the keys.
+        first_query, first_key: the blocks' places in the group and in the lane.
     """
 
     pairs: Pairs
-    source: Source
+    lane: Lane
     first_query: int
     first_key: int
 
@@ -45,27 +38,27 @@ class Tile:
         return self.pairs.key.size(2)
 
     def by_query(self) -> Diagonals:
-        """What is seen of the matrix (queries × keys); of a tile with ranges of queries and keys."""
+        """The diagonals that the band shows of the matrix (queries × keys), where both indices are ranges."""
         pairs, ahead = self.pairs, self.first_key - self.first_query
         distance = pairs.query_offset + pairs.query_index.start - pairs.key_stride * pairs.key_index.start
-        band = self.source.band
+        band = self.lane.band
         lowest, highest = (-UNLIMITED, UNLIMITED) if band is None else (band.lowest - ahead, band.highest - ahead)
         return Diagonals(lowest, highest, distance, slope=-pairs.query_index.step)
 
     def by_key(self) -> Diagonals:
-        """The same of the matrix (keys × queries)."""
+        """The diagonals that the band shows of the matrix (keys × queries)."""
         seen = self.by_query()
         return Diagonals(-seen.highest, -seen.lowest, seen.distance, -seen.slope)
 
 
-class TermOfStream:
-    """One score term in one stream of queries: by its own ``scores``, and by autograd.
+class TermOfGroup:
+    """One score term in one query group, computed by the term's own ``scores`` and differentiated by autograd.
 
     Args:
-        term: the call's.
-        heads: the stream's.
-        num_heads: the call's.
-        gradients: where gradients are summed up, in the backward pass.
+        term: the call's term.
+        heads: the group's heads.
+        num_heads: the number of heads of the call.
+        gradients: where gradients are summed up; None in the forward pass.
         number: which of ``gradients``' terms it is.
     """
 
@@ -78,40 +71,41 @@ class TermOfStream:
         number: int = 0,
     ) -> None:
         self.in_backward, self.leaves, self.sums = gradients is not None, {}, {}
-        self.tracked: tuple[Tensor, Tensor, Tensor] | None = None  # a tile's scores, queries and keys, with their graph
+        # the scores, queries and keys of the block pair at hand, with their graph
+        self.tracked: tuple[Tensor, Tensor, Tensor] | None = None
         if gradients is not None:
             term, places = gradients.terms[number]
             self.leaves = {name: gradients.leaves[place] for name, place in places.items()}
             self.sums = {name: gradients.sums[place] for name, place in places.items()}
         self.term, self.heads, self.num_heads = term, heads, num_heads
 
-    def narrowed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The share of the stream's heads in tensors (H, …) of the term."""
+    def of_group(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The rows of the group's heads in tensors (H, …) of the term."""
         return {name: of_heads(x, self.heads, self.num_heads) for name, x in tensors.items()}
 
-    def narrowed_term(self) -> ScoreTerm:
-        """The term for the stream's heads."""
-        return with_tensors(self.term, self.narrowed(term_tensors(self.term)))
+    def term_of_group(self) -> ScoreTerm:
+        """The term for the group's heads."""
+        return with_tensors(self.term, self.of_group(term_tensors(self.term)))
 
-    def add_scores(self, scores: Tensor, tile: Tile) -> None:
-        """Add the term to a tile's scores to base 2, (B, H, t, s); in the backward pass before its gradients."""
+    def add_scores(self, scores: Tensor, pair: BlockPair) -> None:
+        """Add the term to the base-2 scores (B, H, t, s) of a block pair."""
         if not self.in_backward:
-            scores.add_(self.narrowed_term().scores(tile.pairs), alpha=LOG2E)
+            scores.add_(self.term_of_group().scores(pair.pairs), alpha=LOG2E)
             return
-        query, key = (x.detach().requires_grad_() for x in (tile.pairs.query, tile.pairs.key))
+        query, key = (x.detach().requires_grad_() for x in (pair.pairs.query, pair.pairs.key))
         with torch.enable_grad():
-            computed = self.narrowed_term().scores(replace(tile.pairs, query=query, key=key))
+            computed = self.term_of_group().scores(replace(pair.pairs, query=query, key=key))
         scores.add_(computed.detach(), alpha=LOG2E)
         self.tracked = computed, query, key
 
-    def add_gradients(self, grad_scores: Tensor, tile: Tile, grad_query: Tensor, grad_key: Tensor) -> None:
-        """Add what a tile's ``grad_scores`` (B, H, t, s), to base e, mean for tensors, queries and keys.
+    def add_gradients(self, grad_scores: Tensor, pair: BlockPair, grad_query: Tensor, grad_key: Tensor) -> None:
+        """Add the gradients of the term's tensors, of queries and of keys; after :meth:`add_scores` for the same pair.
 
         Args:
-            grad_scores: zero where a query does not see a key.
-            tile: the pairs.
+            grad_scores: (B, H, t, s) gradient of the base-e scores, zero where a query does not see a key.
+            pair: the blocks.
             grad_query: (B, H, t, D), to be added to.
-            grad_key: (B, H, s', D) of those keys of the tile that exist, likewise.
+            grad_key: (B, H, s', D) of the keys that exist, to be added to.
         """
         (scores, query, key), self.tracked = self.tracked, None
         if not scores.requires_grad:
@@ -119,10 +113,10 @@ class TermOfStream:
         grad = grad_scores.sum_to_size(scores.shape).to(scores.dtype)
         grads = torch.autograd.grad(scores, [*self.leaves.values(), query, key], grad, allow_unused=True)
         for total, x in zip([*self.sums.values(), grad_query], grads[:-1], strict=True):
-            if x is not None:  # a term need not read all of its tensors in every tile, nor queries and keys
+            if x is not None:  # a term need not read all of its tensors for every pair, nor queries and keys
                 total += x
         if grads[-1] is not None:
             grad_key += grads[-1][:, :, : grad_key.size(2)]
 
     def finish(self) -> None:
-        """Called after the stream's last tile."""
+        """Called after the group's last block pair."""

@@ -1,4 +1,4 @@
-"""How a stream is laid out for the Triton kernels: blocks, parts, and the lines of the kernels' arguments."""
+"""The arguments of the Triton kernels: query groups, tile shapes, splits, and lines of arguments in their order."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends.lanes import Lane
-from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan
+from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, ResidueClass
 from fairseq_poolingformer.attention.patterns import Band
 
-HIDDEN = 2**31 - 1  # stands for the token of a key that is not seen; beyond every token
+HIDDEN = 2**31 - 1  # the token of a key that is not seen; beyond every real token
 SMALL_BLOCK = 16  # the least that tensor cores multiply
-PROGRAMS = 512  # with fewer a large GPU is not full, and several share the steps of one
-STEPS_PER_PART = 8  # at least; shorter parts cost more to sum up than they save
+PROGRAMS = 512  # fewer programs do not fill a large GPU: then several of them split the steps of one
+STEPS_PER_SPLIT = 8  # at least; shorter splits cost more to sum up than they save
 
 
-class Blocks(NamedTuple):
-    """How a kernel is cut: queries and keys of a tile, warps of a program, tiles loaded ahead."""
+class TileShape(NamedTuple):
+    """Queries and keys of a tile, warps of a program, and tiles that a program loads ahead."""
 
     queries: int
     keys: int
@@ -27,34 +26,35 @@ class Blocks(NamedTuple):
     num_stages: int
 
 
-# By bytes of a number: the greatest head dimension, and its blocks. Chosen by compiling all kernels for compute
-# capabilities 8.0 and 9.0: next to no register is spilled, and 99 KiB of shared memory, the least there is, suffice.
-BLOCKS = {
-    2: ((64, Blocks(64, 64, 4, 2)), (128, Blocks(64, 32, 8, 2)), (256, Blocks(32, 32, 8, 2))),
-    4: ((64, Blocks(32, 32, 8, 2)), (256, Blocks(16, 16, 4, 2))),
+# By bytes of a number: the greatest head dimension, and its tile. Chosen by compiling all kernels for compute
+# capabilities 8.0 and 9.0: they spill next to no register and fit 99 KiB of shared memory, the least there is.
+TILE_SHAPES = {
+    2: ((64, TileShape(64, 64, 4, 2)), (128, TileShape(64, 32, 8, 2)), (256, TileShape(32, 32, 8, 2))),
+    4: ((64, TileShape(32, 32, 8, 2)), (256, TileShape(16, 16, 4, 2))),
 }
 
 
-# The same with tables of positions, whose products take as many registers again: some 200 bytes of them are spilled on
-# compute capability 8.0 in 16 bits, and 1,200 in 32 bits with head dimensions above 64.
-BLOCKS_WITH_POSITIONS = {
-    2: ((64, Blocks(32, 32, 4, 2)), (128, Blocks(32, 32, 8, 1)), (256, Blocks(16, 16, 8, 1))),
-    4: ((64, Blocks(16, 16, 4, 1)), (128, Blocks(16, 16, 8, 1))),
+# With tables of positions, whose products take as many registers again: on compute capability 8.0 the kernels spill
+# some 200 bytes in 16 bits, and 1,200 bytes in 32 bits with head dimensions above 64.
+TILE_SHAPES_WITH_POSITIONS = {
+    2: ((64, TileShape(32, 32, 4, 2)), (128, TileShape(32, 32, 8, 1)), (256, TileShape(16, 16, 8, 1))),
+    4: ((64, TileShape(16, 16, 4, 1)), (128, TileShape(16, 16, 8, 1))),
 }
 
 
-def block_shapes(head_dim: int, itemsize: int, with_positions: bool) -> Blocks:
-    """The blocks for vectors of ``head_dim`` numbers of ``itemsize`` bytes."""
-    shapes = BLOCKS_WITH_POSITIONS if with_positions else BLOCKS
-    return next(blocks for greatest, blocks in shapes[itemsize] if head_dim <= greatest)
+def tile_shape(head_dim: int, itemsize: int, with_positions: bool) -> TileShape:
+    """The tile for vectors of ``head_dim`` numbers of ``itemsize`` bytes."""
+    shapes = TILE_SHAPES_WITH_POSITIONS if with_positions else TILE_SHAPES
+    return next(shape for greatest, shape in shapes[itemsize] if head_dim <= greatest)
 
 
 class Tokens(NamedTuple):
-    """What the kernels know of padding and global tokens.
+    """Padding and global tokens as the kernels read them.
 
     Args:
-        key_hidden: (B, S) int32, 0 where windows see a key, 1 where only global queries do, more where nobody does.
-        global_keys, global_queries: (B, G) the token in each slot, HIDDEN where there is none to be seen.
+        key_hidden: (B, S) int32, 0 where windows see a key, 1 where only global queries see it, more where no query
+            does.
+        global_keys, global_queries: (B, G) the token in each slot, HIDDEN in slots without a token that can be seen.
     """
 
     key_hidden: Tensor | None
@@ -75,20 +75,20 @@ class Tokens(NamedTuple):
         )
 
 
-class KernelStream(NamedTuple):
-    """A lane's queries, or the global queries, which see every key.
+class KernelGroup(NamedTuple):
+    """The queries and keys of a residue class; or the global queries, which see every key.
 
     Args:
-        lane: what the tensors are of the call's.
-        draw: tells its dropout from that of other streams.
-        query: (B, H, U, D); for global queries the call's.
-        query_token: (B, U) the global queries among them; None for all.
+        residues: which of the call's heads, queries and keys these are, and the band between them.
+        draw: tells the group's dropout from that of other groups.
+        query: (B, H, U, D); all of the call's queries where some of them are global queries.
+        query_token: (B, U) which queries the group has; None for all.
         key, value: (B, H, S, D), with the same strides.
         key_hidden: (B, S), see :class:`Tokens`.
         num_queries: U.
     """
 
-    lane: Lane
+    residues: ResidueClass
     draw: int
     query: Tensor
     query_token: Tensor | None
@@ -98,48 +98,44 @@ class KernelStream(NamedTuple):
     num_queries: int
 
     def of_queries(self, x: Tensor) -> Tensor:
-        """The lane's share of a (B, H, T, …) tensor."""
-        return x[:, self.lane.heads, self.lane.queries]
+        """The group's share of a (B, H, T, …) tensor."""
+        return x[:, self.residues.heads, self.residues.queries]
 
     def of_keys(self, x: Tensor) -> Tensor:
-        """The lane's share of a (B, H, S, …) tensor."""
-        return x[:, self.lane.heads, self.lane.keys]
+        """The group's share of a (B, H, S, …) tensor."""
+        return x[:, self.residues.heads, self.residues.keys]
 
 
-def lane_streams(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> Iterator[KernelStream]:
-    """One stream for each lane."""
-    hidden = tokens.key_hidden
-    for number, lane in enumerate(plan.lanes):
-        part = query[:, lane.heads, lane.queries]
-        keys = (slice(None), lane.heads, lane.keys)
-        lane_hidden = None if hidden is None else hidden[:, lane.keys]
-        yield KernelStream(lane, 2 * number, part, None, key[keys], value[keys], lane_hidden, part.size(2))
+def local_groups(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> Iterator[KernelGroup]:
+    """One group for each residue class."""
+    for number, residues in enumerate(plan.classes):
+        queries = query[:, residues.heads, residues.queries]
+        keys = (slice(None), residues.heads, residues.keys)
+        hidden = None if tokens.key_hidden is None else tokens.key_hidden[:, residues.keys]
+        yield KernelGroup(residues, 2 * number, queries, None, key[keys], value[keys], hidden, queries.size(2))
 
 
-def global_query_stream(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> KernelStream:
+def global_group(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: Tensor) -> KernelGroup:
     """The global queries."""
-    token, draw = tokens.global_queries, 2 * len(plan.lanes)
-    lane = Lane(slice(0, plan.num_heads), slice(None), slice(None), None)
-    return KernelStream(lane, draw, query, token, key, value, tokens.key_hidden, token.size(1))
+    token, draw = tokens.global_queries, 2 * len(plan.classes)
+    everything = ResidueClass(slice(0, plan.num_heads), slice(None), slice(None), None)
+    return KernelGroup(everything, draw, query, token, key, value, tokens.key_hidden, token.size(1))
 
 
-def global_keys_of(stream: KernelStream, key: Tensor, value: Tensor) -> KernelStream:
-    """A stream that sees all of the call's ``key`` and ``value``, of which a kernel is to take the global ones."""
-    heads = stream.lane.heads
-    lane = replace(stream.lane, keys=slice(None), band=None)
-    return stream._replace(lane=lane, draw=stream.draw + 1, key=key[:, heads], value=value[:, heads], key_hidden=None)
+def global_keys_of(group: KernelGroup, key: Tensor, value: Tensor) -> KernelGroup:
+    """The group with the call's ``key`` and ``value``, from which a kernel takes the global ones."""
+    residues = replace(group.residues, keys=slice(None), band=None)
+    key, value = key[:, residues.heads], value[:, residues.heads]
+    return group._replace(residues=residues, draw=group.draw + 1, key=key, value=value, key_hidden=None)
 
 
-def blocks_of(
+def tile_shape_of(
     num_queries: int, num_keys: int, x: Tensor, *, with_table: bool = False, with_positions: bool = False
-) -> Blocks:
-    """The blocks in which queries meet keys, vectors like those of ``x``, in kernels with such terms or without."""
-    blocks = block_shapes(x.size(-1), x.element_size(), with_positions)
-    keys = max(SMALL_BLOCK, blocks.keys // 2) if with_table and not with_positions else blocks.keys
-    return blocks._replace(
-        queries=block_for(num_queries, blocks.queries),
-        keys=block_for(num_keys, keys),
-    )
+) -> TileShape:
+    """The tile for so many queries and keys, vectors like those of ``x``, in kernels with score terms or without."""
+    shape = tile_shape(x.size(-1), x.element_size(), with_positions)
+    keys = max(SMALL_BLOCK, shape.keys // 2) if with_table and not with_positions else shape.keys
+    return shape._replace(queries=block_for(num_queries, shape.queries), keys=block_for(num_keys, keys))
 
 
 def block_for(count: int, block: int) -> int:
@@ -147,26 +143,26 @@ def block_for(count: int, block: int) -> int:
     return SMALL_BLOCK if count <= SMALL_BLOCK else block
 
 
-def launch(kernel: Any, grid: tuple[int, ...], blocks: Blocks, *arguments: Any) -> None:
-    """Run a kernel, if there is anything to do."""
+def launch(kernel: Any, grid: tuple[int, ...], shape: TileShape, *arguments: Any) -> None:
+    """Run a kernel unless its grid is empty."""
     if grid[0]:
-        kernel[grid](*arguments, num_warps=blocks.num_warps, num_stages=blocks.num_stages, enable_fp_fusion=True)
+        kernel[grid](*arguments, num_warps=shape.num_warps, num_stages=shape.num_stages, enable_fp_fusion=True)
 
 
 def num_programs(x: Tensor, length: int, block: int) -> int:
-    """One for each ``block`` of ``length`` positions and each head of ``x`` (B, H, …)."""
+    """The number of programs: one for each ``block`` of ``length`` positions and each head of ``x`` (B, H, …)."""
     return x.size(0) * x.size(1) * -(-length // block)
 
 
-def num_parts(programs: int, steps: int) -> int:
-    """How many programs share the ``steps`` of one."""
-    return max(1, min(PROGRAMS // max(1, programs), steps // STEPS_PER_PART))
+def num_splits(programs: int, steps: int) -> int:
+    """How many programs split the ``steps`` of one among them."""
+    return max(1, min(PROGRAMS // max(1, programs), steps // STEPS_PER_SPLIT))
 
 
 def limits(band: Band | None, num_queries: int, num_keys: int) -> tuple[int, int]:
     """``lowest`` and ``highest`` of the band, in 32 bits; zeros without a band.
 
-    No distance lies outside ``-num_queries`` … ``key_stride·num_keys``, and so neither need the limits.
+    All distances lie within ``-num_queries`` … ``key_stride·num_keys``, and so may the limits.
     """
     if band is None:
         return 0, 0
@@ -175,7 +171,7 @@ def limits(band: Band | None, num_queries: int, num_keys: int) -> tuple[int, int
 
 
 def keys_met(band: Band | None, num_queries: int, num_keys: int, block: int) -> int:
-    """How many keys a block of queries meets, at most."""
+    """The most keys that a block of queries meets."""
     if band is None:
         return num_keys
     lowest, highest = limits(band, num_queries, num_keys)
@@ -183,7 +179,7 @@ def keys_met(band: Band | None, num_queries: int, num_keys: int, block: int) -> 
 
 
 def queries_met(band: Band | None, num_queries: int, num_keys: int, block: int) -> int:
-    """How many queries a block of keys meets, at most."""
+    """The most queries that a block of keys meets."""
     if band is None:
         return num_queries
     lowest, highest = limits(band, num_queries, num_keys)
@@ -191,7 +187,7 @@ def queries_met(band: Band | None, num_queries: int, num_keys: int, block: int) 
 
 
 def same_layout(x: Tensor, like: Tensor) -> bool:
-    """Whether two tensors of one shape have the same strides, where these matter."""
+    """Whether two tensors of one shape have the same strides in every dimension longer than 1."""
     return all(n == 1 or s == t for n, s, t in zip(x.shape, x.stride(), like.stride(), strict=True))
 
 
@@ -201,57 +197,57 @@ def dense(x: Tensor) -> Tensor:
 
 
 def strides(x: Tensor) -> tuple[int, int, int]:
-    """Of batch, heads and length."""
+    """The strides of batch, heads and length."""
     return x.stride()[:3]
 
 
-def query_line(stream: KernelStream) -> tuple[Any, ...]:
+def query_line(group: KernelGroup) -> tuple[Any, ...]:
     """query, stride_qb, stride_qh, stride_qm, query_token, num_queries."""
-    return stream.query, *strides(stream.query), stream.query_token, stream.num_queries
+    return group.query, *strides(group.query), group.query_token, group.num_queries
 
 
-def key_line(stream: KernelStream) -> tuple[Any, ...]:
+def key_line(group: KernelGroup) -> tuple[Any, ...]:
     """key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys."""
-    key, hidden = stream.key, stream.key_hidden
-    return key, stream.value, *strides(key), hidden, *((0, 0) if hidden is None else hidden.stride()), key.size(2)
+    key, hidden = group.key, group.key_hidden
+    return key, group.value, *strides(key), hidden, *((0, 0) if hidden is None else hidden.stride()), key.size(2)
 
 
-def extra_line(stream: KernelStream, tokens: Tokens, key: Tensor, value: Tensor) -> tuple[Any, ...]:
-    """extra_key, extra_value, stride_en, extra_token, num_extra: the global keys; the global queries see all alike."""
-    token, heads = tokens.global_keys, stream.lane.heads
-    if token is None or stream.query_token is not None:
+def extra_line(group: KernelGroup, tokens: Tokens, key: Tensor, value: Tensor) -> tuple[Any, ...]:
+    """extra_key, extra_value, stride_en, extra_token, num_extra: the global keys, for queries that are not global."""
+    token, heads = tokens.global_keys, group.residues.heads
+    if token is None or group.query_token is not None:
         return None, None, 0, None, 0
     return key[:, heads], value[:, heads], key.stride(2), token, token.size(1)
 
 
 def score_line(
-    plan: Plan, stream: KernelStream, parts: int, table: Tensor | None, positions: tuple[Any, Any]
+    plan: Plan, group: KernelGroup, splits: int, table: Tensor | None, positions: tuple[Any, Any]
 ) -> tuple[Any, ...]:
-    """heads … draw: what scores and weights are made with, besides queries and keys."""
-    lane = stream.lane
+    """heads … draw: everything besides queries and keys that scores and weights depend on."""
+    residues = group.residues
     return (
-        stream.key.size(1),
-        parts,
-        *limits(lane.band, stream.num_queries, stream.key.size(2)),
+        group.key.size(1),
+        splits,
+        *limits(residues.band, group.num_queries, group.key.size(2)),
         plan.key_stride,
-        plan.query_offset + (lane.queries.start or 0),
-        plan.key_offset + plan.key_stride * (lane.keys.start or 0),
-        lane.queries.step or 1,
+        plan.query_offset + (residues.queries.start or 0),
+        plan.key_offset + plan.key_stride * (residues.keys.start or 0),
+        residues.queries.step or 1,
         plan.scale * LOG2E,
-        None if table is None else table[lane.heads],
+        None if table is None else table[residues.heads],
         0 if table is None else table.size(1) // 2,
         *positions,
         plan.dropout.seed,
         plan.dropout.dropped,
         1.0 / plan.dropout.keep,
-        stream.draw,
+        group.draw,
     )
 
 
-def variant(plan: Plan, stream: KernelStream, blocks: Blocks) -> tuple[Any, ...]:
+def variant(plan: Plan, group: KernelGroup, shape: TileShape) -> tuple[Any, ...]:
     """HEAD_DIM … DROPOUT."""
-    banded, dropout = stream.lane.band is not None, plan.dropout.probability > 0.0
-    return *head_sizes(stream.query), blocks.queries, blocks.keys, banded, dropout
+    banded, dropout = group.residues.band is not None, plan.dropout.probability > 0.0
+    return *head_sizes(group.query), shape.queries, shape.keys, banded, dropout
 
 
 def head_sizes(x: Tensor) -> tuple[int, int]:

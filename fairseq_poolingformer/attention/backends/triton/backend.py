@@ -1,9 +1,9 @@
-"""Attention by Triton kernels on NVIDIA GPUs: one launch a lane forward, two backward; scores stay on the chip.
+"""Attention by Triton kernels on NVIDIA GPUs: one launch a query group forward, two backward; scores stay on the chip.
 
-The kernels go by blocks under the band as the block backend's loops in Python do. They are in ``forward.py`` and
-``backward.py``, what they do to a tile in ``tiles.py`` and ``positions.py``;
-``launches.py`` launches them, with arguments put together in ``arguments.py`` and ``terms.py``. Global
-tokens are rows that the kernels find themselves: an operation of torch costs the host more time than the device.
+``forward.py`` and ``backward.py`` have the kernels, ``tiles.py`` and ``positions.py`` the operations on one tile that
+all kernels share. ``launches.py`` launches them with the arguments that ``arguments.py`` and ``terms.py`` assemble.
+The kernels find the rows of global tokens themselves, because gathering them with torch would cost the host more time
+than the device.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_poolingformer.attention.backends.plan import Plan, empty_like
-from fairseq_poolingformer.attention.backends.term_gradients import TermGradients, tensors_of
+from fairseq_poolingformer.attention.backends.plan import Plan, TermGradients, empty_like, tensors_of
 from fairseq_poolingformer.attention.backends.triton.arguments import (
     Tokens,
     dense,
-    global_query_stream,
-    lane_streams,
+    global_group,
+    local_groups,
     same_layout,
 )
 from fairseq_poolingformer.attention.backends.triton.terms import (
@@ -27,24 +26,24 @@ from fairseq_poolingformer.attention.backends.triton.terms import (
     distance_table,
     with_contiguous_tables,
 )
-from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.call import Call, term_tensors
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
-from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias, term_tensors
+from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
 
 try:
     import triton
 
     from fairseq_poolingformer.attention.backends.triton import launches
-except ImportError:  # it comes with torch's CUDA builds for Linux, and with these alone
+except ImportError:  # only torch's CUDA builds for Linux bring it
     triton = None
 
-OLDEST_TRITON = (3, 4)  # the compiler of 3.3 fails on a kernel
+OLDEST_TRITON = (3, 4)  # the compiler of 3.3 fails on one of the kernels
 MAX_HEAD_DIM = 256
-MAX_HEAD_DIM_OF_POSITIONS = {2: 256, 4: 128}  # by bytes of a number; beyond, tables do not fit the chip
+MAX_HEAD_DIM_OF_POSITIONS = {2: 256, 4: 128}  # by bytes of a number; larger tables do not fit the chip
 
 
 def why_not(call: Call) -> str | None:
-    """It runs in 16 and 32 bits on NVIDIA GPUs, with the score terms that it has kernels for."""
+    """It runs in 16 and 32 bits on NVIDIA GPUs, with the score terms that its kernels know."""
     if triton is None:
         return "Triton is not installed"
     if tuple(map(int, triton.__version__.split(".")[:2])) < OLDEST_TRITON:
@@ -65,7 +64,7 @@ def why_not(call: Call) -> str | None:
         if not isinstance(term, RelativePositionBias | DisentangledPosition):
             return f"it has no kernel for {type(term).__name__}"
         if torch.are_deterministic_algorithms_enabled() and any(x.requires_grad for x in term_tensors(term).values()):
-            return "it sums a table's gradient in no fixed order, and deterministic algorithms are asked for"
+            return "it sums a table's gradient in no fixed order, and torch is set to deterministic algorithms"
     return _why_not_positions(call)
 
 
@@ -99,13 +98,13 @@ class _Attention(torch.autograd.Function):
         x = launches.Inputs(plan, ctx.tokens, query, key, value, table, PositionTables.of(plan.terms))
         out = empty_like(query)
         lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
-        for stream in lane_streams(plan, x.tokens, query, key, value):
-            launches.forward(x, stream, stream.of_queries(out), stream.of_queries(lse))
+        for group in local_groups(plan, x.tokens, query, key, value):
+            launches.forward(x, group, group.of_queries(out), group.of_queries(lse))
         global_lse = None
         if plan.global_queries:
-            stream = global_query_stream(plan, x.tokens, query, key, value)
-            global_lse = lse.new_empty(*query.shape[:2], stream.num_queries)
-            launches.forward(x, stream, out, global_lse, window_lse=lse)
+            group = global_group(plan, x.tokens, query, key, value)
+            global_lse = lse.new_empty(*query.shape[:2], group.num_queries)
+            launches.forward(x, group, out, global_lse, window_lse=lse)
         ctx.save_for_backward(query, key, value, out, lse, global_lse, *tensors)
         return out
 
@@ -125,15 +124,15 @@ class _Attention(torch.autograd.Function):
             grad_table = torch.zeros(table.shape, dtype=table.dtype, device=table.device)
         x = launches.Inputs(plan, tokens, query, key, value, binary_scores(table), positions)
         grad_query, delta, global_rows = torch.empty_like(out), torch.empty_like(lse), None
-        streams = list(lane_streams(plan, tokens, query, key, value))
-        for stream in streams:
-            rows = [stream.of_queries(y) for y in (out, grad_out, lse, delta, grad_query)]
-            launches.backward_queries(x, stream, *rows, grad_table)
+        groups = list(local_groups(plan, tokens, query, key, value))
+        for group in groups:
+            rows = [group.of_queries(y) for y in (out, grad_out, lse, delta, grad_query)]
+            launches.backward_queries(x, group, *rows, grad_table)
         if plan.global_queries:
-            stream = global_query_stream(plan, tokens, query, key, value)
-            global_rows = launches.GlobalRows(stream, global_lse, torch.empty_like(global_lse))
-            launches.backward_queries(x, stream, out, grad_out, *global_rows[1:], grad_query, grad_table)
-        grad_key, grad_value = launches.backward_keys(x, streams, grad_out, lse, delta, global_rows)
+            group = global_group(plan, tokens, query, key, value)
+            global_rows = launches.GlobalRows(group, global_lse, torch.empty_like(global_lse))
+            launches.backward_queries(x, group, out, grad_out, *global_rows[1:], grad_query, grad_table)
+        grad_key, grad_value = launches.backward_keys(x, groups, grad_out, lse, delta, global_rows)
         if grad_table is not None:
             biases = [numbers for term, numbers in terms.terms if isinstance(term, RelativePositionBias)]
             places = [place for numbers in biases for place in numbers.values()]

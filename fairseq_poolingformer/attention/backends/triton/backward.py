@@ -1,4 +1,4 @@
-"""The Triton kernels of the backward pass, by queries and by keys; for their arguments see ``forward.py``."""
+"""The Triton kernels of the backward pass, by queries and by keys; ``forward.py`` explains their arguments."""
 
 import triton
 import triton.language as tl
@@ -13,10 +13,10 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     load_rows,
     load_tokens,
     mask_scores,
-    part_of,
-    place_of_part,
+    place_of_split,
     queries_seeing,
     rows_of,
+    split_of,
     store_rows,
 )
 
@@ -33,7 +33,7 @@ def _query_gradient(
     MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, DIAGONAL: tl.constexpr,
     COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Add to a block of queries' gradient what comes from a source's keys ``first`` … ``stop``."""
+    """Add the share of a lane's keys ``first`` … ``stop`` to the gradient of a block of queries."""
     for start in range(first, stop, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         rows, count = rows_of(key_token, keys, num_keys)
@@ -74,7 +74,7 @@ def backward_queries(
     extra_key, extra_value, stride_en, extra_token, num_extra,
     out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
     grad_out, delta, grad_query, grad_table,
-    heads, num_parts, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
+    heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
     scale, table, farthest, positions, extra_positions, seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
@@ -82,10 +82,10 @@ def backward_queries(
 ):  # fmt: skip
     """Write ``grad_query`` and ``delta``, the rows' sums of out · grad_out; add to ``grad_table``.
 
-    Grid: (query blocks · B·H, parts).
+    Grid: (query blocks · B·H, splits).
     """
     blocks = tl.cdiv(num_queries, BLOCK_M)
-    batch_head, part = tl.program_id(0) // blocks, tl.program_id(1)
+    batch_head, split = tl.program_id(0) // blocks, tl.program_id(1)
     batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
     first_query = tl.program_id(0) % blocks * BLOCK_M
     queries = first_query + tl.arange(0, BLOCK_M)
@@ -111,7 +111,7 @@ def backward_queries(
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     last_query = tl.minimum(first_query + BLOCK_M, num_queries) - 1
     first, stop = keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED)
-    first, stop = part_of(first, stop, part, num_parts, BLOCK_N)
+    first, stop = split_of(first, stop, split, num_splits, BLOCK_N)
     place = batch * stride_kb + head * stride_kh
     if key_hidden is not None:
         key_hidden += batch * stride_sb
@@ -124,7 +124,7 @@ def backward_queries(
         HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, DIAGONAL, GATHERED,
     )  # fmt: skip
     if extra_key is not None:
-        stop = tl.where(part == 0, num_extra, 0)
+        stop = tl.where(split == 0, num_extra, 0)
         acc = _query_gradient(
             acc, q, queries, query_position, queries, queries, do, row_lse, row_delta,
             extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
@@ -134,7 +134,7 @@ def backward_queries(
         )  # fmt: skip
     acc = acc * scale * LN2
     if PARTIAL:
-        grad_query += place_of_part(part, batch_head, blocks, num_queries) * HEAD_DIM
+        grad_query += place_of_split(split, batch_head, blocks, num_queries) * HEAD_DIM
         store_rows(grad_query, acc, queries, num_queries, HEAD_DIM, HEAD_DIM, BLOCK_D, False)
     else:
         store_rows(grad_query_rows, acc, queries, num_queries, stride_om, HEAD_DIM, BLOCK_D, False)
@@ -149,9 +149,9 @@ def _key_gradient(
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Add to the gradients of a block of keys and values what comes from the queries ``first`` … ``stop``.
+    """Add the share of the queries ``first`` … ``stop`` to the gradients of a block of keys and values.
 
-    Tiles are (keys × queries) here, so that no product needs a transposed tile of weights.
+    Tiles are (keys × queries), so that no product needs a transposed tile of weights.
     """
     for start in range(first, stop, BLOCK_M):
         queries = start + tl.arange(0, BLOCK_M)
@@ -192,14 +192,14 @@ def backward_keys(
     grad_out, stride_ob, stride_oh, stride_om, lse, delta, stride_lb, stride_lh, stride_lm,
     extra_lse, extra_delta, extra_token, num_extra, extra_draw,
     grad_key, grad_value, stride_dkb, stride_dkh, stride_dkn,
-    heads, num_parts, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
+    heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
     scale, table, farthest, positions, extra_positions, seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
-    """Write, or with ADD add to, ``grad_key`` and ``grad_value``. Grid: (key blocks · B·H, parts)."""
+    """Write, or with ADD add to, ``grad_key`` and ``grad_value``. Grid: (key blocks · B·H, splits)."""
     blocks = tl.cdiv(num_keys, BLOCK_N)
-    batch_head, part = tl.program_id(0) // blocks, tl.program_id(1)
+    batch_head, split = tl.program_id(0) // blocks, tl.program_id(1)
     batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
     first_key = tl.program_id(0) % blocks * BLOCK_N
     keys = first_key + tl.arange(0, BLOCK_N)
@@ -223,7 +223,7 @@ def backward_keys(
     grad_v = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
     last_key = tl.minimum(first_key + BLOCK_N, num_keys) - 1
     first, stop = queries_seeing(first_key, last_key, num_queries, lowest, highest, key_stride, BANDED)
-    first, stop = part_of(first, stop, part, num_parts, BLOCK_M)
+    first, stop = split_of(first, stop, split, num_splits, BLOCK_M)
     grad_k, grad_v = _key_gradient(
         grad_k, grad_v, k, v, first_key, token, key_position,
         query, stride_qm, grad_out, stride_om, lse + place, delta + place, stride_lm, None, first, stop, num_queries,
@@ -234,7 +234,7 @@ def backward_keys(
     if extra_token is not None:
         token = load_tokens(key_hidden, stride_sn, rows, count, key_stride, 1)
         place = batch_head.to(tl.int64) * num_extra
-        stop = tl.where(part == 0, num_extra, 0)
+        stop = tl.where(split == 0, num_extra, 0)
         grad_k, grad_v = _key_gradient(
             grad_k, grad_v, k, v, first_key, token, key_position,
             query, stride_qm, grad_out, stride_om, extra_lse + place, extra_delta + place, 1,
@@ -245,7 +245,7 @@ def backward_keys(
         )  # fmt: skip
     grad_k, grad_v = grad_k * scale * LN2, grad_v * rescale
     if PARTIAL:
-        place = place_of_part(part, batch_head, blocks, num_keys) * HEAD_DIM
+        place = place_of_split(split, batch_head, blocks, num_keys) * HEAD_DIM
         store_rows(grad_key + place, grad_k, keys, num_keys, HEAD_DIM, HEAD_DIM, BLOCK_D, False)
         store_rows(grad_value + place, grad_v, keys, num_keys, HEAD_DIM, HEAD_DIM, BLOCK_D, False)
     else:

@@ -1,20 +1,20 @@
-"""The Triton kernels of a stream of queries and its keys: the forward pass, and what puts partial results together.
+"""The Triton kernels of the forward pass of a query group, and the kernel that combines partial results.
 
-The backward pass is in ``backward.py``, and what holds for both is said here.
+``backward.py`` has the kernels of the backward pass. The following holds for both files.
 
 A program has a block of queries (in ``backward_keys``, of keys) of one head and goes through the blocks of keys
 (of queries) inside the band: its work does not depend on the length (FlashAttention-2, Dao 2023, under a band). Where
-programs would be few, ``num_parts`` of them share such a range and leave partial results to :func:`combine`.
+there would be few programs, ``num_splits`` of them split such a range and leave partial results to :func:`combine`.
 
 Tensors are (B, H, length, D): strides ``b``, ``h`` and ``m`` (queries) or ``n`` (keys), D contiguous. ``key`` and
 ``value`` have the same strides, and so have ``out``, ``grad_out`` and ``grad_query``, ``lse`` and ``delta``,
-``grad_key`` and ``grad_value``. Partial results are (parts, B, H, length, D), contiguous. Global tokens are rows of
-the same tensors: a ``…_token`` (B, G) says which, HIDDEN where a slot has none, and what is kept for them (B, H, G, …)
-is contiguous. Global keys are the *extra* source of the queries, global queries that of the keys, without a band.
-``positions`` and ``extra_positions`` are what ``terms.Positions`` says, of the two sources.
-Optional pointers are None, and what needs them is not compiled. Scores and ``lse`` are to base 2, for ``exp2``;
-``rescale`` is what the weights that dropout keeps are multiplied by. Arguments are passed by place, which takes the
-host half the time that names take; a line of them is what one function of ``arguments.py`` puts together.
+``grad_key`` and ``grad_value``. Partial results are (splits, B, H, length, D), contiguous. Global tokens are rows of
+the same tensors: a ``…_token`` (B, G) has their indices, HIDDEN in empty slots, and their own results (B, H, G, …) are
+contiguous. Global keys are the *extra* lane of the queries, and global queries that of the keys; it has no band.
+``positions`` and ``extra_positions`` are the ``terms.Positions`` of the two lanes.
+Optional pointers are None, and code that needs them is then not compiled. Scores and ``lse`` are to base 2, for
+``exp2``; ``rescale`` multiplies the weights that dropout keeps. Arguments are passed by place, which takes the host
+half the time of names; each line of them comes from one function of ``arguments.py``.
 """
 
 import triton
@@ -27,17 +27,17 @@ from fairseq_poolingformer.attention.backends.triton.tiles import (
     load_rows,
     load_tokens,
     mask_scores,
-    part_of,
-    place_of_part,
+    place_of_split,
     rows_of,
+    split_of,
     store_rows,
 )
 
 LOWEST = tl.constexpr(-1.0e38)  # a row's maximum before there is any; finite, for -inf - -inf is NaN
 
-# Triton compiles anew where an integer becomes 1 or a multiple of 16; of these, which change with lengths, it must not
+# Triton compiles a kernel again where an integer becomes 1 or a multiple of 16; these change with every length
 VARYING = [
-    *("num_queries", "num_keys", "num_extra", "num_parts", "lowest", "highest", "key_stride", "farthest", "spacing"),
+    *("num_queries", "num_keys", "num_extra", "num_splits", "lowest", "highest", "key_stride", "farthest", "spacing"),
     *("seed", "dropped", "draw", "extra_draw", "first_query_position", "first_key_position"),
     *("stride_lb", "stride_lh", "stride_sb", "stride_wb", "stride_wh"),
 ]
@@ -51,7 +51,7 @@ def _attend(
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     MOST_HIDDEN: tl.constexpr, BANDED: tl.constexpr, DROPOUT: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Take a source's keys ``first`` … ``stop`` into the softmax of a block of queries."""
+    """Add a lane's keys ``first`` … ``stop`` to the running softmax of a block of queries."""
     for start in range(first, stop, BLOCK_N):
         keys = start + tl.arange(0, BLOCK_N)
         rows, count = rows_of(key_token, keys, num_keys)
@@ -84,14 +84,14 @@ def forward(
     key, value, stride_kb, stride_kh, stride_kn, key_hidden, stride_sb, stride_sn, num_keys,
     extra_key, extra_value, stride_en, extra_token, num_extra,
     out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm,
-    heads, num_parts, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
+    heads, num_splits, lowest, highest, key_stride, first_query_position, first_key_position, spacing,
     scale, table, farthest, positions, extra_positions, seed, dropped, rescale, draw,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BANDED: tl.constexpr, DROPOUT: tl.constexpr, BLOCK_EXTRA: tl.constexpr, PARTIAL: tl.constexpr,
 ):  # fmt: skip
-    """Write ``out`` and ``lse``, with PARTIAL those over each part's keys. Grid: (query blocks · B·H, parts)."""
+    """Write ``out`` and ``lse``, with PARTIAL over the keys of one split. Grid: (query blocks · B·H, splits)."""
     blocks = tl.cdiv(num_queries, BLOCK_M)
-    batch_head, part = tl.program_id(0) // blocks, tl.program_id(1)
+    batch_head, split = tl.program_id(0) // blocks, tl.program_id(1)
     batch, head = (batch_head // heads).to(tl.int64), (batch_head % heads).to(tl.int64)
     first_query = tl.program_id(0) % blocks * BLOCK_M
     queries = first_query + tl.arange(0, BLOCK_M)
@@ -109,7 +109,7 @@ def forward(
     total = tl.zeros([BLOCK_M], tl.float32)
     last_query = tl.minimum(first_query + BLOCK_M, num_queries) - 1
     first, stop = keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED)
-    first, stop = part_of(first, stop, part, num_parts, BLOCK_N)
+    first, stop = split_of(first, stop, split, num_splits, BLOCK_N)
     place = batch * stride_kb + head * stride_kh
     if key_hidden is not None:
         key_hidden += batch * stride_sb
@@ -121,7 +121,7 @@ def forward(
         HEAD_DIM, BLOCK_D, BLOCK_M, BLOCK_N, 1 if GATHERED else 0, BANDED, DROPOUT, GATHERED,
     )  # fmt: skip
     if extra_key is not None:
-        stop = tl.where(part == 0, num_extra, 0)
+        stop = tl.where(split == 0, num_extra, 0)
         acc, top, total = _attend(
             acc, top, total, q, queries, query_position, queries, queries,
             extra_key + place, extra_value + place, stride_en, None, 0, extra_token + batch * num_extra,
@@ -134,7 +134,7 @@ def forward(
     result = acc * (rescale / total)[:, None]
     log_total = top + tl.log2(total)
     if PARTIAL:
-        place = place_of_part(part, batch_head, blocks, num_queries)
+        place = place_of_split(split, batch_head, blocks, num_queries)
         store_rows(out + place * HEAD_DIM, result, queries, num_queries, HEAD_DIM, HEAD_DIM, BLOCK_D, False)
         tl.store(lse + place + queries, log_total, mask=queries < num_queries)
     else:
@@ -148,13 +148,13 @@ def forward(
 def combine(
     partial, partial_lse, token, num_rows,
     out, stride_ob, stride_oh, stride_om, lse, stride_lb, stride_lh, stride_lm, window_lse, stride_wb, stride_wh,
-    heads, num_parts,
+    heads, num_splits,
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
 ):  # fmt: skip
-    """Write, or with ADD add to, ``out``: the sum of its parts, or with ``partial_lse`` their softmax, and ``lse``.
+    """Write, or with ADD add to, ``out``: the sum of its splits, or with ``partial_lse`` their softmax, and ``lse``.
 
-    Rows that have a ``token`` go there, and what ``window_lse`` has there becomes +inf: the window had its say on the
-    global queries too, which without weight in the backward pass is taken back. Grid: (row blocks · B·H,).
+    With ``token`` the rows go to these tokens, and ``window_lse`` becomes +inf there: the window pass also wrote the
+    global queries' rows, and +inf makes their weights zero in its backward pass. Grid: (row blocks · B·H,).
     """
     blocks = tl.cdiv(num_rows, BLOCK)
     batch_head = tl.program_id(0) // blocks
@@ -163,8 +163,8 @@ def combine(
     acc = tl.zeros([BLOCK, BLOCK_D], tl.float32)
     top = tl.full([BLOCK], LOWEST, tl.float32)
     total = tl.zeros([BLOCK], tl.float32)
-    for part in range(0, num_parts):
-        place = place_of_part(part, batch_head, blocks, num_rows)
+    for split in range(0, num_splits):
+        place = place_of_split(split, batch_head, blocks, num_rows)
         x = load_rows(partial + place * HEAD_DIM, slots, num_rows, HEAD_DIM, HEAD_DIM, BLOCK_D)
         if partial_lse is not None:
             log_total = tl.load(partial_lse + place + slots, mask=slots < num_rows, other=LOWEST)

@@ -1,9 +1,10 @@
-"""What the Triton kernels do to one tile for scores of content and position (``DisentangledPosition``).
+"""Scores of content and position (``DisentangledPosition``) for one tile of the Triton kernels.
 
-A tile's rows and columns are queries and keys, or keys and queries. Each of its entries takes one row of the tables
-that ``positions`` has, a :class:`~.terms.Positions`. In a window an entry's diagonal says which: a product of
-the vectors with one table row for each diagonal, which is skewed into place. Pairs with a global token may take any, a
-few as a rule: pieces of the table are multiplied with, from the first row that some entry takes to the last.
+A tile's rows and columns are queries and keys, or keys and queries. Each of its entries takes one row of the tables in
+``positions``, a :class:`~.terms.Positions`. In a window the row depends on the entry's diagonal: the vectors are
+multiplied with one table row for each diagonal, and the products are skewed into place. Pairs with a global token may
+take any row, usually a few neighbouring ones: the vectors are multiplied with PIECE rows at a time, from the first row
+that an entry takes to the last.
 """
 
 import triton
@@ -13,7 +14,7 @@ from fairseq_poolingformer.attention.backends.triton import arguments
 from fairseq_poolingformer.attention.backends.triton.tiles import load_rows, row_places
 
 PIECE = tl.constexpr(arguments.SMALL_BLOCK)  # rows of a coarse table that are multiplied at a time
-BEYOND = tl.constexpr(arguments.HIDDEN // 2)  # positions farther from 0 are those of slots without a token
+BEYOND = tl.constexpr(arguments.HIDDEN // 2)  # positions farther from 0 belong to empty slots
 
 
 @triton.jit
@@ -30,16 +31,16 @@ def _diagonal_rows(
 
 @triton.jit
 def _last(position, spacing):
-    """BLOCK − 1 of a block's positions, in a way that the compiler does not see through.
+    """BLOCK − 1 of a block's positions, computed so that the compiler does not know it is a constant.
 
-    Else it would keep the places that tiles are gathered from, all the same ones, in registers that there are not.
+    It would otherwise keep the places to gather from, the same ones for every tile, in registers and spill others.
     """
     return (tl.max(position, 0) - tl.min(position, 0)) // spacing
 
 
 @triton.jit
 def _coarse_rows(x_position, y_position, positions, BY_KEY: tl.constexpr):
-    """The table row of each entry, −1 where there is no token, and the range of rows that are taken."""
+    """The table row of each entry, −1 in empty slots, and the range of rows that entries take."""
     x_position, y_position = x_position.to(tl.int32), y_position.to(tl.int32)  # global tokens are numbered in 64 bits
     distance = x_position[:, None] - y_position[None, :]
     if BY_KEY:
@@ -63,7 +64,7 @@ def _table_rows(table, head, rows, count, x, HEAD_DIM: tl.constexpr, BLOCK_D: tl
 
 @triton.jit
 def _products(product, x, y, positions, head, rows, index, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """``product`` and the rows' and columns' products with the table rows ``rows[index]``."""
+    """``product`` plus the rows' and columns' products with the table rows ``rows[index]``."""
     if positions.of_rows is not None:
         table = _table_rows(positions.of_rows, head, rows, positions.num_rows, x, HEAD_DIM, BLOCK_D)
         product += tl.gather(tl.dot(x, tl.trans(table), input_precision="ieee"), index, 1)
@@ -79,7 +80,7 @@ def add_position_products(
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_Y: tl.constexpr,
     COARSE: tl.constexpr, BY_KEY: tl.constexpr,
 ):  # fmt: skip
-    """``product`` of the vectors ``x`` (BLOCK_X, BLOCK_D) of rows and ``y`` of columns, with those with positions.
+    """``product`` of the rows' vectors ``x`` (BLOCK_X, BLOCK_D) and the columns' ``y``, plus those with positions.
 
     With COARSE each pair has a global token; else neighbours are ``spacing`` tokens apart. With BY_KEY rows are keys.
     """
@@ -100,7 +101,7 @@ def add_position_products(
 
 @triton.jit
 def _product_gradients(acc, grads, x, scale, positions, head, rows, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Add what the gradients (BLOCK_X, rows) of rows' products mean for ``x`` to ``acc``, for the table to its own."""
+    """Given gradients (BLOCK_X, rows) of the rows' products, add to ``acc``, that of ``x``, and to the table's."""
     if positions.of_rows is not None:
         grads = grads.to(x.dtype)
         count = positions.num_rows
@@ -120,10 +121,10 @@ def add_position_gradients(
     HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_Y: tl.constexpr,
     COARSE: tl.constexpr, BY_KEY: tl.constexpr,
 ):  # fmt: skip
-    """Add to ``acc``, before it is scaled, the gradient of the rows' vectors ``x``; to their table's gradient, too.
+    """Add to ``acc``, the gradient of the rows' vectors ``x`` before it is scaled, and to their table's gradient.
 
-    Those of columns are found by the kernel whose tiles have them as rows. ``scale`` is α, and ``num_columns`` how many
-    there are in the tile.
+    The kernel whose tiles have the columns as rows adds the columns' gradients. ``scale`` is α, ``num_columns`` the
+    number of the tile's columns that exist.
     """
     if positions.num_rows is not None:
         if COARSE:

@@ -1,4 +1,4 @@
-"""What the Triton kernels are given of score terms: a table of distances, and tables of positions."""
+"""Score terms as the Triton kernels read them: a table of distances, and tables of positions."""
 
 from __future__ import annotations
 
@@ -9,23 +9,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan
-from fairseq_poolingformer.attention.backends.term_gradients import TermGradients
-from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, TermGradients
+from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm, term_tensors, with_tensors
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
-from fairseq_poolingformer.attention.score_terms.relative_bias import (
-    Pairs,
-    RelativePositionBias,
-    ScoreTerm,
-    term_tensors,
-    with_tensors,
-)
+from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
 
-FARTHEST = 2**30  # no two tokens are as far apart
+FARTHEST = 2**30  # farther than any two tokens are apart
 
 
 def with_contiguous_tables(call: Call) -> Call:
-    """The call with score terms whose tensors are contiguous, and so their gradients."""
+    """The call with contiguous copies of its score terms' tensors, so that their gradients are contiguous, too."""
     terms = (
         with_tensors(term, {name: x.contiguous() for name, x in term_tensors(term).items()})
         for term in call.score_terms
@@ -34,7 +27,7 @@ def with_contiguous_tables(call: Call) -> Call:
 
 
 def distance_table(plan: Plan, terms: Sequence[ScoreTerm]) -> Tensor | None:
-    """The sum of the terms that depend on head and clamped distance alone: (H, 2k + 1) float32; None without any."""
+    """The sum of all RelativePositionBias terms: (H, 2k + 1) float32; None without any."""
     terms = [term for term in terms if isinstance(term, RelativePositionBias)]
     if not terms:
         return None
@@ -47,16 +40,16 @@ def distance_table(plan: Plan, terms: Sequence[ScoreTerm]) -> Tensor | None:
 
 
 def binary_scores(table: Tensor | None) -> Tensor | None:
-    """A table of distances as the kernels want it: contiguous, with the factor log2(e)."""
+    """A table of distances as the kernels read it: contiguous, with the factor log2(e)."""
     return None if table is None else (table.detach() * LOG2E).contiguous()
 
 
 class Positions(NamedTuple):
-    """The tables that a kernel multiplies with, of the heads at hand.
+    """The tables that a kernel multiplies with, for the heads of a group.
 
     Args:
-        of_rows, of_columns: (H, 2k, D), to be multiplied with the vectors of a tile's rows and columns; None without.
-        grad: (H, 2k, D) float32, to which the gradient of ``of_rows`` is added; None where none is wanted.
+        of_rows, of_columns: (H, 2k, D), multiplied with the vectors of a tile's rows and columns; None for no product.
+        grad: (H, 2k, D) float32, to which the kernel adds the gradient of ``of_rows``; None where none is needed.
         num_rows: 2k; None without tables.
         bucket: neighbouring distances that share a row.
     """
@@ -68,31 +61,37 @@ class Positions(NamedTuple):
     bucket: int | None = None
 
 
-NO_POSITIONS = Positions()  # instead of None: Triton before 3.7 cannot ask whether a tuple is None
+NO_POSITIONS = Positions()  # instead of None, because kernels cannot test a tuple for None before Triton 3.7
 
 
 @dataclass(frozen=True)
 class PositionTables:
-    """A call's :class:`DisentangledPosition`, and sums of its tensors' gradients by name, in the backward pass."""
+    """A call's :class:`DisentangledPosition`; in the backward pass also the sums of its tensors' gradients by name."""
 
     term: DisentangledPosition
     sums: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
     def of(cls, terms: Sequence[ScoreTerm]) -> PositionTables | None:
-        """Those of the only one among the terms; None without."""
+        """The tables of the one DisentangledPosition among the terms; None without any."""
         return next((cls(term) for term in terms if isinstance(term, DisentangledPosition)), None)
 
     @classmethod
     def with_sums(cls, gradients: TermGradients) -> PositionTables | None:
-        """The same in the backward pass."""
+        """The same tables in the backward pass."""
         for term, places in gradients.terms:
             if isinstance(term, DisentangledPosition):
                 return cls(term, {name: gradients.sums[place] for name, place in places.items()})
         return None
 
     def positions(self, heads: slice, *, coarse: bool, by_key: bool) -> Positions:
-        """Those of some heads, for tiles (queries × keys) or (keys × queries), of pairs with a global token or none."""
+        """The tables of some heads.
+
+        Args:
+            heads: the group's heads.
+            coarse: whether each pair has a global token; else no pair has one.
+            by_key: whether tiles are (keys × queries); else they are (queries × keys).
+        """
         tables, bucket = term_tensors(self.term), 1
         names = ("p2c", "c2p") if by_key else ("c2p", "p2c")
         if coarse and not tables.keys().isdisjoint(("global_c2p", "global_p2c")):
@@ -111,13 +110,13 @@ class PositionTables:
 def position_line(
     tables: PositionTables | None, heads: slice, *, gathered: bool, extra: bool, by_key: bool
 ) -> tuple[Positions, Positions]:
-    """positions, extra_positions: of a kernel's tiles and of those of its extra source, if it has one.
+    """positions, extra_positions: the tables for a kernel's own lane, and for its extra lane if it has one.
 
     Args:
-        tables: the call's.
-        heads: the stream's.
+        tables: the call's tables.
+        heads: the group's heads.
         gathered: whether the queries, or with ``by_key`` the keys, are global tokens.
-        extra: whether there is an extra source.
+        extra: whether the kernel has an extra lane.
         by_key: whether tiles are (keys × queries).
     """
     if tables is None:

@@ -1,7 +1,7 @@
-"""What the Triton kernels do to one tile of (queries × keys): loading, masking, score terms, dropout.
+"""Operations of the Triton kernels on one tile of (queries × keys): loading, masking, score terms, dropout.
 
-Everything here is written once for all kernels. A tile's queries and keys come as index vectors that broadcast against
-each other, so that either may be its rows.
+All kernels share them. A tile's queries and keys come as index vectors that broadcast against each other, so that
+either may be its rows.
 """
 
 import triton
@@ -14,7 +14,7 @@ HIDDEN = tl.constexpr(arguments.HIDDEN)
 
 @triton.jit
 def row_places(x, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
-    """Where rows of the (count, HEAD_DIM) matrix at ``x`` lie: (rows, BLOCK_D) pointers, and which of them exist."""
+    """Pointers (rows, BLOCK_D) to rows of the (count, HEAD_DIM) matrix at ``x``, and which of them exist."""
     columns = tl.arange(0, BLOCK_D)[None, :]
     exist = (rows < count)[:, None]
     if HEAD_DIM < BLOCK_D:
@@ -31,7 +31,7 @@ def load_rows(x, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.conste
 
 @triton.jit
 def store_rows(x, values, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, ADD: tl.constexpr):
-    """Set, or with ADD add to, what :func:`load_rows` loads."""
+    """Store rows that :func:`load_rows` would load; with ADD add to them."""
     places, exist = row_places(x, rows, count, stride, HEAD_DIM, BLOCK_D)
     if ADD:
         values += tl.load(places, mask=exist, other=0.0)
@@ -40,9 +40,9 @@ def store_rows(x, values, rows, count, stride, HEAD_DIM: tl.constexpr, BLOCK_D: 
 
 @triton.jit
 def rows_of(token, index, count):
-    """Which rows of their tensors the queries or keys ``index`` are, and the end of the rows that exist.
+    """The rows of the queries or keys ``index`` in their tensors, and the end of the rows that exist.
 
-    Their own, or those that the ``count`` numbers at ``token`` say, HIDDEN where there is none.
+    They are ``index`` itself, or the ``count`` numbers at ``token``, HIDDEN in empty slots.
     """
     if token is None:
         rows = index
@@ -55,9 +55,9 @@ def rows_of(token, index, count):
 
 @triton.jit
 def load_tokens(key_hidden, stride, keys, count, key_stride, MOST_HIDDEN: tl.constexpr):
-    """The tokens that keys start at, which bands are about; HIDDEN for keys that are hidden or do not exist.
+    """The places of keys in the band; HIDDEN for keys that are hidden or do not exist.
 
-    Hidden are those with more than MOST_HIDDEN in ``key_hidden``: 1 from windows, 2 from global queries too.
+    A key is hidden where ``key_hidden`` is more than MOST_HIDDEN: 1 hides it from windows, 2 from global queries, too.
     """
     tokens = tl.where(keys < count, keys * key_stride, HIDDEN)
     if key_hidden is not None:
@@ -68,28 +68,28 @@ def load_tokens(key_hidden, stride, keys, count, key_stride, MOST_HIDDEN: tl.con
 
 @triton.jit
 def load_lse(lse, queries, num_queries, stride):
-    """The logarithms of the softmax's denominators; +inf, which makes weights zero, outside."""
+    """The logarithms of the softmax's denominators; +inf outside, which makes weights zero."""
     return tl.load(lse + queries.to(tl.int64) * stride, mask=queries < num_queries, other=float("inf"))
 
 
 @triton.jit
-def place_of_part(part, batch_head, blocks, length):
-    """Where the rows of a part and head start in a (parts, B, H, length) tensor of partial results."""
-    return (part * (tl.num_programs(0) // blocks) + batch_head).to(tl.int64) * length
+def place_of_split(split, batch_head, blocks, length):
+    """The first row of a split and head in a (splits, B, H, length) tensor of partial results."""
+    return (split * (tl.num_programs(0) // blocks) + batch_head).to(tl.int64) * length
 
 
 @triton.jit
-def part_of(first, stop, part, num_parts, BLOCK: tl.constexpr):
-    """The share of the range ``first`` … ``stop`` that is ``part`` of ``num_parts``, in whole blocks."""
-    size = tl.cdiv(tl.cdiv(tl.maximum(stop - first, 0), BLOCK), num_parts) * BLOCK
-    return first + part * size, tl.minimum(stop, first + (part + 1) * size)
+def split_of(first, stop, split, num_splits, BLOCK: tl.constexpr):
+    """The range of one of ``num_splits`` splits of ``first`` … ``stop``, in whole blocks."""
+    size = tl.cdiv(tl.cdiv(tl.maximum(stop - first, 0), BLOCK), num_splits) * BLOCK
+    return first + split * size, tl.minimum(stop, first + (split + 1) * size)
 
 
 @triton.jit
 def keys_seen(first_query, last_query, num_keys, lowest, highest, key_stride, BANDED: tl.constexpr):
     """The range of keys that some query of ``first_query`` … ``last_query`` sees.
 
-    It starts at a multiple of 16, so that :func:`draw_kept` draws for the same groups of keys whatever the block.
+    It starts at a multiple of 16, so that :func:`draw_kept` draws for the same eight keys whatever the block size.
     """
     if BANDED:
         first = (tl.maximum(first_query + lowest, 0) + key_stride - 1) // key_stride // 16 * 16
@@ -117,8 +117,8 @@ def mask_scores(
 ):  # fmt: skip
     """The tile's scores for ``exp2``: scaled, with score terms, -inf where a query does not see a key.
 
-    A query sees the keys at ``first_token`` … ``last_token``, or without a band all. ``scale`` and ``table``, a score
-    for each clamped distance, hold the factor log2(e). Scores that depend on contents, too, are in ``product`` already.
+    A query sees the keys at ``first_token`` … ``last_token``, or without a band all keys. ``scale`` and ``table``, a
+    score for each clamped distance, include the factor log2(e). ``product`` includes the scores of positions already.
     """
     scores = product * scale
     if table is not None:
@@ -140,10 +140,10 @@ def add_term_gradients(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Add what the gradient of the tile's (BLOCK_M, BLOCK_N) scores means for the table of distances.
+    """Add to the gradient of the table of distances, given the gradient of the tile's (BLOCK_M, BLOCK_N) scores.
 
     With DIAGONAL neighbouring queries are as far apart as neighbouring keys, ``spacing`` tokens: a diagonal has one
-    distance and is summed before it is added, BLOCK_M + BLOCK_N additions to memory instead of BLOCK_M · BLOCK_N.
+    distance and is summed first, which takes BLOCK_M + BLOCK_N additions to memory instead of BLOCK_M · BLOCK_N.
     """
     if DIAGONAL:
         diagonal = tl.arange(0, 2 * (BLOCK_M if BLOCK_M > BLOCK_N else BLOCK_N))
@@ -158,7 +158,7 @@ def add_term_gradients(
         distance = query_position[:, None] - key_position[None, :]
     near = (distance > -farthest) & (distance < farthest) & (grad != 0.0)
     tl.atomic_add(grad_table + distance + farthest, grad, mask=near, sem="relaxed")
-    # everything farther shares a place with much else, and so is summed first
+    # all farther distances share one place, and so they are summed first
     before = tl.sum(tl.where(distance <= -farthest, grad, 0.0))
     after = tl.sum(tl.where((distance >= farthest) & (distance > -farthest), grad, 0.0))
     tl.atomic_add(grad_table, before, mask=before != 0.0, sem="relaxed")
@@ -167,7 +167,7 @@ def add_term_gradients(
 
 @triton.jit
 def draw_kept(seed, dropped, draw, batch_head, queries, first_key, BLOCK_N: tl.constexpr):
-    """Which weights dropout keeps: (queries, BLOCK_N) bool, a function of seed, draw, head, query and key alone.
+    """Which weights dropout keeps: (queries, BLOCK_N) bool, a function of seed, draw, head, query and key only.
 
     Each is drawn with 16 bits, eight keys from one call of Philox (Salmon et al. 2011; seven rounds pass all tests).
     """
