@@ -5,7 +5,7 @@ Each is a module with two functions: ``why_not(call) -> str | None`` gives the r
 """
 
 from fairseq_poolingformer.attention.backends import reference
-from fairseq_poolingformer.attention.backends.block import backend as block
-from fairseq_poolingformer.attention.backends.triton import backend as triton
+from fairseq_poolingformer.attention.backends.block import backend as block_backend
+from fairseq_poolingformer.attention.backends.triton import backend as triton_backend
 
-BACKENDS = {"triton": triton, "block": block, "reference": reference}
+BACKENDS = {"triton": triton_backend, "block": block_backend, "reference": reference}

@@ -7,7 +7,7 @@ import torch
 
 from fairseq_poolingformer.attention import BACKENDS, Window, band_attention
 from fairseq_poolingformer.attention.score_terms.causal import content_to_distance, distance_bias, log_span_mask
-from tests.attention.test_band_attention import outputs_and_gradients, small_blocks, tensors  # noqa: F401
+from tests.attention.calls import outputs_and_gradients, tensors
 
 ON_CPU = [name for name in BACKENDS if name != "triton"]
 

@@ -16,8 +16,8 @@ from fairseq_poolingformer.attention import (
     band_attention,
 )
 from fairseq_poolingformer.attention.backends.block import disentangled, lanes
+from tests.attention.calls import assert_equals_reference, right_padding, tensors
 from tests.attention.naive import attend, sees
-from tests.attention.test_band_attention import assert_equals_reference, right_padding, tensors
 
 ON_CPU = [name for name in BACKENDS if name != "triton"]
 FAST = [name for name in ON_CPU if name != "reference"]

@@ -1,4 +1,4 @@
-"""Scores of content and position in the Triton kernels, against the reference; run as ``test_triton.py`` is."""
+"""Scores of content and position in the Triton kernels, against the reference; run as ``test_backend.py`` is."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from fairseq_poolingformer.attention import DisentangledPosition, RelativePositi
 from fairseq_poolingformer.attention.backends.triton import arguments
 from fairseq_poolingformer.attention.call import term_tensors, with_tensors
 from fairseq_poolingformer.attention.score_terms.causal import content_to_distance, distance_bias, log_span_mask
-from tests.attention.backends.test_triton import (
+from tests.attention.backends.triton.test_backend import (
     DEVICE,
     INTERPRETED,
     on_device,
@@ -15,8 +15,8 @@ from tests.attention.backends.test_triton import (
     runs_kernels,
     use_small_blocks,
 )
+from tests.attention.calls import outputs_and_gradients, right_padding, tensors
 from tests.attention.score_terms.test_disentangled import TABLES, tables
-from tests.attention.test_band_attention import outputs_and_gradients, right_padding, tensors
 
 
 @pytest.mark.slow

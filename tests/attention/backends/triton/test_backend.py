@@ -23,7 +23,7 @@ from fairseq_poolingformer.attention import (
     band_attention,
 )
 from fairseq_poolingformer.attention.backends.triton import arguments
-from tests.attention.test_band_attention import outputs_and_gradients, random_arguments, right_padding, tensors
+from tests.attention.calls import outputs_and_gradients, random_arguments, right_padding, tensors
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"

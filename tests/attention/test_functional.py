@@ -1,134 +1,28 @@
-"""The operator: the reference by hand and against loops, the block backend against the reference."""
+"""The operator: fast backends against the reference, and properties that every backend must have."""
 
-import contextlib
-import math
 import random
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_poolingformer.attention import (
     BACKENDS,
-    GlobalTokens,
     Pooling,
     RelativePositionBias,
     Window,
     band_attention,
     pool_keys,
 )
-from fairseq_poolingformer.attention.backends.block import lanes
-from fairseq_poolingformer.attention.backends.plan import residue_classes
-from tests.attention.naive import attend, pool, sees, sees_pool, starts_of_own_pools
-
-ON_CPU = [name for name in BACKENDS if name != "triton"]  # in float64 too; test_triton.py has the same for the other
-FAST = [name for name in ON_CPU if name != "reference"]
-
-
-def tensors(batch, heads, queries, keys, head_dim, dtype=torch.float64, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    shapes = [(batch, heads, n, head_dim) for n in (queries, keys, keys)]
-    return [torch.randn(s, generator=generator, dtype=torch.float64).to(dtype).requires_grad_() for s in shapes]
-
-
-def outputs_and_gradients(inputs, extra=(), **arguments):
-    generator = torch.Generator().manual_seed(99)
-    out = band_attention(*inputs, **arguments)
-    grad = torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.dtype)
-    return out, *torch.autograd.grad(out, [*inputs, *extra], grad)
-
-
-def assert_equals_reference(inputs, backend, extra=(), tolerance=1e-12, **arguments):
-    expected = outputs_and_gradients(inputs, extra, backend="reference", **arguments)
-    actual = outputs_and_gradients(inputs, extra, backend=backend, **arguments)
-    for name, a, e in zip(
-        ["out", "query", "key", "value", *map(str, range(len(extra)))], actual, expected, strict=True
-    ):
-        torch.testing.assert_close(a, e, atol=tolerance, rtol=0, msg=lambda m, name=name: f"{name}: {m}")
-
-
-@pytest.fixture(params=[32, 3])
-def small_blocks(request, monkeypatch):
-    """Blocks of a few queries, so that small inputs cross many block edges."""
-    if request.param < 32:
-        monkeypatch.setattr(lanes, "MIN_BLOCK", request.param)
-        monkeypatch.setattr(lanes, "SCORES_PER_BLOCK", 1)
-        monkeypatch.setattr(lanes, "MAX_BLOCK", request.param)
-
-
-def right_padding(lengths, size):
-    return torch.arange(size) >= torch.tensor(lengths)[:, None]
-
-
-def test_reference_by_hand():
-    """Four tokens, window 1, scale log 2: weights are powers of two that can be read off."""
-    q = torch.ones(1, 1, 4, 1, dtype=torch.float64)
-    k = torch.tensor([0.0, 1.0, 2.0, 0.0], dtype=torch.float64).view(1, 1, 4, 1)
-    v = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64).view(1, 1, 4, 1)
-    arguments = {"window": Window(1), "scale": math.log(2), "backend": "reference"}
-    out = band_attention(q, k, v, **arguments).flatten()
-    expected = [(1 + 2 * 2) / 3, (1 + 2 * 2 + 4 * 3) / 7, (2 * 2 + 4 * 3 + 4) / 7, (4 * 3 + 4) / 5]
-    torch.testing.assert_close(out, torch.tensor(expected, dtype=torch.float64))
-
-    everyone_sees_token_3 = torch.tensor([[False, False, False, True]])
-    out = band_attention(q, k, v, global_mask=everyone_sees_token_3, **arguments).flatten()
-    expected = [(1 + 4 + 4) / 4, (1 + 4 + 12 + 4) / 8, (4 + 12 + 4) / 7, (1 + 4 + 12 + 4) / 8]
-    torch.testing.assert_close(out, torch.tensor(expected, dtype=torch.float64))
-
-    out = band_attention(q, k, v, key_padding_mask=everyone_sees_token_3, **arguments).flatten()
-    expected = [(1 + 4) / 3, (1 + 4 + 12) / 7, (4 + 12) / 6, 3.0]
-    torch.testing.assert_close(out, torch.tensor(expected, dtype=torch.float64))
-
-
-def test_reference_pooled_by_hand():
-    """Six tokens pooled in threes two apart: centres 1, 3, 5; with w2 = 1 the last query sees one pool."""
-    q = torch.zeros(1, 1, 6, 1, dtype=torch.float64)
-    v = torch.tensor([2.0, 4.0, 8.0], dtype=torch.float64).view(1, 1, 3, 1)
-    out = band_attention(q, v, v, window=Window(1), pooling=Pooling(3, 2), backend="reference").flatten()
-    torch.testing.assert_close(out, torch.tensor([2.0, 2.0, 3.0, 4.0, 6.0, 8.0], dtype=torch.float64))
-
-
-@pytest.mark.parametrize("dilation", [1, 2, (1, 3)])
-def test_reference_equals_loops_over_tokens(dilation):
-    q, k, v = (x.detach() for x in tensors(2, 2, 5, 9, 3))
-    global_mask = torch.zeros(2, 9, dtype=torch.bool)
-    global_mask[0, 0] = global_mask[0, 4] = True  # row 1 has none
-    padding = right_padding([9, 6], 9)
-    table = torch.randn(2, 5, dtype=torch.float64)
-
-    def seen(b, h, t, s):
-        i, d = t + 2, dilation if isinstance(dilation, int) else dilation[h]
-        through = sees(i, s, left=2, right=1, dilation=d) or global_mask[b, s] or global_mask[b, i]
-        return through and not padding[b, s]
-
-    bias = [[[table[h, max(-2, min(2, t + 2 - s)) + 2] for s in range(9)] for t in range(5)] for h in range(2)]
-    out = band_attention(
-        q,
-        k,
-        v,
-        window=Window(2, 1, dilation),
-        global_mask=global_mask,
-        key_padding_mask=padding,
-        score_terms=[RelativePositionBias(table)],
-        query_offset=2,
-        scale=0.7,
-        backend="reference",
-    )
-    torch.testing.assert_close(out, attend(q, k, v, seen, 0.7, bias), atol=1e-12, rtol=0)
-
-
-@pytest.mark.parametrize("alignment", ["grid", "query"])
-def test_reference_equals_loops_over_pools(alignment):
-    q, k, v = (x.detach() for x in tensors(1, 1, 13, 13, 2))
-    pooling = Pooling(3, 2, alignment)
-    pooled_keys, _ = pool_keys(k, pooling)
-    pooled_values, _ = pool_keys(v, pooling)
-    out = band_attention(q, pooled_keys, pooled_values, window=Window(4), pooling=pooling, backend="reference")
-
-    def seen(b, h, t, s):
-        return sees_pool(t, s, left=4, right=4, kernel_size=3, stride=2, alignment=alignment)
-
-    torch.testing.assert_close(out, attend(q, pooled_keys, pooled_values, seen, 2**-0.5), atol=1e-12, rtol=0)
+from tests.attention.calls import (
+    FAST,
+    ON_CPU,
+    assert_equals_reference,
+    outputs_and_gradients,
+    random_arguments,
+    right_padding,
+    tensors,
+)
+from tests.attention.naive import attend, pool, sees_pool, starts_of_own_pools
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
@@ -192,29 +86,6 @@ def test_pooled_windows(backend, alignment, kernel_size, stride, pooled_window):
 
 
 @pytest.mark.parametrize("backend", FAST)
-def test_global_tokens_that_are_padding_are_seen_by_nobody(backend):
-    global_mask = torch.zeros(2, 40, dtype=torch.bool)
-    global_mask[:, 30] = global_mask[0, 3] = True
-    padding = right_padding([40, 20], 40)  # the second row's only global token is padding
-    arguments = {"window": Window(3), "global_mask": global_mask, "key_padding_mask": padding}
-    assert_equals_reference(tensors(2, 2, 40, 40, 4), backend, **arguments)
-
-
-@pytest.mark.parametrize("backend", ON_CPU)
-def test_global_tokens_are_looked_up_once_for_many_calls(backend, monkeypatch):
-    inputs = tensors(2, 2, 40, 40, 4)
-    global_mask = torch.rand(2, 40, generator=torch.Generator().manual_seed(0)) < 0.1
-    expected = outputs_and_gradients(inputs, window=Window(3), global_mask=global_mask, backend=backend)
-    tokens = GlobalTokens(global_mask)
-    band_attention(*inputs, window=Window(3), global_mask=tokens, backend=backend)
-    monkeypatch.setattr(torch.Tensor, "nonzero", None)  # what waits for a device
-    for actual, wanted in zip(
-        outputs_and_gradients(inputs, window=Window(3), global_mask=tokens, backend=backend), expected, strict=True
-    ):
-        assert torch.equal(actual, wanted)
-
-
-@pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("window", [Window(4), Window(6, 0), Window(2, 2, (2, 1, 3))])
 @pytest.mark.parametrize("offset", [0, 7, -4])
 @pytest.mark.usefixtures("small_blocks")
@@ -274,22 +145,6 @@ def test_score_terms_and_their_gradients(backend, window):
         key_padding_mask=right_padding([30, 17], 30),
         score_terms=[RelativePositionBias(t) for t in (table, frozen, shared)],
     )
-
-
-def random_arguments(rng, batch, heads, keys):
-    """Of a call: any of what the operator takes besides tensors and score terms."""
-    window = Window(rng.choice([0, 1, 7, 40]), rng.choice([None, 0, 3, 25]))
-    arguments = {"window": window, "query_offset": rng.choice([0, 0, -5, 11])}
-    if rng.random() < 0.4:
-        arguments["pooling"] = Pooling(rng.randint(1, 9), rng.randint(1, 6), rng.choice(["grid", "query"]))
-    else:
-        dilation = rng.choice([1, 1, 2, tuple(rng.randint(1, 3) for _ in range(heads))])
-        arguments["window"] = Window(window.left, window.right, dilation)
-        if rng.random() < 0.6:
-            arguments["global_mask"] = torch.rand(batch, keys) < rng.choice([0.02, 0.3])
-    if rng.random() < 0.6:
-        arguments["key_padding_mask"] = torch.rand(batch, keys) < rng.choice([0.2, 0.9])
-    return arguments
 
 
 @pytest.mark.parametrize("backend", FAST)
@@ -446,58 +301,6 @@ def test_a_query_that_sees_nothing_returns_zeros(backend):
     assert all(torch.isfinite(g).all() for g in grads)
 
 
-class SmallProductsRoundDifferently(TorchDispatchMode):
-    """Some CPUs' kernels for matrices of few rows or columns add up in another order; here they differ by 2 ** -20."""
-
-    FEW = 8
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        if func.overloadpacket in (torch.ops.aten.bmm, torch.ops.aten.baddbmm):
-            left, right = args[-2:]
-            if min(*left.shape[1:], *right.shape[1:]) < self.FEW:
-                out = out * (1 + 2**-20)
-        return out
-
-
-@pytest.mark.parametrize("backend", FAST)
-@pytest.mark.parametrize("pooling", [None, Pooling(5, 4), Pooling(5, 4, "query")])
-@pytest.mark.parametrize("cpu", [contextlib.nullcontext, SmallProductsRoundDifferently])
-@pytest.mark.parametrize("length", [137, 129, 1])
-def test_padding_and_neighbours_change_no_bit(backend, pooling, cpu, length):
-    """float32: a row's result is the same with more padding, and with other rows beside it.
-
-    Of 129 tokens the last block of queries has one, which is multiplied as if it were several.
-    """
-    padded = 300
-
-    def attend_to(q, k, v, padding):
-        if pooling is None:
-            global_mask = torch.arange(k.size(2)) < torch.tensor([1, 7, 0])[: k.size(0), None]
-            return band_attention(
-                q, k, v, window=Window(40), global_mask=global_mask, key_padding_mask=padding, backend=backend
-            )
-        keys, hidden = pool_keys(k, pooling, padding_mask=padding)
-        values, _ = pool_keys(v, pooling, padding_mask=padding)
-        return band_attention(
-            q, keys, values, window=Window(90), pooling=pooling, key_padding_mask=hidden, backend=backend
-        )
-
-    q, k, v = (x.detach() for x in tensors(3, 4, padded, padded, 16, torch.float32))
-    with cpu():
-        together = attend_to(q, k, v, right_padding([length, padded, 40], padded))
-        alone = attend_to(*(x[:1, :, :length] for x in (q, k, v)), None)
-    assert torch.equal(together[:1, :, :length], alone)
-
-
-def test_long_input_needs_memory_for_its_outputs_only():
-    """64k tokens: a dense score matrix of one head alone would take 16 GiB."""
-    q, k, v = tensors(1, 1, 65_536, 65_536, 8, torch.float32)
-    out = band_attention(q, k, v, window=Window(16), global_mask=torch.arange(65_536)[None] < 1, backend="block")
-    out.sum().backward()
-    assert torch.isfinite(k.grad).all()
-
-
 @pytest.mark.parametrize(
     ("change", "word"),
     [
@@ -527,19 +330,6 @@ def test_a_named_backend_that_cannot_run_the_call_says_why(monkeypatch):
         band_attention(x, x, x, window=Window(1), backend="block")
 
 
-@pytest.mark.parametrize("window", [Window(128), Window(512), Window.unlimited(), Window.unlimited(causal=True)])
-def test_keys_are_cut_to_few_wide_blocks(window):
-    """Whatever the window, a query block meets its keys in blocks of up to 512, not in slivers."""
-    x = torch.zeros(1, 1, 2000, 4)
-    (residues,) = residue_classes(window, None, 1, 0, 2000)
-    lane = lanes.Lane(x, x, torch.arange(2000), band=residues.band)
-    for start in range(0, 2000, 64):
-        blocks = list(lane.key_blocks(start, 64))
-        wanted = sum(block.size for block in blocks)
-        assert len(blocks) <= -(-wanted // 512) + 1
-        assert wanted <= (2000 if lane.band is None else min(2000, lane.width(64)))
-
-
 @pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("pooling", [None, Pooling(3, 2), Pooling(3, 2, "query")])
 @pytest.mark.parametrize("causal", [True, False])
@@ -550,15 +340,3 @@ def test_unlimited_windows(backend, pooling, causal):
     if pooling is None:
         reach = Window.unlimited().left
         assert_equals_reference(inputs, backend, window=Window(reach, 0 if causal else reach, (2, 1)))
-
-
-@pytest.mark.parametrize("backend", FAST)
-def test_float16_scores_are_scaled_before_they_are_rounded(backend, monkeypatch):
-    """As on a GPU, which multiplies in float16: q·k of 80,000 is beyond float16, its scaled 10,000 is not."""
-    monkeypatch.setattr(f"fairseq_poolingformer.attention.backends.{backend}._matmul_dtype", lambda x: x.dtype)
-    x = torch.full((1, 1, 20, 64), 35.0, dtype=torch.float16, requires_grad=True)
-    out, *grads = outputs_and_gradients(
-        [x, x.detach().requires_grad_(), x.detach().requires_grad_()], window=Window(3), backend=backend
-    )
-    assert torch.isfinite(out).all()
-    assert all(torch.isfinite(g).all() for g in grads)

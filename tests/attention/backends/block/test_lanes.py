@@ -1,0 +1,78 @@
+"""Blocks of queries and keys: few and wide, and of the same widths whatever follows a sequence."""
+
+import contextlib
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_poolingformer.attention import (
+    Pooling,
+    Window,
+    band_attention,
+    pool_keys,
+)
+from fairseq_poolingformer.attention.backends.block import lanes
+from fairseq_poolingformer.attention.backends.plan import residue_classes
+from tests.attention.calls import (
+    FAST,
+    right_padding,
+    tensors,
+)
+
+
+@pytest.mark.parametrize("window", [Window(128), Window(512), Window.unlimited(), Window.unlimited(causal=True)])
+def test_keys_are_cut_to_few_wide_blocks(window):
+    """Whatever the window, a query block meets its keys in blocks of up to 512, not in slivers."""
+    x = torch.zeros(1, 1, 2000, 4)
+    (residues,) = residue_classes(window, None, 1, 0, 2000)
+    lane = lanes.Lane(x, x, torch.arange(2000), band=residues.band)
+    for start in range(0, 2000, 64):
+        blocks = list(lane.key_blocks(start, 64))
+        wanted = sum(block.size for block in blocks)
+        assert len(blocks) <= -(-wanted // 512) + 1
+        assert wanted <= (2000 if lane.band is None else min(2000, lane.width(64)))
+
+
+class SmallProductsRoundDifferently(TorchDispatchMode):
+    """Some CPUs' kernels for matrices of few rows or columns add up in another order; here they differ by 2 ** -20."""
+
+    FEW = 8
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if func.overloadpacket in (torch.ops.aten.bmm, torch.ops.aten.baddbmm):
+            left, right = args[-2:]
+            if min(*left.shape[1:], *right.shape[1:]) < self.FEW:
+                out = out * (1 + 2**-20)
+        return out
+
+
+@pytest.mark.parametrize("backend", FAST)
+@pytest.mark.parametrize("pooling", [None, Pooling(5, 4), Pooling(5, 4, "query")])
+@pytest.mark.parametrize("cpu", [contextlib.nullcontext, SmallProductsRoundDifferently])
+@pytest.mark.parametrize("length", [137, 129, 1])
+def test_padding_and_neighbours_change_no_bit(backend, pooling, cpu, length):
+    """float32: a row's result is the same with more padding, and with other rows beside it.
+
+    Of 129 tokens the last block of queries has one, which is multiplied as if it were several.
+    """
+    padded = 300
+
+    def attend_to(q, k, v, padding):
+        if pooling is None:
+            global_mask = torch.arange(k.size(2)) < torch.tensor([1, 7, 0])[: k.size(0), None]
+            return band_attention(
+                q, k, v, window=Window(40), global_mask=global_mask, key_padding_mask=padding, backend=backend
+            )
+        keys, hidden = pool_keys(k, pooling, padding_mask=padding)
+        values, _ = pool_keys(v, pooling, padding_mask=padding)
+        return band_attention(
+            q, keys, values, window=Window(90), pooling=pooling, key_padding_mask=hidden, backend=backend
+        )
+
+    q, k, v = (x.detach() for x in tensors(3, 4, padded, padded, 16, torch.float32))
+    with cpu():
+        together = attend_to(q, k, v, right_padding([length, padded, 40], padded))
+        alone = attend_to(*(x[:1, :, :length] for x in (q, k, v)), None)
+    assert torch.equal(together[:1, :, :length], alone)
