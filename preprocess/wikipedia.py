@@ -1,7 +1,8 @@
-"""A dump of Wikipedia, or of any other wiki that runs MediaWiki, in any language, to a data folder for language models.
+"""Converts a dump of Wikipedia, or of another MediaWiki wiki in any language, to a data folder for language models.
 
-An article becomes its title and its prose, one paragraph, heading or list item on each line: see
-:mod:`preprocess.wikitext.text`. Redirects, pages that are no articles, and short articles are skipped and counted.
+An article becomes its title and its prose, with a paragraph, heading or list item on each line:
+:mod:`preprocess.wikitext.text` cleans it. Redirects, pages that are no articles, and short articles are skipped and
+counted.
 """
 
 import argparse
@@ -25,6 +26,8 @@ from preprocess.wikitext.dump import (
     title_of,
 )
 
+CLEANING = 2  # raise it when an article's text changes: unfinished work and finished folders are then told apart
+
 
 def parse(
     record: Record,
@@ -33,17 +36,17 @@ def parse(
     min_chars: int = 200,
     **options: object,
 ) -> Example | Reject | Skipped:
-    """An article of a page.
+    """Turn a page into an article.
 
     Args:
-        record: the page, as :func:`read_pages` gives it.
+        record: a page from :func:`read_pages`.
         sites: the wiki of each dump, by the dump's name.
-        bounds: what cleaning the page may take.
-        min_chars: characters of text, the title not among them, that an article has at least.
-        options: of :func:`~preprocess.wikitext.text.plain_text`, beside the prefixes.
+        bounds: the time and memory that cleaning the page may take.
+        min_chars: the fewest characters of an article, without its title.
+        options: the options of :func:`~preprocess.wikitext.text.plain_text` beside the prefixes.
 
     Returns:
-        The article, its id being its title.
+        The article, with its title as its id; or why there is none.
     """
     site = sites[record.file]
     try:
@@ -61,10 +64,10 @@ def parse(
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """The corpus that the command line names.
+    """Describe the corpus that the command line names.
 
     Raises:
-        InputError: a file is missing or no dump, or an option is out of range.
+        InputError: a file is missing or is no dump, or an option is out of range.
     """
     if args.max_page_seconds <= 0:
         raise InputError(f"--max-page-seconds {args.max_page_seconds:g}: must be more than 0")
@@ -89,6 +92,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         key=lambda record: title_of(record).encode(),
         parse=parse_record,
         settings={
+            "cleaning": CLEANING,
             "templates": args.templates,
             "formula": args.formula,
             "leave_out_sections": sorted(set(map(str.casefold, args.leave_out_sections))),

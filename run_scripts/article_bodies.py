@@ -1,9 +1,9 @@
-"""The bodies of articles in arXiv's and PubMed's JSON lines as plain text, for the language models' preprocessing.
+"""Prints the bodies of articles in arXiv's and PubMed's JSON lines as plain text, to train language models on.
 
     python run_scripts/article_bodies.py train.txt.gz > bodies.txt
     python run_scripts/article_bodies.py --limit 32 val.txt
 
-A document is its sections, each a line with its name and a line with its sentences; a blank line ends it.
+Each section is a line with its name and a line with its sentences. A blank line ends a document.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def body(line: bytes) -> str:
-    """The text of an article, each line ended; none of them is blank."""
+    """The text of an article without blank lines; every line ends with a newline."""
     article = json.loads(line)
     texts = []
     for name, sentences in zip(article["section_names"], article["sections"], strict=True):
@@ -23,7 +23,7 @@ def body(line: bytes) -> str:
 
 
 def main() -> None:
-    """Writes the bodies of all files, in order."""
+    """Run the command: print the bodies of all files in order."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("files", nargs="+", metavar="FILE", help="JSON lines, plain or .gz")
     parser.add_argument("--limit", type=int, metavar="N", help="the first N articles of each file (default: all)")

@@ -1,4 +1,4 @@
-"""Time and memory of runs that are compared on equal budgets, and the table of them.
+"""Measures runs that are compared on equal budgets, and prints their table.
 
 python run_scripts/equal_budget.py measure RESULT.json [--log train.log] -- COMMAND …
 python run_scripts/equal_budget.py table COLUMN,COLUMN,… NAME=FILE.json NAME=FILE.json …
@@ -20,9 +20,9 @@ from fairseq_poolingformer.text.table import aligned
 
 
 def last_values(log: Path) -> dict[str, float]:
-    """The last value of each number that a training has logged in its JSON lines, and its ``parameters``.
+    """The last value of each number in a training's JSON log, and its ``parameters``.
 
-    ``train_…`` and ``valid_…`` are those of an epoch, ``last_…`` of the last updates.
+    ``train_…`` and ``valid_…`` are an epoch's, ``last_…`` those of the last updates.
     """
     text, values = log.read_text(encoding="utf-8"), {}
     for line in re.findall(r'^{".*}$', text, re.M):
@@ -34,7 +34,7 @@ def last_values(log: Path) -> dict[str, float]:
 
 
 def measure(result: Path, log: Path | None, command: list[str]) -> None:
-    """Run a command; write its CPU seconds, its most memory in GiB, and what it logged, once it has succeeded."""
+    """Run a command; once it has succeeded, write its CPU seconds, its peak memory in GiB, and its logged numbers."""
     done = subprocess.run(command, check=False)
     if done.returncode:
         raise SystemExit(done.returncode)
@@ -47,7 +47,7 @@ def measure(result: Path, log: Path | None, command: list[str]) -> None:
 
 
 def table(columns: list[str], runs: list[str]) -> None:
-    """Print a line for each name: of every column the mean and, of several files that have it, the range."""
+    """Print a line for each name, with the mean of every column and, of several files, the range."""
     rows: dict[str, dict[str, list[float]]] = {}
     for run in runs:
         name, file = run.split("=", 1)
@@ -72,9 +72,9 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(dest="what", required=True)
-    one = commands.add_parser("measure", help="run a command and keep what it took and logged")
+    one = commands.add_parser("measure", help="run a command; keep its time, memory and logged numbers")
     one.add_argument("result", type=Path, metavar="RESULT.json")
-    one.add_argument("--log", type=Path, metavar="FILE", help="what the command logs in fairseq's JSON format")
+    one.add_argument("--log", type=Path, metavar="FILE", help="the command's log in fairseq's JSON format")
     one.add_argument("command", nargs="+", metavar="COMMAND", help="after --")
     all_runs = commands.add_parser("table", help="the table of runs; files of the same name are seeds of one system")
     all_runs.add_argument("columns", metavar="COLUMN,COLUMN,…")

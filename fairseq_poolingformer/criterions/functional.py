@@ -1,6 +1,6 @@
-"""Cross entropy of a linear layer over a large vocabulary, by slices of it: no float32 copy of the logits.
+"""Cross entropy of a linear layer over a large vocabulary, slice by slice, without a float32 copy of the logits.
 
-Needs torch alone.
+This module needs torch alone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-LOGITS_AT_A_TIME = 2**22  # 16 MiB in float32: large enough for a GPU, small enough for a CPU to use its memory again
-KEPT_LOGITS = 2**26  # 128 MiB in half precision: all logits of 1,300 tokens and BART's vocabulary
+LOGITS_AT_A_TIME = 2**22  # 16 MiB in float32: large enough for a GPU, and a CPU can reuse so small a block of memory
+KEPT_LOGITS = 2**26  # 128 MiB in half precision: all logits of 1,300 tokens with BART's vocabulary
 
 
 def linear_cross_entropy(
@@ -26,24 +26,24 @@ def linear_cross_entropy(
     ignore_index: int = -100,
     kept_logits: int = KEPT_LOGITS,
 ) -> tuple[Tensor, Tensor]:
-    """Sums over the tokens of the label-smoothed and the plain cross entropy, in nats.
+    """Sum the label-smoothed and the plain cross entropy of all tokens, in nats.
 
-    With logits z = W x + b of a token and V symbols, ``nll = log Σ_v exp z_v − z_target`` and
+    With the logits z = W x + b of a token and V symbols, ``nll = log Σ_v exp z_v − z_target`` and
     ``loss = (1 − ε − ε/(V−1)) · nll + ε/(V−1) · Σ_v (log Σ exp z − z_v)``, which is fairseq's label smoothing.
 
-    Logits are computed for a slice of the vocabulary at a time. The first ``kept_logits`` of them are kept for the
-    backward pass, the others computed again. Gradients are computed in the backward pass, where a loss scale reaches
-    them before they are rounded to float16. Logits have the features' dtype and must be finite, sums are in float32
-    (float64 for float64). Both results have gradients. Under autocast, the matrix products are in its dtype.
+    The function computes the logits of a slice of the vocabulary at a time. It keeps the first ``kept_logits`` of them
+    for the backward pass and computes the others again there. The backward pass computes the gradients, so that a loss
+    scale reaches them before they are rounded to float16. Logits have the features' dtype and must be finite; sums are
+    in float32 (float64 for float64). Both results have gradients. Under autocast, the matrix products are in its dtype.
 
     Args:
-        features: (N, C) what the output layer reads.
+        features: (N, C) the input of the output layer.
         weight: (V, C) of the output layer.
         bias: (V,) or None.
         target: (N,) symbols.
         label_smoothing: ε, in [0, 1).
-        ignore_index: tokens with this target count for nothing.
-        kept_logits: how many logits (tokens × symbols) to keep at most; 0 computes them all twice.
+        ignore_index: tokens with this target do not count.
+        kept_logits: the most logits (tokens × symbols) to keep; 0 computes all of them twice.
 
     Returns:
         The two sums, each a float32 scalar (float64 for float64).
@@ -57,17 +57,17 @@ def linear_cross_entropy(
         features, weight, bias = (x if x is None else x.to(dtype) for x in (features, weight, bias))
     kept_logits = kept_logits if torch.is_grad_enabled() else 0
     nll, smooth = _TokenLosses.apply(features, weight, bias, target, label_smoothing > 0, kept_logits)
-    counts = target.ne(ignore_index)  # picking these rows out beforehand would wait for the device
+    counts = target.ne(ignore_index)  # selecting these rows beforehand would wait for the device
     nll, smooth = nll.where(counts, 0).sum(), smooth.where(counts, 0).sum()
     share = label_smoothing / (weight.size(0) - 1)
     return (1 - label_smoothing - share) * nll + share * smooth, nll
 
 
 def linear_argmax(features: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The likeliest symbol of every token, (N,); the first one where several are.
+    """The likeliest symbol of every token, (N,); the first of several.
 
     Args:
-        features: (N, C) what the output layer reads.
+        features: (N, C) the input of the output layer.
         weight: (V, C) of the output layer.
         bias: (V,) or None.
     """
@@ -85,7 +85,7 @@ def _check(
     features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, label_smoothing: float, kept_logits: int
 ) -> None:
     if features.dim() != 2 or target.shape != features.shape[:1]:
-        raise ValueError(f"features (N, C) and target (N,) wanted, got {(*features.shape,)} and {(*target.shape,)}")
+        raise ValueError(f"features must be (N, C) and target (N,), got {(*features.shape,)} and {(*target.shape,)}")
     if weight.dim() != 2 or weight.size(1) != features.size(1) or weight.size(0) < 2:
         raise ValueError(f"weight must be (V, {features.size(1)}) with V ≥ 2, got {(*weight.shape,)}")
     if bias is not None and bias.shape != weight.shape[:1]:
@@ -115,7 +115,7 @@ def _in_slice(target: Tensor, part: slice) -> tuple[Tensor, Tensor]:
 
 
 class _TokenLosses(torch.autograd.Function):
-    """(N,) the negative log-likelihood of the target, and (N,) the sum of that of every symbol (0 unless smoothed)."""
+    """(N,) the negative log-likelihood of the target, and (N,) the sum of every symbol's (0 unless smoothed)."""
 
     @staticmethod
     def forward(ctx, features, weight, bias, target, smoothed, kept_logits):

@@ -19,19 +19,19 @@ class LinearCrossEntropyConfig(LabelSmoothedCrossEntropyCriterionConfig):
     kept_logits: int = field(
         default=KEPT_LOGITS,
         metadata={
-            "help": "tokens times symbols: so many logits are kept from the forward for the backward pass, "
-            "the others are computed twice; 0 takes least memory"
+            "help": "the most logits (tokens times symbols) to keep for the backward pass; the others are computed "
+            "twice; 0 takes least memory"
         },
     )
 
 
 @register_criterion("linear_cross_entropy", dataclass=LinearCrossEntropyConfig)
 class LinearCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
-    """fairseq's ``label_smoothed_cross_entropy``, without a float32 copy of the logits and with few of them kept.
+    """fairseq's ``label_smoothed_cross_entropy`` without a float32 copy of the logits, and with few of them kept.
 
-    Loss, gradients and logged numbers are the same, to rounding. The model gives features only; its output layer, a
-    linear one, is applied here to a slice of the vocabulary at a time. That is outside DistributedDataParallel's
-    forward: ``--find-unused-parameters`` with an output layer of its own needs fairseq's criterion.
+    Loss, gradients and logged numbers are the same up to rounding. The model returns features; the criterion applies
+    its linear output layer to a slice of the vocabulary at a time. That happens outside DistributedDataParallel's
+    forward: ``--find-unused-parameters`` with an untied output layer needs fairseq's criterion.
     """
 
     def __init__(
@@ -50,19 +50,20 @@ class LinearCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
         """The loss of a batch.
 
         Args:
-            model: takes ``features_only`` and has a decoder with a linear ``output_projection``.
+            model: a model that takes ``features_only``, with a decoder that has a linear ``output_projection``.
             sample: fairseq's batch.
             reduce: must be True.
 
         Returns:
-            The loss summed over tokens, the sample size to divide gradients by, and what is logged.
+            The loss summed over tokens, the sample size that divides gradients, and the values to log.
 
         Raises:
-            ValueError: the model's output layer is another one, or ``reduce`` is False.
+            ValueError: the model has another output layer, or ``reduce`` is False.
         """
         if not reduce:
             raise ValueError(
-                "linear_cross_entropy gives sums only; label_smoothed_cross_entropy gives the loss by token"
+                "reduce must be True: linear_cross_entropy gives sums only; label_smoothed_cross_entropy gives each "
+                "token's loss"
             )
         layer = output_projection(model)
         net_output = model(**sample["net_input"], features_only=True)
@@ -101,10 +102,10 @@ def output_projection(model) -> nn.Linear:
     """The linear layer from a decoder's features to the vocabulary.
 
     Args:
-        model: a fairseq model with a decoder, also inside DistributedDataParallel.
+        model: a fairseq model with a decoder, or DistributedDataParallel around one.
 
     Raises:
-        ValueError: it has none, or its weights are not all in this process.
+        ValueError: the model has no such layer, or the process does not have all of its weights.
     """
     decoder = getattr(model, "decoder", None)
     layer = getattr(decoder, "output_projection", None)
@@ -114,7 +115,7 @@ def output_projection(model) -> nn.Linear:
             f"--criterion linear_cross_entropy needs a decoder with a linear output_projection, "
             f"which {type(model).__name__} does not have; {instead}"
         )
-    sharded = not isinstance(layer.weight, nn.Parameter)  # fully_sharded makes it a view of a flat one
+    sharded = not isinstance(layer.weight, nn.Parameter)  # fully_sharded makes it a view of a flat parameter
     if sharded or layer.weight.shape != (layer.out_features, layer.in_features):
         raise ValueError(
             f"--criterion linear_cross_entropy needs the whole output_projection in each process, but its weight is "

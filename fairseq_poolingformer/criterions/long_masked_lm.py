@@ -16,9 +16,9 @@ from fairseq_poolingformer.criterions.functional import linear_cross_entropy
 class LongMaskedLMCriterion(FairseqCriterion):
     """Cross entropy of the masked tokens, as fairseq's ``masked_lm``, without all of their logits in memory.
 
-    Logged are ``loss`` in bits per masked token, which is what Longformer's table 5 calls BPC, its perplexity, and
-    ``bits_per_character``: the same bits divided by the characters of the masked tokens, which does not depend on how
-    long a vocabulary's tokens are. The head is applied outside DistributedDataParallel's forward, so that
+    It logs ``loss`` in bits per masked token, which Longformer's table 5 calls BPC, its perplexity, and
+    ``bits_per_character``, the same bits divided by the characters of the masked tokens; that can be compared between
+    vocabularies. The criterion applies the head outside DistributedDataParallel's forward, so
     ``--ddp-backend fully_sharded`` needs fairseq's criterion.
     """
 
@@ -26,12 +26,12 @@ class LongMaskedLMCriterion(FairseqCriterion):
         """The loss of a batch of blocks.
 
         Args:
-            model: a RoBERTa, fairseq's or one of this package.
+            model: a RoBERTa of fairseq's or of this package.
             sample: a batch of :class:`~fairseq_poolingformer.data.masked_lm_dataset.MaskedLMDataset`.
             reduce: unused; the loss is a sum.
 
         Returns:
-            The loss summed over masked tokens in nats, their number, and what is logged.
+            The loss in nats summed over masked tokens, their number, and the values to log.
         """
         positions = sample["masked_positions"]
         features, _ = model(**sample["net_input"], features_only=True)
@@ -51,7 +51,7 @@ class LongMaskedLMCriterion(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Sum over batches and workers, then divide."""
+        """Log the sums over batches and workers, divided by their counts."""
         bits = sum(log["loss"] for log in logging_outputs) / math.log(2)
         for name, unit in (("loss", "sample_size"), ("bits_per_character", "num_characters")):
             count = sum(log[unit] for log in logging_outputs)
@@ -62,5 +62,5 @@ class LongMaskedLMCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """True: everything logged is a sum."""
+        """True, since every logged value is a sum."""
         return True

@@ -1,4 +1,4 @@
-"""Blocks of documents with masks, as fairseq batches them."""
+"""fairseq's dataset of masked document blocks."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from fairseq_poolingformer.data.length_buckets import length_order
-from fairseq_poolingformer.text.document_blocks import Blocks
+from fairseq_poolingformer.text.document_blocks import DocumentBlocks
 from fairseq_poolingformer.text.masking import Masking
 from fairseq_poolingformer.text.sequences import Sequences
 
 
 class MaskedLMDataset(FairseqDataset):
-    """Blocks ``<s> … </s>``, read from memory-mapped documents and masked one at a time.
+    """Reads blocks ``<s> … </s>`` from memory-mapped documents and masks them one at a time.
 
-    A block's mask depends on the seed, the epoch and the block's number alone: on no other block, worker or process.
+    The seed, the epoch and the block's number alone decide a block's mask: other blocks, workers and processes do not.
 
     Args:
-        documents: each ends with ``</s>``.
-        blocks: how they are cut.
-        masking: how to mask.
-        dictionary: for ``<s>``, ``</s>`` and padding.
+        documents: the documents, each with ``</s>`` at its end.
+        blocks: the places of the blocks in them.
+        masking: masks a block.
+        dictionary: gives ``<s>``, ``</s>`` and padding.
         seed: of the masks.
-        shuffle: order blocks by chance among those of similar length, and mask them anew in every epoch.
+        shuffle: shuffle blocks of similar length, and mask them anew in every epoch.
     """
 
     def __init__(
         self,
         documents: Sequences,
-        blocks: Blocks,
+        blocks: DocumentBlocks,
         masking: Masking,
         dictionary: Dictionary,
         *,
@@ -48,13 +48,13 @@ class MaskedLMDataset(FairseqDataset):
         self._sizes = blocks.sizes
 
     def set_epoch(self, epoch: int) -> None:
-        """Say which epoch's masks to draw."""
+        """Set the epoch whose masks to draw."""
         if self.shuffle:
             self.epoch = epoch
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """False: every epoch has batches of its own."""
+        """False, since every epoch has batches of its own."""
         return False
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class MaskedLMDataset(FairseqDataset):
 
     @property
     def sizes(self) -> np.ndarray:
-        """(N,) tokens of the blocks."""
+        """(N,) the number of tokens of each block."""
         return self._sizes
 
     def size(self, index: int) -> int:
@@ -75,7 +75,7 @@ class MaskedLMDataset(FairseqDataset):
         return self._sizes[indices]
 
     def ordered_indices(self) -> np.ndarray:
-        """Blocks in the order in which batches are cut; fairseq seeds numpy for it by epoch."""
+        """The order of the blocks from which fairseq cuts batches; it seeds numpy by epoch before."""
         if self.shuffle:
             return length_order(self._sizes, None, np.random.permutation(len(self)))
         return np.argsort(self._sizes, kind="stable")
@@ -99,9 +99,9 @@ class MaskedLMDataset(FairseqDataset):
             samples: items of this dataset.
 
         Returns:
-            ``net_input`` with src_tokens (B, T); ``target`` (B, T), padding where nothing is to be predicted;
-            ``masked_positions`` (M,), where that is not so, counted row by row; ``num_characters``, those of the
-            targets.
+            ``net_input`` with src_tokens (B, T); ``target`` (B, T), padding where there is nothing to predict;
+            ``masked_positions`` (M,), the places of the targets, counted row by row; ``num_characters``, the number of
+            the targets' characters.
         """
         if not samples:
             return {}
@@ -112,7 +112,7 @@ class MaskedLMDataset(FairseqDataset):
             "ntokens": sum(len(sample["tokens"]) for sample in samples),
             "net_input": {"src_tokens": self._pad([sample["tokens"] for sample in samples])},
             "target": target,
-            # looked up here: on the device, the criterion would have to wait for their number
+            # found here, since finding them on the device would make the criterion wait for their number
             "masked_positions": target.flatten().ne(self.dictionary.pad()).nonzero().squeeze(1),
             "num_characters": sum(sample["num_characters"] for sample in samples),
         }

@@ -15,39 +15,39 @@ from omegaconf import II, MISSING
 from fairseq_poolingformer.data.masked_lm_dataset import MaskedLMDataset
 from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
 from fairseq_poolingformer.text.data_folder import DOCUMENTS, DataFolder
-from fairseq_poolingformer.text.document_blocks import Blocks, cut_into_blocks
+from fairseq_poolingformer.text.document_blocks import DocumentBlocks, cut_into_blocks
 from fairseq_poolingformer.text.masking import Masking, SymbolTable
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 logger = logging.getLogger(__name__)
 
-VALIDATION_SEED = 0  # of masks: whatever a run's seed, its losses can be compared with another's
+VALIDATION_SEED = 0  # of the masks, whatever a run's seed is, so that the losses of two runs can be compared
 
 
 @dataclass
 class LongMaskedLMConfig(FairseqDataclass):
     data: str = field(
         default=MISSING,
-        metadata={"help": "data folder; of several, separated by colons, each epoch trains on the next one"},
+        metadata={"help": "data folder, or several separated by colons; each epoch trains on the next one"},
     )
-    max_positions: int = field(default=4096, metadata={"help": "tokens of a block, <s> and </s> included"})
+    max_positions: int = field(default=4096, metadata={"help": "the most tokens of a block, with <s> and </s>"})
     document_blocks: ChoiceEnum(["separate", "pack"]) = field(
         default="separate",
         metadata={
-            "help": "separate: a block has tokens of one document only; pack: documents stand one after the other, "
-            "</s> between them, and all blocks are full"
+            "help": "separate: a block has tokens of one document only; pack: documents follow one another with </s> "
+            "between them, and all blocks are full"
         },
     )
     min_block_tokens: Optional[int] = field(
         default=None,
         metadata={
-            "help": "where a long document's last block would have fewer tokens, it shares evenly with the block "
-            "before; default: an eighth of --max-positions"
+            "help": "a long document's last block that would have fewer tokens shares evenly with the block before it; "
+            "default: an eighth of --max-positions"
         },
     )
-    mask_prob: float = field(default=0.15, metadata={"help": "share of the tokens to predict"})
-    leave_unmasked_prob: float = field(default=0.1, metadata={"help": "share of those that are not masked"})
-    random_token_prob: float = field(default=0.1, metadata={"help": "share of those that a random symbol replaces"})
+    mask_prob: float = field(default=0.15, metadata={"help": "the share of the tokens to predict"})
+    leave_unmasked_prob: float = field(default=0.1, metadata={"help": "the share of these that stays as it is"})
+    random_token_prob: float = field(default=0.1, metadata={"help": "the share of these that random symbols replace"})
     mask_whole_words: bool = field(
         default=False,
         metadata={"help": "mask all tokens of a word; for languages that write spaces between words"},
@@ -60,8 +60,8 @@ class LongMaskedLMConfig(FairseqDataclass):
 class LongMaskedLMTask(OneDictionaryTask):
     """Masked language modeling on blocks ``<s> … </s>`` of whole documents (Longformer §5, thesis §3.2).
 
-    Every token of every document is in exactly one block. Masks are drawn anew in each epoch, and are always the same
-    in validation. Words and characters come from the data folder's tokenizer.
+    Every token of every document is in exactly one block. Each epoch of training draws new masks; validation always has
+    the same ones. The data folder's tokenizer says what words and characters are.
     """
 
     cfg: LongMaskedLMConfig
@@ -77,7 +77,7 @@ class LongMaskedLMTask(OneDictionaryTask):
             )
         self.mask_idx = dictionary.add_symbol("<mask>")
         texts += [b""] * (len(dictionary) - len(texts))
-        texts[self.mask_idx] = b""  # where the tokenizer has that symbol already
+        texts[self.mask_idx] = b""  # some tokenizers have this symbol
         self.masking = Masking(
             SymbolTable.of(texts),
             self.mask_idx,
@@ -92,10 +92,10 @@ class LongMaskedLMTask(OneDictionaryTask):
         return self.cfg.max_positions
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """The model.
+        """Build the model.
 
         Raises:
-            ValueError: it takes fewer tokens than a block has.
+            ValueError: the model takes fewer tokens than a block has, or has nothing to train.
         """
         model = super().build_model(cfg, from_checkpoint)
         if model.max_positions() < self.cfg.max_positions:
@@ -114,8 +114,8 @@ class LongMaskedLMTask(OneDictionaryTask):
         """Load a split.
 
         Args:
-            split: its name.
-            epoch: which of several data folders, in training.
+            split: the name of the split.
+            epoch: chooses one of several data folders in training.
             combine: unused.
             kwargs: unused.
 
@@ -126,12 +126,11 @@ class LongMaskedLMTask(OneDictionaryTask):
         is_training = split == self.cfg.train_subset
         documents = DataFolder(self.folder(split, epoch), self.layout).sequences(split)
         if len(documents) and (not len(documents[0]) or documents[0][-1] != self.dictionary.eos()):
-            raise ValueError(f"{documents.prefix}: its documents do not end with </s>; preprocess again")
-        shortest = self.cfg.min_block_tokens
+            raise ValueError(f"{documents.prefix}: the documents do not end with </s>; preprocess again")
         blocks = cut_into_blocks(
             documents.bounds,
             max_tokens=self.cfg.max_positions,
-            min_tokens=self.cfg.max_positions // 8 if shortest is None else shortest,
+            min_tokens=self.cfg.min_block_tokens,
             pack=self.cfg.document_blocks == "pack",
         )
         self._log_blocks(split, len(documents), blocks)
@@ -144,11 +143,11 @@ class LongMaskedLMTask(OneDictionaryTask):
             shuffle=is_training,
         )
 
-    def _log_blocks(self, split: str, num_documents: int, blocks: Blocks) -> None:
+    def _log_blocks(self, split: str, num_documents: int, blocks: DocumentBlocks) -> None:
         sizes = blocks.sizes
         logger.info(
             "%s: %d blocks of %d documents: %d tokens; median %d, %d blocks of the full %d; %d documents cut, "
-            "%d of their last blocks evened with the one before, %d documents empty",
+            "%d of their last blocks share with the block before; %d documents empty",
             *(split, len(blocks), num_documents, sizes.sum(), np.median(sizes) if len(sizes) else 0),
             *((sizes == self.cfg.max_positions).sum(), self.cfg.max_positions),
             *(blocks.num_cut, blocks.num_evened, blocks.num_empty),

@@ -1,4 +1,4 @@
-"""Documents cut into blocks of at most so many tokens: every token in one block, none twice."""
+"""Cuts documents into blocks of a limited number of tokens; every token is in exactly one block."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ FRAME = 2  # <s> and </s> around every block
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """Where blocks stand in the documents' tokens, laid one document after the other.
+class DocumentBlocks:
+    """The places of blocks in the tokens of all documents, one document after the other.
 
     Attributes:
         first_token: (N,) int64.
-        end_token: (N,) int64, half-open; neither ``<s>`` nor the last ``</s>`` of a block is counted.
-        num_cut: documents that are in several blocks; 0 where blocks are packed.
-        num_empty: documents without a token, which have no block.
-        num_evened: short tails that got tokens of the block before.
+        end_token: (N,) int64, half-open; a block's ``<s>`` and last ``</s>`` do not count.
+        num_cut: the number of documents in several blocks; 0 where blocks are packed.
+        num_empty: the number of documents without a token; they have no block.
+        num_evened: the number of last blocks that got tokens of the block before.
     """
 
     first_token: np.ndarray
@@ -32,29 +32,34 @@ class Blocks:
 
     @property
     def sizes(self) -> np.ndarray:
-        """(N,) tokens of the blocks, ``<s>`` and ``</s>`` included."""
+        """(N,) the number of tokens of each block, with ``<s>`` and ``</s>``."""
         return self.end_token - self.first_token + FRAME
 
 
-def cut_into_blocks(bounds: np.ndarray, *, max_tokens: int, min_tokens: int, pack: bool = False) -> Blocks:
-    """Cut documents into blocks ``<s> … </s>``, full ones first.
+def cut_into_blocks(
+    bounds: np.ndarray, *, max_tokens: int, min_tokens: int | None = None, pack: bool = False
+) -> DocumentBlocks:
+    """Cut documents into blocks ``<s> … </s>``.
 
-    A document's last block is what is left over. Where that would be shorter than ``min_tokens``, the last two blocks
-    share their tokens evenly instead: nothing is dropped, and no block is a few words torn from their context. A
-    document that fits a block is one, however short.
+    All blocks of a document but the last are full. Where the last one would be shorter than ``min_tokens``, the last
+    two share their tokens evenly: no token is dropped, and no block is a few words without their context. A document
+    that fits a block is one block, however short.
 
     Args:
         bounds: (D + 1,) int64, ascending; document d has the tokens ``bounds[d]`` to ``bounds[d + 1]``, the last of
             which is its ``</s>``.
-        max_tokens: the most tokens of a block, ``<s>`` and ``</s>`` included.
-        min_tokens: the fewest tokens of a document's last block, counted likewise, where it has several.
-        pack: cut all documents as if they were one, the ``</s>`` between them being part of it.
+        max_tokens: the most tokens of a block, with ``<s>`` and ``</s>``.
+        min_tokens: the fewest tokens of the last of several blocks, counted likewise; None for an eighth of
+            ``max_tokens``.
+        pack: cut all documents as if they were one, with the ``</s>`` between them.
 
     Raises:
         ValueError: a number is out of range.
     """
     if max_tokens <= FRAME:
-        raise ValueError(f"max_tokens must leave room for <s>, a token and </s>, got {max_tokens}")
+        raise ValueError(f"max_tokens must be at least {FRAME + 1}, for <s>, a token and </s>; got {max_tokens}")
+    if min_tokens is None:
+        min_tokens = max_tokens // 8
     if not 0 <= min_tokens <= max_tokens // 2:
         raise ValueError(f"min_tokens must be between 0 and half of max_tokens {max_tokens}, got {min_tokens}")
     room = max_tokens - FRAME
@@ -77,4 +82,4 @@ def cut_into_blocks(bounds: np.ndarray, *, max_tokens: int, min_tokens: int, pac
     first += starts[document]
     end += starts[document]
     num_cut = 0 if pack else int((counts > 1).sum())
-    return Blocks(first, end, num_cut, num_empty, int(is_evened.sum()))
+    return DocumentBlocks(first, end, num_cut, num_empty, int(is_evened.sum()))

@@ -1,4 +1,4 @@
-"""Masked language modeling: which tokens are to be predicted, and what stands in their place."""
+"""Masked language modeling: chooses the tokens to predict, and what the model sees in their place."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class SymbolTable:
-    """What masking needs to know of the symbols of a dictionary.
+    """The properties of a dictionary's symbols that masking reads.
 
     Attributes:
-        has_text: (V,) bool; special and spare symbols have none.
-        begins_word: (V,) bool: begins with a space.
-        ends_line: (V,) bool: what follows is another word, though no space is before it.
+        has_text: (V,) bool, False for special and spare symbols.
+        begins_word: (V,) bool, True for symbols that begin with a space.
+        ends_line: (V,) bool, True for symbols after which a new word begins without a space.
         num_characters: (V,) int64; a character of several symbols counts for the first of them.
     """
 
@@ -26,7 +26,7 @@ class SymbolTable:
 
     @classmethod
     def of(cls, texts: Sequence[bytes]) -> SymbolTable:
-        """From every symbol's text in UTF-8, a space before a word being part of it; empty where there is none."""
+        """Make the table from every symbol's text in UTF-8, with the space before a word; special symbols have none."""
         return cls(
             has_text=np.array([bool(text) for text in texts]),
             begins_word=np.array([text[:1].isspace() for text in texts]),
@@ -38,21 +38,21 @@ class SymbolTable:
 
 @dataclass(frozen=True)
 class Masking:
-    """RoBERTa's masking (Devlin et al., 2019, §3.1): of the tokens to predict 80 % are masked and 10 % are others.
+    """RoBERTa's masking (Devlin et al., 2019, §3.1): 80 % of the tokens to predict are masked, 10 % replaced.
 
-    Special symbols are neither predicted nor masked. A share of n tokens is rounded up or down by chance, so that it is
-    right on average. With whole words, words are drawn, and the tokens of one are masked, replaced or left together.
+    Special symbols are neither predicted nor masked. Chance rounds the share of n tokens up or down, so that it is
+    right on average. With whole words, all tokens of a word are masked, replaced or left together.
 
     Args:
-        symbols: of the dictionary.
-        mask_index: of ``<mask>``.
-        mask_prob: share of the tokens (words) to predict.
-        leave_unmasked_prob: share of those that stay what they are.
-        random_token_prob: share of those that become a random symbol.
+        symbols: the properties of the dictionary's symbols.
+        mask_index: the index of ``<mask>``.
+        mask_prob: the share of the tokens (words) to predict.
+        leave_unmasked_prob: the share of these that stay as they are.
+        random_token_prob: the share of these that a random symbol replaces.
         whole_words: draw words, which begin with a space, instead of tokens.
 
     Raises:
-        ValueError: the shares are none.
+        ValueError: a share is out of range.
     """
 
     symbols: SymbolTable
@@ -79,16 +79,18 @@ class Masking:
         """Mask a sequence.
 
         Args:
-            tokens: (T,) indices; left as they are.
-            rng: decides everything.
+            tokens: (T,) indices; they are not changed in place.
+            rng: the only source of chance.
 
         Returns:
-            (T,) what the model sees, and (T,) bool, True at the tokens to predict.
+            (T,) the indices that the model sees, and (T,) bool, True at the tokens to predict.
         """
         unit = self._units(tokens)
         candidates = np.unique(unit[self.symbols.has_text[tokens]])
         count = int(self.mask_prob * len(candidates) + rng.random())
-        chance = np.full(len(tokens), np.inf)  # of a unit; infinite where it is not drawn
+        chance = np.full(
+            len(tokens), np.inf
+        )  # a unit's, which decides what happens to it; infinite where it is not drawn
         chance[rng.choice(candidates, count, replace=False)] = rng.random(count)
         chance = chance[unit]
         seen = tokens.copy()
@@ -99,7 +101,7 @@ class Masking:
         return seen, is_target
 
     def _units(self, tokens: np.ndarray) -> np.ndarray:
-        """(T,) number of each token's word, or of the token itself; special symbols stand alone."""
+        """(T,) the number of each token's word, or of the token itself; a special symbol is a word of its own."""
         if not self.whole_words:
             return np.arange(len(tokens))
         alone = ~self.symbols.has_text[tokens]

@@ -1,7 +1,8 @@
-"""Cleans pages in a process of its own, which may take only so much time and memory for a page.
+"""Cleans pages in a process of its own, within bounds of time and memory.
 
-A parser in C neither returns for a signal handler nor gives back what it took, so the process is ended, by the kernel,
-and another one started. Time is CPU time, so that it hardly depends on what else the machine does.
+The parser is C code: it does not return for a signal handler and does not give back its memory. The kernel therefore
+ends the whole process at the bound, and the next page starts another one. The time is CPU time, which hardly depends on
+the machine's other work.
 """
 
 import contextlib
@@ -23,34 +24,34 @@ _OUT_OF_MEMORY = 3  # exit status
 
 
 class PageTooHard(ValueError):
-    """Why a page could not be cleaned."""
+    """The page cannot be cleaned within the bounds; the message says why."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one page may take: CPU seconds, and MiB of memory in the whole process."""
+    """The CPU seconds that a page may take, and the MiB that the whole process may have."""
 
     seconds: float = 20
     memory: int = 2048
 
 
 def clean(wikitext: str, options: dict[str, object], bounds: Bounds) -> str:
-    """What :func:`plain_text` gives with these options, within bounds.
+    """Call :func:`plain_text` with these options, within bounds.
 
     Raises:
-        PageTooHard: it takes more, or the parser fails.
+        PageTooHard: the page takes more, or the parser fails.
     """
     return _cleaner(os.getpid(), bounds).clean(wikitext, options)
 
 
 @functools.lru_cache(maxsize=1)
 def _cleaner(process: int, bounds: Bounds) -> "_Cleaner":
-    """The cleaner of this process: a forked one must not share that of its parent."""
+    """The cleaner of this process; a forked process must not share its parent's."""
     return _Cleaner(bounds)
 
 
 class _Cleaner:
-    """A process that cleans one page after another; it ends when its input does."""
+    """A process that cleans one page after another until its input ends."""
 
     def __init__(self, bounds: Bounds):
         self._bounds = bounds
@@ -65,7 +66,7 @@ class _Cleaner:
             text, error = pickle.load(self._process.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             raise PageTooHard(self._end()) from None
-        except KeyboardInterrupt:  # half a request may be written, which nothing can follow
+        except KeyboardInterrupt:  # half a request may be written, and no other can follow it
             self._process.kill()
             self._end()
             raise
@@ -80,7 +81,7 @@ class _Cleaner:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
     def _end(self) -> str:
-        """Why the process is no more."""
+        """Wait for the end of the process and say why it ended."""
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.stdout.close()
@@ -94,11 +95,11 @@ class _Cleaner:
 
 
 def _serve(bounds: Bounds) -> None:
-    """Answers requests on standard input until there are no more."""
-    import resource  # not everywhere, and only the process that cleans needs it
+    """Answer requests on standard input until it ends."""
+    import resource  # some systems lack it, and only this process needs it
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which is to end the process, in C code too
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, in C code too
     resource.setrlimit(resource.RLIMIT_AS, (bounds.memory * 2**20,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
@@ -110,7 +111,7 @@ def _serve(bounds: Bounds) -> None:
         except (ParserError, RecursionError) as error:
             answer = None, f"page breaks the parser: {error}"
         except MemoryError:
-            os._exit(_OUT_OF_MEMORY)  # not into a traceback, which needs memory
+            os._exit(_OUT_OF_MEMORY)  # a traceback would need memory
         signal.setitimer(signal.ITIMER_PROF, 0)
         pickle.dump(answer, answers)
         answers.flush()

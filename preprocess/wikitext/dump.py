@@ -1,8 +1,8 @@
-"""MediaWiki's XML dumps: cut into pages while streaming, and the fields of a page.
+"""Cuts MediaWiki's XML dumps into pages, and reads the fields of a page.
 
-A dump is cut at ``<page>`` and ``</page>``, which occur nowhere else, since text in it is escaped. So memory is bounded
-by one page, a broken page costs only itself, no document type definition ever reaches the XML parser, and pages are
-parsed wherever they are cleaned.
+A dump is cut at ``<page>`` and ``</page>``, which occur nowhere else, since its text is escaped. Memory is therefore
+bounded by one page, a broken page costs only itself, no document type definition reaches the XML parser, and each
+worker parses its own pages.
 """
 
 import html
@@ -16,8 +16,8 @@ from xml.etree import ElementTree
 from preprocess.pipeline.records import InputError, Record, open_compressed
 from preprocess.wikitext.text import FILES_AND_CATEGORIES
 
-ARTICLES, FILES, CATEGORIES = 0, 6, 14  # keys of namespaces, the same in every wiki
-MAX_PAGE_BYTES = 32 * 2**20  # MediaWiki refuses to save more than 2 MiB of text, which escaping may swell sixfold
+ARTICLES, FILES, CATEGORIES = 0, 6, 14  # the keys of these namespaces in every wiki
+MAX_PAGE_BYTES = 32 * 2**20  # MediaWiki saves at most 2 MiB of text; escaping may make it six times as long
 
 _BLOCK_BYTES = 2**17
 _HEAD_BYTES = 2**20
@@ -26,15 +26,15 @@ _REDIRECT = re.compile(r"\s*#(?:\s*redirect|\w+\s*:?\s*\[\[[^\]\n]+\]\])", re.I)
 
 
 class BrokenPage(ValueError):
-    """Why a record is no page."""
+    """The record is no whole page; the message says why."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """The wiki that a dump is of.
+    """A wiki, as the beginning of its dump describes it.
 
     Attributes:
-        namespaces: names by key, in the wiki's language; that of articles, 0, has none.
+        namespaces: the names of namespaces by key, in the wiki's language; articles, 0, have no name.
     """
 
     namespaces: dict[int, str]
@@ -46,14 +46,14 @@ class Site:
 
     @property
     def hidden_prefixes(self) -> frozenset[str]:
-        """Names, in lower case, that make a link show no text where it stands."""
+        """The prefixes, in lower case, of links that show no text in their place."""
         names = (self.namespaces.get(key, "").lower() for key in (FILES, CATEGORIES))
         return FILES_AND_CATEGORIES.union(filter(None, names))
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page as the dump has it; ``namespace`` is a key of the site's."""
+    """A page of a dump; ``namespace`` is a key of :attr:`Site.namespaces`."""
 
     title: str
     namespace: int
@@ -62,10 +62,10 @@ class Page:
 
 
 def read_pages(paths: Sequence[Path], max_page_bytes: int = MAX_PAGE_BYTES) -> Iterator[Record]:
-    """The pages of dumps as records, whose lines are those of the uncompressed file.
+    """Read the pages of dumps as records; their line numbers count in the uncompressed file.
 
-    A page of more than ``max_page_bytes``, or one that the end of a dump cuts off, yields its beginning;
-    :func:`parse_page` refuses that.
+    A page of more than ``max_page_bytes``, or one that the end of a dump cuts off, yields its beginning, which
+    :func:`parse_page` refuses.
 
     Raises:
         InputError: a compressed file is damaged.
@@ -82,17 +82,17 @@ def read_pages(paths: Sequence[Path], max_page_bytes: int = MAX_PAGE_BYTES) -> I
 
 
 def read_site(path: Path) -> Site:
-    """What the beginning of a dump says about its wiki.
+    """Read the description of the wiki at the beginning of a dump.
 
     Raises:
-        InputError: it does not begin as a dump does.
+        InputError: the file does not begin as a dump does.
     """
     with open_compressed(path) as (dump, _):
         head = dump.read(_HEAD_BYTES).partition(b"<page>")[0]
     start, end = head.find(b"<siteinfo"), head.find(b"</siteinfo>")
     if b"<mediawiki" not in head or start < 0 or end < 0:
         raise InputError(
-            f"{path}: no MediaWiki dump: it does not begin with <mediawiki> and <siteinfo>. Wanted is a file such as "
+            f"{path}: no MediaWiki dump: it does not begin with <mediawiki> and <siteinfo>. Give a file such as "
             "enwiki-latest-pages-articles.xml.bz2"
         )
     try:
@@ -103,16 +103,16 @@ def read_site(path: Path) -> Site:
 
 
 def title_of(record: Record) -> str:
-    """The title of a page that is not parsed yet; empty where it has none."""
+    """The title of a page that is not yet parsed; empty where it has none."""
     match = _TITLE.search(record.data[:_BLOCK_BYTES])
     return html.unescape(match.group(1).decode("utf-8", "replace")) if match else ""
 
 
 def parse_page(record: Record, site: Site) -> Page:
-    """The fields of a page; of several revisions, the last one's text.
+    """Parse the fields of a page, with the text of its last revision.
 
     Raises:
-        BrokenPage: its XML is broken or incomplete.
+        BrokenPage: the XML is broken or incomplete.
     """
     if not record.data.endswith(b"</page>"):
         raise BrokenPage(
@@ -139,7 +139,7 @@ def parse_page(record: Record, site: Site) -> Page:
 
 
 class _Cutter:
-    """Takes a stream apart at marks. ``line`` is that of the place reached, from 1."""
+    """Cuts a stream at marks. ``line`` is the line number, from 1, of the place reached."""
 
     def __init__(self, stream: BinaryIO):
         self._stream = stream
@@ -147,13 +147,13 @@ class _Cutter:
         self.line = 1
 
     def skip_to(self, mark: bytes) -> bool:
-        """Leaves out all before a mark; False where there is none any more."""
+        """Skip everything before the next mark; return whether there is one."""
         for piece in self._until(mark):
             self.line += piece.count(b"\n")
         return self._buffer.startswith(mark)
 
     def take(self, mark: bytes, max_bytes: int) -> bytes:
-        """All up to and with a mark, or so many bytes of it, or what there is where the stream ends before."""
+        """Return everything through the next mark, or the first ``max_bytes`` of it; without a mark, the rest."""
         taken = bytearray()
         for piece in self._until(mark):
             self.line += piece.count(b"\n")
@@ -162,7 +162,7 @@ class _Cutter:
         return bytes(taken + end[: max(0, max_bytes - len(taken))])
 
     def _until(self, mark: bytes) -> Iterator[bytes]:
-        """What comes before a mark, piece by piece; the buffer then begins with the mark, or is empty."""
+        """Yield what precedes the next mark, piece by piece; then the buffer begins with the mark, or is empty."""
         while (end := self._buffer.find(mark)) < 0:
             block = self._stream.read(_BLOCK_BYTES)
             whole = len(self._buffer) - (len(mark) - 1 if block else 0)  # the mark may have begun in what is left

@@ -1,7 +1,6 @@
-"""The last step from wikitext to text: lines without marks, without leftovers of broken markup, in sections that are
-not empty.
+"""The last step from wikitext to text: removes leftovers of broken markup and empty sections, line by line.
 
-Control characters mark what this step needs to know. A dump, being XML, cannot contain any.
+The earlier steps leave control characters as marks for this one. A dump cannot contain any, since it is XML.
 """
 
 import re
@@ -9,15 +8,15 @@ from collections.abc import Iterator
 
 from preprocess.wikitext.switches import ANY_CASE, SWITCHES
 
-REMOVED = "\x03"  # where something was taken out of a line
-HEADING = "\x04"  # before a heading, followed by its level
+REMOVED = "\x03"  # in place of what was taken out of a line
+HEADING = "\x04"  # at the beginning of a heading's line; the heading's level follows
 _ORIGINALS = dict(
     zip("\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17", "<>[]{}|'_=", strict=True)
-)  # text that looks like markup
+)  # in text that only looks like markup
 PROTECTED = str.maketrans({original: character for character, original in _ORIGINALS.items()})
 _PROTECTED_CHARACTER = re.compile(f"[{''.join(_ORIGINALS)}]")
 
-DROPPED_TAGS = (  # with all that they contain
+DROPPED_TAGS = (  # these go with all that they contain
     "ce|chem|gallery|graph|hiero|imagemap|includeonly|indicator|inputbox|mapframe|maplink|math|pre|ref|references|score|"
     "section|source|style|syntaxhighlight|table|templatedata|templatestyles|timeline"
 )
@@ -33,34 +32,37 @@ _SWITCH = re.compile(r"(?:__|＿＿)([^\W_](?:[\w\u200c]*[^\W＿])?_?)(?:__|＿�
 _VARIANT = re.compile(r"-\{([^{}]*)\}-")
 _QUOTES = re.compile(r"'{2,}")
 _ODD_SPACES = r"\t\x85\xa0\u2000-\u200a\u2028\u2029\u202f"
-_SPACES = re.compile(f"[{_ODD_SPACES}][ {_ODD_SPACES}]*| [ {_ODD_SPACES}]+")  # all but a single space
+_SPACES = re.compile(f"[{_ODD_SPACES}][ {_ODD_SPACES}]*| [ {_ODD_SPACES}]+")  # every run but a single plain space
 _INVISIBLE = re.compile(r"[\x7f\xad\u200b\u200e\u200f\u2060\ufeff]")
 _OPENING, _CLOSING, _SEPARATORS = ("(", "（"), (")", "）"), " ,;:/–-"
 
 
 def clean_lines(marked: str, left_out_sections: frozenset[str] = frozenset()) -> str:
-    """Text of text with marks: lines without blank ones between; the empty string where nothing is left.
+    """Clean a text with marks.
 
     Args:
-        marked: text where REMOVED stands for what was taken out of a line, a heading is a line of HEADING, its level
-            and its text, and what only looks like markup went through PROTECTED.
-        left_out_sections: headings, case-folded, whose sections are left out, with the sections inside them.
+        marked: text with REMOVED in place of what was taken out of a line. A heading is a line of HEADING, its level
+            and its text. What only looks like markup went through PROTECTED.
+        left_out_sections: the headings, case-folded, of sections to leave out with all sections inside them.
+
+    Returns:
+        Lines, none of them blank; the empty string where nothing is left.
     """
     text = "\n".join(_sections(_without_leftovers(marked), left_out_sections))
     return _PROTECTED_CHARACTER.sub(lambda match: _ORIGINALS[match.group()], text)
 
 
 def _without_leftovers(raw: str) -> str:
-    """Text without invisible characters, switches, markup whose other end is missing, and runs of spaces."""
+    """Remove invisible characters, switches, markup whose other end is missing, and runs of spaces."""
     text = _STRAY_TAG.sub("", _STRAY_BLOCK_TAG.sub("\n", _INVISIBLE.sub("", raw)))
     text = _SWITCH.sub(_without_switch, _VARIANT.sub(_first_variant, text))
     return _SPACES.sub(" ", _STRAY_BRACKETS.sub("", text))
 
 
 def _sections(raw: str, left_out: frozenset[str]) -> Iterator[str]:
-    """The clean lines; a heading only where some text comes before the next heading of its level or a higher one."""
+    """Yield the clean lines; of the headings, those with text before the next one of their level or a higher one."""
     pending: list[tuple[int, str]] = []
-    left_out_level = 7  # of the section that is being left out; a heading's level is at most 6
+    left_out_level = 7  # the level of the section that is being left out; real levels end at 6
     for line in raw.split("\n"):
         if line.startswith(HEADING):
             level, heading = int(line[1]), _clean_line(line[2:])
@@ -77,9 +79,9 @@ def _sections(raw: str, left_out: frozenset[str]) -> Iterator[str]:
 
 
 def _clean_line(line: str) -> str:
-    """A line without marks and leftovers of broken markup; empty where no letter or digit is left."""
+    """Remove marks and leftovers of broken markup from a line; it is empty where no letter or digit is left."""
     line = line.strip()
-    if not line or line.startswith(("|", "{|")):  # a table or template whose other end is missing
+    if not line or line.startswith(("|", "{|")):  # from a table or template whose other end is missing
         return ""
     if "''" in line:
         line = _without_quotes(line)
@@ -89,7 +91,7 @@ def _clean_line(line: str) -> str:
 
 
 def _close_gaps(line: str) -> str:
-    """A line without the spaces, separators and parentheses that only what was removed needed."""
+    """Remove the spaces, separators and parentheses that only the removed parts needed."""
     left, *rest = line.split(REMOVED)
     for right in rest:
         before, after = left.rstrip(_SEPARATORS), right.lstrip(_SEPARATORS)
@@ -109,9 +111,9 @@ def _close_gaps(line: str) -> str:
 
 
 def _without_quotes(line: str) -> str:
-    """A line without the marks of bold and italic, by MediaWiki's rules: four quotes are an apostrophe and bold, …
+    """Remove the marks of bold and italic by MediaWiki's rules: four quotes are an apostrophe and bold, …
 
-    Where both bold and italic are left open, one bold mark is an apostrophe before an italic one, as in L'''Iliade''.
+    Where bold and italic both stay open, one bold mark is an apostrophe before an italic one, as in L'''Iliade''.
     """
     if "'''" not in line:
         return line.replace("''", "")
@@ -134,15 +136,15 @@ def _without_quotes(line: str) -> str:
 
 
 def _without_switch(match: re.Match) -> str:
-    """Nothing in place of a behaviour switch; other words in double underscores stay."""
+    """Remove a behaviour switch; other words in double underscores stay."""
     return "" if match[1] in SWITCHES or match[1].upper() in ANY_CASE else match[0]
 
 
 def _first_variant(match: re.Match) -> str:
-    """The text of -{…}-, which gives a word in the scripts of a language; the first of them where they differ."""
+    """The first text of -{…}-, which gives a word in several scripts of a language."""
     flag, bar, rest = match.group(1).rpartition("|")
     if bar and not flag.strip().islower():
-        return ""  # a rule for the rest of the page
+        return ""  # this is a rule for the rest of the page
     first = rest.split(";")[0]
     script, colon, text = first.partition(":")
     return text if colon and re.fullmatch(r"\s*[a-z-]+", script) else first

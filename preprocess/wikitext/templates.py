@@ -113,7 +113,7 @@ def find_renderer(name: str) -> Renderer | None:
 
 
 def split_parameters(wikitext: str) -> Parameters:
-    """The parameters of a template from what stands between its first ``|`` and its end, without templates inside."""
+    """The parameters of a template, from the text between its first ``|`` and its end; it has no template inside."""
     values: Parameters = {}
     number = 0
     for part in _BAR.split(wikitext):

@@ -1,7 +1,6 @@
-"""Wikitext to the text that a reader sees as prose. No files and no dumps here.
+"""Turns wikitext into the prose that a reader sees. This module knows neither files nor dumps.
 
-mwparserfromhell cuts wikitext into tokens; building its tree takes ten times as long as that, so the tokens are walked
-here.
+mwparserfromhell cuts wikitext into tokens. Its tree would take ten times as long, so this module walks the tokens.
 """
 
 import functools
@@ -15,7 +14,7 @@ from preprocess.wikitext.prefilter import shorten
 from preprocess.wikitext.renderers import RAISED, Parameters
 from preprocess.wikitext.templates import find_renderer
 
-FILES_AND_CATEGORIES = frozenset({"file", "image", "category"})  # these names hold in every language
+FILES_AND_CATEGORIES = frozenset({"file", "image", "category"})  # every language has these names
 
 _is_dropped = re.compile(DROPPED_TAGS).fullmatch
 _is_block = re.compile(BLOCK_TAGS).fullmatch
@@ -33,7 +32,7 @@ def plain_text(
     formula: str = "",
     left_out_sections: frozenset[str] = frozenset(),
 ) -> str:
-    """The prose of a page, a paragraph, heading or list item on each line.
+    """Turn a page into its prose, with a paragraph, heading or list item on each line.
 
     Links become their text, and so do the templates of :mod:`preprocess.wikitext.templates`. The other templates,
     tables, references, galleries, formulas, blocks of code, files, categories, links to other languages, comments, and
@@ -50,7 +49,7 @@ def plain_text(
         Lines without blank ones between; the empty string where nothing is left.
 
     Raises:
-        mwparserfromhell.parser.ParserError: its own failure.
+        mwparserfromhell.parser.ParserError: the parser failed.
     """
     wikitext = shorten(wikitext, keep_templates)
     stream = Parser()._tokenizer.tokenize(wikitext, 0, True)  # True: leaves '' and ''' in the text
@@ -59,7 +58,7 @@ def plain_text(
 
 
 class _Walk:
-    """Goes over tokens once; ``kinds`` has their types."""
+    """Visits tokens once; ``_kinds`` are their types."""
 
     def __init__(self, stream: list[tokens.Token], hidden_prefixes: frozenset[str], keep_templates: bool, formula: str):
         self._tokens = stream
@@ -81,7 +80,7 @@ class _Walk:
         }
 
     def text(self, start: int, end: int) -> list[str]:
-        """What tokens start, …, end − 1 become."""
+        """The text of the tokens start, …, end − 1."""
         out: list[str] = []
         position, kinds, visit, is_text = start, self._kinds, self._visit, tokens.Text
         while position < end:
@@ -95,13 +94,13 @@ class _Walk:
         return out
 
     def _find(self, position: int, *kinds: type) -> int:
-        """The first token of these kinds from a position on."""
+        """The position of the first token of these kinds, from ``position`` on."""
         while self._kinds[position] not in kinds:
             position += 1
         return position
 
     def _after(self, position: int, opening: type, closing: tuple[type, ...]) -> int:
-        """The position after the token that closes the one that stands here."""
+        """The position after the token that closes the one at ``position``."""
         kinds, depth = self._kinds, 1
         while depth:
             position += 1
@@ -126,7 +125,7 @@ class _Walk:
         return end
 
     def _parameters(self, position: int, end: int) -> Parameters:
-        """The texts of a template's parameters, the first of which begins after the separator at a position."""
+        """The texts of a template's parameters; the first one begins after the separator at ``position``."""
         values: Parameters = {}
         depth, number, start, name = 0, 0, position + 1, None
         for here in range(position + 1, end + 1):
@@ -200,7 +199,7 @@ class _Walk:
             out.append("\n")
         position, depth = position + 1, 0
         while depth or self._kinds[position] not in (tokens.TagCloseOpen, tokens.TagCloseSelfclose):
-            kind = self._kinds[position]  # a value of an attribute may hold tags
+            kind = self._kinds[position]  # an attribute's value may hold tags
             depth += (kind is tokens.TagOpenOpen) - (kind in (tokens.TagCloseClose, tokens.TagCloseSelfclose))
             position += 1
         position += 1
@@ -225,5 +224,5 @@ class _Walk:
 
 @functools.lru_cache(maxsize=4096)
 def _character(name: str) -> str:
-    """What an entity stands for, such that nothing later takes it for markup."""
+    """The character of an entity, protected from the later steps, which would take it for markup."""
     return html.unescape(f"&{name};").translate(PROTECTED)

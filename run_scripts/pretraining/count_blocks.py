@@ -1,4 +1,4 @@
-"""How many blocks an epoch of masked language modeling has.
+"""Prints the number of blocks in an epoch of masked language modeling.
 
 python run_scripts/pretraining/count_blocks.py DATA [--max-positions 4096] [--document-blocks separate]
 """
@@ -11,7 +11,7 @@ from fairseq_poolingformer.text.sequences import Sequences
 
 
 def main() -> None:
-    """The command line; the flags are the task's."""
+    """Run the command; its flags are the task's."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path)
     parser.add_argument("--max-positions", type=int, default=4096)
@@ -20,7 +20,6 @@ def main() -> None:
     blocks = cut_into_blocks(
         Sequences(args.data / "train").bounds,
         max_tokens=args.max_positions,
-        min_tokens=args.max_positions // 8,
         pack=args.document_blocks == "pack",
     )
     print(len(blocks))

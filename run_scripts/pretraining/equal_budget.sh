@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Masked language models on equal budgets: RoBERTa with full attention over 512 tokens, level one alone, Poolingformer,
-# and the last two with DeBERTa's relative positions. Small models from random weights, the same number of updates of as
-# many tokens each, on the bodies of articles in arXiv's and PubMed's JSON lines. No download; some 25 minutes a seed on
-# one CPU core.
+# Trains masked language models on equal budgets: RoBERTa with full attention over 512 tokens, level one alone,
+# Poolingformer, and the last two with DeBERTa's relative positions. The models are small and start from random weights.
+# Each makes the same number of updates of the same number of tokens, on the bodies of articles in arXiv's and PubMed's
+# JSON lines. Nothing is downloaded; a seed takes some 25 minutes on one CPU core.
 #
 #   run_scripts/pretraining/equal_budget.sh train=train.txt.gz valid=val.txt.gz [KEY=value …]
 #
-# Each model is trained on blocks of 128 tokens first, with windows of 2, 8, 64 and 128 tokens in its four layers, then
-# on its own. Those with absolute positions have the first part in common, and so have those with relative ones.
+# Each model trains on blocks of 128 tokens first, with windows of 2, 8, 64 and 128 tokens in its four layers, and then
+# on blocks of its own length. Models with absolute positions share the first part, and so do models with relative ones.
 # full_512 sees all of its block in all layers. The others keep the narrow windows of the two lower layers: window_512
-# is level_one in blocks of 512 tokens, and differs from it in the length alone.
+# is level_one in blocks of 512 tokens and differs from it in the length alone.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
 set -euo pipefail
@@ -18,16 +18,16 @@ set -euo pipefail
 
 options=(
   "train=" # JSON lines of arXiv's and PubMed's layout, plain or .gz, to train on
-  "valid=" # the same, to evaluate on
-  "valid_articles=32" # how many of these, from the first
+  "valid=" # JSON lines to evaluate on
+  "valid_articles=32" # evaluate on the first so many articles
   "out=$root/runs/equal_budget_mlm" # the folder of all results
-  "models=full_512,window_512,level_one,poolingformer,fusion_level_one,fusion" # which to train
-  "seeds=1,2,3" # of initialization and the order of blocks, separated by commas
+  "models=full_512,window_512,level_one,poolingformer,fusion_level_one,fusion" # the models to train
+  "seeds=1,2,3" # seeds of initialization and of the order of blocks
   "vocabulary=400" # sentencepiece pieces
-  "updates=500,400" # of blocks of 128 tokens, and then of the model's own
-  "tokens=4096" # of an update
-  "lr=5e-3" # peak learning rate of both
-  "threads=1" # of a training on the CPU
+  "updates=500,400" # updates on blocks of 128 tokens, then on blocks of the model's own length
+  "tokens=4096" # tokens of an update
+  "lr=5e-3" # peak learning rate of both parts
+  "threads=1" # threads of a training on the CPU
   "python=" # interpreter; default: the active virtual environment's, else .venv's
   "dry_run=0" # 1: print the commands only
 )
@@ -46,12 +46,12 @@ preprocess() {
     --sentencepiece-train "$vocabulary" --output-folder "$out/data"
 }
 
-# train_model FOLDER UPDATES FLAG…: unless an earlier run has finished it.
+# train_model FOLDER UPDATES FLAG…: trains a model unless an earlier run has finished it.
 train_model() {
   local folder=$out/$1 updates=$2
   shift 2
   [[ ! -e $folder/result.json ]] || return 0
-  rm -rf "$folder" # of one that was killed: time and memory are those of a whole training
+  rm -rf "$folder" # a killed run starts again: its time and memory must be those of a whole training
   mkdir -p "$folder"
   run "$python" "$root/run_scripts/equal_budget.py" measure "$folder/result.json" --log "$folder/train.log" -- \
     "$python" -m fairseq_cli.train "$out/data" --user-dir "$root/fairseq_poolingformer" \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Poolingformer-RoBERTa-base, RoBERTa's pretraining continued as Longformer's; not in the papers.
-# The options are those of run.sh: --help prints them.
+# Continues RoBERTa's pretraining with Poolingformer-RoBERTa-base, as Longformer did; the papers do not have this.
+# --help prints the options of run.sh.
 
 set -euo pipefail
 exec "$(dirname "${BASH_SOURCE[0]}")/run.sh" experiments=poolingformer_base "$@"

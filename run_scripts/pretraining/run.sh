@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
-# Masked language models of long documents (thesis §3.2, Longformer §5): from a Wikipedia dump, and RoBERTa's weights, to
-# a checkpoint and its bits per masked token.
+# Trains masked language models of long documents (thesis §3.2, Longformer §5): from a Wikipedia dump and RoBERTa's
+# weights to a checkpoint and its bits per masked token.
 #
 #   run_scripts/pretraining/run.sh experiments=NAME[,NAME …] [KEY=value …] [-- flags for fairseq-train]
 #
-# thesis.sh, longformer.sh and poolingformer.sh are this script with their experiments; the numbers are in
-# experiments.txt beside it. Before the first run, put these where raw= and pretrained= say:
+# thesis.sh, longformer.sh and poolingformer.sh run this script with their experiments, whose numbers are in
+# experiments.txt beside it. The first run needs:
 #
-#   raw         a folder with *-pages-articles*.xml.bz2, the dump of a Wikipedia in one file or in several
+#   raw         a folder with *-pages-articles*.xml.bz2, the dump of a Wikipedia in one file or several
 #   pretrained  fairseq's roberta.large or roberta.base, with GPT-2's encoder.json and vocab.bpe beside model.pt and
-#               dict.txt; or what poolingformer-convert made of a Hugging Face RoBERTa
-#   bpe         without pretrained weights: the folder of encoder.json, vocab.bpe and dict.txt
+#               dict.txt; or the output of poolingformer-convert for a Hugging Face RoBERTa
+#   bpe         the folder of encoder.json, vocab.bpe and dict.txt, where there are no pretrained weights
 #
-# See what would run:        run_scripts/pretraining/longformer.sh gpus=8 dry_run=1
+# Print the commands only:        run_scripts/pretraining/longformer.sh gpus=8 dry_run=1
 # On eight GPUs:             run_scripts/pretraining/longformer.sh gpus=8 raw=enwiki pretrained=roberta.base
 # On several nodes (SLURM):  sbatch --nodes=2 --gpus-per-node=8 run_scripts/slurm.sh \
 #                                run_scripts/pretraining/thesis.sh raw=enwiki bpe=gpt2_bpe
-# Started again, a killed run goes on from its last checkpoint. Any column of experiments.txt is an option too.
+# A killed run that is started again continues from its last checkpoint. Every column of experiments.txt is an option.
 
 # shellcheck disable=SC2154 # parse_options and load_experiment set the variables
 set -euo pipefail
@@ -26,17 +26,17 @@ set -euo pipefail
 . "$root/run_scripts/experiments.sh"
 
 options=(
-  "raw=" # the dump: a folder, or a file; default: out/raw/CORPUS
+  "raw=" # the dump, a folder or a file; default: out/raw/CORPUS
   "bpe=" # the folder of encoder.json, vocab.bpe and dict.txt; default: pretrained/tokenizer or pretrained
   "vocabulary=" # train a sentencepiece model of so many symbols instead
-  "data=" # the data folder, made by the first step; default: out/data/CORPUS
-  "valid_share=0.001" # share of the pages to validate on
+  "data=" # the data folder that the first step makes; default: out/data/CORPUS
+  "valid_share=0.001" # share of the articles to validate on
   "save_updates=2000" # updates between checkpoints to resume from; each also validates
 )
 read_table preprocess train
 parse_options "$@"
 
-# prepare: what depends on the row.
+# prepare: sets the folders that depend on the row.
 prepare() {
   require_count length epoch_blocks batch device_batch warmup freeze
   weights_folder=$pretrained
@@ -66,7 +66,7 @@ preprocess() {
   run "${command[@]}"
 }
 
-# count_updates: prints how many updates the training has, from its blocks where it is said in epochs.
+# count_updates: prints the number of updates; where the row gives epochs, it counts the blocks.
 count_updates() {
   local count=$epoch_blocks
   [[ $updates == - ]] || { echo "$updates" && return; }
@@ -86,7 +86,7 @@ train() {
   if [[ $updates != - ]]; then flags+=(--max-update "$total"); else flags+=(--max-epoch "$epochs"); fi
   if [[ $pretrained != - ]]; then
     need "$weights_folder/model.pt" pretrained
-    # unlike --restore-file with its resets, this leaves a run that is resumed alone
+    # unlike --restore-file with its resets, this does not touch a run that is resumed
     flags+=(--finetune-from-model "$weights_folder/model.pt")
   fi
   [[ $freeze == 0 ]] || flags+=(--freeze-pretrained)

@@ -181,8 +181,8 @@ def test_argmax_is_the_first_of_the_likeliest(small_slices):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": torch.zeros(2, 3, DIM)}, r"features \(N, C\) and target \(N,\)"),
-        ({"target": torch.zeros(3, dtype=torch.long)}, r"target \(N,\) wanted, got .* \(3,\)"),
+        ({"features": torch.zeros(2, 3, DIM)}, r"features must be \(N, C\) and target \(N,\)"),
+        ({"target": torch.zeros(3, dtype=torch.long)}, r"target \(N,\), got .* \(3,\)"),
         ({"weight": torch.zeros(SYMBOLS, DIM + 1)}, r"weight must be \(V, 8\)"),
         ({"bias": torch.zeros(1)}, r"bias must be \(37,\), got \(1,\)"),
         ({"label_smoothing": 1.0}, r"label_smoothing must be in \[0, 1\), got 1.0"),

@@ -1,10 +1,9 @@
-"""Dumps, and the command line from a dump to a data folder."""
+"""The command line from a dump to a data folder."""
 
 import bz2
 import gzip
 import io
 import json
-import pickle
 import re
 import time
 from pathlib import Path
@@ -18,10 +17,9 @@ from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import wikipedia
 from preprocess.pipeline import documents, parts
 from preprocess.pipeline.documents import hash_of
-from preprocess.pipeline.records import Example, InputError, Record
-from preprocess.wikitext.bounded import Bounds, clean
-from preprocess.wikitext.dump import BrokenPage, Site, parse_page, read_pages, read_site, title_of
+from preprocess.pipeline.records import Example, Record
 from tests.preprocess.conftest import contents
+from tests.preprocess.wikitext.pages import page
 
 SMALL = Path(__file__).parent / "fixtures" / "wikipedia" / "small.xml"
 ISLAND = """\
@@ -51,10 +49,6 @@ def convert(monkeypatch, gpt2_folder):
         return wikipedia.main()
 
     return run
-
-
-def page(title, text, ns="<ns>0</ns>"):
-    return f"<page><title>{title}</title>{ns}<revision><text>{text}</text></revision></page>\n"
 
 
 def write_dump(path, *pages, namespaces=""):
@@ -112,66 +106,6 @@ def test_fairseqs_own_tasks_read_it(convert, tmp_path, task, arch):
         whole = row.where(kept, target)
         assert whole[whole != pad].tolist() == [loaded.source_dictionary.bos(), *wanted]
         assert mask not in whole
-
-
-@pytest.mark.parametrize("form", ["bz2", "multistream.bz2", "gz"])
-def test_compressed_dumps(tmp_path, form):
-    raw = SMALL.read_bytes()
-    middle = raw.index(b"<page>", len(raw) // 2)
-    data = {
-        "bz2": bz2.compress(raw),
-        "multistream.bz2": bz2.compress(raw[:middle]) + bz2.compress(raw[middle:]),
-        "gz": gzip.compress(raw),
-    }[form]
-    dump = tmp_path / f"small.xml.{form}"
-    dump.write_bytes(data)
-    plain, found = list(read_pages([SMALL])), list(read_pages([dump]))
-    assert [(record.data, record.line) for record in found] == [(record.data, record.line) for record in plain]
-    assert sum(record.progress for record in found) <= len(data)
-    assert read_site(dump) == read_site(SMALL)
-
-
-def test_pages_are_found_wherever_blocks_of_the_file_end(tmp_path, monkeypatch):
-    raw = SMALL.read_text(encoding="utf-8")
-    wanted = [match.group().encode() for match in re.finditer("<page>.*?</page>", raw, re.S)]
-    lines = [raw.count("\n", 0, match.start()) + 1 for match in re.finditer("<page>", raw)]
-    for size in (1, 5, 7, 64, 1000):
-        monkeypatch.setattr("preprocess.wikitext.dump._BLOCK_BYTES", size)
-        found = list(read_pages([SMALL]))
-        assert [record.data for record in found] == wanted
-        assert [record.line for record in found] == lines
-
-
-def test_old_dumps_tell_namespaces_and_redirects_by_title_and_text(tmp_path):
-    site = Site({0: "", 1: "Talk", 6: "Image", 14: "Category"})
-    cases = {
-        "A": ("text", 0, False),
-        "Talk:A": ("text", 1, False),
-        "Talks: A": ("#1 [[a", 0, False),
-        "AAA": ("#REDIRECT [[A]]", 0, True),
-        "B": (" # redirect: [[A]]", 0, True),
-        "C": ("#ПЕРЕНАПРАВЛЕНИЕ [[A]]", 0, True),
-    }
-    for title, (text, namespace, is_redirect) in cases.items():
-        found = parse_page(Record("f", 1, page(title, text, ns="").strip().encode()), site)
-        assert (found.namespace, found.is_redirect) == (namespace, is_redirect), title
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"<page><title>a</title><revision><text>b", "page without end"),
-        (b"<page>\n<title>a</title><b></page>", "broken XML: line 8, column 21: mismatched tag"),
-        (b"<page><title>a\xff</title></page>", "broken XML: line 7, column 14: not well-formed"),
-        (b"<page><title>&bomb;</title></page>", "broken XML: line 7, column 13: undefined entity"),
-        (b"<page><title/><revision><text>b</text></revision></page>", "page without title"),
-        (b"<page><title>a</title><revision/></page>", "page without text"),
-        (b"<page><title>a</title><ns>x</ns><revision><text/></revision></page>", "page without namespace: .*'x'"),
-    ],
-)
-def test_broken_pages(data, message):
-    with pytest.raises(BrokenPage, match=message):
-        parse_page(Record("f", 7, data), Site({}))
 
 
 def test_a_broken_page_costs_only_itself(convert, tmp_path, capsys):
@@ -302,13 +236,6 @@ def test_inputs_that_are_none(convert, tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_a_dump_that_says_nothing_about_its_wiki(tmp_path):
-    path = tmp_path / "a.xml"
-    path.write_text("<mediawiki><siteinfo><namespaces><namespace key='x'/></namespaces></siteinfo>")
-    with pytest.raises(InputError, match="broken <siteinfo>"):
-        read_site(path)
-
-
 def open_dump(path):
     return bz2.open(path, "rb") if path.suffix == ".bz2" else gzip.open(path, "rb")
 
@@ -343,23 +270,3 @@ def test_options_of_the_text(convert, tmp_path):
     assert convert(tmp_path / "out", dump, "--min-chars", "1", *options) == 0
     assert (tmp_path / "out" / "train.text.txt").read_text().split("\n") == ["T", "a [F] b c d", "G", "h", "", ""]
     assert convert(tmp_path / "out", dump, "--min-chars", "1") == 1  # other options, another corpus
-
-
-def test_titles(tmp_path):
-    record = Record("f", 1, page("A &amp; B &quot;C&quot;", "x").encode())
-    assert title_of(record) == 'A & B "C"'
-    assert title_of(Record("f", 1, b"<page><title>A")) == ""
-
-
-def test_an_interrupted_page_does_not_block_the_next(monkeypatch):
-    bounds = Bounds(5, 512)
-
-    def interrupted(request, file):
-        file.write(pickle.dumps(request)[:10])
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("preprocess.wikitext.bounded.pickle.dump", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            clean("[[a|b]]", {}, bounds)
-    assert clean("[[a|b]]", {}, bounds) == "b"

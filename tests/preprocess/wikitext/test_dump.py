@@ -1,0 +1,87 @@
+"""Dumps cut into pages, and the fields of a page."""
+
+import bz2
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+
+from preprocess.pipeline.records import InputError, Record
+from preprocess.wikitext.dump import BrokenPage, Site, parse_page, read_pages, read_site, title_of
+from tests.preprocess.wikitext.pages import page
+
+SMALL = Path(__file__).parents[1] / "fixtures" / "wikipedia" / "small.xml"
+
+
+@pytest.mark.parametrize("form", ["bz2", "multistream.bz2", "gz"])
+def test_compressed_dumps(tmp_path, form):
+    raw = SMALL.read_bytes()
+    middle = raw.index(b"<page>", len(raw) // 2)
+    data = {
+        "bz2": bz2.compress(raw),
+        "multistream.bz2": bz2.compress(raw[:middle]) + bz2.compress(raw[middle:]),
+        "gz": gzip.compress(raw),
+    }[form]
+    dump = tmp_path / f"small.xml.{form}"
+    dump.write_bytes(data)
+    plain, found = list(read_pages([SMALL])), list(read_pages([dump]))
+    assert [(record.data, record.line) for record in found] == [(record.data, record.line) for record in plain]
+    assert sum(record.progress for record in found) <= len(data)
+    assert read_site(dump) == read_site(SMALL)
+
+
+def test_pages_are_found_wherever_blocks_of_the_file_end(tmp_path, monkeypatch):
+    raw = SMALL.read_text(encoding="utf-8")
+    wanted = [match.group().encode() for match in re.finditer("<page>.*?</page>", raw, re.S)]
+    lines = [raw.count("\n", 0, match.start()) + 1 for match in re.finditer("<page>", raw)]
+    for size in (1, 5, 7, 64, 1000):
+        monkeypatch.setattr("preprocess.wikitext.dump._BLOCK_BYTES", size)
+        found = list(read_pages([SMALL]))
+        assert [record.data for record in found] == wanted
+        assert [record.line for record in found] == lines
+
+
+def test_old_dumps_tell_namespaces_and_redirects_by_title_and_text(tmp_path):
+    site = Site({0: "", 1: "Talk", 6: "Image", 14: "Category"})
+    cases = {
+        "A": ("text", 0, False),
+        "Talk:A": ("text", 1, False),
+        "Talks: A": ("#1 [[a", 0, False),
+        "AAA": ("#REDIRECT [[A]]", 0, True),
+        "B": (" # redirect: [[A]]", 0, True),
+        "C": ("#ПЕРЕНАПРАВЛЕНИЕ [[A]]", 0, True),
+    }
+    for title, (text, namespace, is_redirect) in cases.items():
+        found = parse_page(Record("f", 1, page(title, text, ns="").strip().encode()), site)
+        assert (found.namespace, found.is_redirect) == (namespace, is_redirect), title
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"<page><title>a</title><revision><text>b", "page without end"),
+        (b"<page>\n<title>a</title><b></page>", "broken XML: line 8, column 21: mismatched tag"),
+        (b"<page><title>a\xff</title></page>", "broken XML: line 7, column 14: not well-formed"),
+        (b"<page><title>&bomb;</title></page>", "broken XML: line 7, column 13: undefined entity"),
+        (b"<page><title/><revision><text>b</text></revision></page>", "page without title"),
+        (b"<page><title>a</title><revision/></page>", "page without text"),
+        (b"<page><title>a</title><ns>x</ns><revision><text/></revision></page>", "page without namespace: .*'x'"),
+    ],
+)
+def test_broken_pages(data, message):
+    with pytest.raises(BrokenPage, match=message):
+        parse_page(Record("f", 7, data), Site({}))
+
+
+def test_a_dump_that_says_nothing_about_its_wiki(tmp_path):
+    path = tmp_path / "a.xml"
+    path.write_text("<mediawiki><siteinfo><namespaces><namespace key='x'/></namespaces></siteinfo>")
+    with pytest.raises(InputError, match="broken <siteinfo>"):
+        read_site(path)
+
+
+def test_titles(tmp_path):
+    record = Record("f", 1, page("A &amp; B &quot;C&quot;", "x").encode())
+    assert title_of(record) == 'A & B "C"'
+    assert title_of(Record("f", 1, b"<page><title>A")) == ""
