@@ -1,0 +1,84 @@
+"""Imports point one way: each module imports only packages below its own, and nothing goes in a circle.
+
+The imports are read from the sources, those inside functions included.
+"""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PLUGIN = "fairseq_poolingformer"
+
+# each package may import those before it
+ORDER = [
+    *("attention", "text", "scoring", "qa", "compat"),
+    *("modules", "data", "optim", "criterions", "models", "tasks", "huggingface", "cli"),
+]
+WITHOUT_FAIRSEQ = {"attention", "text", "qa", "scoring", "huggingface"}
+# what preprocess may use of the plugin
+BELOW_PREPROCESS = {"text", "qa", "cli"}
+
+
+def modules() -> dict[str, Path]:
+    paths = [path for package in (PLUGIN, "preprocess") for path in sorted((ROOT / package).rglob("*.py"))]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
+
+
+MODULES = modules()
+
+
+def imports(name: str) -> Iterator[str]:
+    """The full names of everything that a module imports."""
+    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} has a relative import"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in MODULES or f"{full}.__init__" in MODULES else node.module
+
+
+def as_module(name: str) -> str | None:
+    """The module that an import of ours loads, or None for others'."""
+    return next((found for found in (name, f"{name}.__init__") if found in MODULES), None)
+
+
+def package(name: str) -> str:
+    """``attention`` for ``fairseq_poolingformer.attention.call``; the top package for its ``__init__``."""
+    return name.split(".")[1] if name.startswith(f"{PLUGIN}.") else name.split(".")[0]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_imports_only_what_is_below(name):
+    own = package(name)
+    for imported in imports(name):
+        other = package(imported)
+        assert other != "tests", f"{name} imports {imported}"
+        if name == f"{PLUGIN}.__init__" or imported == PLUGIN:
+            continue  # register() is the one import that goes up
+        if own in WITHOUT_FAIRSEQ or own == "preprocess":
+            assert imported.split(".")[0] != "fairseq", f"{name} imports {imported}"
+        if not imported.startswith((f"{PLUGIN}.", "preprocess")):
+            continue
+        if own == "preprocess":
+            assert other == "preprocess" or other in BELOW_PREPROCESS, f"{name} imports {imported}"
+        else:
+            assert other in ORDER, f"{imported} has no place in the order of packages"
+            assert ORDER.index(other) <= ORDER.index(own), f"{name} imports {imported}, which is above it"
+
+
+def test_nothing_goes_in_a_circle():
+    graph = {
+        name: {found for imported in imports(name) if (found := as_module(imported)) and found != name}
+        for name in MODULES
+        if name != f"{PLUGIN}.__init__"
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
