@@ -95,7 +95,7 @@ def _read(name: str) -> str:
 
 
 def _load(checkpoint: Path, data_folder: Path | None):
-    """The checkpoint with its dictionary and tokenizer.
+    """Load the checkpoint with its dictionary and tokenizer.
 
     Raises:
         CheckpointError: the file is no checkpoint.
@@ -104,8 +104,11 @@ def _load(checkpoint: Path, data_folder: Path | None):
     if not checkpoint.is_file():
         raise FileNotFoundError(f"{checkpoint}: no such checkpoint")
     folder = data_folder or _find_data_folder(checkpoint)
-    DataFolder(folder, PAIRS).dictionary()
-    tokenizer_config(folder)
+    try:
+        DataFolder(folder, PAIRS).dictionary()
+        tokenizer_config(folder)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error} (--data-folder names the folder that preprocessing wrote)") from None
     from fairseq_poolingformer.models import PoolingformerBART
 
     return PoolingformerBART.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))

@@ -48,9 +48,9 @@ def rouge155_obstacle() -> str | None:
 def _perl_obstacle() -> str | None:
     if shutil.which("perl") is None:
         return "perl is not installed"
-    needed = ["perl", "-MXML::Parser", "-MDB_File", "-e", "1"]
+    needed = ["perl", "-MXML::Parser", "-MLWP::UserAgent", "-MDB_File", "-e", "1"]
     if subprocess.run(needed, capture_output=True, check=False).returncode:
-        return "perl lacks XML::Parser or DB_File (Debian: apt-get install libxml-parser-perl)"
+        return "perl lacks XML::Parser, LWP or DB_File (Debian: apt-get install libxml-parser-perl)"
     return None
 
 

@@ -1,5 +1,7 @@
 import io
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -147,11 +149,22 @@ def test_lead_baseline(files, tmp_path, capsys):
         score.main([references, *lead])
 
 
-def test_perl_rows(pairs, files, capsys):
-    hypotheses, references = files(hypo="\n".join(pairs[0]) + "\n", references="\n".join(pairs[1]) + "\n")
+def test_perl_rows(files, capsys):
+    hypotheses, references = files(hypo="We pooled the keys.\n", references="It pools keys.\n")
     assert score.main([hypotheses, "--references", references]) == 0
     out, err = capsys.readouterr()
     rows = [line for line in out.splitlines() if line.startswith("ROUGE-1.5.5 (")]
     said = [line for line in err.splitlines() if line.startswith("no row for ROUGE-1.5.5 (")]
     assert len(rows) + len(said) == 3
     assert (perl.rouge155_obstacle() is None) == ("ROUGE-1.5.5's ROUGE-L is summary-level" in out)
+
+
+def test_a_reader_that_has_seen_enough_is_no_mistake(files):
+    """As in ``poolingformer-score … | head``; the pipe is closed before anything is written."""
+    (output,) = files(out=generated(0, REFERENCES[0]))
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "fairseq_poolingformer.cli.score", output, "--no-perl"]
+    done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True)
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, "")
