@@ -24,7 +24,7 @@ from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine
 from preprocess.pipeline.records import Record, Reject
 from preprocess.questions import command, examples
-from preprocess.questions.examples import MARKERS, Annotation, Candidate, QuestionExample
+from preprocess.questions.examples import MARKERS, AnnotatedAnswer, Candidate, QuestionExample
 
 BYTES_DISAGREE = "bytes of an answer disagree with its tokens"
 _TAG = re.compile(r"<[/!]?[A-Za-z-][^<>]*>")
@@ -104,7 +104,7 @@ def _annotation(
     paragraphs: tuple[Candidate, ...],
     document_tokens: list[dict] | None,
     notes: list[str],
-) -> Annotation:
+) -> AnnotatedAnswer:
     found = natural_questions_annotation(value, where)
     index = json_values.integer_of(value["long_answer"], "candidate_index")
     for number, span in enumerate(found.short_answers):
@@ -112,7 +112,7 @@ def _annotation(
             raise BadLine(f"short answer without tokens: {where}.short_answers[{number}]")
     spans = (found.long_answer, *found.short_answers)
     tokens = [(span.start_token, span.end_token) for span in spans]
-    answer = examples.annotation(candidates, paragraphs, index, tokens[1:], found.yes_no_answer, notes)
+    answer = examples.checked_answer(candidates, paragraphs, index, tokens[1:], found.yes_no_answer, notes)
     expected = (candidates[index].start, candidates[index].end) if index >= 0 else (-1, -1)
     if tokens[0] != expected:
         raise BadLine(

@@ -17,7 +17,7 @@ from fairseq_poolingformer.text.json_lines import BadLine
 from preprocess.pipeline.encode import one_line
 from preprocess.pipeline.records import Record, Reject
 from preprocess.questions import command, examples
-from preprocess.questions.examples import Annotation, Candidate, QuestionExample
+from preprocess.questions.examples import AnnotatedAnswer, Candidate, QuestionExample
 
 
 def parse(record: Record, annotated: bool) -> QuestionExample | Reject:
@@ -72,11 +72,11 @@ def _annotation(
     candidates: list[Candidate],
     paragraphs: tuple[Candidate, ...],
     notes: list[str],
-) -> Annotation:
+) -> AnnotatedAnswer:
     found = tydiqa_annotation(value, where)
     minimal, index = found.minimal_answer, found.passage_answer_index
     spans = [] if minimal.is_null else [(minimal.start_byte, minimal.end_byte)]
-    answer = examples.annotation(candidates, paragraphs, index, spans, found.yes_no_answer, notes)
+    answer = examples.checked_answer(candidates, paragraphs, index, spans, found.yes_no_answer, notes)
     if any(position < len(data) and data[position] & 0xC0 == 0x80 for span in spans for position in span):
         raise BadLine(f"answer cuts a character: {where}.minimal_answer is bytes {spans[0][0]} to {spans[0][1]}")
     return answer

@@ -37,10 +37,11 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Dictionary indices of a text, and which piece of it each stands for.
+        """Encode a text and find the place of each token in it.
 
-        Offsets count bytes of the text in UTF-8 and are half-open; neither starts nor ends ever decrease. White space
-        before a token's text is not part of it, so that a token of white space alone is empty, its start being its end.
+        Offsets count bytes of the text in UTF-8 and are half-open; neither starts nor ends decrease. They never cut
+        a character: of several tokens that make one character, each has its offsets. White space before a token's text
+        is left out, so that a token of white space alone is empty: its start is its end.
 
         Args:
             text: any string, as for :meth:`encode`. A lone surrogate counts as the three bytes of U+FFFD.

@@ -65,11 +65,10 @@ class SentencePieceTokenizer(Tokenizer):
         return self._index_of_piece[np.array(pieces, dtype=np.int64)]
 
     def encode_with_offsets(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See the base class. Of several tokens for one character, each stands for the whole of it."""
         text = replace_lone_surrogates(text)
         pieces, starts, ends = self._pieces_with_offsets(text)
         starts = self._blanks.skip(text, starts, ends)
-        # sentencepiece gives such a character to the last of its tokens, and nothing to the others.
+        # of several tokens that make one character, sentencepiece gives the last one its bytes, the others none
         full = np.append(np.flatnonzero(ends > starts), len(pieces))
         following = full[np.searchsorted(full, np.arange(len(pieces)))]
         inside = (ends == starts) & ~self._is_space[pieces] & (following < len(pieces))

@@ -33,7 +33,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Annotation:
+class AnnotatedAnswer:
     """One annotator's answer.
 
     Args:
@@ -62,7 +62,7 @@ class QuestionExample(Example):
     """
 
     paragraphs: tuple[Candidate, ...]
-    annotations: tuple[Annotation, ...]
+    annotations: tuple[AnnotatedAnswer, ...]
     notes: tuple[str, ...]
     words: np.ndarray | None = None
     markers: tuple[int, ...] | None = None
@@ -117,14 +117,14 @@ def annotations_of(fields: dict) -> list:
     return annotations
 
 
-def annotation(
+def checked_answer(
     candidates: Sequence[Candidate],
     paragraphs: Sequence[Candidate],
     candidate_index: int,
     spans: Sequence[tuple[int, int]],
     yes_no: str,
     notes: list[str],
-) -> Annotation:
+) -> AnnotatedAnswer:
     """Check one annotator's answer.
 
     Several short answers become one, from the start of the first to the end of the last (Alberti et al. 2019).
@@ -143,7 +143,7 @@ def annotation(
     if candidate_index == -1:
         if spans or yes_no != "NONE":
             raise BadLine("answer without a long answer: a short answer, yes or no, where candidate_index is -1")
-        return Annotation(AnswerType.NULL)
+        return AnnotatedAnswer(AnswerType.NULL)
     if not 0 <= candidate_index < len(candidates):
         raise BadLine(f"candidate out of range: candidate_index {candidate_index} of {len(candidates)} candidates")
     candidate = candidates[candidate_index]
@@ -159,12 +159,12 @@ def annotation(
                 f"{candidate.start} to {candidate.end}"
             )
     if yes_no != "NONE":
-        return Annotation(AnswerType[yes_no], row)
+        return AnnotatedAnswer(AnswerType[yes_no], row)
     if not spans:
-        return Annotation(AnswerType.LONG, row)
+        return AnnotatedAnswer(AnswerType.LONG, row)
     if len(spans) > 1:
         notes.append(SEVERAL)
-    return Annotation(AnswerType.SHORT, row, min(start for start, _ in spans), max(end for _, end in spans))
+    return AnnotatedAnswer(AnswerType.SHORT, row, min(start for start, _ in spans), max(end for _, end in spans))
 
 
 def encode(tokenizer: Tokenizer, example: QuestionExample) -> Encoded | Reject:
@@ -232,7 +232,7 @@ def _in_words(tokens: _Tokens, text: str, words: np.ndarray) -> _Tokens:
 
 
 def _annotation_row(
-    answer: Annotation, tokens: _Tokens, places: np.ndarray, row_of_paragraph: np.ndarray, notes: list[str]
+    answer: AnnotatedAnswer, tokens: _Tokens, places: np.ndarray, row_of_paragraph: np.ndarray, notes: list[str]
 ) -> tuple[int, int, int, int]:
     if answer.paragraph < 0:
         return answer.answer_type, -1, -1, -1

@@ -1,11 +1,15 @@
 """``poolingformer-predict-qa``: joining shards, and arguments that cannot work."""
 
 import pytest
+import torch
 
-from fairseq_poolingformer.cli.predict_qa import join, main
+from fairseq_poolingformer.cli.predict_qa import join, main, predict
+from fairseq_poolingformer.qa.answers import AnswerLogits
 from fairseq_poolingformer.qa.example_ids import ExampleIds
 from fairseq_poolingformer.qa.official_predictions import NaturalQuestionsPrediction, TydiqaPrediction
 from fairseq_poolingformer.qa.prediction_files import write_predictions
+from tests.qa.folders import random_examples
+from tests.qa.test_labels import labelled
 from tests.qa.test_predictions import predictions
 
 
@@ -27,6 +31,25 @@ def test_shards_that_do_not_make_a_whole_are_refused(tmp_path):
     ]:
         with pytest.raises(ValueError, match=message):
             join([files[name] for name in names], ids)
+
+
+def test_batches_have_the_segments_of_the_examples_once_and_no_more_tokens(tmp_path):
+    dataset, _ = labelled(tmp_path, random_examples(60))
+    seen = []
+
+    def model(src_tokens, global_mask, answer_places):
+        assert src_tokens.numel() <= 40
+        seen.extend(src_tokens[:, 0].tolist())
+        mask = answer_places["span_mask"]
+        spans = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+        paragraphs = torch.zeros(len(mask), answer_places["num_paragraphs"] + 1)
+        return AnswerLogits(spans, spans, paragraphs, torch.zeros(len(mask), 5)), {}
+
+    records = predict([model], dataset, range(20, 40), device="cpu", max_tokens=40)
+    bounds = dataset.segments.bounds
+    assert len(seen) == bounds[40] - bounds[20]
+    answered = {number for number in range(60) if records["score"][number] > -torch.inf}
+    assert answered == {number for number in range(20, 40) if len(dataset.split.document[number])}
 
 
 @pytest.mark.parametrize(

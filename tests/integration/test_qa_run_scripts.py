@@ -151,8 +151,29 @@ def test_a_run_from_generated_questions_to_f1(tmp_path):
     arguments = [f"out={tmp_path}", "train=24", "dev=6", "epochs=1", "models=two_levels"]
     output = call("question_answering/far_answers.sh", *arguments, f"python={sys.executable}")
     assert json.loads((tmp_path / "two_levels_1" / "scores.json").read_text())["all"]["short"]["gold"] == 6
-    assert len((tmp_path / "two_levels_1" / "predictions.json").read_text().splitlines()) == 6
+    own = read_lines(tmp_path / "two_levels_1" / "predictions.json")
+    assert len(own) == 6
     assert output.splitlines()[-1].split()[0] == "two_levels_1"
+    tiny = [
+        "corpus=far",
+        "length=2048",
+        "doc_stride=1024",
+        "predict_tokens=16384",
+        "gpus=0",
+        f"python={sys.executable}",
+    ]
+    tiny += [f"out={tmp_path}", f"dev_files={tmp_path}/raw/dev.jsonl", "experiments=tydi_large", "steps=predict,score"]
+    output = call("question_answering/run.sh", *tiny, "name=twice", "ensemble=two_levels_1,two_levels_1")
+    assert output.splitlines()[-1].split()[0] == "twice"
+    assert read_lines(tmp_path / "two_levels_1" / "predictions.json") == own
+    twice = read_lines(tmp_path / "twice" / "predictions.json")  # the mean of two equal models
+    for name in ("example_id", "passage_answer_score", "minimal_answer_score"):
+        assert [line[name] for line in twice] == pytest.approx([line[name] for line in own], abs=1e-4)
+
+
+def read_lines(path: Path) -> list[dict]:
+    """The objects of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def test_far_answers_are_where_they_should_be(tmp_path):

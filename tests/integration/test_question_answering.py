@@ -1,9 +1,11 @@
 """From a data folder to predictions: fairseq-train overfits a few questions, poolingformer-predict-qa answers them."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+import torch
 
 from fairseq_poolingformer.cli import predict_qa
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
@@ -159,8 +161,37 @@ def test_an_ensemble_of_equals_in_half_precision_and_another_corpus(
 
 
 @pytest.mark.slow
-def test_what_cannot_be_predicted_is_refused_in_a_line(data, checkpoint, predictions, tmp_path, capsys):
+def test_answers_of_one_token_at_most(data, checkpoint, tmp_path):
+    """The two short answers have one and two tokens."""
+    output = tmp_path / "short.json"
+    log = predict(data, "--path", checkpoint, "--output", output, "--max-answer-length", 1)
+    assert "note: 1 annotated short answers of valid have more than --max-answer-length 1 tokens" in log
+    for prediction in json.loads(output.read_text(encoding="utf-8"))["predictions"]:
+        assert all(span["end_token"] - span["start_token"] == 7 for span in prediction["short_answers"])
+
+
+@pytest.mark.slow
+def test_no_dropout_in_prediction(data, checkpoint, predictions, tmp_path):
+    found, _ = predictions
+    state = torch.load(checkpoint, weights_only=False)
+    assert state["cfg"]["model"].dropout == 0
+    state["cfg"]["model"].dropout = 0.9
+    torch.save(state, tmp_path / "dropout.pt")
+    predict(data, "--path", tmp_path / "dropout.pt", "--output", tmp_path / "all.json")
+    assert json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))["predictions"] == found
+
+
+@pytest.mark.slow
+def test_what_cannot_be_predicted_is_refused_in_a_line(
+    data, checkpoint, predictions, tmp_path, tmp_path_factory, capsys
+):
     _, folder = predictions
+    without_id = tmp_path_factory.mktemp("copy") / "data"
+    shutil.copytree(data, without_id)
+    ids = (without_id / "valid.id.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    (without_id / "valid.id.txt").write_text("".join(ids[1:]), encoding="utf-8")
+    assert predict_qa.main([str(x) for x in (without_id, "--path", checkpoint, "--output", tmp_path / "out.json")]) == 1
+    assert "6 examples in valid, but 5 example ids; preprocess again" in capsys.readouterr().err
     output = ["--output", tmp_path / "out.json"]
     both = [folder / "all.json", folder / "all.json"]
     for flags, message in [

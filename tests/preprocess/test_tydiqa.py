@@ -51,6 +51,8 @@ def check_examples(folder, split, examples):
         assert stored["id"] == f"{example['example_id']}\t{example['language']}"
         places = [(c["plaintext_start_byte"], c["plaintext_end_byte"]) for c in example["passage_answer_candidates"]]
         check_paragraphs(stored, [(index, *place) for index, place in enumerate(places)])
+        for token_start, token_end in zip(stored["start"], stored["end"], strict=True):
+            data[token_start:token_end].decode()  # whole characters
         notes = counted([stored["notes"]])
         for annotation, row in zip(example["annotations"], stored["annotation"], strict=True):
             index = annotation["passage_answer"]["candidate_index"]

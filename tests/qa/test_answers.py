@@ -141,9 +141,9 @@ def test_a_span_without_tokens_is_refused():
         best_answers(mean_log_probabilities([logits]), ids, mask, mask, has, 0)
 
 
-def segments_to_merge():
+def segments_to_merge(draw=0):
     """Answers of three batches of segments, with everything :meth:`BestAnswers.add` takes."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(draw)
     for seed in range(3):
         logits, ids, mask, has = random_segments(seed)
         answers = best_answers(mean_log_probabilities([logits]), ids, mask, mask, has)
@@ -155,10 +155,12 @@ def segments_to_merge():
         yield answers, rng.integers(0, 6, 12), rng.integers(0, 100, 12), batch
 
 
-def test_merging_keeps_the_best_segment_of_each_example():
+@pytest.mark.parametrize("draw", range(4))
+def test_merging_keeps_the_best_segment_of_each_example(draw):
+    """Several segments of a batch are of one example, the best of them in any place."""
     best = BestAnswers(7)
     expected = {}
-    for answers, example, first_token, batch in segments_to_merge():
+    for answers, example, first_token, batch in segments_to_merge(draw):
         best.add(answers, example, first_token, batch)
         for row, number in enumerate(example.tolist()):
             score = answers.score[row].item()

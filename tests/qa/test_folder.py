@@ -1,9 +1,16 @@
-"""Data folders that are damaged."""
+"""The names of the arrays, and data folders that are damaged."""
+
+from dataclasses import fields
 
 import pytest
 
 from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
+from fairseq_poolingformer.text.data_folder import QUESTIONS
 from tests.qa.folders import random_examples, write_folder
+
+
+def test_the_arrays_are_those_that_preprocessing_writes():
+    assert {field.name for field in fields(QuestionAnsweringSplit)} == {*QUESTIONS.ids, *QUESTIONS.numbers}
 
 
 def test_damaged_folders_are_refused(tmp_path):

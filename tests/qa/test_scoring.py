@@ -1,16 +1,13 @@
 """Scores against the official scripts' figures, a naive twin and values by hand."""
 
 import json
-from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fairseq_poolingformer.qa.annotations import NaturalQuestionsAnnotation, TydiqaAnnotation
 from fairseq_poolingformer.qa.gold import GoldExample, read_gold
 from fairseq_poolingformer.qa.official_predictions import NaturalQuestionsPrediction, TydiqaPrediction
-from fairseq_poolingformer.qa.precision_recall import OperatingPoint, Outcomes, PrecisionRecallCurve
 from fairseq_poolingformer.qa.prediction_files import read_predictions
 from fairseq_poolingformer.qa.score_report import (
     average_over_languages,
@@ -27,7 +24,7 @@ from fairseq_poolingformer.qa.scoring import (
 from fairseq_poolingformer.qa.spans import NO_SPAN, Span
 from tests.qa import naive_scores
 from tests.qa.official_scripts import official_figures
-from tests.qa.random_answers import CLONES, MAKERS, natural_questions_set, write_set
+from tests.qa.random_answers import CLONES, MAKERS, write_set
 
 FIXTURE = Path(__file__).parent / "fixtures" / "official_figures.json"
 
@@ -96,48 +93,6 @@ def test_equals_the_naive_twin(tmp_path, kind):
             for target in (0.5, 0.75, 0.9):
                 expected = naive_scores.best_recall(outcomes, target)
                 assert found[f"{name}-recall-at-precision>={target}"] == pytest.approx(expected)
-
-
-def test_given_thresholds_equal_the_naive_twin():
-    for seed, threshold in product(range(10), (-2.0, -1.0, -0.5, 0.1, 1e9)):
-        gold, predictions = natural_questions_set(seed, 20)
-        outcomes = naive_scores.natural_questions(gold, predictions)["short"]
-        columns = np.array(outcomes, np.float64).T
-        curve = PrecisionRecallCurve(Outcomes(columns[0] != 0, columns[1] != 0, columns[2], columns[3]))
-        found = curve.at_threshold(threshold)
-        assert (found.f1, found.precision, found.recall) == pytest.approx(naive_scores.point_at(outcomes, threshold))
-        assert found.threshold == threshold
-
-
-def _curve(*rows: tuple) -> PrecisionRecallCurve:
-    columns = np.array(rows, np.float64).reshape(-1, 4).T
-    return PrecisionRecallCurve(Outcomes(columns[0] != 0, columns[1] != 0, columns[2], columns[3]))
-
-
-def test_curve_by_hand():
-    """Answers: right at 3, wrong at 2 with a right one of the same score, none at 1, a false one at 0."""
-    curve = _curve((1, 1, 0, 2), (1, 1, 1, 3), (1, 0, 0, 1), (0, 1, 0, 0), (1, 1, 1, 2))
-    assert curve.threshold.tolist() == [3, 2, 1, 0]
-    assert curve.precision.tolist() == [1, 2 / 3, 2 / 3, 2 / 4]
-    assert curve.recall.tolist() == [1 / 4, 2 / 4, 2 / 4, 2 / 4]
-    assert curve.best() == OperatingPoint(pytest.approx(4 / 7), 2 / 3, 1 / 2, 2)  # of equal ones the highest threshold
-    assert curve.at_precision(0.5) == OperatingPoint(pytest.approx(4 / 7), 2 / 3, 1 / 2, 2)
-    assert curve.at_precision(0.9) == OperatingPoint(pytest.approx(2 / 5), 1, 1 / 4, 3)
-    assert curve.at_threshold(0.5) == OperatingPoint(pytest.approx(4 / 7), 2 / 3, 1 / 2, 0.5)
-    assert curve.at_threshold(4) == OperatingPoint(0, 0, 0, 4)
-
-
-def test_nothing_right_and_nothing_at_all():
-    for curve in (_curve(), _curve((1, 1, 0, 5), (0, 1, 0, 4)), _curve((0, 0, 0, 1))):
-        assert curve.best() == OperatingPoint(0, 0, 0, 0)
-        assert curve.at_precision(0.5) == OperatingPoint(0, 0, 0, None)
-        assert curve.at_threshold(float("-inf")).f1 == 0
-
-
-def test_infinite_scores():
-    curve = _curve((1, 1, 1, float("inf")), (1, 1, 0, float("-inf")), (1, 1, 0, float("-inf")))
-    assert curve.threshold.tolist() == [float("inf"), float("-inf")]
-    assert curve.best() == OperatingPoint(0.5, 1, 1 / 3, float("inf"))
 
 
 def _natural_questions(prediction: NaturalQuestionsPrediction, *annotations: NaturalQuestionsAnnotation) -> tuple:
@@ -225,21 +180,6 @@ def test_tydiqa_by_hand(prediction, annotations, expected):
     annotations = [TydiqaAnnotation(*annotation) for annotation in annotations]
     found = _tydiqa(prediction, *annotations, TydiqaAnnotation(-1, NO_SPAN, "NONE"))
     assert found == (expected[0], (*expected[1][:2], pytest.approx(expected[1][2])))
-
-
-def test_average_over_languages_by_hand():
-    """English 1, Finnish 1/2, Thai 0, and Klingon, which is not an official language."""
-    gold, predictions = {}, {}
-    rows = [("english", 1), ("finnish", 1), ("finnish", 0), ("thai", 0), ("klingon", 1)]
-    for key, (language, right) in enumerate(rows):
-        gold[key] = GoldExample(key, (TydiqaAnnotation(5, NO_SPAN, "NONE"),) * 2, language)
-        predictions[key] = TydiqaPrediction(key, language, 5 if right else 6, 1.0)
-    reports = {name: pair_report(one).long for name, one in score_tydiqa_languages(gold, predictions).items()}
-    assert list(reports) == ["english", "finnish", "thai", "klingon"]
-    official, with_english = average_over_languages(reports), average_over_languages(reports, english=True)
-    assert (official.best.f1, official.examples) == (0.25, 3)
-    assert (with_english.best.f1, with_english.examples) == (0.5, 4)
-    assert average_over_languages({}).best == OperatingPoint(0, 0, 0, None)
 
 
 def test_natural_questions_refuses_other_examples():

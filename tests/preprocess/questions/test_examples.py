@@ -13,7 +13,7 @@ from fairseq_poolingformer.qa.labels import AnswerType
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
 from preprocess.questions import examples
-from preprocess.questions.examples import Annotation, Candidate, QuestionExample
+from preprocess.questions.examples import AnnotatedAnswer, Candidate, QuestionExample
 
 WORDS = [
     "the",
@@ -83,7 +83,7 @@ def test_answers_and_paragraphs_are_their_words(tokenizer, document, markers):
         "1",
         ("the long", text),
         tuple(paragraphs),
-        (Annotation(AnswerType.SHORT, row, start, end), Annotation(AnswerType.NULL)),
+        (AnnotatedAnswer(AnswerType.SHORT, row, start, end), AnnotatedAnswer(AnswerType.NULL)),
         (),
         words,
         (0,) * len(paragraphs) if markers else None,
@@ -122,7 +122,7 @@ def test_markers_move_what_follows(gpt2_folder):
     tokenizer.spare_symbols = lambda: SPARE
     text = "the the the the the"
     paragraphs = (Candidate(0, 0, 1), Candidate(1, 2, 3), Candidate(4, 3, 5))
-    annotations = (Annotation(AnswerType.SHORT, 2, 3, 5), Annotation(AnswerType.SHORT, 1, 2, 3))
+    annotations = (AnnotatedAnswer(AnswerType.SHORT, 2, 3, 5), AnnotatedAnswer(AnswerType.SHORT, 1, 2, 3))
     example = QuestionExample("1", ("the", text), paragraphs, annotations, (), np.arange(5), (0, 2, 1))
     arrays = examples.encode(tokenizer, example).arrays
     first, later = tokenizer.encode("the the").tolist()
@@ -139,7 +139,7 @@ def test_a_token_over_two_passages_belongs_to_the_first(gpt2_folder):
     ids, starts, _ = tokenizer.encode_with_offsets("the the")
     assert starts.tolist() == [0, 4]
     paragraphs = (Candidate(0, 0, 5), Candidate(1, 5, 7))
-    annotations = (Annotation(AnswerType.SHORT, 1, 5, 7), Annotation(AnswerType.SHORT, 0, 0, 5))
+    annotations = (AnnotatedAnswer(AnswerType.SHORT, 1, 5, 7), AnnotatedAnswer(AnswerType.SHORT, 0, 0, 5))
     encoded = examples.encode(tokenizer, QuestionExample("1", ("the", "the the"), paragraphs, annotations, ()))
     assert encoded.arrays["document"].tolist() == ids.tolist()
     assert encoded.arrays["paragraph"].tolist() == [0, 2, 0, 0, 5]
