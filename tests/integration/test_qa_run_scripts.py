@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_run_scripts import SCRIPTS, call, options, tool
+from tests.qa.folders import Example, write_folder
 
 ROOT = Path(__file__).parents[2]
 FULL = ("128", "512", "15-20", "5", "4", "ldconv")
@@ -90,6 +91,17 @@ def test_the_ablations_are_tables_5_to_7(experiment, levels, length, extra):
     assert {"--pool-mix", "--pool-share-weights"} & set(steps["train"]) == ({extra} if extra else set())
     assert options(steps["natural_questions"])["--limit"] == str(307373 // 5 + 1)
     assert experiment in (SCRIPTS / "question_answering" / "ablations.sh").read_text()
+
+
+@pytest.mark.parametrize(("partial_segments", "count"), [("skip", 1), ("negative", 6)])
+def test_segments_that_see_a_part_are_trained_on_where_that_is_wanted(tmp_path, partial_segments, count):
+    """Of six segments, five see a part of an answer that fits in none; the updates are counted with or without them."""
+    flags = options(commands("nq_large", "steps=train", f"partial_segments={partial_segments}")["train"])
+    assert flags["--partial-segments"] == partial_segments
+    write_folder(tmp_path, {"train": [Example([5], [6] * 30, [(0, 2), (2, 20)], [(1, 1, 3, 15)])]})
+    sizes = ["--max-positions", "15", "--doc-stride", "4", "--max-question-length", "6", "--negative-share", "1"]
+    counter = "question_answering/count_segments.py"
+    assert int(tool(counter, tmp_path, *sizes, "--partial-segments", partial_segments)) == count
 
 
 def test_an_ensemble_predicts_with_all_members_into_a_folder_of_its_own():

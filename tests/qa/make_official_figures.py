@@ -16,7 +16,7 @@ SEEDS, EXAMPLES = (4, 6, 15), 12
 
 
 def main(folder: Path) -> None:
-    """Write the sets and what the official scripts make of them."""
+    """Write the sets and the figures of the official scripts for them."""
     content = {
         "made_by": "tests/qa/make_official_figures.py: sets from tests/qa/random_answers.py, figures from nq_eval.py "
         "(google-research-datasets/natural-questions) and tydi_eval.py (google-research-datasets/tydiqa)"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def official_figures(kind: str, folder: Path, files: Sequence[tuple[Path, Path]]) -> list[dict]:
-    """What the scripts of ``folder`` print of each pair of gold data and predictions.
+    """Run the scripts of ``folder`` on each pair of gold data and predictions.
 
     Returns:
         For Natural Questions the metrics; for TyDi QA metrics by language, with the averages under ``average`` and

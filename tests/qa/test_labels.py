@@ -143,7 +143,7 @@ def naive_choice(annotations):
 
 
 def naive_label(example, limits):
-    """``(label, target)`` of each segment of an example, by the rules as they are told."""
+    """``(label, target)`` of each segment of an example, by the rules of the documentation."""
     kind, row, a, b = naive_choice(example.annotations)
     q, n = min(len(example.question), limits.max_question_length), len(example.document)
     room = limits.max_positions - q - 4

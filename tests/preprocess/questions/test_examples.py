@@ -1,4 +1,4 @@
-"""What is stored of a question and its document, against a reading of the words one by one."""
+"""The stored arrays of a question and its document, against a reading of the words one by one."""
 
 import io
 import itertools
