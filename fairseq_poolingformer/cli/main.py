@@ -1,0 +1,86 @@
+"""``poolingformer COMMAND``: every command of this project under one name, and completion for shells."""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from fairseq_poolingformer.cli.command import run_command
+
+# each command is also installed as poolingformer-COMMAND
+COMMANDS = {
+    "preprocess": ("preprocess.__main__", "make a data folder from a raw corpus"),
+    "convert": ("fairseq_poolingformer.cli.convert", "convert checkpoints between Hugging Face and fairseq"),
+    "summarize": ("fairseq_poolingformer.cli.summarize", "summarize text files"),
+    "score": ("fairseq_poolingformer.cli.score", "score summaries with every flavour of ROUGE"),
+    "predict-qa": ("fairseq_poolingformer.cli.predict_qa", "answer the questions of a data folder"),
+    "score-qa": ("fairseq_poolingformer.cli.score_qa", "score answers as the official scripts do"),
+    "eval-lm": ("fairseq_poolingformer.cli.eval_lm", "evaluate a character language model"),
+    "sample-lm": ("fairseq_poolingformer.cli.sample_lm", "let a character language model write"),
+    "average-checkpoints": ("fairseq_poolingformer.cli.average_checkpoints", "average the parameters of checkpoints"),
+    "completion": ("fairseq_poolingformer.cli.main", "print a shell's completion of all this"),
+}
+SHELLS = ("bash", "zsh", "tcsh")
+
+
+def usage() -> str:
+    """Return the list of commands."""
+    width = max(map(len, COMMANDS))
+    lines = "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items())
+    return (
+        f"usage: poolingformer COMMAND [options]\n\n{lines}\n\npoolingformer COMMAND --help lists the options of each."
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the named command and return its exit status."""
+    name, *options = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name in ("-h", "--help"):
+        print(usage())
+        return 0
+    if name not in COMMANDS:
+        print(f"{usage()}\n\npoolingformer: there is no command {name}", file=sys.stderr)
+        return 2
+    if name == "completion":
+        return run_command(make_parser(), run, options)
+    return importlib.import_module(COMMANDS[name][0]).main(options)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of ``poolingformer completion``."""
+    parser = argparse.ArgumentParser(
+        prog="poolingformer completion",
+        description='Print the completion of poolingformer for a shell: eval "$(poolingformer completion bash)"',
+    )
+    parser.add_argument("shell", choices=SHELLS)
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the completion."""
+    try:
+        import shtab
+    except ModuleNotFoundError as error:
+        raise ValueError("completion needs shtab: pip install shtab") from error
+    print(shtab.complete(whole_parser(), shell=args.shell))
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Return one parser of all commands, with the parser of each as a subparser."""
+    whole = argparse.ArgumentParser(prog="poolingformer")
+    commands = whole.add_subparsers()
+    for name, (module, text) in COMMANDS.items():
+        if name == "preprocess":  # its corpora have parsers of their own
+            commands.add_parser(name, help=text).add_argument("corpus", choices=_corpora())
+        else:
+            parser = importlib.import_module(module).make_parser()
+            commands.add_parser(name, help=text, parents=[parser], add_help=False)
+    return whole
+
+
+def _corpora() -> list[str]:
+    return list(importlib.import_module("preprocess.__main__").CORPORA)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

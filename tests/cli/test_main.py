@@ -1,0 +1,50 @@
+"""The command of all commands."""
+
+import subprocess
+
+import pytest
+
+from fairseq_poolingformer.cli.main import COMMANDS, main
+from tests.integration.conftest import ROOT
+
+
+def test_help_lists_every_command(capsys):
+    assert main(["--help"]) == main([]) == 0
+    output = capsys.readouterr().out
+    assert all(f"  {name} " in output for name in COMMANDS)
+
+
+def test_every_installed_command_is_one_of_these():
+    lines = (ROOT / "setup.py").read_text().splitlines()
+    installed = {line.split('"')[1].partition("=")[0] for line in lines if line.strip().startswith('"poolingformer')}
+    assert installed == {"poolingformer", *(f"poolingformer-{name}" for name in COMMANDS if name != "completion")}
+
+
+def test_a_command_that_is_none(capsys):
+    assert main(["sumarize"]) == 2
+    assert "there is no command sumarize" in capsys.readouterr().err
+
+
+def test_options_are_the_commands_own(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["score", "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: poolingformer-score")
+
+
+def test_bash_completes_commands_and_options(tmp_path):
+    pytest.importorskip("shtab")
+    import shtab
+
+    from fairseq_poolingformer.cli.main import whole_parser
+
+    (tmp_path / "completion").write_text(shtab.complete(whole_parser(), shell="bash"))
+    script = (
+        f"source {tmp_path}/completion\n"
+        'complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); '
+        "$(complete -p poolingformer | sed 's/.*-F \\([^ ]*\\).*/\\1/') ; echo \"${COMPREPLY[@]}\"; }\n"
+        "complete_words poolingformer sum\n"
+        "complete_words poolingformer summarize --che\n"
+    )
+    result = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["summarize", "--checkpoint"], result
