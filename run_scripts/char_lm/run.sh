@@ -136,5 +136,5 @@ run_experiments prepare
 
 if [[ ,$steps, == *,evaluate,* ]]; then
   printf '\n# bits per character of this run, and as published\n'
-  "$python" "$root/run_scripts/char_lm/compare.py" "${results[@]}"
+  "$python" "$root/run_scripts/compare.py" bits "${results[@]}"
 fi

@@ -388,10 +388,31 @@ def test_plot_reads_resumed_trainings_and_any_validation_split(tmp_path, monkeyp
 
 
 def test_comparison_leaves_cells_without_a_result_empty(tmp_path):
-    scores = {name: {"f1": {"mean": 0.25}} for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")}
-    (tmp_path / "a.json").write_text(json.dumps({"flavours": [{"scores": scores}]}))
+    """The first flavour of ROUGE is rouge-score with stemming, the one to show."""
+    flavours = [
+        {"scores": {name: {"f1": {"mean": f1}} for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")}}
+        for f1 in (0.25, 0.75)
+    ]
+    (tmp_path / "a.json").write_text(json.dumps({"flavours": flavours}))
     arguments = [f"a={tmp_path}/a.json", "a=40.00,15.00,35.00", f"b={tmp_path}/b.json"]
     rows = [line.split() for line in tool("compare.py", "rouge", *arguments).splitlines()]
     assert rows[1] == ["a", "25.00", "25.00", "25.00", "25.00", "40.00", "15.00", "35.00"]
     assert rows[2] == ["b", *"-------"]
     assert "published" not in tool("compare.py", "rouge", f"a={tmp_path}/a.json")
+    (tmp_path / "test.json").write_text(json.dumps({"bpc": 1.02345}))
+    rows = tool("compare.py", "bits", f"small={tmp_path}/test.json", "small=1.00", "large=0.99").splitlines()
+    assert [line.split() for line in rows[1:]] == [["small", "1.0234", "1.00"], ["large", "-", "0.99"]]
+    assert "3 published numbers" in tool("compare.py", "rouge", "a=40.00,15.00", status=2)
+    assert "give NAME=FILE.json" in tool("compare.py", "rouge", tmp_path / "a.json", status=2)
+
+
+def test_summaries_are_shown_from_all_parts_of_the_list(tmp_path):
+    for name in ("hypotheses", "references", "ids"):
+        (tmp_path / name).write_text("".join(f"{name} {number}\n" for number in range(9)))
+    files = [tmp_path / "hypotheses", tmp_path / "references"]
+    output = tool("show_summaries.py", *files, "--ids", tmp_path / "ids", "--count", 3)
+    assert re.findall(r"^\S.*", output, re.MULTILINE) == ["ids 0", "ids 3", "ids 6"]
+    assert re.findall(r"^  summary +(.*)", output, re.MULTILINE) == [f"hypotheses {number}" for number in (0, 3, 6)]
+    assert tool("show_summaries.py", *files, "--count", 20).count("  reference ") == 9
+    (tmp_path / "references").write_text("one\n")
+    assert "9 hypotheses but 1 references" in tool("show_summaries.py", *files, status=2)
