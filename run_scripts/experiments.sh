@@ -1,34 +1,34 @@
 # shellcheck shell=bash
-# What the scripts that run a table of experiments share; sourced after lib.sh, never run.
+# Functions for the scripts that run a table of experiments. They source it after lib.sh.
 #
-# Such a script, TASK/run.sh, has beside it experiments.txt: a line with the names of its columns, the first of which is
-# "name", and a line for each experiment. It has a function for each of its steps, lists "options" of its own, and calls
-#   read_table STEP…             reads the table's head; every column becomes an option, which overrides the table
+# Such a script is TASK/run.sh. Beside it, experiments.txt has a line with the names of the columns, "name" first, and a
+# line for each experiment. The script has a function for each step and an array "options" of its own. It calls
+#   read_table STEP…             reads the table's head; every column becomes an option that overrides the table
 #   parse_options "$@"
-#   run_experiments PREPARE      for each of experiments=: loads its row, calls PREPARE, then the functions of steps=
+#   run_experiments PREPARE      loads the row of each of experiments=, calls PREPARE and the functions of steps=
 
 # shellcheck disable=SC2154 # parse_options and load_experiment set the variables
 
 shared_options=(
   "experiments=" # names from experiments.txt, separated by commas
-  "steps=" # what to do of it, separated by commas; default: all
-  "out=$root/runs" # the folder of all results: out/NAME for each experiment, out/data for the data folders
+  "steps=" # some of the steps, separated by commas; default: all
+  "out=$root/runs" # folder of all results: out/NAME for each experiment, out/data for the data folders
   "gpus=auto" # GPUs of a node, each with a process of its own; 0: train on CPUs
   "cpus=1" # processes of a node without GPUs
-  "nodes=1" # nodes; all of them see the same files
+  "nodes=1" # nodes, which share their files
   "launcher=torchrun" # srun: start torchrun on every node of a SLURM job, as slurm.sh does
-  "rendezvous=" # host:port of the first node, where there are several
+  "rendezvous=" # host:port of the first node, needed with several
   "precision=auto" # fp16, bf16 or fp32; auto: fp16 on GPUs
-  "recompute=1" # recompute activations in the backward pass, which saves memory; 0: keep them
-  "save_updates=500" # updates between checkpoints to resume from; each also validates
-  "num_workers=2" # processes of each training process that load data
+  "recompute=1" # 1: recompute activations in the backward pass to save memory; 0: keep them
+  "save_updates=500" # updates from one checkpoint, with its validation, to the next
+  "num_workers=2" # processes that load data for each training process
   "preprocess_workers=auto" # processes of preprocessing
   "seed=1" # of initialization, dropout and the order of examples
   "python=" # interpreter; default: the active virtual environment's, else .venv's
   "dry_run=0" # 1: print the commands only
 )
 
-# read_table STEP…: the table beside the script, its columns as options, and the steps that the script knows.
+# read_table STEP…: finds the table beside the script, makes its columns options, and notes the script's steps.
 read_table() {
   table=$(dirname "$0")/experiments.txt
   read -ra columns < <(grep '^name ' "$table")
@@ -36,7 +36,7 @@ read_table() {
   options=("${shared_options[@]}" "${options[@]}" "${columns[@]/%/=}") # a script's own default is the later one
 }
 
-# load_experiment NAME: a variable of each column, with the option's value or the table's.
+# load_experiment NAME: sets a variable for each column, to the option's value or else the table's.
 load_experiment() {
   local row index
   read -ra row < <(grep "^$1 " "$table") || true
@@ -47,12 +47,12 @@ load_experiment() {
   run_folder=$out/$name
 }
 
-# need FILE OPTION: stops if a real run lacks it.
+# need FILE OPTION: stops a real run that lacks the file.
 need() {
-  [[ $dry_run == 1 || -e $1 ]] || fail "$1 is not there; give $2= (see --help)"
+  [[ $dry_run == 1 || -e $1 ]] || fail "$1 does not exist; give $2= (see --help)"
 }
 
-# set_devices: how many processes a node has, and how they compute.
+# set_devices: sets the number of processes of a node and their precision.
 set_devices() {
   if [[ $gpus == auto ]]; then
     gpus=0
@@ -66,15 +66,15 @@ set_devices() {
   [[ $launcher =~ ^(torchrun|srun)$ ]] || fail "launcher= must be torchrun or srun, got $launcher"
 }
 
-# attention_flags: the two levels of this row (columns w1, w2, pooled_layers, kernel, stride, pool).
+# attention_flags: prints the flags of the two levels (columns w1, w2, pooled_layers, kernel, stride, pool).
 attention_flags() {
   printf '%s\n' --window-size "$w1" --pooled-layers "$pooled_layers"
   [[ $pooled_layers == none ]] || printf '%s\n' --pooled-window-size "$w2" --pool-kernel-size "$kernel" \
     --pool-stride "$stride" --pool-type "$pool"
 }
 
-# set_update_freq: how many batches on all devices make one update of "batch". device_batch becomes the largest number,
-# up to the one given, with which that is possible.
+# set_update_freq: sets how many batches of all devices make one update of "batch". Lowers device_batch to the largest
+# number with which a whole number of them does.
 set_update_freq() {
   local total=$((nodes * devices)) share
   require_positive batch device_batch
@@ -85,10 +85,10 @@ set_update_freq() {
   update_freq=$((share / device_batch))
 }
 
-# training_flags: what every experiment's training has in common.
+# training_flags: prints the flags that all trainings have in common.
 training_flags() {
   printf '%s\n' --batch-size "$device_batch" --update-freq "$update_freq" --required-batch-size-multiple 1
-  # gradients are summed once an update, which suits accumulation and recomputed activations
+  # legacy_ddp sums gradients once an update, which suits accumulation and recomputed activations
   printf '%s\n' --ddp-backend legacy_ddp --num-workers "$num_workers" --seed "$seed" \
     --save-dir "$run_folder/checkpoints" --no-epoch-checkpoints --save-interval-updates "$save_updates" \
     --keep-interval-updates 1 --log-format json --log-interval 50 --log-file "$run_folder/train.log"
@@ -97,12 +97,12 @@ training_flags() {
   [[ $precision == fp32 ]] || echo "--$precision"
 }
 
-# launch WORD…: training as one process, or as torchrun starts it on every device.
+# launch WORD…: runs fairseq-train with these arguments, as one process or through torchrun on every device.
 launch() {
   local processes=$devices
   [[ $dry_run == 1 ]] || mkdir -p "$run_folder"
   if ((processes * nodes == 1)); then
-    # else fairseq starts a process for every GPU that it sees
+    # without a world size fairseq starts a process for every GPU that it sees
     run "$python" -m fairseq_cli.train "$@" --distributed-world-size 1
     return
   fi
@@ -115,15 +115,16 @@ launch() {
       --rdzv_id "${SLURM_JOB_ID:-poolingformer}")
   fi
   if [[ $launcher == srun ]]; then
-    # srun does not take the job's CPUs of a task over by itself
+    # srun does not inherit the job's --cpus-per-task
     torchrun=(srun --nodes "$nodes" --ntasks "$nodes" --ntasks-per-node 1 --kill-on-bad-exit=1
       ${SLURM_CPUS_PER_TASK:+--cpus-per-task "$SLURM_CPUS_PER_TASK"} "${torchrun[@]}")
   fi
   run "${torchrun[@]}" -m fairseq_cli.train "$@"
 }
 
-# shards OUTPUT WORD…: a command once for each device of this node, at the same time, with --num-shards and --shard-id
-# added; the standard output of shard i goes to OUTPUT with % replaced by i, and its errors beside it.
+# shards OUTPUT WORD…: runs a command once for each device of this node, all at the same time, with --num-shards and
+# --shard-id added. It replaces % by the shard's number in the words and in OUTPUT, the file of a shard's standard output;
+# errors go to OUTPUT.err.
 shards() {
   local output=$1 shard command
   shift
@@ -132,12 +133,12 @@ shards() {
     if ((gpus > 0)); then
       command=(env "CUDA_VISIBLE_DEVICES=$shard" "${command[@]}")
     elif ((devices > 1)); then
-      # else each would use all cores
+      # otherwise each process would use all cores
       command=(env "OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((($(nproc) + devices - 1) / devices))}" "${command[@]}")
     fi
     if ((shard == 0)); then
       printf '%s > %s\n' "$(print_command "${command[@]}")" "${output//%/$shard}"
-      ((devices == 1)) || echo "# and in the same way shards 1 to $((devices - 1)), each on its device"
+      ((devices == 1)) || echo "# and shards 1 to $((devices - 1)) in the same way, each on its device"
     fi
     [[ $dry_run == 1 ]] || start "${command[@]}" >"${output//%/$shard}" 2>"${output//%/$shard}.err"
   done
@@ -147,7 +148,7 @@ shards() {
   }
 }
 
-# run_experiments PREPARE: the steps of every experiment asked for, after PREPARE has set what depends on its row.
+# run_experiments PREPARE: runs the steps of each experiment, after PREPARE has set what depends on its row.
 run_experiments() {
   local prepare=$1 column experiment step known
   [[ -n $experiments ]] || fail "which experiments=? $(awk '/^[a-z]/ && $1 != "name" {printf "%s ", $1}' "$table")"
@@ -158,7 +159,7 @@ run_experiments() {
   done
   declare -gA override
   for column in "${columns[@]}"; do
-    [[ ${!column} == auto ]] || override[$column]=${!column} # auto, like nothing, is the table's value
+    [[ ${!column} == auto ]] || override[$column]=${!column} # auto, like no value, means the table's
   done
   require_switch recompute
   require_positive save_updates

@@ -1,8 +1,7 @@
 # shellcheck shell=bash
-# Functions that the run scripts share; sourced, never run. Needs bash 4.4 or later.
+# Functions for all run scripts, which source it. Needs bash 4.4 or later.
 #
-# Every script takes its options as KEY=value arguments. It lists them, each with its default and what it means, in an
-# array "options" of lines
+# Every script takes its options as KEY=value arguments. It lists them in an array "options" of lines
 #   "key=default" # meaning
 # and calls parse_options "$@", which makes a variable of each. --help prints the header of the script and this array.
 
@@ -21,12 +20,12 @@ print_help() {
   sed -n '2,/^$/{/^#/s/^# \{0,1\}//p;}' "$0"
   echo
   echo "Options, KEY=value, with their defaults:"
-  # shellcheck disable=SC2016 # the pattern is the text of a script, where $root stands as it is
+  # shellcheck disable=SC2016 # the pattern is the text of a script, which has a literal $root
   sed -n '/^[a-z_]*options=(/,/^)/{s#\$root/##;s/^  "\([^"]*\)" # \(.*\)$/  \1\n      \2/p;}' "${tables[@]}" |
-    awk '/^  [a-z0-9_]+=/ {split($1, key, "="); show = !seen[key[1]]++} show' # a script's own default goes first
+    awk '/^  [a-z0-9_]+=/ {split($1, key, "="); show = !seen[key[1]]++} show' # a script's own default comes first
 }
 
-# parse_options ARGUMENT…: a variable of each of "options", with the value that an argument gives or the default.
+# parse_options ARGUMENT…: sets a variable for each of "options", to an argument's value or else the default.
 parse_options() {
   local argument key names=" "
   # shellcheck disable=SC2154 # the script has it
@@ -84,7 +83,7 @@ require_switch() {
   done
 }
 
-# absolute PATH: prints it as seen from /, whether it exists or not.
+# absolute PATH: prints the path from /, whether it exists or not.
 absolute() {
   case $1 in
     /*) printf '%s\n' "$1" ;;
@@ -92,8 +91,8 @@ absolute() {
   esac
 }
 
-# find_python PYTHON: prints the interpreter to use: PYTHON if given, else that of the active virtual environment, else
-# that of .venv, else python3.
+# find_python PYTHON: prints the interpreter: PYTHON if given, else the active virtual environment's, else .venv's, else
+# python3.
 find_python() {
   local candidate
   for candidate in "$1" "${VIRTUAL_ENV:+$VIRTUAL_ENV/bin/python}" "$root/.venv/bin/python"; do
@@ -105,7 +104,7 @@ find_python() {
   command -v python3 || fail "there is no Python: run run_scripts/install.sh, or give python="
 }
 
-# print_command WORD…: a command as it can be pasted into a shell, each flag on a line of its own.
+# print_command WORD…: prints a command for pasting into a shell, each flag on a line of its own.
 print_command() {
   local word line=""
   for word; do
@@ -121,7 +120,7 @@ print_command() {
   printf '%s\n' "$line"
 }
 
-# run WORD…: prints a command and, unless this is a dry run, runs it.
+# run WORD…: prints a command and runs it, unless this is a dry run.
 run() {
   print_command "$@"
   # shellcheck disable=SC2154 # an option of the script
@@ -131,7 +130,7 @@ run() {
   fi
 }
 
-started=() # process groups of the commands that this script has started and that have not ended
+started=() # process groups of the commands that the script has started and not yet waited for
 
 # start WORD…: starts a command in the background, as a process group of its own. A signal that ends the script then ends
 # everything that it has started.
@@ -139,14 +138,14 @@ start() {
   trap 'end_started SIGHUP 129' HUP
   trap 'end_started SIGINT 130' INT
   trap 'end_started SIGTERM 143' TERM
-  set -m # else bash gives the command no group
+  set -m # without job control, bash gives the command no group of its own
   "$@" </dev/null &
   set +m
   started+=($!)
 }
 
-# finish: waits for all that was started; "failed" has the numbers of those that failed, from 0, and the result is the
-# exit status of the last of these.
+# finish: waits for all that was started. Sets "failed" to the numbers, from 0, of those that failed; returns the exit
+# status of the last of them.
 finish() {
   local number status=0
   failed=()

@@ -1,9 +1,9 @@
-"""The loss curve of a training, from the file that ``--log-format json --log-file FILE`` writes, as a picture.
+"""A picture of the loss of a training, from the file that ``--log-format json --log-file FILE`` writes.
 
     python run_scripts/plot_loss.py train.log [another.log …] --output loss.png
 
-The loss is the mean negative log-likelihood of a token, in bits, without label smoothing. A training that was resumed
-has the updates after its last checkpoint twice; the later ones count.
+The loss is the mean negative log-likelihood of a token, in bits, without label smoothing. The log of a resumed training
+has the updates after the last checkpoint twice; the picture shows the later ones.
 """
 
 import argparse
@@ -15,7 +15,7 @@ Curve = dict[int, float]
 
 
 def read_log(path: Path) -> dict[str, Curve]:
-    """The loss by update, of training and of every split that was validated.
+    """Read the loss by update, of training and of every validated split.
 
     Args:
         path: the log file.
@@ -34,7 +34,7 @@ def read_log(path: Path) -> dict[str, Curve]:
                 prefix = key.removesuffix("num_updates")
                 # a criterion without label smoothing calls its only loss "loss"
                 loss = entry.get(f"{prefix}nll_loss", entry.get(f"{prefix}loss"))
-                if loss is not None and prefix != "train_":  # which is the mean over an epoch
+                if loss is not None and prefix != "train_":  # train_ is the mean over an epoch
                     curves.setdefault(prefix.rstrip("_") or "training", {})[int(entry[key])] = float(loss)
     if not curves:
         raise ValueError(f"{path}: no loss in it; is it the --log-file of a training with --log-format json?")
@@ -42,7 +42,7 @@ def read_log(path: Path) -> dict[str, Curve]:
 
 
 def _entry(line: str) -> dict:
-    """The numbers of a line of progress, or of fairseq's other messages nothing."""
+    """Read the numbers of a line of progress; other messages of fairseq have none."""
     if not line.startswith("{"):
         return {}
     try:
@@ -73,7 +73,7 @@ def plot(logs: list[Path], output: Path) -> None:
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command and return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("logs", nargs="+", type=Path, help="log files; several are drawn into one picture")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the picture: .png, .svg or .pdf")

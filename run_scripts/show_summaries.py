@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def show(hypotheses: list[str], references: list[str], names: list[str], count: int, width: int = 100) -> str:
-    """Lay out ``count`` examples, spread evenly over the list."""
+    """Lay out ``count`` examples from all parts of the list."""
     chosen = [index * len(hypotheses) // count for index in range(min(count, len(hypotheses)))]
     lines = []
     for index in chosen:
@@ -23,7 +23,7 @@ def show(hypotheses: list[str], references: list[str], names: list[str], count: 
 
 
 def main() -> int:
-    """The command line."""
+    """Run the command and return its exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("hypotheses", type=Path, help="one per line")
     parser.add_argument("references", type=Path, help="one per line, in the same order")

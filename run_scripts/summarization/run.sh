@@ -3,12 +3,12 @@
 #
 #   run_scripts/summarization/run.sh experiments=NAME[,NAME …] [KEY=value …] [-- flags for fairseq-train]
 #
-# arxiv_4k.sh, arxiv_16k.sh, pubmed_4k.sh, led_4k.sh and ablations.sh are this script with their experiments; the
-# numbers are in experiments.txt beside it. Before the first run, put these where raw= and bart= say:
+# arxiv_4k.sh, arxiv_16k.sh, pubmed_4k.sh, led_4k.sh and ablations.sh call this script with their experiments. All numbers
+# are in experiments.txt. Before the first run, put these where raw= and bart= say:
 #
 #   raw    the release of the arXiv or PubMed corpus (Cohan et al., 2018): train.txt, val.txt, test.txt, plain or .gz
 #   bart   fairseq's bart.large or bart.base, with GPT-2's encoder.json and vocab.bpe beside model.pt and dict.txt;
-#          or what poolingformer-convert made of a Hugging Face BART
+#          or the folder that poolingformer-convert made of a Hugging Face BART
 #
 # See what would run:        run_scripts/summarization/arxiv_4k.sh gpus=8 dry_run=1
 # On eight GPUs:             run_scripts/summarization/arxiv_4k.sh gpus=8 raw=arxiv-dataset bart=bart.large
@@ -28,7 +28,7 @@ options=(
   "bart=" # the folder of BART's weights; default: out/bart.large or out/bart.base
   "bpe=" # the folder of encoder.json, vocab.bpe and dict.txt; default: bart/tokenizer or bart
   "data=" # the data folder, made by the first step; default: out/data/CORPUS[-LIMIT]
-  "metric=loss" # chooses the best checkpoint on the valid split: loss, or rouge1, rouge2, rougeL by generating (slow)
+  "metric=loss" # of the best checkpoint on the valid split: loss, or rouge1, rouge2, rougeL of generated summaries (slow)
   "gen_batch=16" # documents at a time in generation
   "perl=1" # 0: score without ROUGE-1.5.5, which takes a quarter of an hour
 )
@@ -36,7 +36,7 @@ read_table preprocess train generate score
 parse_options "$@"
 results=()
 
-# prepare: what depends on the row.
+# prepare: sets what depends on the row.
 prepare() {
   require_positive input target examples batch device_batch epochs beam gen_batch
   require_count warmup ngram
@@ -70,7 +70,7 @@ preprocess() {
   run "${command[@]}"
 }
 
-# count_examples: prints how many training examples the data folder has; before there is one, what the table says.
+# count_examples: prints the number of training examples, of the data folder or, before there is one, of the table.
 count_examples() {
   if [[ -f $data_folder/corpus.json ]]; then
     "$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["examples"]["train"])' "$data_folder/corpus.json"
@@ -89,10 +89,10 @@ train() {
   mapfile -t flags < <(attention_flags && training_flags)
   flags=(
     "$data_folder" --user-dir "$root/fairseq_poolingformer" --task long_summarization --arch "$arch"
-    # unlike --restore-file with its resets, this leaves a run that is resumed alone
+    # a run that is resumed ignores this; with --restore-file and its resets it would start anew
     --finetune-from-model "$bart_folder/model.pt"
     --max-source-positions "$input" --max-target-length "$target"
-    # The thesis says Adam, linear decay, warm-up and batch. The rest is ours, after fairseq's recipe for BART.
+    # The thesis gives Adam, linear decay, warm-up and batch. The rest follows fairseq's recipe for BART.
     --optimizer fused_adamw --adam-betas "(0.9, 0.999)" --adam-eps 1e-8 --weight-decay 0.01 --clip-norm 0.1
     --dropout 0.1 --attention-dropout 0.1
     --criterion linear_cross_entropy --label-smoothing 0.1
