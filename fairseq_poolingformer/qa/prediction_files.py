@@ -36,7 +36,7 @@ def write_predictions(path: str | Path, kind: str, predictions: Iterable[Predict
     with whole_text_file(path) as file:
         file.write(head)
         for prediction in predictions:
-            file.write((between if count else "") + json.dumps(prediction.to_json(), ensure_ascii=False))
+            file.write((between if count else "") + json.dumps(prediction.to_json()))
             count += 1
         file.write(tail if count or head else "")
     return count

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fairseq_poolingformer.qa.example_ids import ExampleIds
+from fairseq_poolingformer.qa.example_ids import ExampleIds, example_id_text
 from fairseq_poolingformer.qa.folder import PARAGRAPH_COLUMNS, QuestionAnsweringSplit
 from fairseq_poolingformer.qa.official_predictions import (
     NATURAL_QUESTIONS,
@@ -91,7 +91,7 @@ def readable_lines(
     yield "\t".join(READABLE_COLUMNS)
     for example in examples:
         record, document = records[example], split.document[example]
-        cells = [str(ids.example_ids[example]), tokenizer.decode(split.question[example]), "", "", "", ""]
+        cells = [example_id_text(ids.example_ids[example]), tokenizer.decode(split.question[example]), "", "", "", ""]
         if record["score"] != -np.inf:
             kind, score = short_answer(record)
             span = document[record["first_token"] : record["end_token"]]

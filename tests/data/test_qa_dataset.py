@@ -10,7 +10,9 @@ from tests.qa.test_labels import POSITIVE, SHORT, labelled, naive_choice
 
 
 def test_a_segment_is_framed_as_roberta_wants_pairs(tmp_path):
-    dataset, _ = labelled(tmp_path, [Example([5, 6], list(range(10, 22)), [(0, 3), (5, 9)], [(SHORT, 1, 6, 8)])])
+    dataset, _ = labelled(
+        tmp_path, [Example([5, 6], list(range(10, 22)), [(0, 3), (5, 9)], [(SHORT, 1, 6, 8)], (0, 5))]
+    )
     batch = dataset.collater([dataset[0], dataset[1]])
     tokens, places = batch["net_input"]["src_tokens"], batch["net_input"]["answer_places"]
     assert tokens[0].tolist() == [0, 5, 6, 2, 2, *range(10, 20), 2]
@@ -32,6 +34,11 @@ def test_a_segment_is_framed_as_roberta_wants_pairs(tmp_path):
     }
     assert (places["num_paragraphs"], batch["first_paragraph"].tolist()) == (2, [0, 1])
     assert batch["document_start"].tolist() == [5, 5]
+    has_text = [k not in (0, 5) for k in range(12)]
+    assert batch["has_text"].tolist() == [
+        [False] * 5 + has_text[:10] + [False],
+        [False] * 5 + has_text[4:] + [False] * 3,
+    ]
     assert (batch["nsentences"], batch["ntokens"]) == (2, 30)
 
 

@@ -15,12 +15,16 @@ from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 
 @dataclass
 class Example:
-    """One example; paragraphs are (first, end) in document tokens, annotations rows of the data folder."""
+    """One example: paragraphs are (first, end) in document tokens, annotations rows of the data folder.
+
+    ``without_text`` are document tokens that hold no text, as paragraphs' markers do.
+    """
 
     question: list[int]
     document: list[int]
     paragraphs: list[tuple[int, int]] = field(default_factory=list)
     annotations: list[tuple[int, int, int, int]] = field(default_factory=list)
+    without_text: tuple[int, ...] = ()
 
 
 def write_folder(
@@ -41,7 +45,7 @@ def write_folder(
             columns["question"].append(example.question)
             columns["document"].append(example.document)
             columns["start"].append(starts)
-            columns["end"].append([start + 7 for start in starts])
+            columns["end"].append([start + 7 * (k not in example.without_text) for k, start in enumerate(starts)])
             rows = [(a, b, 3 * p + 1, 10 * a, 10 * (b - 1) + 7) for p, (a, b) in enumerate(example.paragraphs)]
             columns["paragraph"].append([number for row in rows for number in row])
             columns["annotation"].append([number for row in example.annotations for number in row])

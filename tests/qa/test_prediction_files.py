@@ -76,9 +76,9 @@ def test_what_the_official_readers_take_is_taken(tmp_path):
 
 def test_ids_keep_their_type(tmp_path):
     path = tmp_path / "predictions.json"
-    predictions = [TydiqaPrediction(example_id, "thai") for example_id in (7, "7", "a")]
+    predictions = [TydiqaPrediction(example_id, "thai") for example_id in (7, "7", "ä\ud800")]
     write_predictions(path, "tydiqa", predictions)
-    assert [(key, type(key)) for key in read_predictions(path)[1]] == [(7, int), ("7", str), ("a", str)]
+    assert [(key, type(key)) for key in read_predictions(path)[1]] == [(7, int), ("7", str), ("ä\ud800", str)]
 
 
 def test_an_unfinished_file_keeps_the_good_one(tmp_path):
