@@ -44,8 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit status is 1, with one line of explanation, when an input is wrong."""
     parser = _parser()
     args = parser.parse_args(argv)
-    if args.limit is not None and args.limit < 1:
-        parser.error(f"--limit {args.limit}: must be 1 or more")
+    for name in ("limit", "held_out"):
+        if getattr(args, name) is not None and getattr(args, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: must be 1 or more")
     logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s", stream=sys.stderr, force=True)
     try:
         made = make_folder(
@@ -54,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             text8=args.text8,
             limit=args.limit,
             sizes=args.splits,
+            held_out=args.held_out,
             overwrite=args.overwrite,
         )
     except (InputError, OSError) as error:
@@ -76,11 +78,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--output-folder", type=Path, required=True, metavar="DIR", help="the data folder to make")
     add("--text8", action="store_true", help="the input is a MediaWiki dump: clean it to a-z and spaces, as text8 is")
     add("--limit", type=int, metavar="N", help="use the first N bytes, after the cleaning")
-    add(
+    splits = parser.add_mutually_exclusive_group()
+    splits.add_argument(
         "--splits",
         type=_sizes,
         metavar="A,B,C",
         help="bytes of train, valid and test, which must be all there are (default: 90, 5 and 5 of a hundred)",
+    )
+    splits.add_argument(
+        "--held-out", type=int, metavar="N", help="bytes of valid and of test, each; all before them is for training"
     )
     add("--overwrite", action="store_true", help="replace another text that stands in the folder")
     return parser
@@ -100,6 +106,7 @@ def make_folder(
     text8: bool = False,
     limit: int | None = None,
     sizes: Sequence[int] | None = None,
+    held_out: int | None = None,
     overwrite: bool = False,
 ) -> dict:
     """Makes a data folder; one that is up to date is left alone.
@@ -110,6 +117,7 @@ def make_folder(
         text8: clean a MediaWiki dump, see :mod:`preprocess.wikitext.text8`.
         limit: use only so many bytes.
         sizes: bytes of each split; None for 90, 5 and 5 of a hundred.
+        held_out: instead of ``sizes``, bytes of valid and of test each.
         overwrite: replace another text.
 
     Returns:
@@ -127,6 +135,7 @@ def make_folder(
         "text8": text8,
         "limit": limit,
         "splits": list(sizes) if sizes else None,
+        "held_out": held_out,
     }
     made_folder = DataFolder(folder, BYTES)
     done = data_folder.finished(made_folder, settings, overwrite)
@@ -135,7 +144,7 @@ def make_folder(
         return done
     folder.mkdir(parents=True, exist_ok=True)
     with _joined(files, folder, text8, limit) as (text, total):
-        sizes = split_sizes(total, sizes)
+        sizes = split_sizes(total, sizes if held_out is None else (total - 2 * held_out, held_out, held_out))
         made_folder.corpus_path.unlink(missing_ok=True)  # from here on, what stood there is no more
         digests = [
             _write_split(made_folder.array_path(split), text, size) for split, size in zip(SPLITS, sizes, strict=True)

@@ -1,20 +1,22 @@
-"""How far each head of each layer looks back, as it learns it (Sukhbaatar et al. 2019; GAA eq. 1)."""
+"""Adaptive spans: each head of each layer learns how far it looks back (Sukhbaatar et al. 2019; GAA eq. 1)."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-ROUND_TO = 64  # positions; what is trimmed changes its shape rarely
+ROUND_TO = 64  # positions: trimmed keys change their shape rarely
 
 
 class AdaptiveSpans(nn.Module):
     """A span for every head: ``S·[z(1 − l) + l]`` positions, z of the head, l of all layers and heads (GAA eq. 1).
 
-    Without ``shared`` there is no l, and this is Sukhbaatar et al.'s. z and l begin at 0 and stay between 0 and 1: an
-    update that has left the interval is taken back before the next forward pass, and a gradient that points out of
-    it from its edge counts as 0, so that no momentum and no float32 copy of a 16-bit parameter runs away with it.
+    Without ``shared`` there is no l, and the spans are Sukhbaatar et al.'s. z is a parameter for each layer, so that an
+    optimizer that clips by parameter clips by layer, as theirs does. z and l begin at 0 and stay between 0 and 1:
+    fairseq calls :meth:`set_num_updates` before every update, which moves them back into the interval.
 
     Args:
         num_layers, num_heads: of the model.
@@ -31,12 +33,12 @@ class AdaptiveSpans(nn.Module):
         if max_span < 1 or ramp < 1:
             raise ValueError(f"--max-span and --span-ramp must be 1 or more, got {max_span} and {ramp}")
         self.max_span, self.ramp = max_span, ramp
-        self.z = nn.Parameter(torch.zeros(num_layers, num_heads))
+        self.z = nn.ParameterList(torch.zeros(num_heads) for _ in range(num_layers))
         self.shared = nn.Parameter(torch.zeros(1)) if shared else None
 
     def forward(self) -> Tensor:
         """(layers, H) spans in positions, float32 (float64 for parameters in that)."""
-        z = _InUnitInterval.apply(self.z)
+        z = _InUnitInterval.apply(torch.stack(list(self.z)))
         z = z if z.dtype == torch.float64 else z.float()
         if self.shared is not None:
             shared = _InUnitInterval.apply(self.shared).to(z.dtype)
@@ -47,19 +49,30 @@ class AdaptiveSpans(nn.Module):
         """For each layer the farthest distance that one of its heads sees, rounded up; at most S.
 
         Args:
-            spans: as :meth:`forward` gives them. They are waited for.
+            spans: the result of :meth:`forward`, which this method brings to the CPU.
         """
         farthest = (spans.detach().amax(1) + self.ramp).ceil().long().tolist()
         return [min(self.max_span, -(-reach // ROUND_TO) * ROUND_TO) for reach in farthest]
 
     def set_num_updates(self, num_updates: int) -> None:
-        """fairseq calls this before every training step: take parameters back into the interval."""
+        """Move the parameters back into [0, 1]; fairseq calls this before every training step."""
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.clamp_(0.0, 1.0)
 
+    def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
+        """Take checkpoints that hold the z of all layers as one tensor; fairseq calls this before it loads one."""
+        for number, z in enumerate(state_dict.pop(f"{name}.z", ())):
+            state_dict[f"{name}.z.{number}"] = z
+
 
 class _InUnitInterval(torch.autograd.Function):
+    """Clamp to [0, 1]. The gradient passes, as in the published code, where an update is followed by the clamping.
+
+    In half precision it does not pass where a step along it would leave the interval: fairseq then updates float32
+    copies, which :meth:`AdaptiveSpans.set_num_updates` does not reach and which would run away.
+    """
+
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
         ctx.save_for_backward(x)
@@ -69,5 +82,7 @@ class _InUnitInterval(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
+        if x.dtype in (torch.float32, torch.float64):
+            return grad
         leaves = ((x <= 0.0) & (grad > 0.0)) | ((x >= 1.0) & (grad < 0.0))  # a step goes against the gradient
         return grad.masked_fill(leaves, 0.0)

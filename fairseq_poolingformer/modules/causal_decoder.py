@@ -1,4 +1,4 @@
-"""The stack of causal layers of a character language model, and the memory that it carries from segment to segment."""
+"""The stack of causal layers of a character language model, and the memory that it carries from block to block."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from fairseq_poolingformer.attention import Window
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
 from fairseq_poolingformer.modules.attention_flags import per_layer
+from fairseq_poolingformer.modules.causal_initialization import INITIALIZATIONS
 from fairseq_poolingformer.modules.causal_layer import CausalAttention, CausalLayer, FeedForward, View
 from fairseq_poolingformer.modules.recompute import SeededDropout
-from fairseq_poolingformer.modules.relative_positions import LearnedRelativePositions, SinusoidalRelativePositions
+from fairseq_poolingformer.modules.relative_positions import LearnedPositions, ProjectedPositions, SinusoidalPositions
 
 Memory = list[Tensor]
 
@@ -60,9 +61,9 @@ def causal_windows(
 class CausalDecoder(FairseqDecoder):
     """Embedding, causal layers, output projection.
 
-    The memory is a list of one tensor a layer: the layer's inputs (B, M, C) at the last M positions before the segment.
+    The memory is a list of one tensor a layer: the layer's inputs (B, M, C) at the last M positions before the block.
     While gradients are off it holds their keys and values instead, (B, M, 2C), so that a next character costs no
-    projection of what came before it. Either kind can be handed in at any time.
+    projection of the characters before it. Either kind can be handed in at any time.
 
     Args:
         args: the model's flags.
@@ -85,28 +86,31 @@ class CausalDecoder(FairseqDecoder):
             for window in self.windows
         ]
         self.longest_memory, self.span_loss = args.memory_length, args.span_loss
+        self.zero_keys, self.nearest = args.empty_memory == "zeros", 0 if args.attend_to_self else 1
         self.spans = None
         if args.max_span:
             self.spans = AdaptiveSpans(
                 layers, heads, max_span=args.max_span, ramp=args.span_ramp, shared=args.shared_span
             )
-        self.positions = None
         if args.relative_positions == "learned":
-            self.positions = LearnedRelativePositions(args.max_span, channels // heads)
+            self.positions = LearnedPositions(args.max_span, channels // heads, self.nearest)
+        else:
+            self.positions = SinusoidalPositions(channels, args.position_dropout)
         self.embed_tokens = nn.Embedding(len(dictionary), channels, padding_idx=dictionary.pad())
-        self.embed_scale = channels**0.5
+        self.embed_scale = channels**0.5 if args.scale_embedding else 1.0
         self.dropout = SeededDropout(args.dropout, module_name=type(self).__name__)
         self.layers = nn.ModuleList(self._build_layer(args) for _ in range(layers))
+        if args.share_position_biases:
+            for layer in self.layers[1:]:
+                layer.positions.share_biases(self.layers[0].positions)
         self.layer_norm = nn.LayerNorm(channels) if args.decoder_normalize_before else None
-        self.output_projection = nn.Linear(channels, len(dictionary), bias=False)
+        self.output_projection = nn.Linear(channels, len(dictionary), bias=args.output_bias)
         if args.share_decoder_input_output_embed:
             self.output_projection.weight = self.embed_tokens.weight
-        self.apply(_initialize)
-        nn.init.normal_(self.embed_tokens.weight, std=channels**-0.5)
+        INITIALIZATIONS[args.initialization](self)
 
     def _build_layer(self, args: Any) -> CausalLayer:
         channels, heads = args.decoder_embed_dim, args.decoder_attention_heads
-        own_positions = self.positions is None
         return CausalLayer(
             CausalAttention(channels, heads, dropout=args.attention_dropout, backend=args.attention_backend),
             FeedForward(
@@ -119,7 +123,7 @@ class CausalDecoder(FairseqDecoder):
             embed_dim=channels,
             pre_norm=args.decoder_normalize_before,
             dropout=args.dropout,
-            positions=SinusoidalRelativePositions(channels, heads) if own_positions else None,
+            positions=ProjectedPositions(channels, heads) if args.relative_positions == "sinusoidal" else None,
         )
 
     @property
@@ -149,28 +153,18 @@ class CausalDecoder(FairseqDecoder):
         self.longest_memory = positions
 
     def _views(self) -> list[View]:
-        """What every layer sees, by the spans as they are now."""
-        keep_projected = not torch.is_grad_enabled()
+        """The view of every layer, with the spans as they are now."""
+        common = {"keep_projected": not torch.is_grad_enabled(), "zero_keys": self.zero_keys}
         if self.spans is None:
+            longest = self.longest_memory
             return [
-                View(
-                    window,
-                    reach=reach,
-                    keep=self.longest_memory if reach is None else min(self.longest_memory, reach),
-                    keep_projected=keep_projected,
-                )
+                View(window, reach=reach, keep=longest if reach is None else min(longest, reach), **common)
                 for window, reach in zip(self.windows, self.reaches, strict=True)
             ]
         spans = self.spans()
+        common |= {"ramp": self.spans.ramp, "nearest": self.nearest}
         return [
-            View(
-                Window(reach, 0),
-                reach=reach,
-                span=span,
-                ramp=self.spans.ramp,
-                keep=reach,
-                keep_projected=keep_projected,
-            )
+            View(Window(reach, 0), reach=reach, span=span, keep=reach, **common)
             for span, reach in zip(spans, self.spans.reaches(spans), strict=True)
         ]
 
@@ -179,10 +173,10 @@ class CausalDecoder(FairseqDecoder):
 
         Args:
             src_tokens: (B, T) indices; padding only after the end of a text.
-            memory: of the segment before, as returned for it; None at the start of a text.
+            memory: the memory that the call for the block before returned; None at the start of a text.
 
         Returns:
-            (B, T, V) logits, and ``memory`` for the next segment (None for a model without). A model with adaptive
+            (B, T, V) logits, and ``memory`` for the next block (None for a model without). A model with adaptive
             spans also returns ``spans`` (layers, H) and ``average_span``, both in positions and without gradient, and
             ``span_loss``, to be added to the mean loss of a character in nats.
         """
@@ -197,13 +191,17 @@ class CausalDecoder(FairseqDecoder):
             raise ValueError(f"memory has {len(memory)} tensors for {len(self.layers)} layers; it is another model's")
         views = self._views()
         x = self.dropout(self.embed_scale * self.embed_tokens(src_tokens.t()))
+        pasts = [
+            None if memory is None else _last(memory[number].transpose(0, 1), view.reach)
+            for number, view in enumerate(views)
+        ]
+        positions = self._positions(x, pasts, views)
         next_memory = []
-        for number, (layer, view) in enumerate(zip(self.layers, views, strict=True)):
-            past = None if memory is None else _last(memory[number].transpose(0, 1), view.reach)
+        for layer, past, view in zip(self.layers, pasts, views, strict=True):
             if self.checkpoint_activations and torch.is_grad_enabled():
-                x, kept = checkpoint(layer, x, past, self.positions, view, use_reentrant=False)
+                x, kept = checkpoint(layer, x, past, positions, view, use_reentrant=False)
             else:
-                x, kept = layer(x, past, self.positions, view)
+                x, kept = layer(x, past, positions, view)
             next_memory.append(kept)
         x = x if self.layer_norm is None else self.layer_norm(x)
         remembers = all(kept is not None for kept in next_memory)
@@ -211,6 +209,18 @@ class CausalDecoder(FairseqDecoder):
         if self.spans is not None:
             extra |= self._span_report(views)
         return self.dropout(x).transpose(0, 1), extra
+
+    def _positions(self, x: Tensor, pasts: list[Tensor | None], views: list[View]) -> Tensor | None:
+        """The positions of all distances that occur in a layer, see :meth:`CausalLayer.forward`."""
+        length = len(x)
+        lengths = [length if past is None else length + len(past) for past in pasts]
+        keys = [view.num_keys(positions, length) for view, positions in zip(views, lengths, strict=True)]
+        longest = max(view.num_distances(number) for view, number in zip(views, keys, strict=True))
+        if isinstance(self.positions, LearnedPositions):
+            return self.positions(longest)
+        if self.training or torch.is_grad_enabled():
+            return self.positions(longest, like=self.embed_tokens.weight)
+        return None
 
     def _span_report(self, views: list[View]) -> dict[str, Tensor]:
         spans = torch.stack([view.span for view in views])
@@ -243,12 +253,22 @@ def _check(args: Any) -> None:
             "the spans that are learned are windows and say how long the memory is; give --window-size none "
             "--memory-length 0, or --max-span 0"
         )
-    if not args.max_span and (args.shared_span or args.span_loss):
-        name = "--shared-span" if args.shared_span else f"--span-loss {args.span_loss}"
-        raise ValueError(f"{name} needs --max-span: there are no spans to learn")
-    if not args.max_span and args.relative_positions == "learned":
-        raise ValueError("--relative-positions learned has a row for each distance up to --max-span; give both")
-    if args.relative_positions == "sinusoidal" and args.decoder_embed_dim % 2:
+    if not args.max_span:
+        for name, is_given in (
+            ("--shared-span", args.shared_span),
+            (f"--span-loss {args.span_loss}", args.span_loss),
+            ("--no-attend-to-self", not args.attend_to_self),
+            ("--empty-memory zeros", args.empty_memory == "zeros"),
+        ):
+            if is_given:
+                raise ValueError(f"{name} needs --max-span: there are no spans")
+    if args.relative_positions == "learned":
+        if not args.max_span:
+            raise ValueError("--relative-positions learned has a row for each distance up to --max-span; give both")
+        if args.share_position_biases or args.position_dropout:
+            name = "--share-position-biases" if args.share_position_biases else "--position-dropout"
+            raise ValueError(f"{name} is for --relative-positions sinusoidal: learned positions have no u, v or dropout")
+    elif args.decoder_embed_dim % 2:
         raise ValueError(
             "--relative-positions sinusoidal has a sine and a cosine of each frequency: --decoder-embed-dim must be "
             f"even, got {args.decoder_embed_dim}"
@@ -259,10 +279,3 @@ def _last(x: Tensor, number: int | None) -> Tensor:
     """The last positions of a memory (M, B, …); all of them without a number."""
     return x if number is None else x[max(0, len(x) - number) :]
 
-
-def _initialize(module: nn.Module) -> None:
-    """Weights from N(0, 0.02²), as Transformer-XL and Longformer have them."""
-    if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)

@@ -5,25 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from fairseq import utils
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Window, band_attention
 from fairseq_poolingformer.attention.score_terms.causal import content_to_distance, distance_bias, log_span_mask
 from fairseq_poolingformer.modules.recompute import SeededDropout
-from fairseq_poolingformer.modules.relative_positions import LearnedRelativePositions, SinusoidalRelativePositions
+from fairseq_poolingformer.modules.relative_positions import LearnedPositions, ProjectedPositions
 
 
 @dataclass(frozen=True)
 class View:
-    """What a layer sees in one forward pass, and what it leaves for the next.
+    """The keys that a layer sees in one forward pass, and those that it keeps for the next.
 
     Args:
         window: of its attention.
         reach: the farthest distance that a head sees; None for everything.
-        span: (H,) each head's, in positions; None for hard windows.
+        span: (H,) each head's span, in positions; None for hard windows.
         ramp: positions over which a head's sight fades behind its span.
-        keep: positions to keep for the next segment.
+        nearest: the nearest distance that a head sees, 0 or 1; 1 needs spans.
+        zero_keys: whether keys and values of zeros stand for the positions before the beginning of the text.
+        keep: positions to keep for the next block.
         keep_projected: whether to keep keys and values instead of the layer's inputs.
     """
 
@@ -31,20 +34,30 @@ class View:
     reach: int | None = None
     span: Tensor | None = None
     ramp: int = 1
+    nearest: int = 0
+    zero_keys: bool = False
     keep: int = 0
     keep_projected: bool = False
 
+    def num_keys(self, num_positions: int, num_queries: int) -> int:
+        """S, where the memory and the block together have so many positions and the block so many of them."""
+        return max(num_positions, num_queries + self.reach) if self.zero_keys else num_positions
+
+    def num_distances(self, num_keys: int) -> int:
+        """K: the distances 0 … K − 1 occur among so many keys."""
+        return num_keys if self.reach is None else min(num_keys, self.reach + 1)
+
     def window_over(self, num_keys: int) -> Window:
-        """The window where there are so many keys: no wider than it needs to be, for the sake of its tables."""
+        """The window over so many keys: no wider than they need, so that its tables are small."""
         if self.reach is None:
             return self.window
         return replace(self.window, left=min(self.window.left, num_keys - 1))
 
     def bias(self, alone: Tensor | None, num_distances: int) -> Tensor | None:
-        """(H, K) scores of the distances 0 … K − 1: those given, and what the spans hide."""
+        """(H, K) scores of the distances 0 … K − 1: ``alone`` plus the spans' mask; None for neither."""
         if self.span is None:
             return alone
-        mask = log_span_mask(self.span, self.ramp, num_distances)
+        mask = log_span_mask(self.span, self.ramp, num_distances, self.nearest)
         return mask if alone is None else alone + mask
 
 
@@ -74,7 +87,8 @@ class CausalAttention(nn.Module):
         x: Tensor,
         key: Tensor,
         value: Tensor,
-        positions: SinusoidalRelativePositions | LearnedRelativePositions,
+        own_positions: ProjectedPositions | None,
+        positions: Tensor | None,
         view: View,
     ) -> Tensor:
         """Attend from the last T of S positions.
@@ -82,16 +96,20 @@ class CausalAttention(nn.Module):
         Args:
             x: (T, B, C).
             key, value: (S, B, C), projected.
-            positions: which the scores are completed by.
-            view: who sees whom.
+            own_positions: the layer's; None where all layers share learned vectors.
+            positions: (K or more, ·) of the distances, see :meth:`CausalLayer.forward`.
+            view: which keys each query sees.
 
         Returns:
             (T, B, C).
         """
         query, key, value = (self._split(y) for y in (self.q_proj(x), key, value))
         scale = query.size(-1) ** -0.5
-        num_distances = key.size(2) if view.reach is None else min(key.size(2), view.reach + 1)
-        scores = positions(query, num_distances, scale)
+        num_distances = view.num_distances(key.size(2))
+        if own_positions is None:
+            scores = LearnedPositions.scores(query, positions[:num_distances])
+        else:
+            scores = own_positions(query, num_distances, scale, positions)
         window, bias = view.window_over(key.size(2)), view.bias(scores.alone, num_distances)
         reach = 0 if view.reach is None else window.left * max(window.head_dilations(self.num_heads))
         terms = [content_to_distance(scores.by_content, reach)]
@@ -144,9 +162,9 @@ class CausalLayer(nn.Module):
     Args:
         attention, feed_forward: the two.
         embed_dim: C.
-        pre_norm: normalize what goes in instead of what comes out.
+        pre_norm: normalize the input of each, instead of the sum after it.
         dropout: of what both add to the residual.
-        positions: the layer's own relative positions; None when all layers share some.
+        positions: the layer's own relative positions; None where all layers share learned ones.
     """
 
     def __init__(
@@ -157,7 +175,7 @@ class CausalLayer(nn.Module):
         embed_dim: int,
         pre_norm: bool,
         dropout: float,
-        positions: SinusoidalRelativePositions | None,
+        positions: ProjectedPositions | None,
     ) -> None:
         super().__init__()
         self.attention, self.feed_forward, self.positions = attention, feed_forward, positions
@@ -166,18 +184,19 @@ class CausalLayer(nn.Module):
         self.dropout = SeededDropout(dropout, module_name=type(self).__name__)
 
     def forward(
-        self, x: Tensor, memory: Tensor | None, positions: LearnedRelativePositions | None, view: View
+        self, x: Tensor, memory: Tensor | None, positions: Tensor | None, view: View
     ) -> tuple[Tensor, Tensor | None]:
-        """Go on from a memory.
+        """Continue a text from its memory.
 
         Args:
             x: (T, B, C).
             memory: (M, B, C) the layer's inputs at the positions before, or (M, B, 2C) their keys and values.
-            positions: those that all layers share; None where the layer has its own.
-            view: what it sees and keeps.
+            positions: (K or more, D) learned vectors of the distances, or (K or more, C) sinusoids, which the layer
+                projects; None for sinusoids whose projection the layer has kept.
+            view: the keys that it sees and keeps.
 
         Returns:
-            (T, B, C); and the memory for the next segment, (M, B, C or 2C) without gradient, None if it keeps nothing.
+            (T, B, C); and the memory for the next block, (M, B, C or 2C) without gradient, None if it keeps nothing.
         """
         length, channels = len(x), x.size(-1)
         inputs = x if memory is None or memory.size(-1) > channels else torch.cat([memory, x])
@@ -188,9 +207,12 @@ class CausalLayer(nn.Module):
         kept = None
         if view.keep:
             kept = [y.detach()[-view.keep :] for y in ((key, value) if view.keep_projected else (inputs,))]
-            kept = torch.cat(kept, dim=-1)  # a copy: nothing longer stays in memory for its sake
+            kept = torch.cat(kept, dim=-1)  # a copy: otherwise the whole of what it is a part of would stay in memory
+        missing = view.num_keys(len(key), length) - len(key)
+        if missing:
+            key, value = (F.pad(y, (0, 0, 0, 0, missing, 0)) for y in (key, value))
 
-        attended = self.attention(normed[-length:], key, value, self.positions or positions, view)
+        attended = self.attention(normed[-length:], key, value, self.positions, positions, view)
         x = x + self.dropout(attended)
         if not self.pre_norm:
             x = self.attention_norm(x)

@@ -21,47 +21,52 @@ def normalize(x: Tensor, p: dict[str, Tensor], name: str) -> Tensor:
 
 
 def score(p: dict[str, Tensor], layer: str, head: int, q: Tensor, k: Tensor, position: Tensor) -> Tensor:
-    """What a query and a key of one head have to say to each other, unscaled."""
+    """The unscaled score of a query and a key of one head."""
     if "decoder.positions.weight" in p:  # Sukhbaatar et al. 2019 §2.1
         return q @ (k + position)
     r = position[head * len(q) : (head + 1) * len(q)]
-    u, v = p[f"{layer}.positions.content_bias"][head], p[f"{layer}.positions.position_bias"][head]
+    biases = [f"{layer}.positions.{name}_bias" for name in ("content", "position")]
+    first = [f"decoder.layers.0.positions.{name}_bias" for name in ("content", "position")]
+    u, v = (p[name if name in p else shared][head] for name, shared in zip(biases, first, strict=True))
     return q @ k + q @ r + u @ k + v @ r
 
 
-def positions(p: dict[str, Tensor], layer: str, number: int) -> list[Tensor]:
-    """p or W_r r of the distances 0 … number − 1."""
+def positions(p: dict[str, Tensor], layer: str, number: int, nearest: int) -> list[Tensor | None]:
+    """p or W_r r of the distances 0 … number − 1; None before the nearest that is seen."""
     if "decoder.positions.weight" in p:
-        return list(p["decoder.positions.weight"])
+        return [None] * nearest + list(p["decoder.positions.weight"])
     w_r = p[f"{layer}.positions.r_proj.weight"]
     return [w_r @ sinusoid(distance, w_r.size(1)) for distance in range(number)]
 
 
-def span_mask(p: dict[str, Tensor], number: int, head: int, distance: int, longest: int, ramp: int) -> Tensor:
+def span_mask(p: dict[str, Tensor], number: int, head: int, x: int, longest: int, ramp: int) -> Tensor:
     """m; l counts as 0 where there is none (GAA eq. 1, Sukhbaatar et al. 2019 §2.2)."""
-    z, shared = p["decoder.spans.z"][number, head], p.get("decoder.spans.shared", torch.zeros(1))[0]
-    return ((ramp + longest * (z * (1 - shared) + shared) - distance) / ramp).clamp(0, 1)
+    z, shared = p[f"decoder.spans.z.{number}"][head], p.get("decoder.spans.shared", torch.zeros(1))[0]
+    return ((ramp + longest * (z * (1 - shared) + shared) - x) / ramp).clamp(0, 1)
 
 
-def attend(p, number, x, *, heads, sees, longest=0, ramp=1) -> Tensor:
+def attend(p, number, x, *, heads, sees, longest=0, ramp=1, nearest=0, zeros=False) -> Tensor:
     """The attention of a layer, (n, C) to (n, C); ``sees(layer, head, distance)`` says whom a hard window shows."""
     layer, width = f"decoder.layers.{number}", x.size(1) // heads
     q, k, v = (x @ p[f"{layer}.attention.{name}_proj.weight"].t() for name in "qkv")
-    by_distance = positions(p, layer, len(x))
+    by_distance = positions(p, layer, len(x), nearest)
+    nothing = torch.zeros(width, dtype=x.dtype)
     rows = []
     for i in range(len(x)):
         mixed = []
         for head in range(heads):
             own = slice(head * width, (head + 1) * width)
-            total, value = 0.0, 0.0
-            for j in range(i + 1):
-                if not sees(number, head, i - j) or (longest and i - j > longest):
+            total, value = 0.0, nothing
+            for distance in range(nearest, (longest or i) + 1):
+                j = i - distance
+                if not sees(number, head, distance) or (j < 0 and not zeros):
                     continue
-                weight = torch.exp(score(p, layer, head, q[i, own], k[j, own], by_distance[i - j]) / math.sqrt(width))
+                key, content = (k[j, own], v[j, own]) if j >= 0 else (nothing, nothing)
+                weight = torch.exp(score(p, layer, head, q[i, own], key, by_distance[distance]) / math.sqrt(width))
                 if longest:
-                    weight = weight * span_mask(p, number, head, i - j, longest, ramp)
-                total, value = total + weight, value + weight * v[j, own]
-            mixed.append(value / total)
+                    weight = weight * span_mask(p, number, head, distance - nearest, longest, ramp)
+                total, value = total + weight, value + weight * content
+            mixed.append(value / total if isinstance(total, Tensor) else value)
         rows.append(torch.cat(mixed))
     return torch.stack(rows) @ p[f"{layer}.attention.out_proj.weight"].t()
 
@@ -75,18 +80,22 @@ def feed(p, number, x, *, activation) -> Tensor:
     return hidden @ p[f"{name}.fc2.weight"].t() + p[f"{name}.fc2.bias"]
 
 
-def logits(p, tokens, *, heads, pre_norm=False, activation=F.relu, sees=lambda *_: True, **spans) -> Tensor:
+def logits(
+    p, tokens, *, heads, pre_norm=False, activation=F.relu, sees=lambda *_: True, scale=True, **spans
+) -> Tensor:
     """(n,) indices to (n, V) logits.
 
     Args:
-        p: the model's parameters by name, float64.
+        p: the model's parameters by name, float64; u, v and the output matrix may be there once for all their uses.
         tokens: the text.
         heads, pre_norm, activation: of the model.
         sees: see :func:`attend`.
-        spans: ``longest`` and ``ramp`` of adaptive spans.
+        scale: whether embeddings are multiplied by √C.
+        spans: ``longest`` and ``ramp`` of adaptive spans; ``nearest``, 1 where a byte does not see itself; ``zeros``
+            for keys of zeros before the text.
     """
     embedding = p["decoder.embed_tokens.weight"]
-    x = math.sqrt(embedding.size(1)) * embedding[tokens]
+    x = (math.sqrt(embedding.size(1)) if scale else 1) * embedding[tokens]
     for number in range(sum(name.endswith("q_proj.weight") for name in p)):
         norms = [f"decoder.layers.{number}.{name}_norm" for name in ("attention", "feed_forward")]
         for norm, sublayer in zip(norms, ("attend", "feed"), strict=True):
@@ -97,4 +106,5 @@ def logits(p, tokens, *, heads, pre_norm=False, activation=F.relu, sees=lambda *
                 x = x + feed(p, number, given, activation=activation)
             x = x if pre_norm else normalize(x, p, norm)
     x = normalize(x, p, "decoder.layer_norm") if pre_norm else x
-    return x @ p["decoder.output_projection.weight"].t()
+    output = p.get("decoder.output_projection.weight", embedding)
+    return x @ output.t() + p.get("decoder.output_projection.bias", 0.0)

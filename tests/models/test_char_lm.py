@@ -22,6 +22,10 @@ WITH_MEMORY = {
     "adaptive_span_lm": ("--max-span", "24"),
     "gaa_lm": ("--max-span", "24"),
 }
+# the flags of what is not published, and the settings of the naive model of what is
+XL_OURS = ("--no-share-position-biases", "--no-share-decoder-input-output-embed", "--no-output-bias")
+SPAN_OURS = ("--attend-to-self", "--empty-memory", "none", "--no-output-bias", "--scale-embedding")
+SPANS = {"longest": 12, "ramp": 8, "nearest": 1, "zeros": True, "scale": False}
 
 
 def parameters(model):
@@ -50,10 +54,15 @@ def dilated(number, head, distance, taps=(3, 5)):
             ("--window-size", "1,2", "--window-scale", "3"),
             {"pre_norm": True, "activation": F.gelu, "sees": partial(dilated, taps=(3, 6))},
         ),
-        ("adaptive_span_lm", ("--max-span", "12"), {"longest": 12, "ramp": 8}),
-        ("gaa_lm", ("--max-span", "12"), {"longest": 12, "ramp": 8, "activation": F.gelu}),
-        ("gaa_lm", ("--max-span", "12", "--no-gated-ffn"), {"longest": 12, "ramp": 8, "activation": F.gelu}),
-        ("gaa_lm", ("--max-span", "12", "--no-shared-span"), {"longest": 12, "ramp": 8, "activation": F.gelu}),
+        ("transformer_xl_lm", XL_OURS, {}),
+        ("adaptive_span_lm", ("--max-span", "12"), SPANS),
+        ("adaptive_span_lm", ("--max-span", "12", *SPAN_OURS), {"longest": 12, "ramp": 8}),
+        ("adaptive_span_lm", ("--max-span", "12", "--attend-to-self"), SPANS | {"nearest": 0}),
+        ("adaptive_span_lm", ("--max-span", "12", "--empty-memory", "none"), SPANS | {"zeros": False}),
+        ("adaptive_span_lm", ("--max-span", "12", "--decoder-normalize-before"), SPANS | {"pre_norm": True}),
+        ("gaa_lm", ("--max-span", "12"), SPANS | {"activation": F.gelu}),
+        ("gaa_lm", ("--max-span", "12", "--no-gated-ffn"), SPANS | {"activation": F.gelu}),
+        ("gaa_lm", ("--max-span", "12", "--no-shared-span"), SPANS | {"activation": F.gelu}),
     ],
 )
 def test_equals_the_papers_equations(arch, flags, settings):
@@ -77,7 +86,7 @@ def test_gaa_without_its_two_ideas_is_adaptive_span():
     with torch.no_grad():
         model.decoder.spans.shared.zero_()
     naive = {name: p for name, p in parameters(model).items() if name != "decoder.spans.shared"}
-    expected = naive_char_lm.logits(naive, tokens[0], heads=4, longest=12, ramp=8)
+    expected = naive_char_lm.logits(naive, tokens[0], heads=4, **SPANS)
     torch.testing.assert_close(model(tokens)[0][0], expected, atol=1e-9, rtol=0)
 
     plain = build("adaptive_span_lm_tiny", "--max-span", "12")
@@ -170,7 +179,8 @@ def test_trimming_to_the_spans_changes_nothing(shared, monkeypatch):
     """Keys beyond a layer's largest span are not computed with; where they are, all is the same."""
     model, tokens = build("gaa_lm_tiny" if shared else "adaptive_span_lm_tiny", "--max-span", "300"), text(2, 400)
     with torch.no_grad():
-        model.decoder.spans.z.copy_(torch.tensor([[0.0, 0.1, 0.05, 0.0], [0.3, 0.2, 0.0, 0.55]]))
+        model.decoder.spans.z[0].copy_(torch.tensor([0.0, 0.1, 0.05, 0.0]))
+        model.decoder.spans.z[1].copy_(torch.tensor([0.3, 0.2, 0.0, 0.55]))
         if shared:
             model.decoder.spans.shared.fill_(0.01)
 
@@ -189,13 +199,14 @@ def test_trimming_to_the_spans_changes_nothing(shared, monkeypatch):
     assert lengths == [300, 300]
     for name, gradient in trimmed.items():
         torch.testing.assert_close(gradient, masked[name], atol=1e-10, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
-    assert (trimmed["decoder.spans.z"] != 0).all()
+    assert all((trimmed[f"decoder.spans.z.{layer}"] != 0).all() for layer in (0, 1))
 
 
 def test_spans_and_their_loss_are_reported():
     model = build("gaa_lm_tiny", "--max-span", "100", "--span-loss", "0.25")
     with torch.no_grad():
-        model.decoder.spans.z.copy_(torch.tensor([[0.0, 0.5, 0.0, 0.5], [1.0, 1.0, 0.0, 0.0]]))
+        model.decoder.spans.z[0].copy_(torch.tensor([0.0, 0.5, 0.0, 0.5]))
+        model.decoder.spans.z[1].copy_(torch.tensor([1.0, 1.0, 0.0, 0.0]))
         model.decoder.spans.shared.fill_(0.2)
     extra = model(text(1, 8))[1]
     expected = torch.tensor([[20.0, 60, 20, 60], [100, 100, 20, 20]], dtype=torch.float64)
@@ -225,7 +236,8 @@ def test_spans_shrink_but_for_the_head_that_needs_one():
     flags += ("--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0")
     for distance, longest in ((2, (0, 2)), (20, (16, 24))):
         model = build("gaa_lm_tiny", *flags)
-        torch.nn.init.constant_(model.decoder.spans.z, 0.7)
+        for z in model.decoder.spans.z:
+            torch.nn.init.constant_(z, 0.7)
         torch.nn.init.zeros_(model.decoder.spans.shared)
         loss, spans = train(model, distance)
         assert loss < 0.2

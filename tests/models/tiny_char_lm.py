@@ -20,10 +20,12 @@ def build(arch: str, *flags: str, seed: int = 0):
     model = tasks.setup_task(args).build_model(args).double().eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if name.endswith(("_proj.weight", "_bias")) or ".fc" in name or ".gate" in name:
+            if name.endswith(("_proj.weight", "_bias", "tion.bias")) or ".fc" in name or ".gate" in name:
                 parameter.copy_(0.3 * torch.randn_like(parameter))
+        torch.nn.init.normal_(model.decoder.embed_tokens.weight, std=1 / model.decoder.embed_scale)
         if model.decoder.spans is not None:
-            model.decoder.spans.z.uniform_(0.0, 0.8)
+            for z in model.decoder.spans.z:
+                z.uniform_(0.0, 0.8)
             if model.decoder.spans.shared is not None:
                 model.decoder.spans.shared.fill_(0.1)
     return model

@@ -9,7 +9,8 @@ from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
 def spans(z, shared=None):
     module = AdaptiveSpans(len(z), len(z[0]), max_span=1000, ramp=32, shared=shared is not None)
     with torch.no_grad():
-        module.z.copy_(torch.tensor(z))
+        for parameter, values in zip(module.z, z, strict=True):
+            parameter.copy_(torch.tensor(values))
         if shared is not None:
             module.shared.fill_(shared)
     return module
@@ -20,7 +21,8 @@ def test_spans_are_gaas():
     shared = spans([[0.25, 0.5], [0.75, 0.1]], shared=0.2)
     torch.testing.assert_close(shared(), torch.tensor([[400.0, 600], [800, 280]]))
     shared().sum().backward()
-    torch.testing.assert_close(shared.z.grad, torch.full((2, 2), 800.0))
+    for z in shared.z:
+        torch.testing.assert_close(z.grad, torch.full((2,), 800.0))
     torch.testing.assert_close(shared.shared.grad, torch.tensor([1000 * (0.75 + 0.5 + 0.25 + 0.9)]))
 
 
@@ -41,15 +43,33 @@ def test_parameters_are_taken_back_into_the_interval(dtype):
     assert module().dtype == torch.float32
     torch.testing.assert_close(module(), torch.tensor([[0.0, 1000]]))
     module.set_num_updates(1)
-    assert module.z.tolist() == [[0.0, 1.0]]
+    assert module.z[0].tolist() == [0.0, 1.0]
     assert module.shared.tolist() == [0.0]
 
 
-def test_at_an_edge_only_gradients_that_lead_inwards_count():
+def test_gradients_pass_at_the_edges_as_in_the_published_code():
+    """Adagrad accumulates them even where the clamping undoes the update."""
     module = spans([[0.0, 0.0, 1.0, 1.0, 0.5, -0.1]])
     (module() * torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])).sum().backward()
+    assert module.z[0].grad.tolist() == [1000.0, -1000.0, 1000.0, -1000.0, 1000.0, -1000.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_in_half_precision_no_gradient_leads_out_of_the_interval(dtype):
+    module = spans([[0.0, 0.0, 1.0, 1.0, 0.5, -0.1]]).to(dtype)
+    (module() * torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])).sum().backward()
     # a step goes against the gradient: down from 0 and up from 1 lead out
-    assert module.z.grad.tolist() == [[0.0, -1000.0, 1000.0, 0.0, 1000.0, -1000.0]]
+    assert module.z[0].grad.tolist() == [0.0, -1000.0, 1000.0, 0.0, 1000.0, -1000.0]
+
+
+def test_checkpoints_with_all_layers_in_one_tensor_are_taken():
+    module, z = spans([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([[0.1, 0.2], [0.3, 0.4]])
+    state = {"decoder.spans.z": z, "other": z}
+    module.upgrade_state_dict_named(state, "decoder.spans")
+    assert list(state) == ["other", "decoder.spans.z.0", "decoder.spans.z.1"]
+    assert torch.equal(torch.stack([state[f"decoder.spans.z.{layer}"] for layer in (0, 1)]), z)
+    module.upgrade_state_dict_named(state, "decoder.spans")
+    assert len(state) == 3
 
 
 def test_sizes_must_be_positive():

@@ -36,20 +36,22 @@ def distance_bias(scores: Tensor) -> RelativePositionBias:
     return RelativePositionBias(F.pad(scores, (scores.size(1) - 1, 0)))
 
 
-def log_span_mask(span: Tensor, ramp: int, num_distances: int) -> Tensor:
+def log_span_mask(span: Tensor, ramp: int, num_distances: int, nearest: int = 0) -> Tensor:
     """log m(x), ``m(x) = clamp((R + span − x)/R, 0, 1)`` (Sukhbaatar et al. 2019 §2.2; GAA eq. 1).
 
-    Added to the scores, it multiplies the weights by m before they are normalized.
+    Added to the scores, it multiplies the weights by m before they are normalized. x counts from the nearest byte that
+    is seen: the distance itself, or the distance less 1 where a byte does not see itself, as in the published code.
 
     Args:
         span: (H,) distance up to which a head sees fully, in tokens; float32 or float64.
         ramp: R, tokens over which m falls to 0.
         num_distances: K.
+        nearest: the nearest distance that is seen, 0 or 1.
 
     Returns:
-        (H, K) for x = 0 … K − 1; -inf where m is 0.
+        (H, K) for the distances 0 … K − 1; -inf where m is 0 and for distances before ``nearest``.
     """
-    distances = torch.arange(num_distances, device=span.device)
-    mask = (ramp + span[:, None] - distances) / ramp
-    hidden = mask <= 0.0
+    x = torch.arange(num_distances, device=span.device) - nearest
+    mask = (ramp + span[:, None] - x) / ramp
+    hidden = (mask <= 0.0) | (x < 0)
     return mask.clamp(max=1.0).masked_fill(hidden, 1.0).log().masked_fill(hidden, -torch.inf)
