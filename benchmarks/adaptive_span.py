@@ -47,7 +47,8 @@ def build(args: argparse.Namespace, span: int, trimmed: bool) -> CharLanguageMod
     ARCH_CONFIG_REGISTRY[args.arch](settings)
     torch.manual_seed(0)
     model = CharLanguageModel.build_model(settings, Bytes())
-    torch.nn.init.constant_(model.decoder.spans.z, span / args.max_span)
+    for z in model.decoder.spans.z:
+        torch.nn.init.constant_(z, span / args.max_span)
     if not trimmed:
         model.decoder.spans.__class__ = MaskedSpans
     return model.to(args.device, getattr(torch, args.dtype)).train()

@@ -1,4 +1,4 @@
-"""Character language models: Transformer, Transformer-XL, Longformer's, adaptive span, GAA; one model, five settings."""
+"""Character language models: Transformer, Transformer-XL, Longformer, adaptive span and GAA; settings of one model."""
 
 from __future__ import annotations
 

@@ -267,7 +267,9 @@ def _check(args: Any) -> None:
             raise ValueError("--relative-positions learned has a row for each distance up to --max-span; give both")
         if args.share_position_biases or args.position_dropout:
             name = "--share-position-biases" if args.share_position_biases else "--position-dropout"
-            raise ValueError(f"{name} is for --relative-positions sinusoidal: learned positions have no u, v or dropout")
+            raise ValueError(
+                f"{name} is for --relative-positions sinusoidal: learned positions have no u, v or dropout"
+            )
     elif args.decoder_embed_dim % 2:
         raise ValueError(
             "--relative-positions sinusoidal has a sine and a cosine of each frequency: --decoder-embed-dim must be "
@@ -278,4 +280,3 @@ def _check(args: Any) -> None:
 def _last(x: Tensor, number: int | None) -> Tensor:
     """The last positions of a memory (M, B, …); all of them without a number."""
     return x if number is None else x[max(0, len(x) - number) :]
-

@@ -36,8 +36,9 @@ def read_spans(path: Path) -> Tensor:
             f"{path}: a model without adaptive spans; those of --arch adaptive_span_lm and gaa_lm have them"
         )
     settings = checkpoint["cfg"]["model"]
+    z = [x for name, x in state.items() if name.startswith("z")]
     spans = AdaptiveSpans(
-        *state["z"].shape, max_span=settings.max_span, ramp=settings.span_ramp, shared="shared" in state
+        len(z), len(z[0]), max_span=settings.max_span, ramp=settings.span_ramp, shared="shared" in state
     )
     spans.load_state_dict(state)
     with torch.no_grad():

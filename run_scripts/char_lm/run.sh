@@ -91,15 +91,21 @@ train_stage() {
   flags=(
     "$data_folder" --user-dir "$root/fairseq_poolingformer" --task char_lm --criterion char_lm --arch "$arch"
     "${more_flags[@]}" --tokens-per-sample "${stage_lengths[stage]}" --eval-context "$context" --eval-stride "$stride"
-    --optimizer "$optimizer" --weight-decay "$decay" --clip-norm "$clip" --lr "${stage_lrs[stage]}"
+    --optimizer "$optimizer" --weight-decay "$decay" --lr "${stage_lrs[stage]}"
     --lr-scheduler "$schedule" --warmup-updates "${stage_warmups[stage]}"
     --max-update "$last" --best-checkpoint-metric bpc "${flags[@]}"
   )
+  if [[ $optimizer == clipped_adagrad ]]; then
+    flags+=(--parameter-clip-norm "$clip")
+    [[ $precision != fp16 ]] || flags+=(--fp16-no-flatten-grads) # each parameter is clipped on its own
+  else
+    flags+=(--clip-norm "$clip")
+  fi
   [[ $schedule != staged ]] || flags+=(--stage-first-update "$first")
   [[ $dropout == - ]] || flags+=(--dropout "$dropout")
   [[ ${stage_window_scales[stage]} == 1 ]] || flags+=(--window-scale "${stage_window_scales[stage]}")
   [[ $rotate == 0 ]] || flags+=(--rotate-text)
-  if [[ $carry == 0 ]]; then flags+=(--no-carry-memory); else flags+=(--carry-memory); fi
+  if [[ $carry == 0 ]]; then flags+=(--no-carry-memory); else flags+=(--require-memory); fi
   # parameters, the optimizer's state and the number of updates go on; the text is begun again, in other segments
   if ((stage > 0)) && [[ ! -e $run_folder/checkpoints/checkpoint_last.pt ]]; then
     need "$previous" out

@@ -80,9 +80,7 @@ def feed(p, number, x, *, activation) -> Tensor:
     return hidden @ p[f"{name}.fc2.weight"].t() + p[f"{name}.fc2.bias"]
 
 
-def logits(
-    p, tokens, *, heads, pre_norm=False, activation=F.relu, sees=lambda *_: True, scale=True, **spans
-) -> Tensor:
+def logits(p, tokens, *, heads, pre_norm=False, activation=F.relu, sees=lambda *_: True, scale=True, **spans) -> Tensor:
     """(n,) indices to (n, V) logits.
 
     Args:
