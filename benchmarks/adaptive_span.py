@@ -4,7 +4,7 @@
         [--tokens-per-sample 512] [--batch-size 1] [--device cpu] [--repeats 3]
 
 Every head of the model is given the same span; its memory is full. A step is forward, backward and Adagrad's update of
-one segment, with the memory that the step before has left. Beside it the same model with spans that are masked only:
+one block, with the memory that the step before has left. Beside it the same model with spans that are masked only:
 it keeps the whole memory and computes every score. Nothing is timed before both have given the same loss and the same
 gradients.
 """
@@ -54,7 +54,7 @@ def build(args: argparse.Namespace, span: int, trimmed: bool) -> CharLanguageMod
     return model.to(args.device, getattr(torch, args.dtype)).train()
 
 
-def segments(args: argparse.Namespace, number: int) -> list[Tensor]:
+def blocks(args: argparse.Namespace, number: int) -> list[Tensor]:
     """Random text, (B, T + 1) each, the last byte of each the target only."""
     generator = torch.Generator().manual_seed(1)
     shape = (args.batch_size, args.tokens_per_sample + 1)
@@ -64,18 +64,18 @@ def segments(args: argparse.Namespace, number: int) -> list[Tensor]:
 
 
 def loss_and_memory(
-    model: CharLanguageModel, segment: Tensor, memory: list[Tensor] | None
+    model: CharLanguageModel, block: Tensor, memory: list[Tensor] | None
 ) -> tuple[Tensor, list[Tensor]]:
     """What a training step minimizes, in nats, and the memory for the next."""
-    logits, extra = model(segment[:, :-1], memory=memory)
-    loss = F.cross_entropy(logits.float().flatten(0, 1), segment[:, 1:].flatten()) + extra["span_loss"]
+    logits, extra = model(block[:, :-1], memory=memory)
+    loss = F.cross_entropy(logits.float().flatten(0, 1), block[:, 1:].flatten()) + extra["span_loss"]
     return loss, extra["memory"]
 
 
 def full_memory(model: CharLanguageModel, args: argparse.Namespace) -> list[Tensor]:
     """A memory as long as the model keeps it, of random inputs."""
     generator = torch.Generator().manual_seed(2)
-    _, memory = loss_and_memory(model, segments(args, 1)[0][:, :3], None)
+    _, memory = loss_and_memory(model, blocks(args, 1)[0][:, :3], None)
     lengths = model.decoder.spans.reaches(model.decoder.spans())
     width = memory[0].size(-1)
     # the last positions of a longer memory are those of a shorter one
@@ -86,12 +86,12 @@ def full_memory(model: CharLanguageModel, args: argparse.Namespace) -> list[Tens
 def step(args: argparse.Namespace, span: int, trimmed: bool) -> Callable[[], float]:
     """A training step with full memory, and its loss."""
     model = build(args, span, trimmed)
-    memory, (segment,) = full_memory(model, args), segments(args, 1)
+    memory, (block,) = full_memory(model, args), blocks(args, 1)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=1e-4)
 
     def run() -> float:
         optimizer.zero_grad()
-        loss, _ = loss_and_memory(model, segment, memory)
+        loss, _ = loss_and_memory(model, block, memory)
         loss.backward()
         optimizer.step()
         return loss.item()
@@ -107,7 +107,7 @@ def check(args: argparse.Namespace) -> None:
     found = []
     for trimmed in (True, False):
         model = build(small, 60, trimmed).eval()
-        loss, _ = loss_and_memory(model, segments(small, 1)[0], full_memory(model, small))
+        loss, _ = loss_and_memory(model, blocks(small, 1)[0], full_memory(model, small))
         loss.backward()
         found.append([loss, *(p.grad for p in model.parameters())])
     for trimmed, masked in zip(*found, strict=True):
@@ -122,8 +122,8 @@ def parser() -> argparse.ArgumentParser:
     add("--layers", type=int, default=12, help="(default: %(default)s)")
     add("--max-span", type=int, default=8192, help="S (default: %(default)s)")
     add("--spans", default="64,512,2048,8192", help="positions, separated by commas (default: %(default)s)")
-    add("--tokens-per-sample", type=int, default=512, help="of a segment (default: %(default)s)")
-    add("--batch-size", type=int, default=1, help="segments (default: %(default)s)")
+    add("--tokens-per-sample", type=int, default=512, help="of a block (default: %(default)s)")
+    add("--batch-size", type=int, default=1, help="blocks (default: %(default)s)")
     add("--dtype", default="float32", choices=DTYPES)
     add_arguments(result, repeats=3)
     return result

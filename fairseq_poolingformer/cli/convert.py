@@ -8,7 +8,14 @@ from pathlib import Path
 
 from fairseq_poolingformer.cli.command import run_command
 from fairseq_poolingformer.models import conversion
-from fairseq_poolingformer.models.conversion import ConversionError, Family, files, gpt2_bpe, sentencepiece_model
+from fairseq_poolingformer.models.conversion import (
+    ConversionError,
+    Family,
+    adaptive_span,
+    files,
+    gpt2_bpe,
+    sentencepiece_model,
+)
 from fairseq_poolingformer.models.conversion.flags import training_flags
 
 RESTORE = "--reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler"
@@ -90,7 +97,7 @@ def to_huggingface(options: argparse.Namespace) -> None:
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = argparse.ArgumentParser(prog="poolingformer-convert", description=__doc__)
-    commands = top.add_subparsers(required=True, metavar="to-fairseq|to-huggingface")
+    commands = top.add_subparsers(required=True, metavar="to-fairseq|to-huggingface|from-adaptive-span")
 
     fairseq = commands.add_parser("to-fairseq", help="Hugging Face folder -> fairseq checkpoint")
     fairseq.set_defaults(convert=to_fairseq)
@@ -129,6 +136,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="folder with the model's encoder.json, vocab.bpe and dict.txt, or its sentencepiece model, such as "
         "tokenizer/ of the data that it was trained on (default: tokenizer/ beside the checkpoint)",
     )
+    adaptive_span.add_command(commands)
     for command in (fairseq, huggingface):
         command.add_argument(
             "--drop-heads", action="store_true", help="leave out classification and question-answering heads"

@@ -12,18 +12,18 @@ from fairseq.logging import metrics
 
 @register_criterion("char_lm", dataclass=FairseqDataclass)
 class CharLMCriterion(FairseqCriterion):
-    """Cross entropy of a text's bytes, logged as bits per character; carries the model's memory with the task.
+    """Cross entropy of a text's bytes, logged as bits per character; hands the model's memory on, with the task.
 
-    A model gives logits (B, T, V) and a dict with its new ``memory``. If it also gives ``span_loss`` (nats, a scalar,
-    Sukhbaatar et al. 2019, eq. 6), that is added to the mean cross entropy. ``average_span`` (bytes) is logged, and of
-    ``spans`` (layers, H) the mean of each layer, as ``span_layer_0`` and so on.
-    ``loss`` is what is minimized, in bits, and ``bpc`` the cross entropy alone.
+    A model returns logits (B, T, V) and a dict with its new ``memory``. Where the dict has ``span_loss`` (nats, a scalar,
+    Sukhbaatar et al. 2019, eq. 6), it is added to the mean cross entropy. Where it has ``average_span`` (bytes) and
+    ``spans`` (layers, H), the average and the mean of each layer, ``span_layer_0`` and so on, are logged.
+    ``loss`` is the minimized quantity in bits, and ``bpc`` the cross entropy alone.
     """
 
     def __init__(self, task):
         super().__init__(task)
         if not hasattr(task, "train_memory"):
-            raise ValueError("--criterion char_lm goes with --task char_lm")
+            raise ValueError("--criterion char_lm needs --task char_lm")
         self.train_memory, self.valid_memory = task.train_memory, task.valid_memory
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True):
@@ -31,11 +31,11 @@ class CharLMCriterion(FairseqCriterion):
 
         Args:
             model: a language model of bytes.
-            sample: a batch of :class:`~fairseq_poolingformer.data.text_stream.StreamSegments`.
+            sample: a batch of :class:`~fairseq_poolingformer.data.text_stream.TextBlocks`.
             reduce: unused; the loss is a sum.
 
         Returns:
-            The loss summed over bytes, their number, and what is logged.
+            The loss summed over bytes, their number, and the logged numbers.
         """
         carried = self.train_memory if self.training else self.valid_memory
         memory = carried.before(sample) if carried is not None else None
@@ -69,5 +69,5 @@ class CharLMCriterion(FairseqCriterion):
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
-        """True: everything logged is a sum."""
+        """True: all logged numbers are sums."""
         return True

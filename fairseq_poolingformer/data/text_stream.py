@@ -1,4 +1,4 @@
-"""One long text, and the batches of segments that a language model reads it in."""
+"""One long text, and its blocks, in which a language model reads it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fairseq_poolingformer.text.sequences import Sequences
 class TextStream(FairseqDataset):
     """A split of a data folder of ``preprocess.char_lm``, memory-mapped.
 
-    Every symbol is predicted once, from those before it; ``</s>`` stands before the first.
+    Every symbol is predicted once, from the symbols before it; the first is predicted from ``</s>``.
 
     Args:
         prefix: path of the ``.bin`` and ``.idx`` files without their suffix.
@@ -41,10 +41,10 @@ class TextStream(FairseqDataset):
         return int(self.sequences.values[index])
 
     def read(self, first: int, end: int, rotation: int = 0) -> tuple[Tensor, Tensor]:
-        """The symbols of a stretch, each with the one before it.
+        """The symbols from ``first`` to ``end``, each with the symbol before it.
 
         Args:
-            first, end: the stretch, half-open; 0 <= first <= end <= len(self).
+            first, end: half-open; 0 <= first <= end <= len(self).
             rotation: read the text as if it began at this symbol, and its beginning followed its end.
 
         Returns:
@@ -64,16 +64,16 @@ class TextStream(FairseqDataset):
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
 
-class StreamSegments(FairseqDataset):
-    """A text cut into rows that are read side by side, segment after segment (truncated back-propagation through time).
+class TextBlocks(FairseqDataset):
+    """A text cut into rows that are read side by side, block after block (truncated back-propagation through time).
 
-    Row r has the symbols from ``r * n // num_rows`` on. Item ``segment * num_rows + row`` is a segment of a row. The
-    last segment is as long as what is left of the longest row; a shorter row is padded there.
+    Row r has the symbols from ``r * n // num_rows`` on. Item ``block * num_rows + row`` is a block of a row. The last
+    block is as long as the rest of the longest row; shorter rows are padded there.
 
     Args:
         stream: the text, of n symbols.
-        num_rows: of all workers together.
-        tokens_per_sample: symbols of a segment.
+        num_rows: rows of all workers together.
+        tokens_per_sample: symbols of a block.
         rotation_seed: begin each epoch at another symbol, drawn with this seed; None: at the first.
 
     Raises:
@@ -92,47 +92,47 @@ class StreamSegments(FairseqDataset):
         self.num_rows, self.tokens_per_sample = num_rows, tokens_per_sample
         self.bounds = [row * len(stream) // num_rows for row in range(num_rows + 1)]
         longest = -(-len(stream) // num_rows)
-        self.num_segments = -(-longest // tokens_per_sample)
-        self.last_length = longest - (self.num_segments - 1) * tokens_per_sample
+        self.num_blocks = -(-longest // tokens_per_sample)
+        self.last_length = longest - (self.num_blocks - 1) * tokens_per_sample
         self.rotation_seed = rotation_seed
         self.rotation = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw where the epoch begins; the same for all workers and when resumed."""
+        """Draw the symbol at which the epoch begins; all workers and resumed runs draw the same."""
         if self.rotation_seed is not None:
             self.rotation = int(np.random.default_rng([self.rotation_seed, epoch]).integers(len(self.stream)))
 
     def __len__(self) -> int:
-        return self.num_segments * self.num_rows
+        return self.num_blocks * self.num_rows
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        segment, row = divmod(int(index), self.num_rows)
+        block, row = divmod(int(index), self.num_rows)
         end = self.bounds[row + 1]
-        first = min(self.bounds[row] + segment * self.tokens_per_sample, end)
+        first = min(self.bounds[row] + block * self.tokens_per_sample, end)
         inputs, targets = self.stream.read(first, min(first + self.tokens_per_sample, end), self.rotation)
         return {"id": int(index), "inputs": inputs, "targets": targets}
 
     def batches(self, num_workers: int) -> list[np.ndarray]:
-        """Indices of each batch: all workers' batches of a segment, then those of the next.
+        """Indices of each batch: the batches of all workers for the first block, then those for the next.
 
-        Worker w of W, which gets every W-th of them, so reads the same rows from the first segment to the last.
+        Worker w of W, which gets every W-th batch, so reads the same rows from the first block to the last.
         """
-        return list(np.arange(len(self)).reshape(self.num_segments * num_workers, -1))
+        return list(np.arange(len(self)).reshape(self.num_blocks * num_workers, -1))
 
     def collater(self, samples: list[dict[str, Any]]) -> dict[str, Any]:
-        """A batch of one segment of several rows.
+        """A batch: one block of several rows.
 
         Args:
-            samples: items of the same segment.
+            samples: items of the same block.
 
         Returns:
             ``net_input.src_tokens`` and ``target`` (B, T), ``ntokens``; ``position``, bytes of each row before
-            this segment; ``continues`` and ``goes_on``, bools: whether there is a segment before, and one after it.
+            this block; ``continues`` and ``goes_on``, bools: whether a block precedes and whether one follows.
         """
         if not samples:
             return {}
-        segment = samples[0]["id"] // self.num_rows
-        is_last = segment == self.num_segments - 1
+        block = samples[0]["id"] // self.num_rows
+        is_last = block == self.num_blocks - 1
         shape = (len(samples), self.last_length if is_last else self.tokens_per_sample)
         inputs, targets = torch.full(shape, PAD), torch.full(shape, PAD)
         for row, sample in enumerate(samples):
@@ -144,7 +144,7 @@ class StreamSegments(FairseqDataset):
             "target": targets,
             "ntokens": sum(len(sample["targets"]) for sample in samples),
             "nsentences": len(samples),
-            "position": segment * self.tokens_per_sample,
-            "continues": segment > 0,
+            "position": block * self.tokens_per_sample,
+            "continues": block > 0,
             "goes_on": not is_last,
         }

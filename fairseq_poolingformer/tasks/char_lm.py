@@ -1,4 +1,4 @@
-"""Character language models: one long text, read segment after segment."""
+"""Character language models: one long text, read block after block."""
 
 # ruff: noqa: UP045 - fairseq reads the fields' types at run time and knows Optional only
 
@@ -15,8 +15,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
-from fairseq_poolingformer.data.carried_memory import CarriedMemory
-from fairseq_poolingformer.data.text_stream import StreamSegments, TextStream
+from fairseq_poolingformer.data.text_stream import TextBlocks, TextStream
+from fairseq_poolingformer.modules.carried_memory import CarriedMemory
 from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
 from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
@@ -30,27 +30,29 @@ class CharLMConfig(FairseqDataclass):
     data: str = field(
         default=MISSING,
         metadata={
-            "help": "data folder of preprocess.char_lm; of several, separated by colons, each epoch reads the next"
+            "help": "data folder of preprocess.char_lm; with several, separated by colons, each epoch reads the next"
         },
     )
-    tokens_per_sample: int = field(default=512, metadata={"help": "bytes of a segment"})
-    carry_memory: bool = field(
+    tokens_per_sample: int = field(default=512, metadata={"help": "bytes of a block"})
+    require_memory: bool = field(
         default=False,
-        metadata={"help": "refuse a model without memory; one with memory carries it from segment to segment anyway"},
+        metadata={
+            "help": "stop if the model has no memory; a model with a memory carries it from block to block anyway"
+        },
     )
     no_carry_memory: bool = field(
         default=False,
-        metadata={"help": "train a model with memory without it: each segment stands alone"},
+        metadata={"help": "read every block with an empty memory, also where the model has one"},
     )
     rotate_text: bool = field(
         default=False,
-        metadata={"help": "begin every epoch at another byte of the text, so that it is cut elsewhere"},
+        metadata={"help": "begin every epoch at another byte of the text, so that blocks begin elsewhere"},
     )
     eval_context: int = field(
         default=32256,
         metadata={
-            "help": "poolingformer-eval-lm: bytes of a sequence, or read by a model with memory before it is scored; "
-            "no more than --tokens-per-sample for a model without memory that sees everything"
+            "help": "poolingformer-eval-lm: bytes of a sequence, or bytes that a model with memory reads before its "
+            "first scored byte; at most --tokens-per-sample for a model without memory that sees everything"
         },
     )
     eval_stride: int = field(
@@ -64,11 +66,11 @@ class CharLMConfig(FairseqDataclass):
 
 @register_task("char_lm", dataclass=CharLMConfig)
 class CharLMTask(OneDictionaryTask):
-    """A text of bytes, each to be predicted from those before it.
+    """A text of bytes; the model predicts each byte from those before it.
 
-    ``--batch-size`` rows of each worker are read side by side, never shuffled: a batch is the next segment of each.
-    A model's memory goes from a batch to the next, is empty at the beginning of an epoch, and is saved in checkpoints;
-    with ``--no-carry-memory`` there is none.
+    Every worker reads ``--batch-size`` rows side by side, never shuffled: a batch is the next block of each row. The
+    model's memory is carried from a batch to the next, begins empty in every epoch, and is saved in checkpoints.
+    ``--no-carry-memory`` leaves it empty.
     """
 
     cfg: CharLMConfig
@@ -77,15 +79,15 @@ class CharLMTask(OneDictionaryTask):
         super().__init__(cfg, byte_dictionary())
         if cfg.tokens_per_sample < 1:
             raise ValueError(f"--tokens-per-sample must be 1 or more, got {cfg.tokens_per_sample}")
-        if cfg.carry_memory and cfg.no_carry_memory:
-            raise ValueError("--carry-memory and --no-carry-memory: give one of the two")
+        if cfg.require_memory and cfg.no_carry_memory:
+            raise ValueError("--require-memory and --no-carry-memory: give one of the two")
         self.train_memory = None if cfg.no_carry_memory else CarriedMemory()
         self.valid_memory = None if cfg.no_carry_memory else CarriedMemory()
         self._saved_memories: list[dict[str, Any]] | None = None
 
     @classmethod
     def setup_task(cls, cfg: CharLMConfig, **kwargs: Any) -> "CharLMTask":
-        """The task; the dictionary needs no file.
+        """Make the task; the dictionary needs no file.
 
         Args:
             cfg: its options.
@@ -94,25 +96,25 @@ class CharLMTask(OneDictionaryTask):
         return cls(cfg)
 
     def max_positions(self) -> int:
-        """Bytes of a segment."""
+        """Bytes of a block."""
         return self.cfg.tokens_per_sample
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """The model.
+        """Build the model.
 
         Raises:
-            ValueError: it takes fewer bytes than a segment has, or has no memory and is to carry one.
+            ValueError: the model takes fewer bytes than a block has, or lacks the memory that is required.
         """
         model = super().build_model(cfg, from_checkpoint)
         if getattr(model, "memory_length", 0) == 0:
-            if self.cfg.carry_memory and not from_checkpoint:
+            if self.cfg.require_memory and not from_checkpoint:
                 raise ValueError(
-                    "--carry-memory, but the model has no memory: give --memory-length, or leave out --carry-memory"
+                    "--require-memory, but the model has no memory: give --memory-length, or leave out --require-memory"
                 )
             self.train_memory = self.valid_memory = None
         if self.train_memory is not None and self.cfg.amp and self.cfg.amp_batch_retries and not from_checkpoint:
             raise ValueError(
-                "--amp reads a batch again after an overflow, with the memory of the first reading: "
+                "--amp reads a batch again after an overflow, then with a memory that has seen the batch: "
                 "give --amp-batch-retries 0 as well, or --fp16 or --bf16 instead"
             )
         longest = model.max_positions()
@@ -169,20 +171,20 @@ class CharLMTask(OneDictionaryTask):
             kwargs: fairseq's options of examples that may be ordered; unused.
 
         Raises:
-            ValueError: neither limit is given, or not even one segment fits.
+            ValueError: neither limit is given, or not even one block fits.
         """
         is_training = dataset is self.datasets.get(self.cfg.train_subset)
-        segments = StreamSegments(
+        blocks = TextBlocks(
             dataset,
             num_rows=num_shards * self._rows(max_sentences, max_tokens),
             tokens_per_sample=self.cfg.tokens_per_sample,
             rotation_seed=self.cfg.seed if is_training and self.cfg.rotate_text else None,
         )
-        segments.set_epoch(epoch)
+        blocks.set_epoch(epoch)
         return EpochBatchIterator(
-            dataset=segments,
-            collate_fn=segments.collater,
-            batch_sampler=segments.batches(num_shards),
+            dataset=blocks,
+            collate_fn=blocks.collater,
+            batch_sampler=blocks.batches(num_shards),
             seed=self.cfg.seed,
             num_shards=num_shards,
             shard_id=shard_id,
@@ -205,6 +207,13 @@ class CharLMTask(OneDictionaryTask):
             )
         return rows
 
+    def eval_lm_dataloader(self, *args: Any, **kwargs: Any) -> None:
+        """Stop ``fairseq-eval-lm``, which knows neither the memory nor the context of these models."""
+        raise SystemExit(
+            "fairseq-eval-lm cannot evaluate --task char_lm: it gives models no memory. "
+            "Use poolingformer-eval-lm DATA --path CHECKPOINT --subset SPLIT"
+        )
+
     def gather_checkpoint_state(self) -> None:
         """Bring the memories of all workers to the one that saves; all of them must call this."""
         if self.train_memory is None:
@@ -219,18 +228,22 @@ class CharLMTask(OneDictionaryTask):
         self._saved_memories = memories
 
     def get_checkpoint_dict(self) -> dict[str, Any]:
-        """What fairseq saves of the task: the memories of all workers, as gathered last."""
+        """The memories of all workers, as gathered last, which fairseq saves."""
         memories, self._saved_memories = self._saved_memories, None
         return {type(self).__name__: {"memories": memories}} if memories else {}
 
     def set_checkpoint_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what was saved, when the text is gone on with."""
+        """Take the saved memories, when the run is resumed in the middle of the text."""
         if self.train_memory is None:
             return
         is_distributed = torch.distributed.is_initialized()
         workers = torch.distributed.get_world_size() if is_distributed else 1
         if len(state["memories"]) != workers:
-            logger.warning("saved memories are of %d workers, not %d: unused", len(state["memories"]), workers)
+            logger.warning(
+                "the checkpoint has memories of %d workers, not of %d: starting with an empty one",
+                len(state["memories"]),
+                workers,
+            )
             return
         self.train_memory.load_state_dict(state["memories"][torch.distributed.get_rank() if is_distributed else 0])
 
@@ -244,11 +257,11 @@ def byte_dictionary() -> Dictionary:
 
 
 def load_text(folder: Path, split: str) -> TextStream:
-    """A split of a data folder of ``preprocess.char_lm``.
+    """Open a split of a data folder of ``preprocess.char_lm``.
 
     Raises:
         FileNotFoundError: the folder has no such split, or is not finished.
-        ValueError: it is a data folder of something else, or damaged.
+        ValueError: it is another kind of data folder, or damaged.
     """
     data = DataFolder(folder, BYTES)
     dictionary, prefix = data.dictionary(), data.array(split)

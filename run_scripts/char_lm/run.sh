@@ -106,7 +106,7 @@ train_stage() {
   [[ ${stage_window_scales[stage]} == 1 ]] || flags+=(--window-scale "${stage_window_scales[stage]}")
   [[ $rotate == 0 ]] || flags+=(--rotate-text)
   if [[ $carry == 0 ]]; then flags+=(--no-carry-memory); else flags+=(--require-memory); fi
-  # parameters, the optimizer's state and the number of updates go on; the text is begun again, in other segments
+  # parameters, the optimizer's state and the number of updates go on; the text begins again, in other blocks
   if ((stage > 0)) && [[ ! -e $run_folder/checkpoints/checkpoint_last.pt ]]; then
     need "$previous" out
     flags+=(--restore-file "$previous" --reset-dataloader --reset-meters --reset-lr-scheduler)

@@ -52,7 +52,7 @@ def forgetful_checkpoint(tmp_path_factory):
 
 @pytest.fixture
 def char_lm_checkpoint(tmp_path):
-    """Makes a checkpoint of a tiny architecture for segments of 7 bytes: its path, and its model."""
+    """Makes a checkpoint of a tiny architecture for blocks of 7 bytes: its path, and its model."""
 
     def make(arch, *flags):
         arguments = [

@@ -193,3 +193,13 @@ def test_mistakes_are_explained(checkpoint, data_folder, tmp_path, capsys):
     (tmp_path / "text").write_bytes(bytes(np.arange(60, dtype=np.uint8)))
     make_folder([str(tmp_path / "text")], tmp_path)
     assert evaluate(path, tmp_path, "--context", "50")["scored"] == 3, "a text shorter than the context"
+
+
+def test_fairseqs_own_command_points_here(data_folder, char_lm_checkpoint, monkeypatch):
+    from fairseq_cli.eval_lm import cli_main
+
+    path, _ = char_lm_checkpoint("transformer_xl_lm_tiny")
+    arguments = ["fairseq-eval-lm", str(data_folder), "--task", "char_lm", "--path", str(path), "--cpu"]
+    monkeypatch.setattr("sys.argv", arguments)
+    with pytest.raises(SystemExit, match="Use poolingformer-eval-lm DATA --path CHECKPOINT"):
+        cli_main()

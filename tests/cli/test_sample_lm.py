@@ -26,7 +26,7 @@ def likeliest(model, prompt, length, context):
     return [index - FIRST_BYTE for index in ids[-length:]]
 
 
-@pytest.mark.parametrize("prompt", [PROMPT, b"", b"longer than the segments in which it is read"])
+@pytest.mark.parametrize("prompt", [PROMPT, b"", b"longer than the blocks in which it is read"])
 @pytest.mark.parametrize("forgetful", [False, True])
 def test_greedy_text_is_that_of_a_naive_loop(prompt, forgetful):
     model = build(forgetful=forgetful)

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.data.text_stream import StreamSegments, TextStream
+from fairseq_poolingformer.data.text_stream import TextBlocks, TextStream
 from fairseq_poolingformer.text.byte_symbols import bytes_to_ids
 from fairseq_poolingformer.text.dictionary import EOS, PAD
 from preprocess.char_lm import make_folder
@@ -21,23 +21,23 @@ def text(tmp_path_factory):
     return TextStream(folder / "train")
 
 
-def batches(segments, workers, worker):
-    indices = segments.batches(workers)[worker::workers]
-    return [segments.collater([segments[index] for index in batch]) for batch in indices]
+def batches(blocks, workers, worker):
+    indices = blocks.batches(workers)[worker::workers]
+    return [blocks.collater([blocks[index] for index in batch]) for batch in indices]
 
 
 @pytest.mark.parametrize("rotation_seed", [None, 7])
 @pytest.mark.parametrize(("workers", "rows"), [(1, 1), (1, 4), (2, 3), (3, 1), (1, 101), (2, 50)])
 @pytest.mark.parametrize("length", [1, 7, 25, 200])
 def test_every_symbol_is_predicted_once_after_the_one_before_it(text, workers, rows, length, rotation_seed):
-    segments = StreamSegments(text, num_rows=workers * rows, tokens_per_sample=length, rotation_seed=rotation_seed)
-    segments.set_epoch(3)
+    blocks = TextBlocks(text, num_rows=workers * rows, tokens_per_sample=length, rotation_seed=rotation_seed)
+    blocks.set_epoch(3)
     seen = []
     numbers = set()
     for worker in range(workers):
-        read = batches(segments, workers, worker)
+        read = batches(blocks, workers, worker)
         numbers.add(len(read))
-        assert [batch["position"] for batch in read] == [length * number for number in range(segments.num_segments)]
+        assert [batch["position"] for batch in read] == [length * number for number in range(blocks.num_blocks)]
         assert [batch["continues"] for batch in read] == [False] + [True] * (len(read) - 1)
         assert [batch["goes_on"] for batch in read] == [True] * (len(read) - 1) + [False]
         for row in range(rows):
@@ -64,9 +64,9 @@ def test_every_symbol_is_predicted_once_after_the_one_before_it(text, workers, r
 
 def test_epochs_begin_elsewhere_when_asked_to(text):
     def first(epoch, seed):
-        segments = StreamSegments(text, num_rows=1, tokens_per_sample=4, rotation_seed=seed)
-        segments.set_epoch(epoch)
-        return int(segments[0]["targets"][0])
+        blocks = TextBlocks(text, num_rows=1, tokens_per_sample=4, rotation_seed=seed)
+        blocks.set_epoch(epoch)
+        return int(blocks[0]["targets"][0])
 
     assert len({first(epoch, 1) for epoch in range(1, 9)}) > 4
     assert first(5, 1) == first(5, 1)
@@ -74,15 +74,15 @@ def test_epochs_begin_elsewhere_when_asked_to(text):
 
 
 def test_a_worker_process_gets_the_path_and_not_the_text(text):
-    segments = StreamSegments(text, num_rows=2, tokens_per_sample=5)
-    copy = pickle.loads(pickle.dumps(segments))
-    assert (copy[3]["targets"] == segments[3]["targets"]).all()
+    blocks = TextBlocks(text, num_rows=2, tokens_per_sample=5)
+    copy = pickle.loads(pickle.dumps(blocks))
+    assert (copy[3]["targets"] == blocks[3]["targets"]).all()
     assert len(pickle.dumps(text)) < 500
 
 
 def test_mistakes_are_explained(text, tmp_path):
     with pytest.raises(ValueError, match="give a smaller --batch-size"):
-        StreamSegments(text, num_rows=SIZE + 1, tokens_per_sample=5)
+        TextBlocks(text, num_rows=SIZE + 1, tokens_per_sample=5)
     folder = text.sequences.prefix.parent
     for suffix in (".idx", ".bin"):
         (tmp_path / f"train{suffix}").write_bytes((folder / f"train{suffix}").read_bytes())

@@ -51,11 +51,11 @@ def same(first, second):
     return all(torch.equal(tensor, second["model"][name]) for name, tensor in first["model"].items())
 
 
-CARRIED = ["--carry-memory", "--batch-size", 4, "--update-freq", 2, "--rotate-text", "--disable-validation"]
+CARRIED = ["--require-memory", "--batch-size", 4, "--update-freq", 2, "--rotate-text", "--disable-validation"]
 
 
 def test_training_resumed_within_an_epoch_is_the_uninterrupted_one(folder, tmp_path):
-    """807 bytes in 4 rows are 21 segments of 10: 11 updates an epoch."""
+    """807 bytes in 4 rows are 21 blocks of 10: 11 updates an epoch."""
     whole = train(folder, tmp_path / "whole", *CARRIED, "--max-update", 17)
     for stop in (3, 14):
         train(folder, tmp_path / f"{stop}", *CARRIED, "--max-update", stop)

@@ -74,7 +74,7 @@ def test_longformers_stages_are_those_of_its_table_12(experiment, ends, warmups,
         assert stage.get("--restore-file") == restored
         assert ("--reset-dataloader" in stage) == (number > 0)
         assert "--reset-optimizer" not in stage
-        assert "--carry-memory" not in stage
+        assert "--require-memory" not in stage
 
 
 def test_longformers_ablations_are_those_of_its_table_4():
@@ -163,7 +163,7 @@ def test_transformer_xl_has_one_cosine():
 
 def test_models_with_memory_are_trained_in_one_stage():
     (stage,) = trainings("gaa_enwik8", "gpus=8")
-    assert "--carry-memory" in stage
+    assert "--require-memory" in stage
     assert "--window-size" not in stage
     assert "--restore-file" not in stage
 

@@ -82,9 +82,10 @@ def test_masked_language_models(articles, tmp_path):
 
 @pytest.mark.slow
 def test_character_language_models(articles, tmp_path):
-    (tmp_path / "text").write_text(tool("article_bodies.py", articles))
+    with gzip.open(tmp_path / "text.gz", "wt") as file:
+        file.write(tool("article_bodies.py", articles))
     small = ("held_out=600", "updates=10", f"out={tmp_path}/out", f"python={sys.executable}", "models=longformer,gaa")
-    output = call("char_lm/equal_budget.sh", f"text={tmp_path}/text", *small)
+    output = call("char_lm/equal_budget.sh", f"text={tmp_path}/text.gz", *small)
     longformer, gaa = (line.split() for line in output.splitlines()[-2:])
     assert longformer[0] == "longformer"
     assert longformer[2] == "-"

@@ -176,16 +176,16 @@ def test_the_future_has_no_gradient(arch):
 
 @pytest.mark.parametrize("arch", WITH_MEMORY)
 @pytest.mark.parametrize("grad", [True, False])
-def test_segments_with_memory_are_one_long_text(arch, grad):
+def test_blocks_with_memory_are_one_long_text(arch, grad):
     model, tokens = build(f"{arch}_tiny", *WITH_MEMORY[arch]), text(2, 61)
     whole, _ = model(tokens)
     with torch.set_grad_enabled(grad):
         memory, parts, alone = None, [], []
-        for segment in tokens.split([17, 9, 1, 1, 16, 17], dim=1):
-            logits, extra = model(segment, memory=memory)
+        for block in tokens.split([17, 9, 1, 1, 16, 17], dim=1):
+            logits, extra = model(block, memory=memory)
             memory = extra["memory"]
             parts.append(logits)
-            alone.append(model(segment)[0])
+            alone.append(model(block)[0])
     torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-10, rtol=0)
     assert (torch.cat(alone, 1)[:, 17:] - whole[:, 17:]).abs().amax(-1).min() > 1e-3
     assert all(x.size(0) == 2 and not x.requires_grad for x in memory)
@@ -222,8 +222,8 @@ def test_a_memory_can_be_given_later(arch):
     model.set_memory_length(reach or 100)
     memory, parts = None, []
     with torch.no_grad():
-        for segment in tokens.split(10, dim=1):
-            logits, extra = model(segment, memory=memory)
+        for block in tokens.split(10, dim=1):
+            logits, extra = model(block, memory=memory)
             memory = extra["memory"]
             parts.append(logits)
     torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-10, rtol=0)
@@ -256,8 +256,8 @@ def test_trimming_to_the_spans_changes_nothing(shared, monkeypatch):
 
     def run():
         loss, memory = 0.0, None
-        for segment in tokens.split(100, dim=1):
-            logits, extra = model(segment, memory=memory)
+        for block in tokens.split(100, dim=1):
+            logits, extra = model(block, memory=memory)
             memory = extra["memory"]
             loss = loss + logits.pow(2).mean() + extra["span_loss"]
         return gradients(model, loss), [x.size(1) for x in memory]

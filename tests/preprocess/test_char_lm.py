@@ -136,6 +136,17 @@ def test_splits_are_three_numbers(splits, file, tmp_path, capsys):
     assert f"three whole numbers above 0 are wanted, got {splits}" in capsys.readouterr().err
 
 
+def test_bytes_can_be_held_out_at_the_end(file, tmp_path, capsys):
+    size = file.stat().st_size
+    made = make_folder([str(file)], tmp_path / "folder", held_out=70)
+    assert made["bytes"] == {"train": size - 140, "valid": 70, "test": 70}
+    assert main(["--input", str(file), "--output-folder", str(tmp_path / "other"), "--held-out", str(size)]) == 1
+    assert "too few for three splits" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--input", str(file), "--output-folder", str(tmp_path / "other"), "--held-out", "0"])
+    assert "--held-out 0: must be 1 or more" in capsys.readouterr().err
+
+
 def test_a_killed_overwrite_is_noticed(file, tmp_path, monkeypatch):
     """Of two texts in a folder, neither is read."""
     folder = tmp_path / "data"

@@ -1,4 +1,4 @@
-"""The task: memory carried from segment to segment, dropped where it must be, saved and resumed; bits by hand."""
+"""The task: memory carried from block to block, dropped where it must be, saved and resumed; bits by hand."""
 
 import logging
 import math
@@ -10,7 +10,6 @@ from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 
-from fairseq_poolingformer.data.carried_memory import CarriedMemory
 from fairseq_poolingformer.text.dictionary import PAD
 from preprocess.char_lm import make_folder
 from tests.integration.conftest import ROOT
@@ -52,6 +51,20 @@ def batches(task, split, rows=3, workers=1, worker=0):
     return list(iterator.next_epoch_itr(shuffle=True))
 
 
+def test_only_the_text_of_training_is_rotated(folder):
+    """With --rotate-text, training begins at another byte in every epoch, and validation always at the first."""
+    task, _ = setup(folder, "--rotate-text", "--train-subset", "train")
+    begins = {}
+    for split in ("train", "valid"):
+        task.load_dataset(split)
+        begins[split] = set()
+        for epoch in range(1, 6):
+            iterator = task.get_batch_iterator(task.dataset(split), max_sentences=1, epoch=epoch)
+            begins[split].add(tuple(iterator.first_batch["target"][0].tolist()))
+    assert len(begins["train"]) > 2
+    assert begins["valid"] == {tuple(task.dataset("valid").read(0, 10)[1].tolist())}
+
+
 def row_nll(model, task, split, rows, row):
     """Cross entropy of a row that is read as one."""
     text, n = task.dataset(split), len(task.dataset(split))
@@ -61,7 +74,7 @@ def row_nll(model, task, split, rows, row):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_segments_with_carried_memory_are_one_long_forward(folder, workers):
+def test_blocks_with_carried_memory_are_one_long_forward(folder, workers):
     model, total, expected = build(), 0.0, 0.0
     for worker in range(workers):
         task, criterion = setup(folder)
@@ -72,7 +85,7 @@ def test_segments_with_carried_memory_are_one_long_forward(folder, workers):
     assert total == pytest.approx(expected, rel=1e-5)
 
 
-def test_without_carrying_each_segment_stands_alone(folder):
+def test_without_carrying_each_block_stands_alone(folder):
     model = build()
     task, criterion = setup(folder, "--no-carry-memory")
     read = batches(task, "train", 2)
@@ -102,7 +115,7 @@ def test_train_and_valid_have_memories_of_their_own_and_an_epoch_begins_with_non
     assert losses(train, True) == undisturbed, "the next epoch"
 
 
-def test_gradients_end_where_the_segment_begins(folder):
+def test_gradients_end_where_the_block_begins(folder):
     model = build()
     task, criterion = setup(folder)
     read = batches(task, "train")
@@ -110,17 +123,17 @@ def test_gradients_end_where_the_segment_begins(folder):
         criterion(model, batch)
     kept = task.train_memory.before(read[2])
     assert not any(tensor.requires_grad for tensor in kept)
-    criterion(model, read[2])[0].backward()  # of one segment: the graph of the others is gone
+    criterion(model, read[2])[0].backward()  # of one block: the graph of the others is gone
 
 
-def test_memory_that_does_not_precede_a_segment_is_not_used(folder, caplog):
+def test_memory_that_does_not_precede_a_block_is_not_used(folder, caplog):
     model = build()
     task, criterion = setup(folder)
     read = batches(task, "train")
     criterion(model, read[0])
     with caplog.at_level(logging.WARNING):
         assert task.train_memory.before(read[2]) is None
-    assert "read without a memory from byte 20 of the rows on" in caplog.text
+    assert "no saved memory fits byte 20 (another position or batch size): starting with an empty one" in caplog.text
     assert task.train_memory.before(read[1]) is not None
     assert task.train_memory.before(batches(task, "train", rows=4)[1]) is None
     assert task.train_memory.before(read[0]) is None
@@ -129,19 +142,11 @@ def test_memory_that_does_not_precede_a_segment_is_not_used(folder, caplog):
     assert task.train_memory.before(batches(shorter, "train")[2]) is not None
 
 
-def test_nothing_is_kept_after_the_last_segment(folder):
+def test_nothing_is_kept_after_the_last_block(folder):
     task, criterion = setup(folder)
     for batch in batches(task, "train"):
         criterion(build(), batch)
     assert task.train_memory.state_dict()["tensors"] is None
-
-
-def test_float16_infinities_do_not_stay():
-    memory = CarriedMemory()
-    sample = {"position": 0, "continues": False, "goes_on": True, "net_input": {"src_tokens": torch.zeros(1, 3)}}
-    memory.keep(sample, [torch.tensor([[[1.0, math.inf, math.nan]]], dtype=torch.float16)])
-    after = memory.before(sample | {"position": 3, "continues": True})
-    assert after[0].tolist() == [[[1, 0, 0]]]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -210,7 +215,7 @@ def test_mistakes_are_explained(folder, tmp_path):
     with pytest.raises(ValueError, match="--tokens-per-sample must be"):
         setup(folder, "--tokens-per-sample", "0")
     with pytest.raises(ValueError, match="give one of the two"):
-        setup(folder, "--carry-memory", "--no-carry-memory")
+        setup(folder, "--require-memory", "--no-carry-memory")
 
 
 def with_model(folder, *flags):
@@ -223,11 +228,11 @@ def with_model(folder, *flags):
 
 def test_models_with_memory_carry_it_unless_told_not_to(folder):
     assert with_model(folder).train_memory is not None
-    assert with_model(folder, "--carry-memory").valid_memory is not None
+    assert with_model(folder, "--require-memory").valid_memory is not None
     assert with_model(folder, "--no-carry-memory").train_memory is None
     assert with_model(folder, "--forgetful").train_memory is None
     with pytest.raises(ValueError, match="the model has no memory"):
-        with_model(folder, "--forgetful", "--carry-memory")
+        with_model(folder, "--forgetful", "--require-memory")
 
 
 def test_amp_would_read_a_batch_twice(folder):
