@@ -61,6 +61,7 @@ def run(options: argparse.Namespace) -> None:
     """Convert a checkpoint to ``model.pt``."""
     state = read_checkpoint(options.source)
     settings, converted = to_fairseq(state, symbol_order(options.data), span_ramp=options.span_ramp)
+    settings["data"] = str(options.data)
     with files.new_folder(options.output) as folder:
         files.write_checkpoint(folder / "model.pt", settings, converted)
     print(f"wrote {options.output}: model.pt")
@@ -77,7 +78,7 @@ def read_checkpoint(path: Path) -> State:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise ConversionError(f"{path} is missing") from None
-    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+    except (pickle.UnpicklingError, EOFError, RuntimeError, LookupError, ValueError) as error:
         raise ConversionError(f"{path} is not readable as a checkpoint: {error}") from error
     state = checkpoint.get("model") if isinstance(checkpoint, dict) else None
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
@@ -159,6 +160,8 @@ def to_fairseq(state: State, order: list[int], *, span_ramp: int = 32) -> tuple[
         "arch": "adaptive_span_lm",
         "task": "char_lm",
         "criterion": "char_lm",
+        "tokens_per_sample": 512,  # --block-sz of its scripts
+        "eval_context": positions.size(2),
         "decoder_layers": layers,
         "decoder_embed_dim": embedding.size(1),
         "decoder_ffn_embed_dim": len(converted["decoder.layers.0.feed_forward.fc1.weight"]),
