@@ -1,7 +1,7 @@
 """Text for character language models: enwik8, text8 or any other file, bytes as symbols.
 
 The data folder holds a split as ``SPLIT.bin`` and ``SPLIT.idx``, fairseq's memory-mapped format: one text in sequences
-of a mebibyte. The dictionary is the same whatever the text.
+of a mebibyte. The dictionary is the same for every text.
 """
 
 import argparse
@@ -88,14 +88,14 @@ def _parser() -> argparse.ArgumentParser:
     splits.add_argument(
         "--held-out", type=int, metavar="N", help="bytes of valid and of test, each; all before them is for training"
     )
-    add("--overwrite", action="store_true", help="replace another text that stands in the folder")
+    add("--overwrite", action="store_true", help="replace another text in the folder")
     return parser
 
 
 def _sizes(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if len(parts) != len(SPLITS) or not all(part.isdecimal() and int(part) for part in parts):
-        raise argparse.ArgumentTypeError(f"three whole numbers above 0 are wanted, got {text}")
+        raise argparse.ArgumentTypeError(f"give three whole numbers above 0; got {text}")
     return tuple(map(int, parts))
 
 
@@ -109,23 +109,23 @@ def make_folder(
     held_out: int | None = None,
     overwrite: bool = False,
 ) -> dict:
-    """Makes a data folder; one that is up to date is left alone.
+    """Make a data folder; one that is up to date is left as it is.
 
     Args:
         inputs: paths or glob patterns of the files, in the order of the text.
         folder: the data folder.
         text8: clean a MediaWiki dump, see :mod:`preprocess.wikitext.text8`.
-        limit: use only so many bytes.
+        limit: use only the first bytes, this many.
         sizes: bytes of each split; None for 90, 5 and 5 of a hundred.
         held_out: instead of ``sizes``, bytes of valid and of test each.
         overwrite: replace another text.
 
     Returns:
-        What ``corpus.json`` says.
+        The contents of ``corpus.json``.
 
     Raises:
-        InputError: an input is missing or damaged, splits do not fit, another text or a damaged ``corpus.json`` stands
-            in the folder.
+        InputError: an input is missing or damaged, splits do not fit, or the folder holds another text or a damaged
+            ``corpus.json``.
     """
     files = expand(inputs)
     settings = {
@@ -145,7 +145,7 @@ def make_folder(
     folder.mkdir(parents=True, exist_ok=True)
     with _joined(files, folder, text8, limit) as (text, total):
         sizes = split_sizes(total, sizes if held_out is None else (total - 2 * held_out, held_out, held_out))
-        made_folder.corpus_path.unlink(missing_ok=True)  # from here on, what stood there is no more
+        made_folder.corpus_path.unlink(missing_ok=True)  # from here on, the folder holds no finished text
         digests = [
             _write_split(made_folder.array_path(split), text, size) for split, size in zip(SPLITS, sizes, strict=True)
         ]
@@ -159,10 +159,10 @@ def make_folder(
 
 
 def split_sizes(total: int, sizes: Sequence[int] | None) -> tuple[int, ...]:
-    """Bytes of train, valid and test: those asked for, or 90, 5 and 5 of a hundred.
+    """Return the bytes of train, valid and test: the given ones, or 90, 5 and 5 of a hundred.
 
     Raises:
-        InputError: they are not ``total`` together, or a split would be empty.
+        InputError: they do not add up to ``total``, or a split would be empty.
     """
     if sizes is None:
         sizes = (total * 90 // 100, total * 95 // 100 - total * 90 // 100, total - total * 95 // 100)
@@ -178,7 +178,7 @@ def split_sizes(total: int, sizes: Sequence[int] | None) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def _joined(files: Sequence[Path], folder: Path, text8: bool, limit: int | None) -> Iterator[tuple[BinaryIO, int]]:
-    """The whole text as one file of its own, and its length: how to split it is known only at its end."""
+    """Give the whole text as one file, and its length, which is known only at the end and decides the splits."""
     path = folder / "text.unfinished"
     try:
         with open(path, "wb+") as text:
@@ -218,7 +218,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
         with zipfile.ZipFile(path) as archive:
             members = [member for member in archive.infolist() if not member.is_dir()]
             if len(members) != 1:
-                raise InputError(f"{path}: {len(members)} files in it; unpack it and name the one to use")
+                raise InputError(f"{path}: {len(members)} files in it, not one; unpack it and name the file to use")
             with archive.open(members[0]) as content:
                 yield content
     except (zipfile.BadZipFile, EOFError) as error:
@@ -226,7 +226,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 
 def _write_split(prefix: Path, text: BinaryIO, size: int) -> str:
-    """Writes the next ``size`` bytes of the text as ids; returns their digest."""
+    """Write the next ``size`` bytes of the text as ids, and return their digest."""
     digest = hashlib.sha256()
     with SequencesWriter(prefix, ID_DTYPE) as writer:
         while size:

@@ -1,4 +1,4 @@
-"""``poolingformer-eval-lm``: bits per character of a whole split, every byte scored once and with a long context."""
+"""``poolingformer-eval-lm``: bits per character of a whole split; every byte is scored once, with a long context."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from fairseq_poolingformer.text.whole_file import whole_file
 
 _EPILOG = """\
 A model without memory reads overlapping sequences of --context bytes and is scored on the last --stride of each; the
-first sequence is scored as a whole (Longformer, section 4.2). A model with memory reads on: --batch-size rows of all
-shards divide the text, each reads --context bytes before its first scored one, and the first row needs none.
---memory-length gives a model another memory than it was trained with, Transformer-XL's a longer one, for example.
+first sequence is scored as a whole (Longformer, section 4.2). A model with memory reads the text in blocks: the text is
+divided among --batch-size rows for each shard, and each row but the first reads --context bytes before its first scored
+byte. --memory-length gives a model another memory than in training, for example Transformer-XL a longer one.
 
 examples:
   poolingformer-eval-lm data-bin/enwik8 --path run/checkpoint_best.pt --subset test --batch-size 8 --precision bf16
@@ -43,7 +43,7 @@ on two GPUs:
 
 
 class Stretch(NamedTuple):
-    """A sequence ``text[first:end]`` that is read, and scored from ``scored_from`` on."""
+    """A sequence: the model reads ``text[first:end]`` and is scored from ``scored_from`` on."""
 
     first: int
     scored_from: int
@@ -110,7 +110,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def load_model(path: str, device: str, precision: str) -> tuple[nn.Module, Any]:
-    """A checkpoint's model, in eval mode, and its task.
+    """Load a checkpoint's model, in eval mode, and its task.
 
     Args:
         path: a checkpoint of task char_lm.
@@ -120,7 +120,7 @@ def load_model(path: str, device: str, precision: str) -> tuple[nn.Module, Any]:
     Raises:
         FileNotFoundError: there is no such file.
         CheckpointError: the file is no checkpoint.
-        ValueError: it is one of another task.
+        ValueError: it is a checkpoint of another task.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"{path}: no such checkpoint")
@@ -131,18 +131,18 @@ def load_model(path: str, device: str, precision: str) -> tuple[nn.Module, Any]:
 
     (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path])
     if not isinstance(task, CharLMTask):
-        raise ValueError(f"{path}: a checkpoint of {type(task).__name__}; one of --task char_lm is needed")
+        raise ValueError(f"{path}: a checkpoint of {type(task).__name__}; give one of --task char_lm")
     return model.to(device=device, dtype=DTYPES[precision]).eval(), task
 
 
 def set_memory_length(model: nn.Module, length: int) -> None:
-    """Gives a model another memory.
+    """Give a model another memory.
 
     Raises:
-        ValueError: it has none whose length can be chosen.
+        ValueError: the length of its memory cannot be chosen.
     """
     if not hasattr(model, "set_memory_length"):
-        raise ValueError(f"--memory-length: the memory of {type(model).__name__} has no length that could be chosen")
+        raise ValueError(f"--memory-length: the memory of {type(model).__name__} has a fixed length; leave it out")
     model.set_memory_length(length)
 
 
@@ -160,14 +160,14 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     stride = args.stride or min(task.cfg.eval_stride, context)
     if has_memory:
         stride = _row_length(len(text), context, args.batch_size * args.num_shards)
-        stretches, segment = cut(len(text), context + stride, stride), task.cfg.tokens_per_sample
+        stretches, block = cut(len(text), context + stride, stride), task.cfg.tokens_per_sample
     else:
         longest = model.max_positions()
         if longest is not None and longest < context:
             raise ValueError(f"--context {context}, but the model takes {longest} bytes at a time")
-        stretches, segment = cut(len(text), context, stride), context
+        stretches, block = cut(len(text), context, stride), context
     own = [stretches[number] for number in shard(args, len(stretches))]
-    nll = score(model, text, own, batch_size=args.batch_size, segment=segment, device=args.device)
+    nll = score(model, text, own, batch_size=args.batch_size, block=block, device=args.device)
     scored = sum(stretch.end - stretch.scored_from for stretch in own)
     return {
         "checkpoint": args.path,
@@ -185,15 +185,15 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _row_length(size: int, context: int, rows: int) -> int:
-    """Bytes that each row scores, where the first scores its context as well."""
+    """Bytes that each row scores; the first row scores its context as well."""
     return max(1, -(-(size - context) // rows))
 
 
 def cut(size: int, context: int, stride: int) -> list[Stretch]:
-    """The sequences with which every byte of a text is scored once.
+    """Cut a text into sequences that score every byte once.
 
-    The first scores all it reads. Each of the others ends ``stride`` further than the one before, the last where the
-    text ends, and scores what that adds. All are equally long.
+    All sequences are equally long. The first scores all its bytes. Each of the others ends ``stride`` bytes after the
+    one before, the last where the text ends, and scores the bytes by which it ends later.
 
     Args:
         size: bytes of the text.
@@ -204,7 +204,7 @@ def cut(size: int, context: int, stride: int) -> list[Stretch]:
         ValueError: sequences are shorter than the stride, so that bytes would be left out.
     """
     if stride > context:
-        raise ValueError(f"--stride {stride} is longer than --context {context}: bytes between would not be scored")
+        raise ValueError(f"--stride {stride} is longer than --context {context}: some bytes would not be scored")
     stretches = [Stretch(0, 0, min(context, size))]
     while stretches[-1].end < size:
         scored_from = stretches[-1].end
@@ -215,16 +215,16 @@ def cut(size: int, context: int, stride: int) -> list[Stretch]:
 
 @torch.inference_mode()
 def score(
-    model: nn.Module, text: Any, stretches: Sequence[Stretch], *, batch_size: int, segment: int, device: str
+    model: nn.Module, text: Any, stretches: Sequence[Stretch], *, batch_size: int, block: int, device: str
 ) -> float:
-    """Cross entropy of the scored bytes, summed, in nats.
+    """Sum the cross entropy of the scored bytes, in nats.
 
     Args:
         model: on the device, in eval mode.
         text: a :class:`~fairseq_poolingformer.data.text_stream.TextStream`.
         stretches: equally long sequences.
         batch_size: how many to read side by side.
-        segment: bytes to read at a time; what the model remembers goes on to the next.
+        block: bytes to read at a time; the memory goes from a block to the next.
         device: to compute on.
     """
     total = torch.zeros((), dtype=torch.float64)
@@ -235,8 +235,8 @@ def score(
             first = torch.tensor([stretch.first for stretch in batch])[:, None]
             scored_from = torch.tensor([stretch.scored_from for stretch in batch])[:, None]
             memory: dict[str, Any] = {}
-            for offset in range(0, batch[0].end - batch[0].first, segment):
-                rows = [text.read(s.first + offset, min(s.first + offset + segment, s.end)) for s in batch]
+            for offset in range(0, batch[0].end - batch[0].first, block):
+                rows = [text.read(s.first + offset, min(s.first + offset + block, s.end)) for s in batch]
                 inputs, targets = (torch.stack(column).to(device) for column in zip(*rows, strict=True))
                 logits, extra = model(inputs, **memory)
                 memory = {"memory": extra["memory"]} if extra.get("memory") is not None else {}
@@ -250,23 +250,23 @@ def score(
 
 
 def join(files: Sequence[Path]) -> dict[str, Any]:
-    """The result of all shards from those of each.
+    """Join the results of all shards.
 
     Args:
-        files: what the shards wrote.
+        files: the output file of each shard.
 
     Raises:
-        ValueError: a file is no such result, a shard is missing or comes twice, or they are of different evaluations.
+        ValueError: a file is no such result, a shard is missing or comes twice, or the evaluations differ.
     """
     results = [_read_result(path) for path in files]
     joined = {key: results[0][key] for key in results[0] if key not in ("shards", "nll", "scored", "bpc")}
     for path, result in zip(files, results, strict=True):
         different = [key for key in joined if result.get(key) != joined[key]]
         if different:
-            raise ValueError(f"{path}: of another evaluation than {files[0]}; {', '.join(different)} differ")
+            raise ValueError(f"{path}: the result of another evaluation than {files[0]}; {', '.join(different)} differ")
     shards = sorted(shard for result in results for shard in result["shards"])
     if shards != list(range(joined["num_shards"])):
-        raise ValueError(f"each of {joined['num_shards']} shards is wanted once, got shards {shards}")
+        raise ValueError(f"give each of the {joined['num_shards']} shards once; got shards {shards}")
     totals = _totals(sum(result["nll"] for result in results), sum(result["scored"] for result in results))
     return joined | {"shards": shards} | totals
 
@@ -275,11 +275,11 @@ def _read_result(path: Path) -> dict[str, Any]:
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ValueError(f"{path}: no result of poolingformer-eval-lm, not even JSON ({error})") from error
+        raise ValueError(f"{path}: no result of poolingformer-eval-lm: it is not JSON ({error})") from error
     wanted = ("num_shards", "shards", "nll", "scored")
     missing = [key for key in wanted if key not in result] if isinstance(result, dict) else wanted
     if missing:
-        raise ValueError(f"{path}: no result of poolingformer-eval-lm; it has no {', '.join(missing)}")
+        raise ValueError(f"{path}: no result of poolingformer-eval-lm: it lacks {', '.join(missing)}")
     return result
 
 

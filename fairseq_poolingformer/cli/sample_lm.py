@@ -1,4 +1,4 @@
-"""``poolingformer-sample-lm``: text that a character language model writes."""
+"""``poolingformer-sample-lm``: a character language model continues a text."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
     if args.memory_length is not None:
         set_memory_length(model, args.memory_length)
     elif getattr(model, "memory_length", 0) == 0 and getattr(model, "reach", None) is not None:
-        set_memory_length(model, model.reach)  # windows see the same with it, without reading anything twice
+        set_memory_length(model, model.reach)  # the windows see the same, and each byte is read once
     started = time.perf_counter()
     written = sample(
         model,
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _write(prompt: bytes, written: Iterator[int]) -> None:
-    """Each byte is seen as soon as it is there."""
+    """Write the prompt and each byte as soon as it is there."""
     out = sys.stdout.buffer
     out.write(prompt)
     for byte in written:
@@ -64,18 +64,18 @@ def _write(prompt: bytes, written: Iterator[int]) -> None:
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="poolingformer-sample-lm",
-        description="Go on with a text, byte by byte. A model with memory or windows takes the same time for each; "
-        "one that sees everything and remembers nothing reads the last --context bytes anew for each.",
+        description="Continue a text, byte by byte. A model with memory or windows takes the same time for each byte; "
+        "a model that sees everything and has no memory reads the last --context bytes again for each byte.",
     )
     add = parser.add_argument
     add("--path", required=True, help="checkpoint of task char_lm")
     prompt = parser.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", default="", help="the text to go on with (default: none)")
-    prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="a file with it")
+    prompt.add_argument("--prompt", default="", help="the text to continue (default: none)")
+    prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="a file with the prompt")
     add("--length", type=int, default=1000, metavar="N", help="bytes to write (default: %(default)s)")
-    add("--temperature", type=float, default=1.0, help="of the distribution; 0: the likeliest byte (default: 1)")
+    add("--temperature", type=float, default=1.0, help="divides the logits; 0: the likeliest byte (default: 1)")
     add("--top-k", type=int, default=0, metavar="K", help="choose among the K likeliest bytes; 0: all (default)")
-    add("--seed", type=int, default=1, help="of the random choices (default: %(default)s)")
+    add("--seed", type=int, default=1, help="seed of the random choices (default: %(default)s)")
     add("--context", type=int, metavar="N", help="bytes read at a time (default: the checkpoint's --tokens-per-sample)")
     add_memory_option(parser, "the model's; as far as its windows reach, where it has none")
     add_device_options(parser)
@@ -93,13 +93,13 @@ def sample(
     seed: int = 1,
     device: str = "cpu",
 ) -> Iterator[int]:
-    """The bytes with which a model goes on.
+    """Yield the bytes with which a model continues a text.
 
     Args:
         model: on the device, in eval mode.
-        prompt: the text to go on with.
+        prompt: the text to continue.
         length: how many bytes to write.
-        context: bytes that are read at a time: of the prompt; without memory, of the text.
+        context: bytes of the prompt to read at a time; without memory, bytes of the text to read for each byte.
         temperature: divides the logits; 0 takes the largest.
         top_k: choose among so many; 0 for all.
         seed: of the random choices.
@@ -118,7 +118,7 @@ def sample(
 
 
 def choose(logits: Tensor, temperature: float, top_k: int, generator: torch.Generator) -> int:
-    """A number drawn from the softmax of ``logits / temperature`` (V,), or of its ``top_k`` largest."""
+    """Draw a number from the softmax of ``logits / temperature`` (V,), or of its ``top_k`` largest."""
     if temperature == 0:
         return int(logits.argmax())
     values, numbers = logits.topk(min(top_k or len(logits), len(logits)))
@@ -137,7 +137,7 @@ def _with_memory(model: nn.Module, ids: Tensor, context: int, device: str) -> Ge
 
 
 def _with_context(model: nn.Module, ids: Tensor, context: int, device: str) -> Generator[Tensor, int, None]:
-    """The same of a model without memory, which reads the last ``context`` ids each time."""
+    """The same for a model without memory, which reads the last ``context`` ids each time."""
     while True:
         logits, _ = _read(model, ids[-context:], device, {})
         ids = torch.cat([ids[-context:], torch.tensor([(yield logits[0, -1])])])

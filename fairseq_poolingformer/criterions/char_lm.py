@@ -14,9 +14,9 @@ from fairseq.logging import metrics
 class CharLMCriterion(FairseqCriterion):
     """Cross entropy of a text's bytes, logged as bits per character; hands the model's memory on, with the task.
 
-    A model returns logits (B, T, V) and a dict with its new ``memory``. Where the dict has ``span_loss`` (nats, a scalar,
-    Sukhbaatar et al. 2019, eq. 6), it is added to the mean cross entropy. Where it has ``average_span`` (bytes) and
-    ``spans`` (layers, H), the average and the mean of each layer, ``span_layer_0`` and so on, are logged.
+    A model returns logits (B, T, V) and a dict with its new ``memory``. Where the dict has ``span_loss`` (nats, a
+    scalar, Sukhbaatar et al. 2019, eq. 6), it is added to the mean cross entropy. Where it has ``average_span`` (bytes)
+    and ``spans`` (layers, H), the average and the mean of each layer, ``span_layer_0`` and so on, are logged.
     ``loss`` is the minimized quantity in bits, and ``bpc`` the cross entropy alone.
     """
 

@@ -101,7 +101,7 @@ class FairseqClippedAdagrad(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """Arguments of the optimizer, which also override those of a checkpoint."""
+        """The optimizer's arguments, which also override those of a checkpoint."""
         return {
             "lr": self.cfg.lr[0] if isinstance(self.cfg.lr, Collection) else self.cfg.lr,
             "clip_norm": self.cfg.parameter_clip_norm,

@@ -51,13 +51,13 @@ class FusedAdamW(torch.optim.AdamW):
         return loss
 
     def _step_in_float32(self, parameter: Tensor, group: dict[str, Any]) -> None:
-        """Update one parameter through a float32 copy, so that only one copy is there at a time."""
+        """Update one parameter through a float32 copy; only one copy exists at a time."""
         copy = parameter.float()
         state = self.state[parameter]
         if not state:
             state["step"] = torch.zeros((), device=copy.device)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(copy), torch.zeros_like(copy)
-        # fairseq hands back the state of a checkpoint where and as it was loaded
+        # fairseq does not move or convert the state that it loads from a checkpoint
         state |= {name: torch.as_tensor(value).to(copy) for name, value in state.items()}
         adamw(
             [copy],
@@ -82,8 +82,8 @@ class FusedAdamW(torch.optim.AdamW):
 class FairseqFusedAdamW(FairseqOptimizer):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), one kernel for all parameters.
 
-    fairseq's ``adam`` is the same but for ε, which it adds before the second moment's bias correction: there it counts
-    1/√(1 − β₂ᵗ) times as much, 32 times in the first update and hardly more after some thousands.
+    fairseq's ``adam`` differs in ε only, which it adds before the bias correction of the second moment: there ε counts
+    1/√(1 − β₂ᵗ) times as much, 32 times in the first update and about once after some thousands.
     """
 
     def __init__(self, cfg: FusedAdamWConfig, params):
@@ -92,7 +92,7 @@ class FairseqFusedAdamW(FairseqOptimizer):
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
-        """Arguments of the optimizer, which also override those of a checkpoint."""
+        """The optimizer's arguments, which also override those of a checkpoint."""
         return {
             "lr": self.cfg.lr[0] if isinstance(self.cfg.lr, Collection) else self.cfg.lr,
             "betas": parse_betas(self.cfg.adam_betas),
@@ -103,7 +103,7 @@ class FairseqFusedAdamW(FairseqOptimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
         """Take the state of this optimizer or of fairseq's ``adam``."""
-        groups = [{**group, "fused": True} for group in state_dict["param_groups"]]  # where torch puts the step count
+        groups = [{**group, "fused": True} for group in state_dict["param_groups"]]  # places the step count
         super().load_state_dict({**state_dict, "param_groups": groups}, optimizer_overrides)
 
     average_params = FairseqAdam.average_params

@@ -10,9 +10,7 @@ from omegaconf import II
 
 @dataclass
 class StagedLRConfig(FairseqDataclass):
-    stage_first_update: int = field(
-        default=0, metadata={"help": "number of updates that were made before this stage of the training"}
-    )
+    stage_first_update: int = field(default=0, metadata={"help": "number of updates before this stage of the training"})
     warmup_updates: int = field(
         default=0, metadata={"help": "updates of the stage in which the learning rate rises to --lr, linearly"}
     )
@@ -23,11 +21,11 @@ class StagedLRConfig(FairseqDataclass):
 class StagedLR(FairseqLRScheduler):
     """A constant learning rate with a warm-up at the beginning of each stage (Longformer, table 12).
 
-    A stage goes on from the checkpoint of the one before, and so with its number of updates; fairseq's ``fixed`` would
+    A stage continues from the checkpoint of the stage before, with its number of updates; fairseq's ``fixed`` would
     warm up in the first stage only.
 
     Raises:
-        ValueError: there is not one learning rate.
+        ValueError: ``--lr`` is not one learning rate.
     """
 
     def __init__(self, cfg: StagedLRConfig, optimizer: FairseqOptimizer) -> None:
@@ -37,10 +35,10 @@ class StagedLR(FairseqLRScheduler):
             raise ValueError(f"--lr-scheduler staged has one learning rate a stage, got --lr {rates}; train each stage")
 
     def step_update(self, num_updates: int) -> float:
-        """Set the learning rate for the update after so many.
+        """Set the learning rate for the next update.
 
         Args:
-            num_updates: made so far, in all stages.
+            num_updates: updates so far, of all stages.
 
         Returns:
             The learning rate.

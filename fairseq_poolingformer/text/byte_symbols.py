@@ -1,4 +1,4 @@
-"""Bytes as symbols: a dictionary that is the same for every text, and so never needs ``<unk>``."""
+"""Bytes as symbols: the dictionary is the same for every text and never needs ``<unk>``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 
-BYTE_SYMBOLS = tuple(str(byte) for byte in range(256))  # in dict.txt: a byte's name is its number
+BYTE_SYMBOLS = tuple(str(byte) for byte in range(256))  # in dict.txt the name of a byte is its number
 FIRST_BYTE = len(SPECIAL_SYMBOLS)  # index of byte 0
 NUM_SYMBOLS = FIRST_BYTE + len(BYTE_SYMBOLS)
-ID_DTYPE = np.dtype(np.uint16)  # fairseq's for a dictionary of that size
+ID_DTYPE = np.dtype(np.uint16)  # fairseq's choice for a dictionary of that size
 
 
 def bytes_to_ids(text: bytes) -> np.ndarray:
@@ -21,7 +21,7 @@ def ids_to_bytes(ids: np.ndarray) -> bytes:
     """The text of (n,) indices.
 
     Raises:
-        ValueError: one of them is no byte but a special symbol.
+        ValueError: an index is a special symbol and no byte.
     """
     values = np.asarray(ids, np.int64) - FIRST_BYTE
     if values.size and not (values.min() >= 0 and values.max() <= 255):

@@ -1,8 +1,8 @@
 """Matt Mahoney's cleaning of a MediaWiki dump to 27 symbols, as of text8: a to z and single spaces.
 
-His rules are published on his page about the test data (mattmahoney.net/dc/textdata.html). They are applied to what
-stands between one ``>`` and the next. In a dump that is a page's whole wikitext, for its own ``<`` and ``>`` are
-entities there. Shortcomings of the rules are kept, for the result must be text8 byte for byte.
+His page about the test data (mattmahoney.net/dc/textdata.html) has the rules. They work on the text between one ``>``
+and the next. In a dump that is a page's whole wikitext, whose own ``<`` and ``>`` are entities. The shortcomings of the
+rules stay, because the result must be text8 byte for byte.
 """
 
 import re
@@ -15,22 +15,22 @@ _MAX_RECORD_BYTES = 64 * 2**20
 _BLOCK_BYTES = 2**20
 
 _LAST_TAG = re.compile(rb"<.*>")  # greedy, within a line
-# in this order; each works on what the one before left
+# in this order; each rule works on the result of the one before
 _RULES = (
     (re.compile(rb"&amp;"), b"&"),
     (re.compile(rb"&lt;"), b"<"),
     (re.compile(rb"&gt;"), b">"),
     (re.compile(rb"<ref[^<]*</ref>"), b""),
     (re.compile(rb"<[^>]*>"), b""),
-    (re.compile(rb"\[http:[^\] ]*"), b"["),  # of an external link its text stays
+    (re.compile(rb"\[http:[^\] ]*"), b"["),  # the text of an external link stays
     (re.compile(rb"\|thumb", re.I), b""),
     (re.compile(rb"\|left", re.I), b""),
     (re.compile(rb"\|right", re.I), b""),
     (re.compile(rb"\|\d+px", re.I), b""),
-    (re.compile(rb"\[\[image:[^\[\]]*\|", re.I), b""),  # of an image its caption stays
+    (re.compile(rb"\[\[image:[^\[\]]*\|", re.I), b""),  # the caption of an image stays
     (re.compile(rb"\[\[category:([^|\]]*)[^\]]*\]\]", re.I), rb"[[\1]]"),
     (re.compile(rb"\[\[[a-z\-]*:[^\]]*\]\]"), b""),  # links to other languages
-    (re.compile(rb"\[\[[^|\]]*\|"), b"[["),  # of an internal link its text stays
+    (re.compile(rb"\[\[[^|\]]*\|"), b"[["),  # the text of an internal link stays
     (re.compile(rb"\{\{[^}]*\}\}"), b""),
     (re.compile(rb"\{[^}]*\}"), b""),
     (re.compile(rb"[\[\]]"), b""),
@@ -44,14 +44,14 @@ _OTHERS = re.compile(rb"[^a-z]+")
 
 
 def clean(dump: BinaryIO, name: str) -> Iterator[bytes]:
-    """The clean text of a dump, page by page; each page begins with a space.
+    """Yield the clean text of a dump, page by page; each page begins with a space.
 
     Args:
         dump: MediaWiki's XML, not compressed.
-        name: of the file, for messages.
+        name: name of the file, for messages.
 
     Raises:
-        InputError: this is no dump.
+        InputError: the file is no dump.
     """
     in_text, found = False, False
     for record in _records(dump, name):
@@ -67,7 +67,7 @@ def clean(dump: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def _records(dump: BinaryIO, name: str) -> Iterator[bytes]:
-    """What stands between one ``>`` and the next, that included; at the end without it."""
+    """Yield the text up to and with each ``>``; the last record may lack it."""
     rest = b""
     while block := dump.read(_BLOCK_BYTES):
         *whole, rest = (rest + block).split(b">")

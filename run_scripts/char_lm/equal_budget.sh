@@ -39,10 +39,10 @@ preprocess() {
   "$python" -m preprocess.char_lm --input "$text" --output-folder "$out/data" --held-out "$held_out"
 }
 
-# train_model FLAG…: $model with $seed, unless an earlier run has finished it.
+# train_model FLAG…: trains $model with $seed, unless an earlier run has finished it.
 train_model() {
   [[ ! -e $folder/train.json ]] || return 0
-  rm -rf "$folder" # of one that was killed: time and memory are those of a whole training
+  rm -rf "$folder" # a killed training starts over: time and memory are those of a whole training
   mkdir -p "$folder"
   run "$python" "$root/run_scripts/equal_budget.py" measure "$folder/train.json" --log "$folder/train.log" -- \
     "$python" -m fairseq_cli.train "$out/data" --user-dir "$root/fairseq_poolingformer" --task char_lm \
@@ -53,7 +53,7 @@ train_model() {
     --log-format json --log-interval 10 --log-file "$folder/train.log" "$@"
 }
 
-# evaluate FLAG…: bits per character of test.
+# evaluate FLAG…: measures bits per character of test.
 evaluate() {
   [[ ! -e $folder/test.json ]] || return 0
   run "$python" -m fairseq_poolingformer.cli.eval_lm "$out/data" --path "$folder/checkpoints/checkpoint_last.pt" \

@@ -11,8 +11,8 @@
 # On eight GPUs:             run_scripts/char_lm/longformer.sh gpus=8 raw=enwik8.zip
 # On several nodes (SLURM):  sbatch --nodes=2 --gpus-per-node=8 run_scripts/slurm.sh \
 #                                run_scripts/char_lm/longformer.sh raw=enwik8.zip
-# Started again, a killed run goes on from its last checkpoint, in the stage where it was. Any column of experiments.txt
-# is an option too.
+# Started again, a killed run continues from its last checkpoint, in the stage where it was. Any column of experiments.txt
+# is an option, too.
 
 # shellcheck disable=SC2154 # parse_options and load_experiment set the variables
 set -euo pipefail
@@ -33,7 +33,7 @@ read_table preprocess train evaluate
 parse_options "$@"
 results=()
 
-# prepare: what depends on the row.
+# prepare: the variables that depend on the row.
 prepare() {
   local list
   require_count context stride eval_batch
@@ -64,7 +64,7 @@ preprocess() {
   run "$python" -m preprocess.char_lm --input "$raw_file" --output-folder "$data_folder"
 }
 
-# set_batches: device_batch and update_freq of every stage; before the first, for a later one may not divide.
+# set_batches: device_batch and update_freq of every stage, before any is trained, because a later one may not divide.
 set_batches() {
   local stage batch device_batch
   for ((stage = 0; stage < stages; stage++)); do
@@ -76,7 +76,7 @@ set_batches() {
   done
 }
 
-# train_stage STAGE FIRST: a stage (from 0), before which FIRST updates were made.
+# train_stage STAGE FIRST: trains a stage (from 0) that has FIRST updates before it.
 train_stage() {
   local stage=$1 first=$2 flags
   local previous=$run_folder/stage$stage/checkpoints/checkpoint_last.pt
@@ -106,7 +106,7 @@ train_stage() {
   [[ ${stage_window_scales[stage]} == 1 ]] || flags+=(--window-scale "${stage_window_scales[stage]}")
   [[ $rotate == 0 ]] || flags+=(--rotate-text)
   if [[ $carry == 0 ]]; then flags+=(--no-carry-memory); else flags+=(--require-memory); fi
-  # parameters, the optimizer's state and the number of updates go on; the text begins again, in other blocks
+  # the parameters, the optimizer's state and the number of updates stay; the text begins again, in other blocks
   if ((stage > 0)) && [[ ! -e $run_folder/checkpoints/checkpoint_last.pt ]]; then
     need "$previous" out
     flags+=(--restore-file "$previous" --reset-dataloader --reset-meters --reset-lr-scheduler)

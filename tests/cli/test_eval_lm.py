@@ -46,7 +46,7 @@ def test_without_memory_each_byte_has_the_context_of_its_sequence(data_folder, b
     text, model = TextStream(data_folder / "test"), build(forgetful=True)
     stretches = cut(len(text), 20, 6)
     contexts = [max(0, min(SIZE - 20, 6 * math.ceil((number + 1 - 20) / 6))) for number in range(SIZE)]
-    got = score(model, text, stretches, batch_size=batch_size, segment=20, device="cpu")
+    got = score(model, text, stretches, batch_size=batch_size, block=20, device="cpu")
     assert got == pytest.approx(naive(model, text, contexts), rel=1e-5)
     assert got != pytest.approx(naive(model, text, [0] * SIZE), rel=1e-4), "the context matters"
 
@@ -181,8 +181,8 @@ def test_mistakes_are_explained(checkpoint, data_folder, tmp_path, capsys):
     path, _ = checkpoint
     for arguments, message in (
         (["--path", "nowhere.pt"], "no such checkpoint"),
-        (["--path", str(path), "--subset", "tset"], "python -m preprocess.char_lm"),
-        (["--path", str(path), "--memory-length", "5"], "has no length that could be chosen"),
+        (["--path", str(path), "--subset", "tset"], "poolingformer-preprocess char_lm"),
+        (["--path", str(path), "--memory-length", "5"], "has a fixed length"),
         (["--path", str(path), "--no-memory", "--context", "3", "--stride", "4"], "longer than --context"),
     ):
         assert main([str(data_folder), *arguments, "--device", "cpu"]) == 1

@@ -133,7 +133,7 @@ def test_a_damaged_corpus_json_is_named_and_overwritten(file, tmp_path, capsys):
 def test_splits_are_three_numbers(splits, file, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["--input", str(file), "--output-folder", str(tmp_path / "data"), f"--splits={splits}"])
-    assert f"three whole numbers above 0 are wanted, got {splits}" in capsys.readouterr().err
+    assert f"give three whole numbers above 0; got {splits}" in capsys.readouterr().err
 
 
 def test_bytes_can_be_held_out_at_the_end(file, tmp_path, capsys):
