@@ -163,10 +163,10 @@ def test_a_result_is_not_lost_where_its_file_cannot_be_written(checkpoint, data_
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{}", "it has no num_shards, shards, nll, scored"),
-        ("[1]", "it has no num_shards"),
-        ('{"num_shards": 1, "nll": 3.0, "scored": 4}', "it has no shards"),
-        ("bpc 1.0", "not even JSON"),
+        ("{}", "it lacks num_shards, shards, nll, scored"),
+        ("[1]", "it lacks num_shards"),
+        ('{"num_shards": 1, "nll": 3.0, "scored": 4}', "it lacks shards"),
+        ("bpc 1.0", "it is not JSON"),
     ],
 )
 def test_what_is_no_result_is_not_joined(content, message, tmp_path, capsys):
