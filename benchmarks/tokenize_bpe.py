@@ -3,13 +3,13 @@
     python benchmarks/tokenize_bpe.py --gpt2-bpe FOLDER [--text FILE ...]
 
 FOLDER holds encoder.json, vocab.bpe and fairseq's dict.txt. The FILEs are JSON lines as preprocess.arxiv_pubmed reads
-them; without any, the sources of the standard library are the documents. All must give the same ids, or nothing is
-timed.
+them; without any, the sources of the standard library are the documents. The benchmark times encoders only if all give
+the same ids.
 
-fairseq's encoder and Hugging Face's remember words, so each encoder is made anew for every repetition and goes over
-one half of the documents, over the other half, whose text it has not seen, and over that half again. Times are CPU
-time of the process, and the encoders take turns. A ratio is to fairseq's encoder in the same repetition. This project
-and fairseq's second row give indices of the dictionary, the others stop at GPT-2's ids.
+fairseq's encoder and Hugging Face's remember words. So each repetition makes new encoders, and each encoder reads one
+half of the documents, then the other half, whose text it has not seen, then that half again. The encoders take turns;
+times are CPU time of the process. Ratios compare with fairseq's encoder in the same repetition. This project and
+fairseq's second row give indices of the dictionary, the others stop at GPT-2's ids.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 from tiktoken_ext.openai_public import r50k_pat_str
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
 from preprocess.arxiv_pubmed import parse
 from preprocess.pipeline.records import Example, read_lines
@@ -44,7 +45,7 @@ PASSES = ("first text", "text not seen", "the same again")
 
 
 def read_documents(paths: Sequence[Path], max_bytes: int) -> list[str]:
-    """The first documents, about so many bytes of them."""
+    """Read the first documents, about so many bytes of them."""
     documents, size = [], 0
     for text in _articles(paths) if paths else _sources():
         if size >= max_bytes:
@@ -69,7 +70,7 @@ def _sources() -> Iterator[str]:
 
 
 def make_encoders(folder: Path, dictionary: Dictionary) -> dict[str, Encode]:
-    """Each encoder anew, with nothing remembered."""
+    """Make new encoders, which remember no words yet."""
     encoder_json, vocab_bpe = (str(folder / name) for name in GPT2Tokenizer.files[:2])
     fairseq, with_dictionary = (get_encoder(encoder_json, vocab_bpe).encode for _ in range(2))
 
@@ -93,7 +94,7 @@ def make_encoders(folder: Path, dictionary: Dictionary) -> dict[str, Encode]:
 
 
 def check_same_ids(encoders: dict[str, Encode], dictionary: Dictionary, documents: list[str]) -> None:
-    """Exits where an encoder disagrees with fairseq's."""
+    """Exit where an encoder disagrees with fairseq's."""
     for number, document in enumerate(documents, 1):
         gpt2_ids = encoders[BASE](document)
         indices = [dictionary.index(str(token)) for token in gpt2_ids]
@@ -103,14 +104,14 @@ def check_same_ids(encoders: dict[str, Encode], dictionary: Dictionary, document
 
 
 def tokens_a_second(encode: Encode, documents: list[str]) -> float:
-    """Of CPU time, for one pass."""
+    """Encode the documents once; return tokens per second of CPU time."""
     start = time.process_time()
     tokens = sum(len(encode(document)) for document in documents)
     return tokens / (time.process_time() - start)
 
 
 def main() -> None:
-    """The command line."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gpt2-bpe", metavar="FOLDER", type=Path, required=True)
     parser.add_argument("--text", metavar="FILE", type=Path, nargs="+", default=[])
@@ -134,14 +135,15 @@ def main() -> None:
         for text, half in halves.items():
             for name, encode in encoders.items():
                 speeds.setdefault((name, text), []).append(tokens_a_second(encode, half))
-    print(f"{'tokens a second, ratio (least to most)':40}" + "".join(f"{text:>34}" for text in PASSES))
+    rows = [["tokens a second, ratio (least to most)", *PASSES]]
     for name in encoders:
-        row = f"{name:40}"
+        row = [name]
         for text in PASSES:
             ratios = [ours / base for ours, base in zip(speeds[name, text], speeds[BASE, text], strict=True)]
             spread = f"{statistics.median(ratios):.1f}× ({min(ratios):.1f} to {max(ratios):.1f})"
-            row += f"{statistics.median(speeds[name, text]):10,.0f}{spread:>24}"
-        print(row)
+            row.append(f"{statistics.median(speeds[name, text]):,.0f}  {spread}")
+        rows.append(row)
+    print(aligned(rows))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Text files in UTF-8 to a data folder for language models: each file a document, or each block of lines in it.
 
-Blocks are set apart by blank lines. Text stays as it is, but line ends become newlines; whitespace at its ends goes.
+Blank lines separate blocks. Every line end becomes a newline, and whitespace at both ends of a document is removed; the
+text is unchanged otherwise.
 """
 
 import argparse
@@ -26,7 +27,7 @@ MAX_DOCUMENT_BYTES = 64 * 2**20
 
 
 def parse(record: Record, min_chars: int = 1) -> Example | Reject | Skipped:
-    """A document of a record, its id being where it stands."""
+    """Make a document of a record; its id is its file and line."""
     try:
         text = record.data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -39,7 +40,7 @@ def parse(record: Record, min_chars: int = 1) -> Example | Reject | Skipped:
 
 
 def read_files(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[Record]:
-    """Every file as a record, without data where it is longer than ``max_bytes``.
+    """Read every file as a record, without data where it is longer than ``max_bytes``.
 
     Raises:
         InputError: a compressed file is damaged.
@@ -51,7 +52,7 @@ def read_files(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> It
 
 
 def read_blocks(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[Record]:
-    """Every run of lines that are not blank as a record, without data where it is longer than ``max_bytes``.
+    """Read every run of lines that are not blank as a record, without data where it is longer than ``max_bytes``.
 
     Raises:
         InputError: a compressed file is damaged.
@@ -74,7 +75,7 @@ def read_blocks(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> I
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """The corpus that the command line names.
+    """Make the corpus that the command line names.
 
     Raises:
         InputError: a file is missing, or an option is out of range.

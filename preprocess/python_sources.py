@@ -1,6 +1,6 @@
-"""Documents with human summaries out of Python sources: code without its docstring, and the docstring.
+"""Documents with human summaries from Python sources: code without its docstring, and the docstring.
 
-Nothing is imported or executed: sources are read and parsed.
+This module reads and parses sources; it imports and executes none of them.
 """
 
 import ast
@@ -41,7 +41,7 @@ _SIGNATURE = re.compile(r"^[\w.]+\([^)]*\)\s*(->.*)?$")
 
 @dataclass(frozen=True)
 class Document:
-    """Code and its summary; ``name`` is qualified: module, or module and class or function."""
+    """Code and its summary; ``name`` is the module, or the module and the class or function."""
 
     module: str
     name: str
@@ -50,7 +50,7 @@ class Document:
 
 
 def find_modules(root: Path) -> list[tuple[str, Path]]:
-    """Names and files of the modules under a folder, sorted; of a large package, a fixed choice of its files."""
+    """Find names and files of the modules under a folder, sorted; a large package gives a fixed choice of them."""
     packages: dict[str, list[tuple[str, Path]]] = {}
     for path in root.rglob("*.py"):
         folders = path.relative_to(root).parts[:-1]
@@ -67,12 +67,12 @@ def find_modules(root: Path) -> list[tuple[str, Path]]:
 
 
 def digest(text: str) -> str:
-    """A hash that is the same on every machine."""
+    """Hash a text; the result is the same on every machine."""
     return hashlib.sha1(text.encode("utf-8", "replace")).hexdigest()
 
 
 def read_module(module: tuple[str, Path]) -> list[Document] | None:
-    """The documents of one module: itself, its classes and its long functions; None where it cannot be read."""
+    """Read the documents of a module: itself, its classes, its long functions; None where it cannot be read."""
     name, path = module
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
@@ -108,7 +108,7 @@ def _documents(module: str, tree: ast.Module, lines: list[str]) -> Iterator[Docu
 
 
 def _docstring(node: ast.AST, lines: list[str]) -> ast.Expr | None:
-    """The statement that is a node's docstring, where it has its lines to itself."""
+    """The statement that is a node's docstring, where its lines hold nothing else."""
     first = node.body[0] if node.body else None
     if not (
         isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
@@ -126,9 +126,9 @@ def _strip_leading_comments(text: str) -> str:
 
 
 def clean_summary(docstring: str) -> str:
-    """The first paragraphs of prose of a docstring, about MAX_SUMMARY_WORDS words, on one line.
+    """Put the first paragraphs of prose of a docstring on one line, about MAX_SUMMARY_WORDS words.
 
-    Signatures, headings, doctests, markup and everything from a list of arguments on are left out.
+    This leaves out signatures, headings, doctests, markup, and everything from a list of arguments on.
     """
     chosen: list[str] = []
     words = 0
@@ -157,7 +157,7 @@ def _is_prose(text: str, lines: list[str]) -> bool:
 
 
 def drop_duplicates(documents: Iterable[Document]) -> Iterator[Document]:
-    """Documents without those that repeat the summary, or most of the lines, of an earlier one."""
+    """Leave out documents that repeat the summary, or most of the lines, of an earlier one."""
     summaries: set[str] = set()
     owners: dict[int, int] = {}
     for number, document in enumerate(documents):

@@ -1,7 +1,7 @@
 """The Python installation itself as a summarization corpus: real long documents on every machine, no download.
 
-A document is the source of a module, class or long function without its docstring; the summary is the docstring's first
-paragraphs. Sources are those of the standard library and, unless told otherwise, of the installed packages.
+A document is the source of a module, class or long function without its docstring; its summary is the docstring's first
+paragraphs. The sources are those of the standard library and, without ``--no-packages``, of the installed packages.
 """
 
 import argparse
@@ -27,13 +27,13 @@ DEFAULT_VOCABULARY = 8000
 
 
 def parse(record: Record) -> Example | Reject:
-    """An example of a record that :func:`make_corpus` made."""
+    """Make an example of a record of :func:`make_corpus`."""
     name, text, summary = json.loads(record.data)
     return Example(name, (text, summary))
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
-    """The corpus of this Python installation.
+    """Make the corpus of this Python installation.
 
     Raises:
         InputError: the installation has no sources.
@@ -65,13 +65,13 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 
 def split_of(module: str) -> str:
-    """The split of a module and of all that is in it: one in twenty for valid and for test each."""
+    """The split of a module and of everything in it: one module in twenty is valid, one test."""
     share = int(digest(module), 16) % 20
     return {0: "valid", 1: "test"}.get(share, "train")
 
 
 def read_documents(roots: list[Path], workers: int) -> list[Document]:
-    """All documents under the given folders, those of the first folders first, near-duplicates left out."""
+    """Read all documents under the folders, in the order of the folders, without near-duplicates."""
     modules = [module for root in roots for module in find_modules(root)]
     unreadable, found = 0, []
     for documents in _map(modules, workers):

@@ -134,7 +134,7 @@ run_scripts/summarization/arxiv_4k.sh --help
 With documents of your own, in JSON lines with "article" and "abstract":
 
   . $venv/bin/activate
-  python -m preprocess.arxiv_pubmed --train train.jsonl --valid valid.jsonl --test test.jsonl \\
+  poolingformer-preprocess arxiv_pubmed --train train.jsonl --valid valid.jsonl --test test.jsonl \\
       --sentencepiece-train 8000 --output-folder my-data
   run_scripts/quickstart.sh data=my-data out=my-run
 TEXT

@@ -1,4 +1,4 @@
-"""Documents as the model wants them: ``<s> tokens </s>`` in no more than so many tokens."""
+"""Documents in the form that models read: ``<s> tokens </s>``, cut to a number of tokens."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from torch import Tensor
 
 
 class FramedDataset(BaseWrapperDataset):
-    """Begin every sequence with ``<s>``, end it with ``</s>``, and cut what is between to fit ``max_length``.
+    """Begin every sequence with ``<s>``, and cut it before its ``</s>`` to fit ``max_length``.
 
-    Both marks are counted in ``max_length``.
+    ``max_length`` counts both marks.
 
     Args:
         dataset: index tensors (T,), each ending with ``</s>`` already.
         sizes: lengths of the stored sequences.
         bos, eos: indices of ``<s>`` and ``</s>``.
-        max_length: the most tokens a sequence may have; None for no limit.
+        max_length: the most tokens of a sequence; None for no limit.
     """
 
     def __init__(self, dataset, sizes: np.ndarray, *, bos: int, eos: int, max_length: int | None) -> None:

@@ -9,9 +9,9 @@ SOURCE_STEP, TARGET_STEP = 0.03, 0.10
 def length_order(source_sizes: np.ndarray, target_sizes: np.ndarray | None, shuffled: np.ndarray) -> np.ndarray:
     """Examples ordered for batches with little padding.
 
-    Documents whose lengths are within 3 % of one another stand together; among them, summaries within 10 %; among
-    those, chance decides. Sorting by the exact length, as fairseq does, pads documents a little less, but puts the
-    same documents together in every epoch, and, as few have the same length, with summaries of any length.
+    Documents whose lengths are within 3 % of one another come together; among them, those whose summaries are within
+    10 %; among those, chance decides. fairseq sorts by the exact length. That pads documents a little less, but puts
+    the same documents together in every epoch and pads summaries more, since few documents have the same length.
 
     Args:
         source_sizes: (examples,) tokens of the documents.
@@ -30,15 +30,15 @@ def length_order(source_sizes: np.ndarray, target_sizes: np.ndarray | None, shuf
 
 
 def _bucket(sizes: np.ndarray, step: float) -> np.ndarray:
-    """Number of the bucket of each size; each bucket's longest is ``step`` longer than its shortest."""
+    """Number the bucket of each size; a bucket's longest size is ``step`` longer than its shortest."""
     return np.ceil(np.log(np.maximum(sizes, 1)) / np.log1p(step)).astype(np.int64)
 
 
 class LengthBucketDataset(LanguagePairDataset):
-    """fairseq's dataset of pairs, ordered by :func:`length_order` when it is shuffled."""
+    """fairseq's dataset of pairs, ordered by :func:`length_order` when it is to be shuffled."""
 
     def ordered_indices(self) -> np.ndarray:
-        """Indices in the order in which batches are cut; random numbers are numpy's, which fairseq seeds by epoch."""
+        """Indices in the order in which batches are cut. numpy draws the random numbers; fairseq seeds it by epoch."""
         if not self.shuffle or self.buckets is not None:
             return super().ordered_indices()
         return length_order(self.src_sizes, self.tgt_sizes, np.random.permutation(len(self)))

@@ -8,7 +8,7 @@ from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 
 class DictionaryBPE:
-    """What fairseq's command lines call a BPE, over one of our tokenizers.
+    """One of our tokenizers as a BPE of fairseq's command lines.
 
     Args:
         tokenizer: text to dictionary indices and back.

@@ -1,4 +1,4 @@
-"""Where the text of a token begins: white space before it is not part of it."""
+"""Finds where the text of a token begins: white space before the text is not part of the token."""
 
 from collections.abc import Callable
 
@@ -8,25 +8,25 @@ _UNICODE_SIZE = 0x110000
 
 
 class Blanks:
-    """The blank characters that tokens begin with.
+    """Skips the blank characters that tokens begin with.
 
     Args:
-        is_blank: of a character; asked once for each.
+        is_blank: says whether a character is blank; called once for each character.
     """
 
     def __init__(self, is_blank: Callable[[str], bool]):
         self._is_blank = is_blank
-        self._known = np.full(_UNICODE_SIZE, -1, np.int8)  # 0 or 1 where it has been asked
+        self._known = np.full(_UNICODE_SIZE, -1, np.int8)  # -1: not known yet
 
     def skip(self, text: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Starts moved over blank characters, at most to their ends.
+        """Move starts over blank characters, at most to their ends.
 
         Args:
-            text: what the offsets refer to; has UTF-8.
-            starts, ends: (T,) bytes.
+            text: the text that the offsets refer to; it has no lone surrogates.
+            starts, ends: (T,) offsets in bytes of UTF-8.
 
         Returns:
-            (T,) int64, bytes.
+            (T,) int64, the starts in bytes.
         """
         chars = np.frombuffer(text.encode("utf-32-le"), np.uint32)
         blank = self._known[chars]

@@ -25,7 +25,7 @@ def read_symbols(path: Path) -> list[str]:
             if not count.isdigit():
                 raise ValueError(f'{path}, line {number}: expected "symbol count", found {line.rstrip()!r}')
             if symbol in seen:
-                raise ValueError(f"{path}, line {number}: symbol {symbol!r} stands there a second time")
+                raise ValueError(f"{path}, line {number}: symbol {symbol!r} is there a second time")
             seen.add(symbol)
             symbols.append(symbol)
     return symbols
@@ -39,7 +39,7 @@ def smallest_dtype(dictionary_size: int) -> np.dtype:
 def replace_lone_surrogates(text: str) -> str:
     r"""The text with every lone surrogate, which has no UTF-8, replaced by U+FFFD.
 
-    JSON may hold them (``"\ud800"``); halves of one character that stand side by side are put together.
+    JSON may hold them (``"\ud800"``); two neighbouring halves of one character are put together.
     """
     if text.isascii():
         return text

@@ -1,8 +1,8 @@
 """GPT-2's byte-level BPE with fairseq's dictionary: the very ids fairseq gives, ten times as fast on new text.
 
-fairseq turns text into GPT-2 ids, writes these as text, and looks every number up in ``dict.txt``. Here a text goes
-through tiktoken in one call, and one table leads from a token straight to its dictionary index. Nothing is remembered
-between texts: on new text, looking words up in Python and learning those not seen before costs more than merging all.
+fairseq turns text into GPT-2 ids, writes these as text, and looks every number up in ``dict.txt``. This module encodes
+a text in one call of tiktoken, and one table leads from a token straight to its dictionary index. It remembers no words
+between texts: on new text, looking words up in Python and learning the unknown ones takes longer than merging all.
 """
 
 import json
@@ -18,24 +18,24 @@ from fairseq_poolingformer.text.blanks import Blanks
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, read_symbols, replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Tokenizer
 
-# GPT-2's pattern. All that needs no look-ahead stands in one group: tiktoken's regex engine runs such a group as an
-# automaton, and backtracks only where that finds nothing, before a run of whitespace inside the text.
+# GPT-2's pattern. One group holds everything that needs no look-ahead: tiktoken's regex engine runs such a group as an
+# automaton and backtracks only where it finds nothing, before a run of whitespace inside the text.
 _PATTERN = r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+$)|\s+(?!\S)|\s"
-# tiktoken searches every text for special tokens. Where it knows none, "none" is found before every byte, which takes
-# longer than the encoding; so it is given one, and told in each call to read that as text.
+# tiktoken searches every text for special tokens. If it knows none, its search matches before every byte and takes
+# longer than the encoding. So it gets one, and each call tells it to read that one as text.
 _SPECIAL_TOKEN = "<|endoftext|>"
-_SPACE = r"[^\S\x1c-\x1f]"  # what \s means in that pattern; Python's has four more, which are punctuation to GPT-2
+_SPACE = r"[^\S\x1c-\x1f]"  # \s of that pattern; Python's has four characters more, which are punctuation to GPT-2
 _MAX_RUN = 500_000  # of whitespace inside a text; tiktoken's backtracking has a stack of a million
 
 
 class GPT2Tokenizer(Tokenizer):
     """GPT-2 BPE to and from the indices of a fairseq dictionary.
 
-    A lone surrogate (``\\ud800`` in JSON) has no UTF-8 and becomes U+FFFD; fairseq's encoder would stop there. Text of
-    any shape takes time n log n: megabytes without a space, or of nothing but spaces, are encoded to the ids that
-    fairseq's quadratic merging would reach in the end. The one exception: fairseq asks Python's ``regex`` what a letter
-    is, tiktoken its own tables, and one may know a younger Unicode; a letter that is new there and stands before 's,
-    't, 're, 've, 'm, 'll or 'd can then be cut differently.
+    A lone surrogate (``\\ud800`` in JSON) has no UTF-8 and becomes U+FFFD; fairseq's encoder would stop there. Encoding
+    takes time n log n for text of any shape: megabytes without a space, or of spaces alone, get the ids that fairseq's
+    quadratic merging would reach in the end. One exception remains: fairseq asks Python's ``regex`` for the letters,
+    tiktoken uses tables of its own, and the two may know different versions of Unicode. A letter that only one of them
+    knows can then be cut differently before 's, 't, 're, 've, 'm, 'll or 'd.
 
     Args:
         encoder_json: GPT-2's ``encoder.json``, token to GPT-2 id.
@@ -119,9 +119,9 @@ def _whole_characters(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[
 
 
 def _cut_long_runs(text: str) -> list[str]:
-    """The text in pieces that do not influence each other, so that no piece has a long run of whitespace inside it.
+    """Cut the text into independent pieces, so that no piece has a long run of whitespace inside it.
 
-    Of a run before other text, the pattern makes the last character part of what follows, and one match of the rest.
+    The pattern joins the last character of a run to the text that follows, and makes one match of the rest.
     """
     if not any(map(str.isspace, text[_MAX_RUN - 1 :: _MAX_RUN])):  # every long run covers one of these positions
         return [text]
@@ -136,7 +136,7 @@ def byte_symbols() -> dict[str, int]:
 
 
 def _read_merges(vocab_bpe: Path) -> list[bytes]:
-    """Every token as bytes: the 256 bytes, then the merges, in the order in which they are applied."""
+    """Read every token as bytes: the 256 bytes, then the merges in the order in which they are applied."""
     byte_of = byte_symbols()
     tokens = [bytes([b]) for b in byte_of.values()]
     with open(vocab_bpe, encoding="utf-8") as file:
@@ -152,7 +152,7 @@ def _read_merges(vocab_bpe: Path) -> list[bytes]:
 
 
 def _token_indices(paths: Sequence[Path], tokens: list[bytes], symbols: list[str]) -> np.ndarray:
-    """Dictionary index of every token (int64), ``<unk>`` where ``dict.txt`` lacks its id."""
+    """Return the dictionary index of every token (int64), ``<unk>`` where ``dict.txt`` lacks the token's id."""
     encoder_json, vocab_bpe, _ = paths
     with open(encoder_json, encoding="utf-8") as file:
         gpt2_ids = json.load(file)

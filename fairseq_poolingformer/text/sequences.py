@@ -32,7 +32,7 @@ class Sequences:
         bounds: (n + 1,) int64; sequence k is ``values[bounds[k]:bounds[k + 1]]``.
 
     Raises:
-        FileNotFoundError: a file is not there.
+        FileNotFoundError: a file is missing.
         ValueError: a file is damaged.
     """
 
@@ -63,19 +63,19 @@ class Sequences:
 
 
 def read_sizes(prefix: Path) -> np.ndarray:
-    """(n,) int32 lengths of a dataset's sequences, without its ``.bin``; errors as :func:`read_index`."""
+    """(n,) int32 lengths of a dataset's sequences; needs its ``.idx`` only. Errors are those of :func:`read_index`."""
     return read_index(Path(f"{prefix}.idx"))[1]
 
 
 def read_index(path: Path) -> tuple[np.dtype, np.ndarray]:
-    """Type of a dataset's integers, and (n,) int32 lengths of its sequences.
+    """Return the type of a dataset's integers, and (n,) int32 lengths of its sequences.
 
     Args:
         path: the ``.idx`` file.
 
     Raises:
-        FileNotFoundError: it is not there.
-        ValueError: it is damaged, or something else.
+        FileNotFoundError: the file is missing.
+        ValueError: the file is damaged, or something else.
     """
     head_size = len(MAGIC) + struct.calcsize("<QBQ")
     with open(path, "rb") as file:

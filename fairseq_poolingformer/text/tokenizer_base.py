@@ -1,4 +1,4 @@
-"""What preprocessing, the tasks and the command lines ask of a tokenizer."""
+"""The interface of tokenizers for preprocessing, tasks and command lines."""
 
 import json
 import re
@@ -18,7 +18,7 @@ class Tokenizer(ABC):
     """Text to the indices of a fairseq dictionary, and back."""
 
     kind: ClassVar[str]  # names the class in tokenizer/config.json
-    files: ClassVar[tuple[str, ...]]  # what tokenizer/ holds beside it
+    files: ClassVar[tuple[str, ...]]  # the other files of tokenizer/
 
     @abstractmethod
     def __len__(self) -> int:
@@ -56,34 +56,34 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of dictionary indices; an unknown one stays visible, other special symbols are left out."""
+        """The text of dictionary indices; ``<unk>`` stays visible, other special symbols are left out."""
 
     @abstractmethod
     def spare_symbols(self) -> list[int]:
-        """Indices of the dictionary's symbols that no text has: fairseq's ``madeupword0000`` and so on, in order."""
+        """Indices of the symbols that no text contains: fairseq's ``madeupword0000`` and so on, in order."""
 
     @abstractmethod
     def symbol_texts(self) -> list[bytes]:
-        """The UTF-8 that every symbol of the dictionary stands for inside a text, a space before a word included.
+        """The UTF-8 that every symbol of the dictionary stands for inside a text, with the space before a word.
 
-        Empty for special and spare symbols. A symbol may be a part of a character only.
+        Special and spare symbols have empty texts. A symbol may stand for a part of a character only.
         """
 
     @abstractmethod
     def write_dictionary(self, path: Path) -> None:
-        """Writes the dictionary as fairseq reads it."""
+        """Write the dictionary as fairseq reads it."""
 
     @abstractmethod
     def _write_files(self, folder: Path) -> None:
-        """Writes :attr:`files` into an existing folder."""
+        """Write :attr:`files` into an existing folder."""
 
     @classmethod
     @abstractmethod
     def from_files(cls, folder: Path) -> "Tokenizer":
-        """The tokenizer whose :attr:`files` lie in a folder."""
+        """Load the tokenizer whose :attr:`files` are in a folder."""
 
     def save(self, data_folder: Path) -> None:
-        """Writes ``tokenizer/`` into a data folder; ``load_tokenizer(data_folder)`` rebuilds the tokenizer from it."""
+        """Write ``tokenizer/`` into a data folder; ``load_tokenizer(data_folder)`` rebuilds the tokenizer from it."""
         folder = tokenizer_path(data_folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._write_files(folder)

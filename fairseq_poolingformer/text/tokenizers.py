@@ -1,7 +1,7 @@
 """Text to dictionary indices and back, rebuilt from a data folder alone.
 
-A data folder holds ``tokenizer/``: ``config.json`` with the kind, and the files of that kind. Nothing here imports
-torch or fairseq.
+A data folder holds ``tokenizer/``: ``config.json`` with the kind, and the files of that kind. This module imports
+neither torch nor fairseq.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ __all__ = ["GPT2Tokenizer", "SentencePieceTokenizer", "Tokenizer", "fingerprint"
 class SentencePieceTokenizer(Tokenizer):
     """A sentencepiece model; the dictionary's symbols are its pieces, in the model's order.
 
-    The model's own control symbols (``<s>``, ``</s>``, ``<pad>``) and its unknown piece are left out: fairseq's four
-    come first.
+    fairseq's four special symbols come first and replace the model's own control symbols (``<s>``, ``</s>``,
+    ``<pad>``) and its unknown piece.
 
     Args:
         model: the model file.
@@ -99,7 +99,7 @@ class SentencePieceTokenizer(Tokenizer):
         return self._processor.decode(pieces)
 
     def spare_symbols(self) -> list[int]:
-        """A model's pieces all come from text, but for user-defined ones of that name."""
+        """See the base class; a model has such pieces only where its maker defined them."""
         names = map(self._processor.id_to_piece, self._pieces)
         return [len(SPECIAL_SYMBOLS) + number for number, name in enumerate(names) if SPARE_SYMBOL.fullmatch(name)]
 
@@ -116,7 +116,7 @@ class SentencePieceTokenizer(Tokenizer):
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             for piece in self._pieces:
                 name = self._processor.id_to_piece(piece)
-                # A line of its own is all that fairseq's reader cannot take inside a symbol.
+                # The one thing that fairseq's reader cannot take inside a symbol is the end of a line.
                 symbol = f"<piece{piece}>" if "\n" in name or "\r" in name else name
                 file.write(f"{symbol} 1\n")
 
@@ -132,7 +132,7 @@ _KINDS = {cls.kind: cls for cls in (GPT2Tokenizer, SentencePieceTokenizer)}
 
 
 def load_tokenizer(data_folder: Path) -> Tokenizer:
-    """The tokenizer that made a data folder.
+    """Load the tokenizer that made a data folder.
 
     Args:
         data_folder: a folder that preprocessing wrote.
@@ -157,7 +157,7 @@ def is_saved(data_folder: Path) -> bool:
 
 
 def fingerprint(data_folder: Path) -> str:
-    """A digest of everything that decides the ids of a saved tokenizer (hexadecimal)."""
+    """Digest everything that decides the ids of a saved tokenizer (SHA-256, hexadecimal)."""
     digest = hashlib.sha256()
     for path in sorted(tokenizer_path(data_folder).iterdir()):
         digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())

@@ -1,4 +1,4 @@
-"""What the corpora of documents for language models share: options, the split by a hash, the layout."""
+"""Corpora of documents for language models: their options, the split by a hash, the layout."""
 
 import argparse
 import functools
@@ -17,7 +17,7 @@ logger = logging.getLogger("preprocess")
 
 
 def add_options(parser: argparse.ArgumentParser, min_chars: int) -> None:
-    """Adds the options that all corpora of documents have.
+    """Add the options that all corpora of documents have.
 
     Args:
         parser: where to.
@@ -53,20 +53,20 @@ def make_corpus(
     settings: dict[str, object],
     inputs: object,
 ) -> Corpus:
-    """A corpus of documents.
+    """Make a corpus of documents.
 
     Args:
         args: the options of :func:`add_options`.
         name: for people.
         read: for each split that is given by itself, a function that reads its records, and its size in bytes. Where
             there is no ``valid``, the hash of a key takes it out of ``train``.
-        key: what decides a document's split.
+        key: the bytes whose hash decides a document's split.
         parse: record to example.
-        settings: all that decides what ``parse`` and the records give, beside the split.
-        inputs: what identifies the input.
+        settings: everything but the split that decides the records and what ``parse`` makes of them.
+        inputs: identifies the input.
 
     Raises:
-        InputError: the share is none.
+        InputError: ``--valid-share`` is out of range.
     """
     share = args.valid_share
     if not 0 <= share < 1:
@@ -120,7 +120,7 @@ def _valid_limit(
 def _choose(
     read: Callable[[], Iterator[Record]], key: Callable[[Record], bytes], limit: int, split: str
 ) -> Iterator[Record]:
-    """The records of one split; the progress of the others is counted with the one after them."""
+    """Read the records of one split; each carries the progress of the other split's records before it."""
     progress, found = 0, False
     for record in read():
         progress += record.progress

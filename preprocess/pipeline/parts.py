@@ -1,6 +1,6 @@
 """One pass over the records of a split, in parts that several processes encode and that survive a killed run.
 
-What is in a part depends on the input alone, never on the number of workers or on their speed.
+The content of a part depends on the input alone, never on the number of workers or on their speed.
 """
 
 import functools
@@ -34,9 +34,9 @@ Encode = Callable[[Tokenizer, Example], Encoded | Reject]
 
 @dataclass(frozen=True)
 class Part:
-    """Where the binarized form of some consecutive records lies.
+    """The files of some consecutive records of a split, encoded.
 
-    ``<name>.json`` is written last, so that its presence says that the part is whole.
+    ``<name>.json`` is written last: where it is, the part is whole.
     """
 
     folder: Path
@@ -51,7 +51,7 @@ class Part:
         return self.json.with_suffix(f".{name}.array")
 
     def load(self) -> dict | None:
-        """What :func:`encode_part` wrote, or None where the part is not whole."""
+        """The dictionary that :func:`encode_part` wrote, or None where the part is not whole."""
         if not self.json.is_file():
             return None
         return json.loads(self.json.read_text(encoding="utf-8"))
@@ -59,14 +59,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Encoding:
-    """All that decides the content of a part beside its records.
+    """Everything but the records that decides the content of a part.
 
     Attributes:
         parse: record to example.
         encode: example to arrays and texts.
         layout: names these arrays and texts.
-        folder: holds the tokenizer.
-        fingerprint: that of the tokenizer.
+        folder: holds the tokenizer, and the parts.
+        fingerprint: the tokenizer's.
     """
 
     parse: Parse
@@ -77,7 +77,7 @@ class Encoding:
 
 
 def group(records: Iterator[Record]) -> Iterator[list[Record]]:
-    """Consecutive records, about PART_BYTES of them at a time."""
+    """Group consecutive records into parts of about PART_BYTES."""
     part, size = [], 0
     for record in records:
         part.append(record)
@@ -90,10 +90,10 @@ def group(records: Iterator[Record]) -> Iterator[list[Record]]:
 
 
 def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
-    """Parses and encodes records and writes the part.
+    """Parse and encode records and write the part.
 
     Returns:
-        What ``<name>.json`` holds: for each example in order its ``places`` (file and line), ``texts`` by name and
+        The content of ``<name>.json``: for each example in order its ``places`` (file and line), ``texts`` by name and
         ``sizes`` of its arrays by name; ``rejects``, each with the number of examples before it; ``skipped``, how
         many records of each kind.
     """
@@ -127,17 +127,17 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
 def encode_split(
     split: str, records: Iterator[Record], encoding: Encoding, workers: int, advance: Callable[[int], object]
 ) -> Iterator[tuple[Part, dict, bool]]:
-    """Encodes the records of a split part by part; parts that are there already are used again.
+    """Encode the records of a split part by part, except for parts that an earlier run has finished.
 
     Args:
         split: its name.
         records: all its records.
-        encoding: what to do with them.
+        encoding: how to encode them.
         workers: number of processes; with 1, everything happens in this one.
-        advance: told the bytes of input that each part used up.
+        advance: called with the bytes of input that each part took.
 
     Yields:
-        Each part in order, with its content and whether it was there already. Stop iterating to stop the work.
+        Each part in order, its content, and whether an earlier run had finished it. Close the iterator to stop.
 
     Raises:
         InputError: a worker died.
@@ -152,19 +152,19 @@ def encode_split(
         return part, result, reused
 
     try:
-        for number, chunk in enumerate(group(records)):
+        for number, members in enumerate(group(records)):
             part = Part(encoding.folder, split, number)
             whole = part.load()
-            result = submit(encode_part, part, chunk, encoding) if whole is None else whole
-            waiting.append((part, sum(record.progress for record in chunk), result, whole is not None))
+            result = submit(encode_part, part, members, encoding) if whole is None else whole
+            waiting.append((part, sum(record.progress for record in members), result, whole is not None))
             if len(waiting) > workers + 1 or workers == 1:
                 yield oldest()
         while waiting:
             yield oldest()
     except BrokenProcessPool as error:
         raise InputError(
-            "a worker process died, most often because the machine ran out of memory. What is finished is kept: run "
-            f"the same command again with fewer --workers than {workers}"
+            "a worker process died, most often because the machine ran out of memory. Finished parts are kept: run "
+            f"the same command again with fewer --workers than {workers}; it continues from here"
         ) from error
     finally:
         shut_down()
@@ -179,12 +179,12 @@ def _encode(record: Record, encoding: Encoding, tokenizer: Tokenizer) -> Encoded
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer(folder: str, fingerprint: str) -> Tokenizer:
-    """The tokenizer of a folder, loaded once in a process; the fingerprint keeps an older one from being used."""
+    """The tokenizer of a folder, loaded once in a process; the fingerprint tells it from an older one."""
     return load_tokenizer(Path(folder))
 
 
 def _pool(workers: int) -> tuple[Callable[..., dict | Future], Callable[[], None]]:
-    """A way to run a function, and a way to end that."""
+    """A function that runs another one, here or in a worker, and a function that ends the workers."""
     if workers == 1:
         return (lambda function, *args: function(*args)), (lambda: None)
     # Forked workers share the tokenizer and start at once. Elsewhere than on Linux forking is not safe.

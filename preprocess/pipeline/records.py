@@ -1,4 +1,4 @@
-"""What preprocessing passes along: raw records in, examples or rejects out."""
+"""Raw records, the examples and rejects that they become, and readers of files."""
 
 import bz2
 import contextlib
@@ -23,7 +23,7 @@ class InputError(ValueError):
 
 @dataclass(frozen=True)
 class Record:
-    """One raw document, not looked into yet.
+    """One raw document, not parsed yet.
 
     Attributes:
         file: where it is, for messages.
@@ -40,7 +40,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Example:
-    """A document that is fit for use. ``texts`` has one text for each side of the data, e.g. source and target."""
+    """A document ready to be encoded. ``texts`` has one text for each side of the data, e.g. source and target."""
 
     id: str
     texts: tuple[str, ...]
@@ -55,16 +55,16 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Reject:
-    """Why a record is left out: a general reason, then after a colon what is special to this one."""
+    """Why a record cannot be used: a general reason, then after a colon the details of this record."""
 
     reason: str
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
-    """The files that paths and glob patterns name, in order of the arguments and sorted within a pattern.
+    """List the files of paths and glob patterns, in the order of the arguments and sorted within a pattern.
 
     Raises:
-        InputError: one names no file.
+        InputError: an argument names no file.
     """
     files: list[Path] = []
     for pattern in patterns:
@@ -77,9 +77,9 @@ def expand(patterns: Sequence[str]) -> list[Path]:
 
 
 def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Record]:
-    """The lines of plain or compressed files as records; blank lines are skipped.
+    """Read the lines of plain or compressed files as records, without blank lines.
 
-    A line of more than ``max_line_bytes`` is skipped unread, and yields a record without data.
+    A line of more than ``max_line_bytes`` becomes a record without data.
 
     Raises:
         InputError: a compressed file is damaged.
@@ -91,7 +91,7 @@ def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> I
 
 @contextlib.contextmanager
 def open_compressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """A plain, ``.gz`` or ``.bz2`` file: what it contains, and the file on disk, whose position tells progress.
+    """Open a plain, ``.gz`` or ``.bz2`` file: its content, and the file on disk, whose position tells progress.
 
     Raises:
         InputError: a compressed file is damaged.
@@ -123,7 +123,7 @@ def _read_open_file(name: str, lines: BinaryIO, disk: BinaryIO, max_line_bytes: 
 
 
 def describe_file(path: Path) -> dict[str, object]:
-    """What identifies an input file whatever folder it lies in: name, size, digest."""
+    """Identify an input file, whatever folder it is in: name, size, digest."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(2**20):

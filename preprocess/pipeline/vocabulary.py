@@ -27,14 +27,14 @@ _THREADS = 2  # a constant: the model depends on it
 
 @dataclass(frozen=True)
 class TokenizerChoice:
-    """How to get the tokenizer: ``settings`` says what decides it, ``make(folder)`` puts ``tokenizer/`` there."""
+    """How to get the tokenizer: ``settings`` decide it, ``make(folder)`` puts ``tokenizer/`` into a folder."""
 
     settings: dict[str, object]
     make: Callable[[Path], None]
 
 
 def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: int | None = None) -> None:
-    """Adds the options that say which tokenizer to use."""
+    """Add the options that say which tokenizer to use."""
     options = parser.add_argument_group("tokenizer")
     choice = options.add_mutually_exclusive_group(required=default_vocabulary is None)
     choice.add_argument(
@@ -61,7 +61,7 @@ def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: i
 
 
 def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoice:
-    """The tokenizer that the command line asks for.
+    """Return the tokenizer that the command line asks for.
 
     Raises:
         InputError: a file is missing or of another kind.
@@ -98,10 +98,10 @@ def _load(cls: type, *paths: Path) -> GPT2Tokenizer | SentencePieceTokenizer:
 
 
 def train_sentencepiece(corpus: Corpus, vocabulary: int, kind: str, folder: Path) -> None:
-    """Trains a model on a sample of the train split and puts ``tokenizer/`` into a folder.
+    """Train a model on a sample of the train split and put ``tokenizer/`` into a folder.
 
-    The model depends on the records and the settings alone. Bytes stand in for rare characters, so that no text has an
-    unknown token. Whitespace of any kind counts as one space, and characters are normalised by NFKC.
+    The model depends on the records and the settings alone. It encodes rare characters as bytes, so that no text has an
+    unknown token, reads whitespace of any kind as one space, and normalizes characters by NFKC.
 
     Args:
         corpus: the corpus.
@@ -134,7 +134,7 @@ def train_sentencepiece(corpus: Corpus, vocabulary: int, kind: str, folder: Path
         )
     except RuntimeError as error:
         raise InputError(
-            f"--sentencepiece-train {vocabulary}: sentencepiece cannot make such a model of this corpus ({error}). "
+            f"--sentencepiece-train {vocabulary}: sentencepiece cannot make a model of this size ({error}). "
             "Try another size; 256 bytes and every common character need a symbol each"
         ) from error
     folder.mkdir(parents=True, exist_ok=True)
@@ -164,9 +164,9 @@ def _examples(corpus: Corpus, records: list[Record]) -> Iterator[Example]:
 
 
 def sample(records: Iterator[Record], max_bytes: int) -> list[Record]:
-    """A random sample of records that holds at most so many bytes in memory, the same one every time.
+    """Draw a random sample of records of at most so many bytes, the same one every time.
 
-    Every record has a priority, a digest of its position; those of highest priority that fit are kept, in order.
+    Every record has a priority, a digest of its position. The records of highest priority that fit are kept, in order.
     """
     kept: list[tuple[int, int, Record]] = []
     size = 0
@@ -180,7 +180,7 @@ def sample(records: Iterator[Record], max_bytes: int) -> list[Record]:
 
 
 def _sentences(example: Example) -> Iterator[str]:
-    """Short pieces of an example's texts, cut at spaces where there are any."""
+    """Cut an example's texts into short pieces, at spaces where there are any."""
     for text in example.texts:
         text = replace_lone_surrogates(text).replace("\0", " ")
         for line in text.splitlines():
