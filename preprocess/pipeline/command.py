@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fairseq_poolingformer.cli.command import UsageError, run_command
 from preprocess.pipeline import run
-from preprocess.pipeline.records import InputError
 from preprocess.pipeline.vocabulary import add_tokenizer_options, choose_tokenizer
+
+logger = logging.getLogger("preprocess")
 
 
 def make_parser(
@@ -78,18 +80,17 @@ def main(
         argv: the options; by default those of the process.
 
     Returns:
-        The exit status: 0, or 1 where an input is wrong, which one line on standard error explains.
+        The exit status: 0; 1 where an input is wrong, which a sentence on standard error explains.
     """
-    args = parser.parse_args(argv)
+    return run_command(parser, lambda args: _run(make_corpus, args), argv)
+
+
+def _run(make_corpus: Callable[[argparse.Namespace], run.Corpus], args: argparse.Namespace) -> None:
     log_to_stderr()
-    if args.workers < 1:
-        parser.error(f"--workers {args.workers}: must be 1 or more")
-    for name in ("limit", "limit_valid", "limit_test"):
-        limit = getattr(args, name)
-        if limit is not None and limit < 1:
-            parser.error(f"--{name.replace('_', '-')} {limit}: must be 1 or more")
-    if args.limit_seed < 0:
-        parser.error(f"--limit-seed {args.limit_seed}: must be 0 or more")
+    for name, least in (("workers", 1), ("limit", 1), ("limit_valid", 1), ("limit_test", 1), ("limit_seed", 0)):
+        number = getattr(args, name)
+        if number is not None and number < least:
+            raise UsageError(f"--{name.replace('_', '-')} {number}: must be {least} or more")
     options = run.Options(
         output_folder=args.output_folder,
         workers=args.workers,
@@ -104,13 +105,9 @@ def main(
         corpus = make_corpus(args)
         tokenizer = choose_tokenizer(args, corpus)
         print(run.run(corpus, tokenizer.make, tokenizer.settings, options))
-    except (InputError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     except KeyboardInterrupt:
-        print("stopped; run the same command again, and it continues from here", file=sys.stderr)
-        return 130
-    return 0
+        logger.warning("stopped. Run the same command again; it continues from here")
+        raise
 
 
 def log_to_stderr() -> None:
