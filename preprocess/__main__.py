@@ -22,7 +22,8 @@ def usage() -> str:
     return (
         "usage: poolingformer-preprocess CORPUS [options]\n\n"
         f"Make a data folder that fairseq trains on. Corpora:\n\n{lines}\n\n"
-        "poolingformer-preprocess CORPUS --help lists the options of each."
+        "poolingformer-preprocess CORPUS --help lists the options of each.\n"
+        "poolingformer-preprocess check FOLDER compares the files of a data folder with their digests."
     )
 
 
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in ("-h", "--help"):
         print(usage())
         return 0
-    if name not in CORPORA:
+    if name not in (*CORPORA, "check"):
         print(f"{usage()}\n\nerror: {name}: no such corpus", file=sys.stderr)
         return 2
     return importlib.import_module(f"preprocess.{name}").main(options)

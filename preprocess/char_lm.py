@@ -154,7 +154,7 @@ def make_folder(
         "bytes": dict(zip(SPLITS, sizes, strict=True)),
         "sha256": dict(zip(SPLITS, digests, strict=True)),
     }
-    data_folder.write_corpus(made_folder, made)
+    made_folder.write_corpus(made, SPLITS)
     return made
 
 

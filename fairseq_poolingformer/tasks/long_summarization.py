@@ -21,7 +21,7 @@ from fairseq_poolingformer.data.framed_dataset import FramedDataset
 from fairseq_poolingformer.data.length_buckets import LengthBucketDataset
 from fairseq_poolingformer.data.symbols import DictionaryBPE
 from fairseq_poolingformer.scoring.rouge import ROUGE_TYPES, mean_f1
-from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, pair_array
+from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, check_file, pair_array
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -82,6 +82,8 @@ class LongSummarizationTask(TranslationTask):
             raise ValueError("documents and summaries are padded on the right: pooling counts from the first position")
         self.source_limit, self.target_limit = cfg.max_source_positions, cfg.max_target_positions
         self.data_folder = Path(utils.split_paths(cfg.data)[0])
+        for dictionary in DataFolder(self.data_folder, PAIRS).dictionary_paths():
+            check_file(self.data_folder, dictionary)
 
     def build_model(self, cfg, from_checkpoint: bool = False):
         """Build the model and learn from it how long documents may be."""

@@ -13,13 +13,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.text import digests
 from fairseq_poolingformer.text.sequences import Sequences
+from fairseq_poolingformer.text.whole_file import write_lines
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,8 @@ BYTES = Layout(made_with="poolingformer-preprocess char_lm", ids=("",), texts=()
 class DataFolder:
     """A folder that preprocessing writes, and that tasks and commands read.
 
-    ``…_path`` only name files; the other methods raise FileNotFoundError where a file is missing, and say which.
+    ``…_path`` only name files. The other methods open them: they raise FileNotFoundError where a file is missing, and
+    ValueError where it is no longer the file that preprocessing wrote.
     """
 
     path: Path
@@ -109,28 +114,24 @@ class DataFolder:
             FileNotFoundError: preprocessing has not finished here.
             ValueError: the file is damaged.
         """
-        path = _require(
+        _require(
             self.corpus_path,
             "preprocessing writes it last, so the folder is not finished. Run the same command again; it continues",
         )
-        try:
-            corpus = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path}: damaged ({error}); preprocess again") from error
-        if not isinstance(corpus, dict):
-            raise ValueError(f"{path}: damaged (not an object); preprocess again")
-        return corpus
+        return _read_corpus(self.path)
 
     def dictionary(self) -> Path:
         """The dictionary's file; of several, the first."""
-        return _require(self.dictionary_paths()[0], f"give a data folder made with {self.layout.made_with}")
+        path = _require(self.dictionary_paths()[0], f"give a data folder made with {self.layout.made_with}")
+        check_file(self.path, path)
+        return path
 
     def array(self, split: str, array: str = "") -> Path:
         """The path of an array that is there, without ``.bin`` and ``.idx``."""
         prefix = self.array_path(split, array)
         remedy = f"no split {split!r} (there: {', '.join(self.splits(array))}). Make it with {self.layout.made_with}"
         for suffix in (".idx", ".bin"):
-            _require(Path(f"{prefix}{suffix}"), remedy)
+            check_file(self.path, _require(Path(f"{prefix}{suffix}"), remedy))
         return prefix
 
     def sequences(self, split: str, array: str = "") -> Sequences:
@@ -144,7 +145,26 @@ class DataFolder:
 
     def text(self, split: str, text: str) -> Path:
         """The file of a text."""
-        return _require(self.text_path(split, text), f"make the data folder with {self.layout.made_with}")
+        path = _require(self.text_path(split, text), f"make the data folder with {self.layout.made_with}")
+        check_file(self.path, path)
+        return path
+
+    def files(self, splits: Iterable[str]) -> list[Path]:
+        """All files of these splits, the dictionaries and the tokenizer's files."""
+        arrays = (*self.layout.ids, *self.layout.numbers)
+        paths = self.dictionary_paths() + sorted(self.tokenizer_path.glob("*"))
+        for split in splits:
+            prefixes = [self.array_path(split, array) for array in arrays]
+            paths += [Path(f"{prefix}{suffix}") for prefix in prefixes for suffix in (".bin", ".idx")]
+            paths += [self.text_path(split, text) for text in self.layout.texts]
+        return paths
+
+    def write_corpus(self, content: Mapping[str, object], splits: Iterable[str]) -> None:
+        """Write ``corpus.json`` with a description of every file; this makes the folder a finished one."""
+        described = {path.relative_to(self.path).as_posix(): digests.describe(path) for path in self.files(splits)}
+        content = {**content, "files": described}
+        content["corpus_sha256"] = _digest(content)
+        write_lines(self.corpus_path, [json.dumps(content, ensure_ascii=False, indent=1)])
 
     def splits(self, array: str) -> list[str]:
         """The names of the splits that have an array."""
@@ -162,8 +182,12 @@ def tokenizer_config(folder: Path) -> Path:
 
     Raises:
         FileNotFoundError: the folder holds no tokenizer.
+        ValueError: a file of the tokenizer is no longer the one that preprocessing wrote.
     """
-    return _require(tokenizer_path(folder) / "config.json", f"is {folder} a folder that preprocessing wrote?")
+    path = _require(tokenizer_path(folder) / "config.json", f"is {folder} a folder that preprocessing wrote?")
+    for file in path.parent.iterdir():
+        check_file(folder, file)
+    return path
 
 
 def folder_of_checkpoint(checkpoint: Path, data: str | None, layout: Layout | None = None) -> Path:
@@ -186,6 +210,65 @@ def folder_of_checkpoint(checkpoint: Path, data: str | None, layout: Layout | No
         f"{checkpoint}: no tokenizer found; {' and '.join(names)} must be in one of these folders: "
         f"{', '.join(map(str, folders))}"
     )
+
+
+def check_file(folder: Path, path: Path, whole: bool = False) -> None:
+    """Compare a file of a data folder with its description in ``corpus.json``, if there is one.
+
+    Args:
+        folder: the data folder.
+        path: the file.
+        whole: read large files whole, see :func:`fairseq_poolingformer.text.digests.check`.
+
+    Raises:
+        ValueError: the file, or ``corpus.json``, is no longer the one that preprocessing wrote.
+    """
+    if (Path(folder) / "corpus.json").is_file():
+        expected = _read_corpus(folder).get("files", {}).get(path.relative_to(folder).as_posix())
+        if expected is not None:
+            digests.check(path, expected, whole)
+
+
+def check_folder(folder: Path) -> tuple[int, list[str]]:
+    """Read every file of a finished data folder whole.
+
+    Returns:
+        The number of files, and a sentence for each that is missing or no longer the one that preprocessing wrote.
+
+    Raises:
+        FileNotFoundError: the folder has no ``corpus.json``.
+        ValueError: ``corpus.json`` is damaged, or describes no files.
+    """
+    _require(Path(folder) / "corpus.json", f"is {folder} a finished data folder?")
+    described = _read_corpus(folder).get("files")
+    if not described:
+        raise ValueError(f"{folder}: an older version made it, without digests; preprocess again to have them")
+    problems = []
+    for name, expected in described.items():
+        try:
+            digests.check(_require(Path(folder) / name, "preprocess again"), expected, whole=True)
+        except (FileNotFoundError, ValueError) as error:
+            problems.append(str(error))
+    return len(described), problems
+
+
+def _read_corpus(folder: Path) -> dict:
+    path = Path(folder) / "corpus.json"
+    try:
+        corpus = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(corpus, dict):
+            raise ValueError("not an object")
+        if "corpus_sha256" in corpus and _digest(corpus) != corpus["corpus_sha256"]:
+            raise ValueError("its bytes have changed")
+    except ValueError as error:
+        raise ValueError(f"{path}: damaged ({error}); preprocess again with --overwrite") from error
+    return corpus
+
+
+def _digest(corpus: Mapping[str, object]) -> str:
+    """Digest the content of ``corpus.json`` without the digest itself."""
+    content = {key: value for key, value in corpus.items() if key != "corpus_sha256"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _require(path: Path, remedy: str) -> Path:

@@ -114,7 +114,7 @@ def finished(folder: DataFolder, settings: Mapping[str, object], overwrite: bool
     except ValueError as error:
         if overwrite:
             return None
-        raise InputError(f"{error}. Give --overwrite to make the folder again") from error
+        raise InputError(str(error)) from error
     different = [key for key in settings if found.get(key) != json.loads(json.dumps(settings[key]))]
     if not different:
         return found
@@ -165,11 +165,6 @@ def remove_old_corpus(folder: DataFolder, new_splits: set[str]) -> None:
         for path in folder.path.glob(f"{split}.*"):
             if split not in new_splits or path != folder.rejects_path(split):
                 path.unlink()
-
-
-def write_corpus(folder: DataFolder, content: Mapping[str, object]) -> None:
-    """Write ``corpus.json``, which makes the folder a finished one."""
-    write_lines(folder.corpus_path, [json.dumps(content, ensure_ascii=False, indent=1)])
 
 
 def _texts(result: SplitResult, name: str) -> Iterator[str]:

@@ -157,7 +157,7 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
         "versions": {name: importlib.metadata.version(name) for name in ("numpy", "tiktoken", "sentencepiece")},
     }
     text = table(rejects=written["rejects"])
-    data_folder.write_corpus(folder, written | {"table": text.splitlines()})
+    folder.write_corpus(written | {"table": text.splitlines()}, corpus.splits)
     shutil.rmtree(folder.parts_path)
     return text
 

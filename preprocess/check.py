@@ -1,0 +1,27 @@
+"""Compare every file of a data folder with the digests that preprocessing wrote into ``corpus.json``."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_poolingformer.cli.command import run_command
+from fairseq_poolingformer.text.data_folder import check_folder
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status, 1 where a file is damaged."""
+    parser = argparse.ArgumentParser(
+        prog="poolingformer-preprocess check",
+        description="Read every file of data folders whole and compare it with its digest. Training and prediction "
+        "check small files whenever they open them, but of a large file its size and a sample only.",
+    )
+    parser.add_argument("folders", nargs="+", metavar="FOLDER", type=Path, help="a data folder")
+    return run_command(parser, _run, argv)
+
+
+def _run(args: argparse.Namespace) -> None:
+    for folder in args.folders:
+        count, problems = check_folder(folder)
+        if problems:
+            raise ValueError("\n".join(problems))
+        print(f"{folder}: {count} files as they were written")
