@@ -221,9 +221,10 @@ def test_ids_that_are_strings_of_digits_stay_strings(convert, tmp_path, write_li
     assert ExampleIds.read(tmp_path, "train").example_ids == [12, "12", "nq 12"]
 
 
-def test_bytes_that_disagree_are_counted(convert, tmp_path, write_lines):
+@pytest.mark.parametrize("edge", ["start_byte", "end_byte"])
+def test_bytes_that_disagree_are_counted(convert, tmp_path, write_lines, edge):
     example = next(read_json_lines(TRAIN))
-    example["annotations"][0]["short_answers"][1]["start_byte"] -= 1
+    example["annotations"][0]["short_answers"][1][edge] -= 1
     assert convert(tmp_path, "--train", write_lines("train.jsonl", [example])) == 0
     assert "bytes of an answer disagree with its tokens" in read_split(tmp_path, "train")[0]["notes"]
 
