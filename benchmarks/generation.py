@@ -3,9 +3,9 @@
     python benchmarks/generation.py [--source-length 16384] [--tokens 256] [--beam 5] [--no-repeat-ngram-size 0]
 
 Every system writes exactly --tokens tokens, ``<s>`` first and ``</s>`` last: fairseq's SequenceGenerator as
-``fairseq-generate`` calls it for the task long_summarization, Hugging Face's ``generate`` with its cache. The encoder's
-time is told apart from that of decoding, in the last run. Nothing is timed before this project's LED, small and with
-Hugging Face's weights, has given the same hypotheses of every beam and of greedy search as Hugging Face.
+``fairseq-generate`` calls it for the task long_summarization, Hugging Face's ``generate`` with its cache. The last run
+tells the encoder's time from that of decoding. Before it times anything, the script checks that this project's LED,
+small and with Hugging Face's weights, finds Hugging Face's hypotheses for every beam and in greedy search.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Search = Callable[[Tensor], list[list[int]]]
 
 def huggingface_search(model: nn.Module, args: Namespace) -> Search:
     """(1, S) source -> the tokens of every beam, without the ``</s>`` that the decoder begins with."""
-    length = args.tokens + 1  # Hugging Face counts that one
+    length = args.tokens + 1  # Hugging Face counts that </s>
 
     def search(source: Tensor) -> list[list[int]]:
         found = model.generate(
@@ -45,7 +45,7 @@ def huggingface_search(model: nn.Module, args: Namespace) -> Search:
             num_return_sequences=args.beam,
             do_sample=False,
             max_length=length,
-            min_length=length - 1,  # a summary with its </s> in the last place is not too short
+            min_length=length - 1,  # a summary that ends at the limit is long enough
             forced_bos_token_id=BOS,
             forced_eos_token_id=EOS,
             no_repeat_ngram_size=args.no_repeat_ngram_size,
@@ -70,7 +70,7 @@ def fairseq_search(task: Any, model: nn.Module, args: Namespace) -> Search:
 
 
 def timed(encoder: nn.Module, device: str) -> list[float]:
-    """Let an encoder note the seconds of its calls in the list that is returned."""
+    """Make an encoder note the seconds of each call in the list that is returned."""
     calls: list[float] = []
     forward = encoder.forward
 
@@ -85,7 +85,7 @@ def timed(encoder: nn.Module, device: str) -> list[float]:
 
 
 def generate(search: Search, encoder: nn.Module, args: Namespace) -> Callable[[], dict[str, float]]:
-    """What is timed: one document; it gives the encoder's seconds."""
+    """Make the function that is timed: it summarizes one document and returns the encoder's seconds."""
     source = random_document(args.source_length, args.vocabulary).to(args.device)
     calls = timed(encoder, args.device)
 
@@ -124,7 +124,7 @@ SYSTEMS = {
 
 
 def check(args: Namespace) -> None:
-    """Small models with the same weights write the same, in beam search as asked for and in greedy search.
+    """Check that small models with the same weights find the same, in beam search as asked for and in greedy search.
 
     Raises:
         SystemExit: they do not.
@@ -139,7 +139,7 @@ def check(args: Namespace) -> None:
         args.beam = beam
         for source in sources:
             actual, expected = fairseq_search(task, ours, args)(source), huggingface_search(theirs, args)(source)
-            # as sets: fairseq adds the score of the last </s>, Hugging Face does not, which changes their order
+            # as sets: fairseq adds the score of the forced </s>, Hugging Face does not, which changes their order
             if sorted(actual) != sorted(expected):
                 raise SystemExit(f"LED here: beam {beam} writes other tokens than Hugging Face; nothing is timed")
 
@@ -152,7 +152,12 @@ def parser() -> argparse.ArgumentParser:
     add("--source-length", type=int, default=16384, help="tokens of the document (default: %(default)s)")
     add("--tokens", type=int, default=256, help="tokens to write, <s> and </s> included (default: %(default)s)")
     add("--beam", type=int, default=5, help="(default: %(default)s)")
-    add("--no-repeat-ngram-size", type=int, default=0, help="no such n-gram twice; 0: no matter (default: %(default)s)")
+    add(
+        "--no-repeat-ngram-size",
+        type=int,
+        default=0,
+        help="repeat no n-gram of this size; 0: allow it (default: %(default)s)",
+    )
     add("--dtype", default="float32", choices=DTYPES, help="of weights and computation (default: %(default)s)")
     add(
         "--systems",

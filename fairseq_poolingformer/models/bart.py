@@ -84,7 +84,7 @@ class PoolingformerBART(BARTModel):
         )
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Take BART's and older checkpoints."""
+        """Adapt the parameters of BART and of older checkpoints."""
         super().upgrade_state_dict_named(state_dict, name)
         if name == "":
             pooled_init = AttentionFlags.of(self.args).pooled_init
@@ -98,13 +98,13 @@ class PoolingformerBART(BARTModel):
         data_name_or_path: str = ".",
         **kwargs: Any,
     ) -> PoolingformerHubInterface:
-        """A model for use in Python.
+        """Load a model for use in Python.
 
         Args:
             model_name_or_path: folder of the checkpoint.
             checkpoint_file: its name in there.
-            data_name_or_path: data folder with the dictionary and tokenizer; one that begins with a dot is looked up
-                from the model's folder.
+            data_name_or_path: data folder with the dictionary and tokenizer; a path that begins with a dot starts in
+                the model's folder.
             kwargs: overrides of the checkpoint's settings.
         """
         loaded, _ = load(model_name_or_path, checkpoint_file, data_name_or_path, "dict.source.txt", **kwargs)
@@ -112,7 +112,7 @@ class PoolingformerBART(BARTModel):
 
 
 def _architecture(args: argparse.Namespace, pooled_layers: str) -> None:
-    """Defaults of every architecture: the papers' settings and 4,096 tokens."""
+    """Set the defaults of every architecture: the papers' settings and 4,096 tokens."""
     set_defaults(args, max_source_positions=4096, pooled_layers=pooled_layers)
     flags = AttentionFlags.of(args)
     set_defaults(args, **vars(flags))

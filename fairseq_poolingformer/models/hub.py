@@ -1,4 +1,4 @@
-"""Models in Python: Poolingformer-BART, text in, summaries out; Poolingformer-RoBERTa, text in, features out."""
+"""Models in Python: Poolingformer-BART turns text into summaries, Poolingformer-RoBERTa turns text into features."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def load(
     Args:
         model_folder: folder of the checkpoint.
         checkpoint_file: its name in there.
-        data_folder: data folder with the dictionary and tokenizer; one that begins with a dot is looked up from the
-            model's folder.
+        data_folder: data folder with the dictionary and tokenizer; a path that begins with a dot starts in the model's
+            folder.
         dictionary: name of the dictionary's file.
         overrides: of the checkpoint's settings.
 
@@ -55,8 +55,8 @@ def load(
 class PoolingformerHubInterface(GeneratorHubInterface):
     """A checkpoint with its task and tokenizer, as :meth:`PoolingformerBART.from_pretrained` returns it.
 
-    Unlike fairseq's BART interface it keeps as many source tokens as the encoder takes: that one cuts every source to
-    the smaller of the encoder's and the decoder's lengths, 1,022 tokens.
+    fairseq's BART interface cuts every source to the smaller of the encoder's and the decoder's lengths, 1,022 tokens.
+    This one keeps as many tokens as the encoder takes.
     """
 
     def __init__(self, cfg, task, model) -> None:
@@ -117,7 +117,7 @@ class PoolingformerHubInterface(GeneratorHubInterface):
             if count > limit:
                 logger.warning(f"{name}: {count:,} tokens; the model reads the first {limit:,} ({limit / count:.0%})")
         with open_dict(self.cfg):
-            # else batches are as large as the training's were
+            # without this, batches would be as large as in training
             self.cfg.dataset.batch_size, self.cfg.dataset.max_tokens = batch_size, None
         hypotheses = self.generate(
             [self.encode(text) for text in documents], max_len_b=max_length, min_len=min_length, **generation
@@ -128,8 +128,8 @@ class PoolingformerHubInterface(GeneratorHubInterface):
 class PoolingformerRobertaHubInterface(RobertaHubInterface):
     """A checkpoint with its task and tokenizer, as :meth:`PoolingformerRoberta.from_pretrained` returns it.
 
-    fairseq's RoBERTa interface with the data folder's own tokenizer, global tokens, and inputs as long as the model
-    takes; nothing is cut. As there, call ``eval()`` for features without dropout.
+    It extends fairseq's RoBERTa interface by the data folder's own tokenizer, by global tokens, and by inputs as long
+    as the model takes; it cuts nothing. Call ``eval()`` for features without dropout, as in fairseq.
 
     Args:
         cfg: the checkpoint's settings.
@@ -144,7 +144,7 @@ class PoolingformerRobertaHubInterface(RobertaHubInterface):
         self.bpe = DictionaryBPE(tokenizer, task.source_dictionary)
 
     def encode(self, sentence: str, *addl_sentences: str, no_separator: bool = False) -> Tensor:
-        """Token indices of a text, ``<s> … </s>``, or of several, ``<s> … </s> </s> … </s>``: (T,), never cut.
+        """Encode a text as token indices ``<s> … </s>``, or several as ``<s> … </s> </s> … </s>``: (T,), never cut.
 
         Args:
             sentence: the text.
@@ -161,11 +161,11 @@ class PoolingformerRobertaHubInterface(RobertaHubInterface):
     def extract_features(
         self, tokens: Tensor, return_all_hiddens: bool = False, global_mask: Tensor | None = None
     ) -> Tensor | list[Tensor]:
-        """Features of tokens.
+        """Compute the features of tokens.
 
         Args:
             tokens: (T,) or (B, T) indices.
-            return_all_hiddens: every layer's, the embedding first, in place of the last layer's.
+            return_all_hiddens: return every layer's, the embedding first, instead of the last layer's.
             global_mask: (B, T) bool, True at global tokens; None for the checkpoint's ``--global-tokens`` first ones.
 
         Returns:
@@ -184,7 +184,7 @@ class PoolingformerRobertaHubInterface(RobertaHubInterface):
 
     @torch.no_grad()
     def fill_mask(self, masked_input: str, topk: int = 5) -> list[tuple[str, float, str]]:
-        """The most probable tokens for the ``<mask>`` in a text.
+        """Find the most probable tokens for the ``<mask>`` in a text.
 
         Args:
             masked_input: a text with one ``<mask>``.
@@ -200,7 +200,7 @@ class PoolingformerRobertaHubInterface(RobertaHubInterface):
         if len(parts) != 2:
             raise ValueError(f"the text must have one {MASK}, found {len(parts) - 1}")
         dictionary = self.task.source_dictionary
-        # <mask> stands for the space before it too, as in pretraining, where that is part of the token.
+        # As in pretraining, <mask> replaces the space before it too, which is part of the token there.
         before, after = self.tokenizer.encode(parts[0].rstrip()), self.tokenizer.encode(parts[1])
         tokens = torch.tensor([dictionary.bos(), *before, dictionary.index(MASK), *after, dictionary.eos()])
         self._check_length(len(tokens))

@@ -28,13 +28,13 @@ def decode_lines(content: bytes, name: str) -> list[str]:
 
     Args:
         content: UTF-8 text.
-        name: the file's, for the error.
+        name: the file's name, for the error.
 
     Returns:
         The lines without their ends.
 
     Raises:
-        ValueError: naming the first line that is no UTF-8.
+        ValueError: a line is not UTF-8; the message names the first.
     """
     lines = content.split(b"\n")
     if lines[-1] == b"":
@@ -67,7 +67,7 @@ def read_generate_output(files: dict[str, Sequence[str]]) -> Generated:
         files: each file's lines, by its name.
 
     Returns:
-        What was found, by input number.
+        The hypotheses and targets by input number.
 
     Raises:
         ValueError: if a file has no D- line and is not a shard without inputs, or two files disagree about the same
@@ -91,18 +91,18 @@ def read_generate_output(files: dict[str, Sequence[str]]) -> Generated:
 
 
 def in_input_order(found: Generated, count: int | None) -> list[str]:
-    """Hypotheses sorted by input number, none missing.
+    """Sort the hypotheses by input number and check that each input has one.
 
     Args:
         found: from :func:`read_generate_output`.
-        count: how many inputs there were, or None for the highest number seen; a tail that was never
-            generated is then not noticed.
+        count: number of inputs; None takes the highest number seen, and does not notice that the last inputs are
+            missing.
 
     Returns:
         One hypothesis per input.
 
     Raises:
-        ValueError: naming the inputs without a hypothesis, or the hypotheses beyond ``count``.
+        ValueError: inputs have no hypothesis, or hypotheses have no input; the message names them.
     """
     beyond = [index for index in found.hypotheses if count is not None and index >= count]
     if beyond:
@@ -121,17 +121,17 @@ def in_input_order(found: Generated, count: int | None) -> list[str]:
 
 
 def targets_in_input_order(found: Generated, count: int) -> list[str]:
-    """The T- lines of inputs 0 to ``count`` − 1.
+    """Collect the T- lines of inputs 0 to ``count`` − 1.
 
     Args:
         found: from :func:`read_generate_output`.
-        count: how many inputs there were.
+        count: number of inputs.
 
     Returns:
         One target per input.
 
     Raises:
-        ValueError: naming the inputs without one.
+        ValueError: inputs have none; the message names them.
     """
     missing = [index for index in range(count) if index not in found.targets]
     if missing:

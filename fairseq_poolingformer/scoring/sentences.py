@@ -1,13 +1,13 @@
-"""Where a summary's sentences end, which decides ROUGE-Lsum, and the lead baseline.
+"""The ends of sentences, which decide ROUGE-Lsum, and the lead baseline.
 
-A published ROUGE-L is only comparable with one computed on the same sentences, so each rule has a name that
-is printed with the scores.
+A published ROUGE-L can only be compared with one of the same sentences, so each rule has a name, which is printed with
+the scores.
 """
 
 import re
 
 SENTENCE_SPLITS = {
-    "rule": "after . ! ? before a capital or digit, and after every free-standing . ! ?",
+    "rule": "after . ! ? before a capital or digit, and after every . ! ? that is a word of its own",
     "period": 'as files2rouge, after every " ." only',
     "newline": "no split except at line feeds",
 }
@@ -23,8 +23,8 @@ def split_sentences(text: str, rule: str = "rule") -> list[str]:
     Rules, by name:
 
     - ``rule``: a word ends a sentence when it ends in ``.``, ``!`` or ``?`` (closing quotes and brackets may
-      follow) and the next word starts with a capital or a digit, opening quotes and brackets aside. A mark
-      that stands alone, as in tokenised text (``statistics . we show``), needs no capital after it. No
+      follow) and the next word starts with a capital or a digit, opening quotes and brackets aside. A mark of
+      its own, as in tokenised text (``statistics . we show``), needs no capital after it. No
       sentence ends after a single capital (``J. Smith``) or one of a few abbreviations of papers (``et al.``,
       ``Fig.``, ``i.e.``, ``vs.``).
     - ``period``: files2rouge's: after every ``" ."``, and nowhere else. Text that is not tokenised stays
@@ -39,7 +39,7 @@ def split_sentences(text: str, rule: str = "rule") -> list[str]:
         The sentences in order, none of them blank.
 
     Raises:
-        ValueError: for an unknown rule.
+        ValueError: there is no such rule.
     """
     if rule not in SENTENCE_SPLITS:
         raise ValueError(f"sentence split {rule!r} is unknown: choose one of {', '.join(SENTENCE_SPLITS)}")
@@ -52,18 +52,18 @@ def split_sentences(text: str, rule: str = "rule") -> list[str]:
 
 
 def lead_baseline(document: str, *, words: int | None = None, sentences: int | None = None) -> str:
-    """Take a document's beginning as its summary, the baseline any summarizer has to beat.
+    """Take a document's beginning as its summary, the baseline that every summarizer has to beat.
 
     Args:
         document: plain text.
-        words: how many whitespace-separated words to keep.
-        sentences: how many sentences (by ``rule``) to keep; give exactly one of the two.
+        words: number of whitespace-separated words to keep.
+        sentences: number of sentences (by ``rule``) to keep; give exactly one of the two.
 
     Returns:
         The lead, in one line.
 
     Raises:
-        ValueError: if not exactly one length is given, or it is not positive.
+        ValueError: not exactly one length is given, or it is not positive.
     """
     given = [length for length in (words, sentences) if length is not None]
     if len(given) != 1 or given[0] < 1:

@@ -35,23 +35,23 @@ class LongSummarizationConfig(TranslationConfig):
     max_source_positions: Optional[int] = field(
         default=None,
         metadata={
-            "help": "tokens of a document, <s> and </s> included; longer ones are cut. Default: what the model takes"
+            "help": "the most tokens of a document, with <s> and </s>; longer ones are cut (default: the model's)"
         },
     )
     max_target_positions: Optional[int] = field(
         default=None,
         metadata={
-            "help": "tokens of a summary, <s> and </s> included; longer ones are cut in training and validation. "
-            "Default: what the model takes"
+            "help": "the most tokens of a summary, with <s> and </s>; training and validation cut longer ones "
+            "(default: the model's)"
         },
     )
     max_target_length: Optional[int] = field(
         default=None,
-        metadata={"help": "cut the training and validation summaries to this many tokens, <s> and </s> included"},
+        metadata={"help": "cut the summaries of training and validation to so many tokens, with <s> and </s>"},
     )
-    # fairseq's own default keeps one composition for the whole run, and another one when resumed in a later epoch
+    # fairseq's default keeps one composition for the whole run, but another one after a resume in a later epoch
     rebuild_batches: bool = field(
-        default=True, metadata={"help": "keep the first epoch's batches instead of composing them anew in each"}
+        default=True, metadata={"help": "keep the first epoch's batches instead of composing new ones in every epoch"}
     )
     eval_rouge: bool = field(
         default=False, metadata={"help": "generate summaries in validation and report their ROUGE F1 (0 to 100)"}
@@ -67,11 +67,11 @@ class LongSummarizationConfig(TranslationConfig):
 
 @register_task("long_summarization", dataclass=LongSummarizationConfig)
 class LongSummarizationTask(TranslationTask):
-    """Documents and summaries as BART was trained on them: ``<s> text </s>`` on both sides.
+    """Summarize documents as BART was trained: ``<s> text </s>`` on both sides.
 
-    Documents are padded on the right and cut to what the model takes, which is counted and logged. The decoder is fed
-    ``</s> <s> …`` and generation begins with ``<s>``, in training and generation alike. The tokenizer comes with the
-    data folder, so that no ``--bpe`` is needed.
+    The task pads documents on the right, cuts them to the model's length, and logs how many it cut. The decoder reads
+    ``</s> <s> …`` in training and generation alike. The tokenizer comes with the data folder, so that no ``--bpe`` is
+    needed.
     """
 
     cfg: LongSummarizationConfig
@@ -86,7 +86,7 @@ class LongSummarizationTask(TranslationTask):
             check_file(self.data_folder, dictionary)
 
     def build_model(self, cfg, from_checkpoint: bool = False):
-        """Build the model and learn from it how long documents may be."""
+        """Build the model and take the lengths of documents and summaries from it."""
         model = super().build_model(cfg, from_checkpoint)
         encoder_limit, decoder_limit = model.max_positions()
         self.source_limit = min(self.source_limit or encoder_limit, encoder_limit)
@@ -98,12 +98,12 @@ class LongSummarizationTask(TranslationTask):
         return model
 
     def max_positions(self) -> tuple[int | None, int | None]:
-        """The most tokens of a document and of a summary, None where no model has said."""
+        """The most tokens of a document and of a summary; None before there is a model."""
         return self.source_limit, self.target_limit
 
     @property
     def longest_target(self) -> int | None:
-        """Tokens of a summary that the decoder is fed at most; None where no model or flag has said."""
+        """The most tokens of a summary that the decoder reads; None without a model or a flag."""
         limits = [n for n in (self.target_limit, self.cfg.max_target_length) if n is not None]
         return min(limits) if limits else None
 
@@ -112,7 +112,7 @@ class LongSummarizationTask(TranslationTask):
 
         Args:
             split: its name.
-            epoch: which of several data folders, in training.
+            epoch: chooses one of several data folders, in training.
             combine: unused.
             kwargs: unused.
 
@@ -124,10 +124,10 @@ class LongSummarizationTask(TranslationTask):
         source = self._load_indexed(path, split, self.cfg.source_lang, self.src_dict)
         target = self._load_indexed(path, split, self.cfg.target_lang, self.tgt_dict)
         source = self._frame(source, source.sizes, self.source_limit)
-        # a summary to learn from is cut here; one to be scored against stays whole, see valid_step
+        # summaries of training are cut here; those to score against stay whole, and valid_step cuts them for the loss
         longest = self.longest_target
         target = self._frame(target, target.sizes, longest if split == self.cfg.train_subset else None)
-        # sizes filter and order examples, and none may be left out for a long summary
+        # fairseq filters by these sizes, and no example may be left out for its long summary
         target_sizes = target.sizes if longest is None else np.minimum(target.sizes, longest)
         self._log_truncation(split, "documents", source)
         self._log_truncation(split, "summaries", target)
@@ -146,7 +146,7 @@ class LongSummarizationTask(TranslationTask):
         )
 
     def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None) -> LanguagePairDataset:
-        """Documents given as index tensors, with or without ``<s>``, always with ``</s>``."""
+        """Make a dataset of index tensors, with or without ``<s>``, always with ``</s>``."""
         bos = self.src_dict.bos()
         src_tokens = [tokens[1:] if len(tokens) and int(tokens[0]) == bos else tokens for tokens in src_tokens]
         sizes = np.array([len(tokens) for tokens in src_tokens])
@@ -183,20 +183,20 @@ class LongSummarizationTask(TranslationTask):
             )
 
     def build_bpe(self, args):
-        """The ``--bpe`` that is named, or else the data folder's own tokenizer."""
+        """Build the ``--bpe`` that is named, or else the data folder's own tokenizer."""
         if args is not None and getattr(args, "_name", None) is not None:
             return super().build_bpe(args)
         return DictionaryBPE(load_tokenizer(self.data_folder), self.tgt_dict)
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
-        """Generate; every summary begins with ``<s>``, as in training."""
+        """Generate summaries that begin with ``<s>``, as those of training do."""
         if prefix_tokens is None:
             source = sample["net_input"]["src_tokens"]
             prefix_tokens = source.new_full((source.size(0), 1), self.tgt_dict.bos())
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     def valid_step(self, sample, model, criterion):
-        """The loss, on as much of each summary as the decoder takes; with ``--eval-rouge`` ROUGE as well."""
+        """Compute the loss of as much of each summary as the decoder takes and, with ``--eval-rouge``, ROUGE."""
         loss, sample_size, logging_output = super().valid_step(self._fitting(sample), model, criterion)
         if self.cfg.eval_rouge:
             hypotheses, references = self._summarize(sample, model)
@@ -206,7 +206,7 @@ class LongSummarizationTask(TranslationTask):
         return loss, sample_size, logging_output
 
     def _fitting(self, sample: dict[str, Any]) -> dict[str, Any]:
-        """The batch with its summaries cut to what the decoder takes."""
+        """Cut the summaries of a batch to the decoder's length."""
         longest = self.longest_target
         if longest is None or sample["target"].size(1) <= longest:
             return sample

@@ -166,6 +166,8 @@ def test_documents_that_are_cut_are_named_in_the_log(summarizer, caplog):
         summarizer.summarize([fitting], max_length=3)
         assert not caplog.records
         summarizer.summarize([fitting, "the thing " * 40], max_length=3)
+    assert len(summarizer.encode("the thing " * 40)) == summarizer.model.max_positions()[0] == 40
+    assert len(summarizer.encode(fitting)) == 40
     tokens = count(summarizer, "the thing " * 40)
     (record,) = caplog.records
     assert record.getMessage() == f"document 1: {tokens} tokens; the model reads the first 38 ({38 / tokens:.0%})"

@@ -43,8 +43,13 @@ def test_default_without_options():
 
 
 @pytest.mark.parametrize(
-    "imports", ["fairseq.scoring, fairseq_poolingformer", "fairseq_poolingformer.scoring", "fairseq_poolingformer"]
+    "imports",
+    [
+        "import fairseq.scoring, fairseq_poolingformer",
+        "import fairseq_poolingformer; fairseq_poolingformer.register()",
+        "import fairseq_poolingformer.tasks",
+    ],
 )
-def test_registered_whatever_is_imported_first(imports):
-    check = f"import {imports}; from fairseq.scoring import SCORER_REGISTRY; assert 'rouge' in SCORER_REGISTRY"
+def test_registered_with_the_plugin_whatever_is_imported_first(imports):
+    check = f"{imports}; from fairseq.scoring import SCORER_REGISTRY; assert 'rouge' in SCORER_REGISTRY"
     subprocess.run([sys.executable, "-c", check], check=True)
