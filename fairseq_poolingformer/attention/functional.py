@@ -12,6 +12,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention.backends import BACKENDS
 from fairseq_poolingformer.attention.call import Call, ScoreTerm
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.nonfinite import run_around_nonfinite
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 
 logger = logging.getLogger(__name__)
@@ -19,6 +20,7 @@ logger = logging.getLogger(__name__)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
+@torch.compiler.disable  # torch.compile leaves its graph here and continues after the call
 def band_attention(
     query: Tensor,
     key: Tensor,
@@ -75,7 +77,7 @@ def band_attention(
         scale=query.size(-1) ** -0.5 if scale is None else scale,
     )
     _check(call)
-    return BACKENDS[_pick(call, backend)].run(call)
+    return run_around_nonfinite(call, BACKENDS[_pick(call, backend)].run)
 
 
 def _check(call: Call) -> None:

@@ -12,6 +12,7 @@ from fairseq_poolingformer.attention.patterns import Pooling
 POOL_TYPES = ("ldconv", "mean-ldconv", "mean", "max")
 
 
+@torch.compiler.disable  # like band_attention
 def pool_keys(
     x: Tensor,
     pooling: Pooling,
@@ -56,6 +57,8 @@ def pool_keys(
         if pooled_padding_mask is not None:
             pooled = pooled.masked_fill(pooled_padding_mask[:, None, :, None], 0.0)
         return pooled, pooled_padding_mask
+    if padding_mask is not None:  # their weights are zero, but 0·NaN is NaN
+        x = x.masked_fill(padding_mask[:, None, :, None], 0.0)
     if kind == "ldconv":
         context = _take(x, _centre_index(real, x.size(2), pooling))
     else:

@@ -29,7 +29,7 @@ def activated_linear(hidden: Tensor, activation: Callable[[Tensor], Tensor], lin
     Returns:
         (…, C).
     """
-    if not is_plain_linear(linear):
+    if torch.compiler.is_compiling() or not is_plain_linear(linear):  # the compiler decides what to recompute
         return linear(activation(hidden))
     return _ActivatedLinear.apply(hidden, linear.weight, linear.bias, activation)
 
@@ -66,7 +66,8 @@ class SeededDropout(FairseqDropout):
 
     def forward(self, x: Tensor, inplace: bool = False) -> Tensor:
         """Drop elements of ``x`` in training, and scale the others up."""
-        if x.device.type != "cpu" or not (self.p > 0 and (self.training or self.apply_during_inference)):
+        active = self.p > 0 and (self.training or self.apply_during_inference)
+        if x.device.type != "cpu" or not active or torch.compiler.is_compiling():
             return super().forward(x, inplace)
         return _SeededDropout.apply(x, KeepMask.draw(self.p))
 

@@ -124,3 +124,20 @@ def test_dynamically_quantized_layers_run(folder):
     assert not any(type(module) is nn.Linear for module in quantized.layers.modules())
     error = features(quantized) - expected
     assert 0 < error.norm() < 0.05 * expected.norm()
+
+
+@pytest.mark.parametrize("flags", [[], ["--relative-attention", "c2p,p2c", "--max-relative-positions", "16"]])
+def test_a_compiled_encoder_gives_the_same_numbers(folder, flags):
+    """In training, with padding, without dropout, whose masks the compiler draws in another way."""
+    torch.compiler.reset()
+    encoder = build_encoder(folder, "--activation-dropout", "0", *flags).train()
+    compiled = torch.compile(encoder, backend="aot_eager")
+    results = []
+    for run in (encoder, compiled):
+        out = features(run)
+        results.append((out, *torch.autograd.grad(out.square().sum(), list(encoder.layers.parameters()))))
+    for a, b in zip(*reversed(results), strict=True):
+        torch.testing.assert_close(a, b, atol=1e-9, rtol=0)
+    encoder.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(features(compiled), features(encoder), atol=1e-10, rtol=0)

@@ -39,7 +39,8 @@ def with_global(call: Call) -> Tensor:
 
 def run(call: Call) -> Tensor:
     """``softmax(scale·QKᵀ + terms) V`` over the keys that each query sees; zero where it sees none."""
-    scores = call.scale * call.query @ call.key.transpose(-1, -2)
+    wide = torch.promote_types(call.query.dtype, torch.float32)  # float16 ends at 65,504
+    scores = call.scale * call.query.to(wide) @ call.key.to(wide).transpose(-1, -2)
     pairs = Pairs(
         query_index=range(call.query.size(2)),
         key_index=range(call.key.size(2)),

@@ -88,3 +88,18 @@ def test_reference_equals_loops_over_pools(alignment):
         return sees_pool(t, s, left=4, right=4, kernel_size=3, stride=2, alignment=alignment)
 
     torch.testing.assert_close(out, attend(q, pooled_keys, pooled_values, seen, 2**-0.5), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("backend", ["reference", "block"])
+def test_float16_scores_beyond_its_range(backend):
+    """Scaled scores of 80,000 and gradients in float16, whose largest number is 65,504."""
+    generator = torch.Generator().manual_seed(0)
+    q, k = torch.full((1, 1, 6, 64), 100.0), torch.full((1, 1, 6, 64), 100.0)
+    k[0, 0, ::2] = 99.0
+    inputs = [x.half().requires_grad_() for x in (q, k, torch.randn(1, 1, 6, 64, generator=generator))]
+    exact = [x.detach().double().requires_grad_() for x in inputs]
+    actual = band_attention(*inputs, window=Window(2), backend=backend)
+    expected = band_attention(*exact, window=Window(2), backend="reference")
+    torch.testing.assert_close(actual.double(), expected, atol=2e-3, rtol=0)
+    grads = torch.autograd.grad(actual.sum(), inputs)
+    assert all(grad.isfinite().all() for grad in grads)

@@ -1,0 +1,37 @@
+"""NaN and inf in keys and values that nobody sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fairseq_poolingformer.attention.call import Call
+
+
+def run_around_nonfinite(call: Call, run: Callable[[Call], Tensor]) -> Tensor:
+    """``run(call)``, where NaN and inf in keys and values reach only the queries that see them.
+
+    A backend multiplies a whole block of keys with weights that are zero where a key is not seen, and 0·NaN is NaN. If
+    any key or value is not finite, the call is therefore run with zeros in their place, and a second call finds the
+    queries that see one of them: their outputs are NaN, and they take no part in the gradients.
+
+    The check reads keys and values once. On a GPU it would make every call wait for the device and is left out: padded
+    keys and values must be finite there.
+    """
+    if call.key.device.type != "cpu" or (_is_finite(call.key) and _is_finite(call.value)):
+        return run(call)
+    bad = ~(call.key.isfinite() & call.value.isfinite()).all(-1, keepdim=True)  # (B, H, S, 1)
+    key, value = call.key.masked_fill(bad, 0.0), call.value.masked_fill(bad, 0.0)
+    out = run(replace(call, key=key, value=value))
+    with torch.no_grad():
+        query, key = torch.zeros_like(call.query), torch.zeros_like(call.key)
+        seen = run(replace(call, query=query, key=key, value=bad.to(call.value.dtype).expand_as(key), dropout_p=0.0))
+    return out.masked_fill(seen > 0.0, torch.nan)
+
+
+def _is_finite(x: Tensor) -> bool:
+    """Whether every element is finite; False also where the sum of finite elements overflows."""
+    return bool(x.detach().sum(dtype=torch.promote_types(x.dtype, torch.float32)).isfinite())
