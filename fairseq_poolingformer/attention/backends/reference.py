@@ -39,8 +39,10 @@ def with_global(call: Call) -> Tensor:
 
 def run(call: Call) -> Tensor:
     """``softmax(scale·QKᵀ + terms) V`` over the keys that each query sees; zero where it sees none."""
-    wide = torch.promote_types(call.query.dtype, torch.float32)  # float16 ends at 65,504
-    scores = call.scale * call.query.to(wide) @ call.key.to(wide).transpose(-1, -2)
+    query, key = call.query, call.key
+    if query.dtype == torch.float16:  # it ends at 65,504, scores do not
+        query, key = query.float(), key.float()
+    scores = call.scale * query @ key.transpose(-1, -2)
     pairs = Pairs(
         query_index=range(call.query.size(2)),
         key_index=range(call.key.size(2)),
