@@ -72,6 +72,7 @@ setup(
             "poolingformer-convert=fairseq_poolingformer.cli.convert:main",
             "poolingformer-predict-qa=fairseq_poolingformer.cli.predict_qa:main",
             "poolingformer-eval-lm=fairseq_poolingformer.cli.eval_lm:main",
+            "poolingformer-eval-mlm=fairseq_poolingformer.cli.eval_mlm:main",
             "poolingformer-sample-lm=fairseq_poolingformer.cli.sample_lm:main",
             "poolingformer-average-checkpoints=fairseq_poolingformer.cli.average_checkpoints:main",
         ]

@@ -41,7 +41,9 @@ def test_imports_no_fairseq_and_configures_no_logging(module):
     subprocess.run([sys.executable, "-c", check], check=True)
 
 
-@pytest.mark.parametrize("command", ["summarize", "predict_qa", "eval_lm", "sample_lm", "average_checkpoints", "score"])
+@pytest.mark.parametrize(
+    "command", ["summarize", "predict_qa", "eval_lm", "eval_mlm", "sample_lm", "average_checkpoints", "score"]
+)
 def test_help_needs_no_fairseq_and_prints_nothing_else(command):
     module = f"fairseq_poolingformer.cli.{command}"
     check = WITHOUT_FAIRSEQ + f"from {module} import main; main(['--help'])"

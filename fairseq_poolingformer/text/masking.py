@@ -35,6 +35,13 @@ class SymbolTable:
             num_characters=np.array([sum(byte & 0xC0 != 0x80 for byte in text) for text in texts]),
         )
 
+    def words(self, tokens: np.ndarray) -> np.ndarray:
+        """(T,) the number of each token's word, from 0; a special symbol is a word of its own."""
+        alone = ~self.has_text[tokens]
+        begins = self.begins_word[tokens] | alone
+        begins[1:] |= alone[:-1] | self.ends_line[tokens[:-1]]
+        return np.cumsum(begins) - begins[:1]
+
 
 @dataclass(frozen=True)
 class Masking:
@@ -85,7 +92,7 @@ class Masking:
         Returns:
             (T,) the indices that the model sees, and (T,) bool, True at the tokens to predict.
         """
-        unit = self._units(tokens)
+        unit = self.symbols.words(tokens) if self.whole_words else np.arange(len(tokens))
         candidates = np.unique(unit[self.symbols.has_text[tokens]])
         count = int(self.mask_prob * len(candidates) + rng.random())
         chance = np.full(
@@ -99,12 +106,3 @@ class Masking:
         seen[is_target & (chance >= self._untouched_or_random)] = self.mask_index
         seen[is_random] = rng.choice(np.flatnonzero(self.symbols.has_text), int(is_random.sum()))
         return seen, is_target
-
-    def _units(self, tokens: np.ndarray) -> np.ndarray:
-        """(T,) the number of each token's word, or of the token itself; a special symbol is a word of its own."""
-        if not self.whole_words:
-            return np.arange(len(tokens))
-        alone = ~self.symbols.has_text[tokens]
-        begins = self.symbols.begins_word[tokens] | alone
-        begins[1:] |= alone[:-1] | self.symbols.ends_line[tokens[:-1]]
-        return np.cumsum(begins) - begins[:1]

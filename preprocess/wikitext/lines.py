@@ -46,7 +46,7 @@ def clean_lines(marked: str, left_out_sections: frozenset[str] = frozenset()) ->
         left_out_sections: the headings, case-folded, of sections to leave out with all sections inside them.
 
     Returns:
-        Lines, none of them blank; the empty string where nothing is left.
+        Lines without blank ones between; the empty string where nothing is left.
     """
     text = "\n".join(_sections(_without_leftovers(marked), left_out_sections))
     return _PROTECTED_CHARACTER.sub(lambda match: _ORIGINALS[match.group()], text)

@@ -131,7 +131,7 @@ def test_no_tensor_is_as_large_as_tokens_times_symbols(small_slices, kept_logits
 
 
 def test_kept_logits_bound_what_is_kept(small_slices):
-    """What waits for the backward pass is the inputs, one number a token, and as many logits as may be kept."""
+    """Only the inputs, one number a token, and as many logits as may be kept wait for the backward pass."""
     *inputs, target = example()
     for kept_logits, expected in [(0, 0), (130, 130), (188, 130), (10**6, TOKENS * SYMBOLS)]:
         saved = []

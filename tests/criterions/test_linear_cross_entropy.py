@@ -92,7 +92,7 @@ def test_other_output_layers_are_refused_by_name(folder):
 
 @pytest.fixture
 def logged(monkeypatch):
-    """What the trainer logs of every update and of every validation batch."""
+    """The values that the trainer logs of every update and of every validation batch."""
     records = []
     for name in ("train_step", "valid_step"):
         original = getattr(Trainer, name)

@@ -45,7 +45,7 @@ def iterator(folder, epoch, *flags, shard=0, shards=1, num_workers=0):
 
 
 def rows(batches):
-    """What the model sees and is to predict of each block, by its number."""
+    """The tokens that the model sees and those that it predicts, by the number of the block."""
     found = {}
     for batch in filter(None, batches):  # a process with fewer batches than another gets empty ones
         for number, seen, target in zip(

@@ -20,7 +20,7 @@ def test_blocks_by_hand():
     blocks = cut_into_blocks(bounds(5, 8, 0, 10, 11, 17, 1), max_tokens=10, min_tokens=5)
     assert ranges(blocks) == [
         *[(0, 5)],  # </s> is at 5
-        *[(6, 14)],  # at 14 </s>, and at 15 that of the empty document
+        *[(6, 14)],  # token 14 is its </s>, token 15 that of the empty document
         *[(16, 21), (21, 26)],  # 10 = 8 + 2 -> 5 + 5
         *[(27, 35), (35, 38)],  # 11 = 8 + 3
         *[(39, 47), (47, 52), (52, 56)],  # 17 = 8 + 8 + 1 -> 8 + 5 + 4
@@ -79,7 +79,7 @@ def test_no_documents_no_blocks():
 
 
 def test_numbers_that_cannot_be():
-    with pytest.raises(ValueError, match="max_tokens must leave room"):
+    with pytest.raises(ValueError, match="max_tokens must be at least 3"):
         cut_into_blocks(bounds(5), max_tokens=2, min_tokens=0)
     with pytest.raises(ValueError, match="min_tokens must be between 0 and half of max_tokens 10, got 6"):
         cut_into_blocks(bounds(5), max_tokens=10, min_tokens=6)

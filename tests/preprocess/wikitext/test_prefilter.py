@@ -1,4 +1,4 @@
-"""What the regular expressions do, the parser does too."""
+"""The regular expressions of the prefilter give what the parser gives."""
 
 import pytest
 

@@ -1,0 +1,222 @@
+"""``poolingformer-eval-mlm``: bits per masked token by the distance to the nearest repetition of its word."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from tqdm import tqdm
+
+from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
+from fairseq_poolingformer.cli.options import DTYPES, add_device_options
+from fairseq_poolingformer.text.repetitions import NONE, nearest_repetitions
+from fairseq_poolingformer.text.table import aligned
+from fairseq_poolingformer.text.whole_file import whole_file
+
+if TYPE_CHECKING:
+    from fairseq_poolingformer.data.masked_lm_dataset import MaskedLMDataset
+
+_EPILOG = """\
+A layer of level one reaches w1 tokens on each side, a layer of level two w2: level two can help most where the nearest
+other occurrence of a word is between w1 and w2 tokens away. Masked occurrences do not count. "none" are words that are
+not repeated, and punctuation. Masks and blocks are those of validation in training, so "all" is its valid_loss. Only
+models with the same data folder, block length and masks can be compared.
+
+example:
+  poolingformer-eval-mlm data-bin/wiki --path level_one/checkpoint_best.pt two_levels/checkpoint_best.pt \\
+      --distances 128 512 --output bits.json --plot bits.png
+"""
+_ROWS = 512  # tokens whose logits are in memory at a time
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return run_command(make_parser(), run, arguments)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="poolingformer-eval-mlm",
+        description="Bits per masked token of a split, by the distance to the nearest other occurrence of its word.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("data", type=Path, help="data folder of preprocess.wikipedia or preprocess.plain_text")
+    add("--path", nargs="+", required=True, metavar="FILE", help="checkpoints of task long_masked_lm, one row each")
+    add("--subset", default="valid", help="split to evaluate (default: %(default)s)")
+    add(
+        "--distances",
+        type=int,
+        nargs="+",
+        default=[128, 512],
+        metavar="N",
+        help="upper limits of the classes in tokens, such as w1 and w2 (default: 128 512)",
+    )
+    add("--max-tokens", type=int, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
+    add_device_options(parser)
+    add("--output", type=Path, metavar="FILE", help="write the result as JSON")
+    add("--plot", type=Path, metavar="FILE", help="plot bits by distance; needs matplotlib")
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    """Evaluate the checkpoints; print the table, write the JSON and the plot."""
+    limits = args.distances
+    if limits != sorted(set(limits)) or limits[0] < 1:
+        raise UsageError(f"--distances must ascend from 1 or more, got {' '.join(map(str, limits))}")
+    results = []
+    for path in args.path:
+        distances, nll = evaluate(path, args)
+        by_class = summarize(distances, nll, limits)
+        octaves = summarize(distances, nll, [2**k for k in range(1, 1 + max(1, int(distances.max())).bit_length())])
+        results.append({"checkpoint": path, "subset": args.subset, "classes": by_class, "octaves": octaves})
+    print(table(results), flush=True)  # first, so that the work is not lost when a file cannot be written
+    if args.output:
+        with whole_file(args.output) as unfinished:
+            unfinished.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if args.plot:
+        plot(results, args.plot)
+
+
+def evaluate(path: str, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray]:
+    """Score the masked tokens of a split.
+
+    Args:
+        path: a checkpoint.
+        args: the command's options.
+
+    Returns:
+        (N,) the distance of each masked token, and (N,) its negative log-likelihood in nats.
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint or split.
+        ValueError: the checkpoint is of another task.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such checkpoint")
+    load_fairseq()
+    from fairseq import checkpoint_utils
+
+    from fairseq_poolingformer.tasks.long_masked_lm import LongMaskedLMTask
+    from fairseq_poolingformer.text.tokenizers import load_tokenizer
+
+    overrides = {"data": str(args.data)}
+    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides)
+    if not isinstance(task, LongMaskedLMTask):
+        raise ValueError(f"{path}: a checkpoint of {type(task).__name__}; give one of --task long_masked_lm")
+    model = model.to(device=args.device, dtype=DTYPES[args.precision]).eval()
+    task.load_dataset(args.subset)
+    dataset = task.dataset(args.subset)
+    texts = load_tokenizer(args.data).symbol_texts()
+    texts += [b""] * (len(task.dictionary) - len(texts))
+    order = np.argsort(dataset.sizes, kind="stable")
+    distances, nll = [], []
+    for numbers in tqdm(batches(order, dataset.sizes, args.max_tokens), unit="batch", disable=None):
+        items = [dataset[int(number)] for number in numbers]
+        nll.append(score(model, dataset.collater(items), args.device))
+        distances += [distances_of(item, dataset, texts) for item in items]
+    if not distances:
+        raise ValueError(f"{args.data}: the split {args.subset!r} has no block")
+    return np.concatenate(distances), np.concatenate(nll)
+
+
+def batches(order: Sequence[int], sizes: np.ndarray, max_tokens: int) -> list[list[int]]:
+    """Blocks in groups of at most ``max_tokens`` tokens with their padding; at least one in each."""
+    groups: list[list[int]] = []
+    for number in order:  # ascending in size: the last one says how wide a batch is
+        if groups and (len(groups[-1]) + 1) * sizes[number] <= max_tokens:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    return groups
+
+
+def distances_of(item: dict[str, Any], dataset: MaskedLMDataset, texts: Sequence[bytes]) -> np.ndarray:
+    """(M,) the distance of each masked token of a block."""
+    seen, target = item["tokens"].numpy(), item["target"].numpy()
+    is_target = target != dataset.dictionary.pad()
+    original = np.where(is_target, target, seen)
+    words = dataset.masking.symbols.words(original)
+    return nearest_repetitions(original, words, seen == original, texts)[is_target]
+
+
+@torch.inference_mode()
+def score(model: nn.Module, batch: dict[str, Any], device: str) -> np.ndarray:
+    """(M,) the negative log-likelihood of a batch's masked tokens in nats, row by row."""
+    features, _ = model(batch["net_input"]["src_tokens"].to(device), features_only=True)
+    positions = batch["masked_positions"].to(device)
+    rows, target = features.flatten(0, 1)[positions], batch["target"].to(device).flatten()[positions]
+    parts = [
+        F.cross_entropy(model.encoder.lm_head(some).float(), wanted, reduction="none")
+        for some, wanted in zip(rows.split(_ROWS), target.split(_ROWS), strict=True)
+    ]
+    return torch.cat(parts).double().cpu().numpy() if parts else np.empty(0)
+
+
+def summarize(distances: np.ndarray, nll: np.ndarray, limits: Sequence[int]) -> list[dict[str, Any]]:
+    """Tokens and bits per token of each class of distances.
+
+    Args:
+        distances: (N,) in tokens, or NONE.
+        nll: (N,) in nats.
+        limits: the classes' upper limits, ascending.
+
+    Returns:
+        The classes: all, no repetition, up to the first limit, between limits, and beyond the last.
+    """
+    edges = [0, *limits, math.inf]
+    chosen = [("all", np.ones(len(nll), dtype=bool)), ("none", distances == NONE)]
+    for low, high in itertools.pairwise(edges):
+        name = f"> {low}" if high == math.inf else f"<= {high}" if not low else f"{low + 1}-{high}"
+        chosen.append((name, (distances > low) & (distances <= high)))
+    return [
+        {
+            "distance": name,
+            "tokens": int(which.sum()),
+            "bits_per_token": float(nll[which].mean()) / math.log(2) if which.any() else None,
+        }
+        for name, which in chosen
+    ]
+
+
+def table(results: Sequence[dict[str, Any]]) -> str:
+    """The classes as columns: their tokens, and a row of bits per token for each checkpoint."""
+    rows = [["distance in tokens", *(found["distance"] for found in results[0]["classes"])]]
+    rows.append(["masked tokens", *(f"{found['tokens']:,}" for found in results[0]["classes"])])
+    for result in results:
+        bits = (found["bits_per_token"] for found in result["classes"])
+        rows.append([result["checkpoint"], *("-" if value is None else f"{value:.3f}" for value in bits)])
+    return aligned(rows)
+
+
+def plot(results: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw bits per token by distance, a line for each checkpoint."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise ValueError("--plot needs matplotlib: pip install matplotlib") from None
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.add_subplot(xlabel="distance to the nearest repetition, tokens", ylabel="bits per masked token")
+    for result in results:
+        octaves = [(k, found["bits_per_token"]) for k, found in enumerate(result["octaves"][2:], 1)]
+        shown = [(2**k, bits) for k, bits in octaves if bits is not None]
+        axes.plot(*zip(*shown, strict=True), marker="o", label=result["checkpoint"])
+    axes.set_xscale("log", base=2)
+    axes.legend()
+    with whole_file(path) as unfinished:
+        figure.savefig(unfinished, format=path.suffix.lstrip(".") or "png")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Bits per masked token by distance: beside the criterion, and beside a twin that compares words one by one."""
+
+import json
+import math
+import string
+
+import numpy as np
+import pytest
+import torch
+from fairseq import options, tasks
+
+from fairseq_poolingformer.cli import eval_mlm
+from fairseq_poolingformer.criterions.long_masked_lm import LongMaskedLMCriterion
+from fairseq_poolingformer.models.conversion.files import write_checkpoint
+from tests.integration.conftest import ROOT
+from tests.tasks.mlm_folder import random_texts, write_folder
+
+LIMITS = [4, 20]
+AROUND = string.punctuation + string.whitespace
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A data folder, and the path, the model and the task of a checkpoint."""
+    folder = tmp_path_factory.mktemp("mlm")
+    tokenizer = write_folder(folder / "data", {"train": random_texts(2, 9), "valid": random_texts(12, 90, seed=1)})
+    arguments = [
+        *(str(folder / "data"), "--user-dir", str(ROOT / "fairseq_poolingformer"), "--cpu"),
+        *("--task", "long_masked_lm", "--criterion", "long_masked_lm", "--arch", "poolingformer_roberta_tiny"),
+        *("--max-positions", "64", "--mask-prob", "0.3"),
+    ]
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    task = tasks.setup_task(args)
+    torch.manual_seed(0)
+    model = task.build_model(args).eval()
+    for parameter in model.parameters():
+        parameter.data *= 3  # so that losses differ from token to token
+    write_checkpoint(folder / "model.pt", vars(args), model.state_dict())
+    task.load_dataset("valid")
+    return folder, model, task, tokenizer.symbol_texts()
+
+
+def naive(model, task, texts):
+    """(distance or None, bits) of every masked token."""
+    found = []
+    for item in map(task.dataset("valid").__getitem__, range(len(task.dataset("valid")))):
+        with torch.no_grad():
+            logits, _ = model(item["tokens"][None])
+        log_probs = logits[0].double().log_softmax(-1)
+        masked = item["target"] != task.dictionary.pad()
+        original = torch.where(masked, item["target"], item["tokens"]).tolist()
+        words, places = [], []
+        for place, token in enumerate(original):
+            text = texts[token].decode("latin-1") if token < len(texts) else ""  # bytes as characters
+            if not words or text[:1] in ("", " ", "\n") or words[-1][0] == "":
+                words.append([text, place, True])
+            else:
+                words[-1][0] += text
+            words[-1][2] &= item["tokens"][place].item() == token
+            places.append(len(words) - 1)
+        words = [(name.strip(AROUND), at, visible) for name, at, visible in words]
+        for place in torch.nonzero(masked).flatten().tolist():
+            own = places[place]
+            distances = [
+                abs(at - words[own][1])
+                for number, (name, at, visible) in enumerate(words)
+                if number != own and visible and name == words[own][0] != ""
+            ]
+            found.append((min(distances, default=None), -log_probs[place, original[place]].item() / math.log(2)))
+    return found
+
+
+def test_classes_are_those_of_the_twin(trained, tmp_path, capsys):
+    folder, model, task, texts = trained
+    output, figure = tmp_path / "bits.json", tmp_path / "bits.svg"
+    arguments = [str(folder / "data"), "--path", str(folder / "model.pt"), "--distances", *map(str, LIMITS)]
+    arguments += ["--max-tokens", "150", "--device", "cpu", "--output", str(output), "--plot", str(figure)]
+    assert eval_mlm.main(arguments) == 0
+    (result,) = json.loads(output.read_text())
+    expected = naive(model, task, texts)
+    chosen = {
+        "all": expected,
+        "none": [pair for pair in expected if pair[0] is None],
+        "<= 4": [pair for pair in expected if pair[0] is not None and pair[0] <= 4],
+        "5-20": [pair for pair in expected if pair[0] is not None and 4 < pair[0] <= 20],
+        "> 20": [pair for pair in expected if pair[0] is not None and pair[0] > 20],
+    }
+    assert [found["distance"] for found in result["classes"]] == list(chosen)
+    for found, pairs in zip(result["classes"], chosen.values(), strict=True):
+        assert found["tokens"] == len(pairs) > 3
+        assert found["bits_per_token"] == pytest.approx(sum(bits for _, bits in pairs) / len(pairs), rel=1e-4)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split() == ["distance", "in", "tokens", "all", "none", "<=", "4", "5-20", ">", "20"]
+    assert printed[2].split()[1:] == [f"{found['bits_per_token']:.3f}" for found in result["classes"]]
+    assert sum(found["tokens"] for found in result["octaves"][1:]) == len(expected)
+    assert figure.read_text().startswith("<?xml")
+    criterion = LongMaskedLMCriterion(task)
+    samples = [task.dataset("valid").collater([task.dataset("valid")[n]]) for n in range(len(task.dataset("valid")))]
+    losses = [criterion(model, sample)[2] for sample in samples]
+    bits = sum(float(log["loss"]) for log in losses) / math.log(2) / sum(log["sample_size"] for log in losses)
+    assert result["classes"][0]["bits_per_token"] == pytest.approx(bits, rel=1e-4)
+
+
+def test_mistakes_get_a_sentence(trained, tmp_path, capsys):
+    data = str(trained[0] / "data")
+    assert eval_mlm.main([data, "--path", str(tmp_path / "none.pt")]) == 1
+    assert "none.pt: no such checkpoint" in capsys.readouterr().err
+    assert eval_mlm.main([data, "--path", str(trained[0] / "model.pt"), "--subset", "test"]) == 1
+    assert "no split 'test'" in capsys.readouterr().err
+    for limits in (["5", "4"], ["0"], ["3", "3"]):
+        with pytest.raises(SystemExit):
+            eval_mlm.main([data, "--path", "x", "--distances", *limits])
+        assert f"--distances must ascend from 1 or more, got {' '.join(limits)}" in capsys.readouterr().err
+
+
+def test_batches_hold_every_block_once_and_no_more_tokens_than_allowed():
+    sizes = np.array([9, 3, 4, 30, 3, 10])
+    groups = eval_mlm.batches(np.argsort(sizes, kind="stable"), sizes, 20)
+    assert sorted(number for group in groups for number in group) == list(range(6))
+    assert [sorted(group) for group in groups] == [[1, 2, 4], [0, 5], [3]]
