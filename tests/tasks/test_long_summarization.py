@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq import search
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -46,9 +47,33 @@ def test_truncation_is_to_the_models_length_counted_and_logged(folder, caplog):
     with caplog.at_level(logging.INFO):
         task.load_dataset("train")
     assert max(task.dataset("train").src_sizes) == 20
-    assert "train: 5 of 8 documents cut to 20 tokens" in caplog.text
+    assert "train: 5 of 8 documents cut to 20 tokens (42.4% of all tokens lost)" in caplog.text, "100 of 236"
     assert "train: 5 of 8 summaries cut to 5 tokens" in caplog.text
     assert (batch_of(task, "train")["net_input"]["src_tokens"].size(1)) == 20
+
+
+def test_epochs_take_turns_with_data_folders_and_validation_keeps_the_first(folder, tmp_path):
+    write_data_folder(tmp_path, splits={"train": EXAMPLES[:2], "valid": EXAMPLES[:1]})
+    task, _ = build(f"{folder}:{tmp_path}", *SIZES)
+    for epoch, count in ((1, 8), (2, 2), (3, 8)):
+        task.load_dataset("train", epoch=epoch)
+        assert len(task.dataset("train")) == count
+        task.load_dataset("valid", epoch=epoch)
+        assert len(task.dataset("valid")) == 3
+
+
+def test_rouge_of_validation_is_the_mean_over_summaries_not_over_batches(folder, monkeypatch):
+    task, model = build(folder, *SIZES)
+    task.load_dataset("valid")
+    task.cfg.eval_rouge = True
+    criterion = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.1)
+    batches = iter([(["we pool", "no", "no"], ["we pool", "yes", "yes"]), (["we pool"], ["we pool"])])
+    monkeypatch.setattr(task, "_summarize", lambda sample, model: next(batches))
+    logs = [task.valid_step(batch_of(task, "valid"), model, criterion)[2] for _ in range(2)]
+    with metrics.aggregate() as aggregated:
+        task.reduce_metrics(logs, criterion)
+    for name in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
+        assert aggregated.get_smoothed_value(name) == 50, "two of four"
 
 
 def test_references_are_scored_whole_and_none_is_left_out(folder):
