@@ -9,6 +9,7 @@ CORPORA = {
     "wikipedia": "a dump of Wikipedia, or of another wiki, in any language, for language models",
     "plain_text": "text files, a document each or a document each block of lines, for language models",
     "char_lm": "enwik8, text8 or any other text, bytes as symbols, for character language models",
+    "facts": "made documents, five facts scattered in real prose, no download",
     "stdlib": "the Python installation itself: sources and their docstrings, no download",
     "natural_questions": "questions about Wikipedia pages: Natural Questions, both formats",
     "tydiqa": "questions about Wikipedia pages in eleven languages: TyDi QA, primary tasks",

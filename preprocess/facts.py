@@ -1,0 +1,98 @@
+"""Made documents as a summarization corpus: five facts scattered in real prose, no download.
+
+:mod:`preprocess.fact_documents` says what they are like. Prose is that of the standard library's docstrings. Valid and
+test have names and prose of their own, so that a right summary of theirs was read and not remembered.
+"""
+
+import argparse
+import functools
+import json
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+from preprocess.fact_documents import DocumentMaker, Shape
+from preprocess.pipeline import command
+from preprocess.pipeline.records import Example, InputError, Record, Reject
+from preprocess.pipeline.run import Corpus, Split
+from preprocess.python_prose import read_prose
+from preprocess.python_sources import digest, find_modules
+
+DEFAULT_VOCABULARY = 2000
+
+
+def parse(record: Record) -> Example | Reject:
+    """An example of a record that :func:`make_records` made."""
+    name, text, summary = json.loads(record.data)
+    return Example(name, (text, summary))
+
+
+def make_corpus(args: argparse.Namespace) -> Corpus:
+    """The corpus that the command line asks for.
+
+    Raises:
+        InputError: the installation has no sources.
+    """
+    shape = Shape(words=tuple(args.words))
+    counts = {"train": args.train, "valid": args.valid, "test": args.test}
+    prose = {is_held_out: read_sentences(is_held_out) for is_held_out in (False, True)}
+    splits = {}
+    for split, count in counts.items():
+        is_held_out = split != "train"
+        maker = DocumentMaker(prose[is_held_out], is_held_out, shape)
+        records = list(make_records(maker, split, count, args.seed))
+        splits[split] = Split(functools.partial(iter, records), sum(record.progress for record in records))
+    return Corpus(
+        name="facts",
+        splits=splits,
+        parse=parse,
+        settings={"counts": counts, "words": args.words, "seed": args.seed},
+        inputs={"python": sys.version.split()[0], "prose": digest(json.dumps(list(prose.values())))},
+    )
+
+
+def make_records(maker: DocumentMaker, split: str, count: int, seed: int) -> Iterator[Record]:
+    """``count`` documents, each from a random generator of its own."""
+    for number in range(count):
+        name = f"{split}-{number}"
+        document = maker.make(Random(f"{seed} {name}"))
+        data = json.dumps([name, document.text, document.summary]).encode()
+        yield Record(name, 1, data, len(data))
+
+
+def read_sentences(is_held_out: bool) -> list[str]:
+    """The standard library's prose: of the modules held out, one in ten, or of the others.
+
+    Raises:
+        InputError: the installation has no sources.
+    """
+    root = Path(sysconfig.get_path("stdlib"))
+    modules = [module for module in find_modules(root) if (int(digest(module[0]), 16) % 10 == 0) == is_held_out]
+    sentences = [sentence for module in read_prose(modules) for sentence in module]
+    if not sentences:
+        raise InputError(f"{root} has too few sources with docstrings to take prose from")
+    return sentences
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = command.make_parser("facts", __doc__.split("\n")[0], DEFAULT_VOCABULARY)
+    made = parser.add_argument_group("documents")
+    for split, count in (("train", 2000), ("valid", 100), ("test", 200)):
+        made.add_argument(f"--{split}", metavar="N", type=int, default=count, help="how many (default: %(default)s)")
+    made.add_argument(
+        "--words",
+        metavar=("MIN", "MAX"),
+        nargs=2,
+        type=int,
+        default=[300, 2000],
+        help="words of prose of a document, the fewest and the most (default: 300 2000)",
+    )
+    made.add_argument("--seed", metavar="N", type=int, default=1, help="another seed, other documents (default: 1)")
+    return command.main(parser, make_corpus, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

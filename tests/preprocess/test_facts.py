@@ -1,0 +1,110 @@
+"""Made documents: what is in them, what is held out, and their data folder."""
+
+import itertools
+import re
+from random import Random
+
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from preprocess import facts
+from preprocess.fact_documents import FIELDS, GOSSIP, REGISTER, DocumentMaker, Shape, held_out
+from preprocess.python_prose import read_prose
+
+PROSE = [f"This is sentence {word} of the prose." for word in ("alpha", "beta", "gamma", "delta", "epsilon")]
+
+
+def documents(shape=Shape(words=(40, 200)), names_held_out=False, count=30):  # noqa: B008 - frozen
+    maker = DocumentMaker(PROSE, names_held_out, shape)
+    return [maker.make(Random(number)) for number in range(count)]
+
+
+def papers(document, headings):
+    """The text of all papers that open with one of the headings."""
+    return " ".join(paper for paper in document.text.split("\n")[1:] if paper.startswith(headings))
+
+
+def test_the_register_states_every_fact_and_gossip_others():
+    for document in documents():
+        assert tuple(document.facts) == FIELDS
+        register, gossip = papers(document, REGISTER), papers(document, GOSSIP)
+        for value in document.facts.values():
+            assert value in register
+            assert value in document.summary
+        unique = [document.facts[field] for field in ("place", "leader", "builder")]
+        assert not any(value in gossip for value in unique)
+        names = re.findall(r"[A-Z][a-z]+ [A-Z][a-z]+", gossip)
+        assert len(names) >= 2, "a false leader and a false builder"
+        name, kind = re.match(r"The (\w+) (\w+)\.", document.summary).groups()
+        assert document.text.startswith(f"These are papers on the {name} {kind}.")
+
+
+def test_shapes_are_kept():
+    for document in documents(Shape(words=(0, 30), fields=(1, 2), papers=(3, 3), gossip=0)):
+        assert 1 <= len(document.facts) <= 2
+        assert len(document.text.split("\n")) == 1 + 3
+        assert papers(document, GOSSIP) == ""
+        assert document.text.count("This is sentence") <= 5
+
+
+def test_facts_lie_anywhere_in_their_papers():
+    texts = [document.text for document in documents(Shape(words=(200, 300), papers=(2, 2)), count=20)]
+    assert any(re.search(r"prose\. [^.]*prose\.$", text) for text in texts)
+    distances = [text.index(fact) for text in texts for fact in re.findall(r"(?:is led by|leads it|At its head)", text)]
+    assert max(distances) > 2 * min(distances)
+
+
+def test_every_fact_is_stated_by_one_sentence_of_the_register():
+    for document in documents():
+        register = papers(document, REGISTER)
+        for field, value in document.facts.items():
+            assert value in document.stated[field]
+            assert document.stated[field] in register
+
+
+def names_of(document):
+    words = " ".join([document.summary.split(".")[0].split()[1], *(document.facts[f] for f in FIELDS[:3])])
+    return set(words.split())
+
+
+def test_names_held_out_are_in_no_other_document():
+    seen, unseen = (set().union(*map(names_of, documents(names_held_out=held))) for held in (False, True))
+    assert not seen & unseen
+    assert not any(map(held_out, seen))
+    assert all(map(held_out, unseen))
+
+
+def test_a_document_depends_on_its_generator_alone():
+    first, second = documents(count=5), documents(count=5)
+    assert first == second
+    assert all(one.text != other.text for one, other in itertools.combinations(first, 2))
+
+
+def test_prose_is_sentences_of_docstrings(tmp_path):
+    path = tmp_path / "some.py"
+    path.write_text(
+        '"""Do the things that must be done. Not x=1 or `code` here.\n\n    Too short.\n"""\n'
+        'def f():\n    """Do the things that must be done. Say what the caller wants\n    to hear."""\n'
+    )
+    broken = tmp_path / "broken.py"
+    broken.write_text("def (:\n")
+    prose = read_prose([("some", path), ("broken", broken), ("again", path)])
+    assert prose == [["Do the things that must be done.", "Say what the caller wants to hear."]]
+
+
+def test_the_standard_library_s_prose_is_split_by_module():
+    train, rest = facts.read_sentences(is_held_out=False), facts.read_sentences(is_held_out=True)
+    assert len(train) > 3000
+    assert 100 < len(rest) < len(train) / 4
+    assert len(set(train) & set(rest)) < len(rest) / 10
+
+
+def test_data_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(facts, "read_sentences", lambda is_held_out: PROSE)
+    options = ["--output-folder", tmp_path, "--workers", 1, "--sentencepiece-train", 400, "--words", 20, 40]
+    assert facts.main([str(word) for word in (*options, "--train", 60, "--valid", 2, "--test", 3)]) == 0
+    train, test = ((tmp_path / f"{split}.summary.txt").read_text().splitlines() for split in ("train", "test"))
+    assert (len(train), len(test)) == (60, 3)
+    assert all(re.match(r"The \w+ \w+\. It is in \w+\. It is led by", line) for line in test)
+    assert all(held_out(line.split()[1]) for line in test)
+    assert not any(held_out(line.split()[1]) for line in train)
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.decode(tokenizer.encode(test[0])) == test[0]
