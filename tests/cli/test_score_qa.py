@@ -120,6 +120,7 @@ def test_one_annotation_each(tmp_path, capsys):
     assert "no example has more than 1 annotation, so no example counts as having an answer" in err
     status, out, err = run(capsys, "--gold", files[0], "--predictions", files[1], "--min-annotations", 1)
     assert (status, _cells(out, "all examples")[0][3], err) == (0, "100.00", "")
+    assert _cells(out, "average without English")[0][3] == "100.00"
 
 
 def test_units_that_do_not_meet(tmp_path, capsys):
