@@ -43,7 +43,7 @@ setup(
     ],
     extras_require={
         "completion": ["shtab"],
-        "convert": ["transformers"],
+        "convert": ["transformers>=5"],
         "tensorboard": ["tensorboardX"],
         "wandb": ["wandb"],
         "plot": ["matplotlib"],

@@ -22,7 +22,8 @@ def register() -> None:
     from fairseq_poolingformer import compat
 
     compat.apply()
-    from fairseq_poolingformer import criterions, models, optim, tasks  # noqa: F401
+    from fairseq_poolingformer import criterions, optim, tasks  # noqa: F401
+    from fairseq_poolingformer.models import bart, char_lm, roberta  # noqa: F401
 
 
 class _UserDir(list):

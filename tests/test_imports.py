@@ -18,6 +18,7 @@ WITHOUT_FAIRSEQ = "import sys; sys.modules['fairseq'] = None; "
         "text.dictionary",
         "cli.score",
         "cli.score_qa",
+        "cli.convert",
         "qa.answers",
         "qa.labels",
         "qa.predictions",
@@ -27,7 +28,7 @@ def test_needs_no_fairseq(module):
     subprocess.run([sys.executable, "-c", WITHOUT_FAIRSEQ + f"import fairseq_poolingformer.{module}"], check=True)
 
 
-FAIRSEQ_FREE_COMMANDS = ["score", "score_qa"]
+FAIRSEQ_FREE_COMMANDS = ["score", "score_qa", "convert"]
 
 
 @pytest.mark.parametrize("module", ["attention", *(f"cli.{name}" for name in FAIRSEQ_FREE_COMMANDS)])
@@ -42,7 +43,8 @@ def test_imports_no_fairseq_and_configures_no_logging(module):
 
 
 @pytest.mark.parametrize(
-    "command", ["summarize", "predict_qa", "eval_lm", "eval_mlm", "sample_lm", "average_checkpoints", "score"]
+    "command",
+    ["summarize", "predict_qa", "eval_lm", "eval_mlm", "sample_lm", "average_checkpoints", "score", "convert"],
 )
 def test_help_needs_no_fairseq_and_prints_nothing_else(command):
     module = f"fairseq_poolingformer.cli.{command}"
@@ -57,7 +59,7 @@ def test_help_needs_no_fairseq_and_prints_nothing_else(command):
     [
         "import fairseq_poolingformer.attention; fairseq_poolingformer.register()",
         "import fairseq.models, fairseq_poolingformer",
-        "import fairseq_poolingformer, fairseq_poolingformer.models; fairseq_poolingformer.register()",
+        "from fairseq_poolingformer.models import PoolingformerBART",
         # a notebook that used the attention, then fairseq's --user-dir
         "import fairseq_poolingformer.attention as a, argparse; from fairseq.utils import import_user_module as load; "
         "load(argparse.Namespace(user_dir=a.__file__.rsplit('/', 2)[0] + '/../fairseq_poolingformer'))",

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import run_command
+from fairseq_poolingformer.cli.command import load_fairseq, run_command
 from fairseq_poolingformer.models import conversion
 from fairseq_poolingformer.models.conversion import (
     ConversionError,
@@ -16,9 +16,7 @@ from fairseq_poolingformer.models.conversion import (
     gpt2_bpe,
     sentencepiece_model,
 )
-from fairseq_poolingformer.models.conversion.flags import training_flags
-
-RESTORE = "--reset-optimizer --reset-dataloader --reset-meters --reset-lr-scheduler"
+from fairseq_poolingformer.models.conversion.flags import model_flags, training_commands
 
 
 def to_fairseq(options: argparse.Namespace) -> None:
@@ -28,26 +26,22 @@ def to_fairseq(options: argparse.Namespace) -> None:
     state = files.read_huggingface_weights(source)
     converted = conversion.to_fairseq(config, state, arch=options.arch, drop_heads=options.drop_heads)
     family = conversion.family_of(config["model_type"], "config.json: model_type")
-    flags = training_flags(family, converted.settings)
+    flags = model_flags(family, converted.settings)
     with files.new_folder(output) as folder:
         _write_fairseq_tokenizer(folder, source, family, config["vocab_size"], options.gpt2_bpe)
-        files.write_checkpoint(folder / "model.pt", converted.settings, converted.state)
+        settings = {**converted.settings, "data": str(output.resolve())}  # where the dictionary and the tokenizer are
+        files.write_checkpoint(folder / "model.pt", settings, converted.state)
         (folder / "flags.txt").write_text(flags + "\n", encoding="utf-8")
     _report(output, converted.notes)
-    print(f"train from it: fairseq-train DATA --user-dir fairseq_poolingformer {flags} \\")
-    print(f"    --restore-file {output / 'model.pt'} {RESTORE} …")
-    arch = converted.settings["arch"]
-    if family.poolingformer_arch and not arch.startswith(conversion.OWN_ARCHS):
-        larger, size = family.input_length.replace("_", "-"), arch.rpartition("_")[2]
-        print(f"as a Poolingformer: the same with --arch {family.poolingformer_arch}_{size} and a larger --{larger}")
+    print(training_commands(family, converted.settings, output))
 
 
 def _write_fairseq_tokenizer(folder: Path, source: Path, family: Family, rows: int, original: Path | None) -> None:
     """Write the dictionaries and ``tokenizer/`` of a Hugging Face folder, whichever tokenizer it has."""
-    model = sentencepiece_model.find(source)
+    model = sentencepiece_model.find(source) or sentencepiece_model.rebuild(source, folder)
     if model is not None:
         if original is not None:
-            raise ConversionError(f"--gpt2-bpe: the tokenizer of this model is {model.name}; leave the option out")
+            raise ConversionError("--gpt2-bpe: this model has a sentencepiece tokenizer; leave the option out")
         sentencepiece_model.write_fairseq(folder, model, rows, family.dictionaries)
         return
     vocab, merges = files.read_huggingface_tokenizer(source)
@@ -62,16 +56,16 @@ def _write_fairseq_tokenizer(folder: Path, source: Path, family: Family, rows: i
 def to_huggingface(options: argparse.Namespace) -> None:
     """Convert a fairseq checkpoint to ``config.json``, ``model.safetensors`` and tokenizer files."""
     source, output = options.source, options.output
+    load_fairseq()  # whose classes the checkpoint may hold
     settings, state = files.read_checkpoint(source)
-    tokenizer = options.tokenizer or source.parent / "tokenizer"
+    tokenizer = options.tokenizer or files.find_tokenizer(source, settings)
     if not tokenizer.is_dir():
-        raise ConversionError(
-            f"{tokenizer} is no folder: name the one with the model's encoder.json, vocab.bpe and dict.txt, or its "
-            "sentencepiece model, with --tokenizer"
-        )
+        raise ConversionError(f"--tokenizer {tokenizer} is no folder")
     model = sentencepiece_model.find(tokenizer)
     if options.model_type is None and "arch" in settings:
-        options.model_type = conversion.default_model_type(settings, sentencepiece=model is not None)
+        options.model_type = conversion.default_model_type(
+            settings, sentencepiece=model is not None, drop_pooled=options.drop_pooled
+        )
     converted = conversion.to_huggingface(
         settings,
         state,
@@ -134,7 +128,8 @@ def make_parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="FOLDER",
         help="folder with the model's encoder.json, vocab.bpe and dict.txt, or its sentencepiece model, such as "
-        "tokenizer/ of the data that it was trained on (default: tokenizer/ beside the checkpoint)",
+        "tokenizer/ of a data folder (default: tokenizer/ beside the checkpoint, or in the data folder that it was "
+        "trained on)",
     )
     adaptive_span.add_command(commands)
     for command in (fairseq, huggingface):

@@ -1,24 +1,20 @@
-"""Loading checkpoints: what may be in one, and what is said when it cannot be loaded."""
+"""Loading and saving checkpoints: each that cannot be loaded ends in one sentence, and none is passed by in silence."""
 
-import argparse
-import collections
-import contextlib
 import os
-import pickle
-import re
-import typing
-import zipfile
-from collections.abc import Callable, Iterator
-from typing import Any
+import sys
+import types
+from collections.abc import Callable
+from typing import IO, Any
 
 import torch
 
-from fairseq_poolingformer.compat import plain_numpy
+from fairseq_poolingformer.compat.checkpoint_files import (
+    CheckpointError,
+    MissingCheckpointError,
+    data_globals,
+    load,
+)
 from fairseq_poolingformer.compat.patching import replace
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be loaded, with the file and the remedy in the message."""
 
 
 def apply() -> None:
@@ -38,118 +34,56 @@ def apply() -> None:
             f"fairseq_poolingformer needs torch 2.6 or later, and this is torch {torch.__version__}: before 2.6, "
             "torch.load runs any code that a checkpoint holds. Install a newer torch."
         )
-    torch.serialization.add_safe_globals(allowed_globals())
-    replace(checkpoint_utils, "load_checkpoint_to_cpu", explained)
-    replace(checkpoint_utils, "load_ema_from_checkpoint", explained)
+    torch.serialization.add_safe_globals([*data_globals(), *fairseq_globals()])
+    if checkpoint_utils.torch is torch:
+        checkpoint_utils.torch = _TorchThatExplains("torch")
+    replace(sys, "excepthook", one_sentence)
     replace(checkpoint_utils, "save_checkpoint", with_state_of_all_workers)
     replace(Trainer, "load_checkpoint", no_silent_fresh_start)
 
 
-def allowed_globals() -> list[Any]:
-    """Return the classes and functions that fairseq's checkpoints refer to, beyond torch's own list.
-
-    All of them hold data; building one runs no code of the checkpoint's choosing.
-
-    Returns:
-        Entries for ``torch.serialization.add_safe_globals``; a pair gives an object the name a checkpoint has for it.
-    """
+def fairseq_globals() -> list[Any]:
+    """Return fairseq's own classes that checkpoints refer to, as :func:`~.checkpoint_files.data_globals` does."""
     from fairseq.data import Dictionary
     from fairseq.distributed import utils as distributed_utils
-
-    options = [argparse.Namespace]  # "args", and "model" and "task" in "cfg" of models with add_args
-    task_state = [Dictionary]  # tasks that put their dictionary into "task_state"
-    broadcast = [distributed_utils._TensorPlaceholder]  # a tensor's place, as rank 0 sends it to the others
-    return [*options, *task_state, *broadcast, *plain_numpy.allowed_globals(), *_omegaconf_globals(), *_meter_globals()]
-
-
-def _omegaconf_globals() -> list[Any]:
-    # Rank 0 sends the configuration to the other ranks as it is, and early hydra checkpoints hold it so. The built-in
-    # types appear in its metadata, as the types of its values.
-    import omegaconf
-    from omegaconf import base, nodes
-
-    containers = [omegaconf.DictConfig, omegaconf.ListConfig, base.ContainerMetadata, base.Metadata]
-    names = ("AnyNode", "StringNode", "IntegerNode", "FloatNode", "BooleanNode", "EnumNode", "BytesNode", "PathNode")
-    values = [getattr(nodes, name) for name in names if hasattr(nodes, name)]
-    built_in = [dict, list, tuple, str, int, float, bool, bytes]
-    return [*containers, *values, *built_in, collections.defaultdict, (typing.Any, "typing.Any")]
-
-
-def _meter_globals() -> list[Any]:
-    # Checkpoints from before 2020 pickle the meters themselves, from the module where they then were.
     from fairseq.logging import meters
 
+    task_state = [Dictionary]  # tasks that put their dictionary into "task_state"
+    broadcast = [distributed_utils._TensorPlaceholder]  # a tensor's place, as rank 0 sends it to the others
+    # Checkpoints from before 2020 pickle the meters themselves, from the module where they then were.
     classes = [meters.AverageMeter, meters.SumMeter, meters.TimeMeter, meters.StopwatchMeter, meters.MetersDict]
-    return [*classes, *((cls, f"fairseq.meters.{cls.__name__}") for cls in classes)]
+    return [*task_state, *broadcast, *classes, *((cls, f"fairseq.meters.{cls.__name__}") for cls in classes)]
 
 
-def load(path: str | os.PathLike) -> dict[str, Any]:
-    """Load a checkpoint to the CPU as it is in the file, through the allow-list.
+class _TorchThatExplains(types.ModuleType):
+    """torch for fairseq's module of checkpoints, with :func:`~.checkpoint_files.load` in place of ``torch.load``."""
 
-    Args:
-        path: The checkpoint file.
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
 
-    Returns:
-        What the file holds: fairseq's state, with the parameters under ``"model"``.
-
-    Raises:
-        CheckpointError: The file refers to something off the allow-list, or is no checkpoint.
-        FileNotFoundError: There is no such file.
-    """
-    with _errors_explained(os.fspath(path)):
-        return torch.load(path, map_location="cpu", weights_only=True)
+    @staticmethod
+    def load(file: IO[bytes], **unused: Any) -> dict[str, Any]:
+        """Read the checkpoint that fairseq has opened."""
+        return load(file.name)
 
 
-def explained(original: Callable) -> Callable:
-    """Say which file, which class and what to do, when a checkpoint is refused.
+def one_sentence(original: Callable) -> Callable:
+    """Print a :class:`~.checkpoint_files.CheckpointError` that ends a command as one sentence, without a traceback.
 
     Args:
-        original: A function of ``fairseq.checkpoint_utils`` whose first argument is the checkpoint's path.
+        original: ``sys.excepthook``.
 
     Returns:
         The function to use in its place.
     """
 
-    def load_checkpoint(path: str, *args: Any, **kwargs: Any) -> Any:
-        with _errors_explained(path):
-            return original(path, *args, **kwargs)
+    def excepthook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
+        if isinstance(error, CheckpointError):
+            print(f"error: {error}", file=sys.stderr)
+        else:
+            original(kind, error, traceback)
 
-    return load_checkpoint
-
-
-@contextlib.contextmanager
-def _errors_explained(path: str) -> Iterator[None]:
-    try:
-        yield
-    except pickle.UnpicklingError as error:
-        # torch's own message proposes to load the file unsafely, so it is not shown as the cause
-        raise CheckpointError(_explanation(path, str(error))) from None
-
-
-def _explanation(path: str, message: str) -> str:
-    names = _refused_globals(path, message)
-    if not names:
-        reason = message.strip().splitlines()[-1]
-        return (
-            f"{path} cannot be read as a checkpoint: it is damaged, not a torch file, or holds more than data. Copy or "
-            f"convert it again. (torch says: {reason})"
-        )
-    return (
-        f"{path} refers to {', '.join(names)}, which is not on the list of what a checkpoint may hold, so nothing of "
-        "it was loaded: a class off the list could run code. Remedy: take the checkpoint from where it was made and "
-        "save it without that object (the parameters are under 'model'); or, if you trust both the file and the class, "
-        "call torch.serialization.add_safe_globals([...]) with it in the __init__.py of your --user-dir."
-    )
-
-
-def _refused_globals(path: str, message: str) -> list[str]:
-    first = re.findall(r"GLOBAL (\S+) was not an allowed global", message)
-    first += re.findall(r"GLOBAL (\S+) whose module \S+ is blocked", message)
-    if first and zipfile.is_zipfile(path):
-        # torch stops at the first one; a person would rather know them all at once
-        with contextlib.suppress(pickle.UnpicklingError):
-            return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
-    return first
+    return excepthook
 
 
 def no_silent_fresh_start(original: Callable) -> Callable:
@@ -173,7 +107,7 @@ def no_silent_fresh_start(original: Callable) -> Callable:
         default = os.path.join(cfg.save_dir, f"checkpoint_last{self.checkpoint_suffix}.pt")
         asked_for = cfg.restore_file != "checkpoint_last.pt" or filename != default
         if asked_for and not PathManager.isfile(filename):
-            raise FileNotFoundError(
+            raise MissingCheckpointError(
                 f"the checkpoint to start from, {filename}, is not there or not a file. Correct --restore-file (or "
                 "--finetune-from-model); leave it out to resume from the save directory, or to start afresh when that "
                 "has no checkpoint_last.pt."

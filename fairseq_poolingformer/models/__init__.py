@@ -1,7 +1,20 @@
-"""fairseq models; importing this registers them."""
+"""fairseq models, and what loads and converts their weights, which needs no fairseq.
 
-from fairseq_poolingformer.models.bart import PoolingformerBART
-from fairseq_poolingformer.models.char_lm import CharLanguageModel
-from fairseq_poolingformer.models.roberta import PoolingformerRoberta
+The models are imported, and the plugin is registered, when they are first asked for.
+"""
+
+from importlib import import_module
+from typing import Any
+
+import fairseq_poolingformer
 
 __all__ = ["CharLanguageModel", "PoolingformerBART", "PoolingformerRoberta"]
+
+_MODULES = {"CharLanguageModel": "char_lm", "PoolingformerBART": "bart", "PoolingformerRoberta": "roberta"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    fairseq_poolingformer.register()
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -31,6 +31,13 @@ class PoolingformerBART(BARTModel):
         """Add BART's flags and those of the two levels."""
         BARTModel.add_args(parser)
         AttentionFlags.add_args(parser)
+        parser.add_argument(
+            "--scale-embedding",
+            action="store_false",
+            dest="no_scale_embedding",
+            default=argparse.SUPPRESS,
+            help="multiply embeddings by the square root of their width (Hugging Face's scale_embedding)",
+        )
 
     @classmethod
     def hub_models(cls) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Pretrained checkpoints into longer, two-level models: positions extended, new parameters filled in, all logged."""
+"""Load short, one-level checkpoints into longer, two-level models: extend positions, fill in new parameters, log it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ COPIED = {  # parameters that start as copies: Longformer §4; coarse positions 
 }
 POOLED = {f"self_attn.pooled_{letter}_proj": f"self_attn.{letter}_proj" for letter in "qkv"}
 POSITIONS = "encoder.embed_positions.weight"  # absolute ones of the encoder: BART's, sentence_encoder's
-TASK_HEADS = ("question_answering_head.",)  # left out where the model has none
+TASK_HEADS = ("question_answering_head.",)  # dropped where the model has none
 RELATIVE = ("relative_positions.", ".relative_projections.")
 COARSE = (".global_relative_positions.", ".relative_projections.global_")  # those of pairs with a global token
 NEW = ("self_attn.pooled_", *RELATIVE, *TASK_HEADS)  # parameters that keep the model's own random initialization
 
 
 def extend_positions(table: Tensor, num_rows: int, offset: int) -> Tensor:
-    """Learned positions for a longer input: the pretrained rows again and again (Longformer §5), or the first of them.
+    """Repeat learned positions in a loop for a longer input (Longformer §5), or cut them for a shorter one.
 
     Args:
         table: (offset + n, C) pretrained rows.
@@ -42,12 +42,12 @@ def extend_positions(table: Tensor, num_rows: int, offset: int) -> Tensor:
 
 
 def resize_relative_positions(table: Tensor, tokens_per_row: int, num_rows: int, new_tokens_per_row: int = 1) -> Tensor:
-    """A table of relative positions for other distances: each row is the one that had the distance in its middle.
+    """Resize a table of relative positions: each new row copies the old row of the distance in its middle.
 
-    Distances beyond the given table have its outermost rows, as DeBERTa clamps them.
+    Distances beyond the given table take its outermost rows, as DeBERTa clamps them.
 
     Args:
-        table: (2k, C); row r stands for ``tokens_per_row`` distances from (r − k)·tokens_per_row on.
+        table: (2k, C); row r serves ``tokens_per_row`` distances from (r − k)·tokens_per_row on.
         tokens_per_row: neighbouring distances that share a row.
         num_rows: wanted rows, even.
         new_tokens_per_row: distances that share one of these.
@@ -61,16 +61,18 @@ def resize_relative_positions(table: Tensor, tokens_per_row: int, num_rows: int,
 
 
 def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int, pooled_init: str = "random") -> None:
-    """Make a pretrained state dict fit ``model``, in place; a state dict that fits is left alone.
+    """Make a pretrained state dict fit ``model``, in place; a state dict that fits stays as it is.
 
-    Position tables of another length are extended or cut. Global projections that the state dict lacks become copies of
-    the ordinary ones. Level two's parameters that it lacks keep the model's random values: projections N(0, 0.02²) as
-    in BERT, so that Z starts as a small average beside Y, and W_p N(0, 0.02²), close to a mean. So do the heads of a
-    task, and relative positions where it has none; those it has become the model's by
-    :func:`resize_relative_positions`, coarse ones that it lacks are made from the fine ones, coarse ones that the model
-    has not are left out, and so are absolute ones beside relative ones. Query, key and value projections in one matrix,
-    as fairseq had them until 2019, are taken apart. Everything done is logged; what is missing or unexpected otherwise
-    is left for ``load_state_dict`` to refuse.
+    - Position tables of another length are extended or cut.
+    - Missing global projections become copies of the ordinary ones.
+    - Missing parameters of level two keep the model's random values: projections N(0, 0.02²) as in BERT, so that Z
+      starts as a small average beside Y, and W_p N(0, 0.02²), close to a mean. Missing heads of the task and missing
+      relative positions keep theirs too.
+    - Relative positions are resized (:func:`resize_relative_positions`); missing coarse ones are made from the fine
+      ones. Coarse positions that the model lacks are dropped, and so are absolute positions beside relative ones.
+    - Query, key and value projections in one matrix, as fairseq had them until 2019, are split.
+
+    All of this is logged. ``load_state_dict`` refuses whatever else is missing or unexpected.
 
     Args:
         model: the model that will load it.
@@ -80,7 +82,7 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int, po
 
     Raises:
         ValueError: the embedding tables are of other sizes than the dictionary, or the state dict has scores of
-            relative positions that the model has not.
+            relative positions that the model lacks.
     """
     own = model.state_dict()
     _check_embeddings(own, state)
@@ -123,7 +125,7 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int, po
 
 
 def _fit_relative_positions(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
-    """Tables of relative positions of the model's sizes, in place."""
+    """Resize tables of relative positions to the model's sizes, in place."""
     _check_products(own, state)
     unused = [n for n in state if n not in own and any(part in n for part in COARSE)]
     for name in unused:
@@ -144,7 +146,7 @@ def _fit_relative_positions(own: dict[str, Tensor], state: dict[str, Tensor]) ->
 
 
 def _check_products(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
-    """Refuse a state dict with products of contents and relative positions that the model does not compute."""
+    """Refuse a state dict that has products of contents and relative positions which the model does not compute."""
     have, want = _products(state), _products(own)
     if set(have) <= set(want):
         return
@@ -159,7 +161,7 @@ def _check_products(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
 
 
 def _products(state: dict[str, Tensor]) -> list[str]:
-    """``--relative-attention`` of a state dict, [] for none."""
+    """Return the products of ``--relative-attention`` that a state dict has parameters for."""
     projections = {"c2p": ".relative_projections.k_proj.weight", "p2c": ".relative_projections.q_proj.weight"}
     return [product for product, part in projections.items() if any(name.endswith(part) for name in state)]
 
@@ -171,7 +173,7 @@ def _resize(state: dict[str, Tensor], name: str, table: Tensor, old: int, num_ro
 
 
 def _leave_out_positions(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
-    """Drop absolute positions that the model has relative ones in place of."""
+    """Drop absolute positions where the model has relative positions in their place."""
     if not any(name.endswith(".relative_positions.weight") for name in own):
         return
     for name in [n for n in state if n.endswith(POSITIONS) and n not in own]:
@@ -180,7 +182,7 @@ def _leave_out_positions(own: dict[str, Tensor], state: dict[str, Tensor]) -> No
 
 
 def split_projections(state: dict[str, Tensor]) -> None:
-    """Take ``in_proj_weight`` and ``in_proj_bias``, (3C, C) and (3C,), apart into those of q, k and v."""
+    """Split ``in_proj_weight``, (3C, C), and ``in_proj_bias``, (3C,), into those of q, k and v."""
     for name in [n for n in state if n.endswith((".in_proj_weight", ".in_proj_bias"))]:
         head, _, kind = name.rpartition(".in_proj_")
         for letter, part in zip("qkv", state.pop(name).chunk(3), strict=True):

@@ -100,8 +100,8 @@ class PoolingformerRoberta(RobertaModel):
         add(
             "--freeze-pretrained",
             action="store_true",
-            help="train only what RoBERTa has not, be it new or loaded: positions from --pretrained-positions on, "
-            "relative positions and their projections, level two, the heads of a task",
+            help="train only the parameters that RoBERTa lacks, new or loaded: positions from "
+            "--pretrained-positions on, relative positions and their projections, level two, the heads of a task",
         )
         positions = "no_token_positional_embeddings"  # fairseq's name
         add("--absolute-positions", action="store_false", dest=positions, help="add learned positions to the input")

@@ -172,6 +172,19 @@ class AttentionFlags:
         Raises:
             ValueError: a flag is out of range.
         """
+        arguments = self.arguments(layer, num_layers)
+        scale = None if relative is None else relative.scale
+        return TwoLevelAttention(embed_dim, num_heads, scale=scale, dropout=dropout, batch_first=False, **arguments)
+
+    def arguments(self, layer: int, num_layers: int) -> dict[str, Any]:
+        """Arguments of :class:`TwoLevelAttention` that choose the two levels of one layer.
+
+        Args:
+            layer, num_layers: as in :meth:`build`.
+
+        Raises:
+            ValueError: a setting is out of range.
+        """
         if self.separate_global_projections and not self.global_tokens:
             raise ValueError(
                 "--separate-global-projections with --global-tokens 0 would never use those projections; "
@@ -195,17 +208,12 @@ class AttentionFlags:
                 "mix": self.pool_mix,
                 "share_weights": self.pool_share_weights,
             }
-        return TwoLevelAttention(
-            embed_dim,
-            num_heads,
-            window=Window(windows[layer]),
-            separate_global_projections=self.separate_global_projections,
-            scale=None if relative is None else relative.scale,
-            dropout=dropout,
-            backend=self.attention_backend,
-            batch_first=False,
+        return {
+            "window": Window(windows[layer]),
+            "separate_global_projections": self.separate_global_projections,
+            "backend": self.attention_backend,
             **level_two,
-        )
+        }
 
     def build_relative(
         self, layer: int, num_layers: int, embed_dim: int, num_heads: int, dropout: float, max_positions: int

@@ -99,7 +99,7 @@ def test_the_last_of_a_folder(folder, arguments, mean):
         (["{}/checkpoint1.pt", "{}/absent.pt"], "absent.pt"),
         (["{}/checkpoint1.pt", "{}/other.pt"], "other parameters than the first checkpoint: v, w"),
         (["{}/checkpoint1.pt", "{}/shape.pt"], "other parameters than the first checkpoint: w"),
-        (["{}/garbage.pt"], "cannot be read as a checkpoint"),
+        (["{}/garbage.pt"], "is not a checkpoint"),
         (["{}/bare.pt"], "no entry 'model'"),
     ],
 )

@@ -15,8 +15,7 @@ from fairseq_poolingformer import compat
 from fairseq_poolingformer.compat.patching import replace
 
 REPLACED = [
-    (checkpoint_utils, "load_checkpoint_to_cpu"),
-    (checkpoint_utils, "load_ema_from_checkpoint"),
+    (checkpoint_utils, "save_checkpoint"),
     (Trainer, "load_checkpoint"),
     (data_utils, "batch_by_size"),
     (options, "parse_args_and_arch"),

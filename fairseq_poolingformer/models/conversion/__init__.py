@@ -10,6 +10,7 @@ from __future__ import annotations
 from fairseq_poolingformer.models.conversion.bart import BART
 from fairseq_poolingformer.models.conversion.deberta import DEBERTA
 from fairseq_poolingformer.models.conversion.family import (
+    LEVEL_TWO,
     ConversionError,
     Converted,
     Family,
@@ -20,6 +21,7 @@ from fairseq_poolingformer.models.conversion.family import (
 )
 from fairseq_poolingformer.models.conversion.led import LED
 from fairseq_poolingformer.models.conversion.longformer import LONGFORMER
+from fairseq_poolingformer.models.conversion.poolingformer import POOLINGFORMER_BART, POOLINGFORMER_ROBERTA
 from fairseq_poolingformer.models.conversion.roberta import ROBERTA
 from fairseq_poolingformer.models.conversion.xlm_roberta import XLM_ROBERTA
 
@@ -35,7 +37,13 @@ __all__ = [
     "to_huggingface",
 ]
 
-FAMILIES = {family.model_type: family for family in (BART, LED, ROBERTA, XLM_ROBERTA, LONGFORMER, DEBERTA)}
+FAMILIES = {
+    family.model_type: family
+    for family in (
+        *(BART, LED, ROBERTA, XLM_ROBERTA, LONGFORMER, DEBERTA),
+        *(POOLINGFORMER_BART, POOLINGFORMER_ROBERTA),
+    )
+}
 OWN_ARCHS = ("poolingformer_", "led_", "longformer_")  # the other architectures are fairseq's, with full attention
 
 
@@ -61,14 +69,14 @@ def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_
     arch = arch or family.default_arch(settings)
     if ("bart" in arch) != ("bart" in family.arch):
         raise ConversionError(f"--arch {arch} cannot hold a {family.model_type}: its architectures are {family.arch}_*")
-    task = family.task if arch.startswith(OWN_ARCHS) else family.pretraining_task
     for key, convention in (("decoder_start_token_id", 2), ("forced_bos_token_id", None)):
         if config.get(key, convention) != convention:
             notes.append(
                 f"config.json has {key} {config[key]}, which fairseq's checkpoints cannot record: "
                 "generation has to begin with that token"
             )
-    return Converted({"arch": arch, "task": task, **settings}, converted, notes)
+    settings = {"arch": arch, "task": family.task, **settings}
+    return Converted({**settings, **family.level_two(settings)}, converted, notes)
 
 
 def to_huggingface(
@@ -86,7 +94,7 @@ def to_huggingface(
         state: its parameters by name.
         model_type: a key of ``FAMILIES``; by default that of :func:`default_model_type`.
         drop_heads: leave out heads of classification and question answering, which are an error otherwise.
-        drop_pooled: leave out the second attention level, which is an error otherwise.
+        drop_pooled: leave out the second attention level, which is an error otherwise in a family without it.
 
     Returns:
         The contents of ``config.json``, the parameters, and notes for the user.
@@ -96,12 +104,19 @@ def to_huggingface(
     """
     if "arch" not in settings:
         raise ConversionError("the checkpoint's settings name no architecture (arch)")
-    family = family_of(model_type or default_model_type(settings), "--model-type")
+    model_type = model_type or default_model_type(settings, drop_pooled=drop_pooled)
+    family = family_of(model_type, "--model-type")
     missing = sorted(set(family.needed) - set(settings))
     if missing:
         raise ConversionError(f"the checkpoint's settings lack {', '.join(missing)}")
     notes = _attention_notes(family, settings, drop_pooled) if settings["arch"].startswith(OWN_ARCHS) else []
     state = dict(state)
+    level_two = [name for name in family.names(settings).values() if LEVEL_TWO in name]
+    if level_two and not any(name in state for name in level_two):
+        raise ConversionError(
+            "the checkpoint has no parameters of the second attention level, which begins with random values in "
+            "training: train it first, or leave the level out with --drop-pooled"
+        )
     family.modernize(state)
     embedding = next((state[name] for name in family.fairseq_tied if name in state), None)
     if embedding is None:
@@ -113,21 +128,26 @@ def to_huggingface(
     return Converted(config, converted, notes + more)
 
 
-def default_model_type(settings: Settings, *, sentencepiece: bool = False) -> str:
-    """Return the Hugging Face model that computes what a fairseq model computes without its second level.
+def default_model_type(settings: Settings, *, sentencepiece: bool = False, drop_pooled: bool = False) -> str:
+    """Return the Hugging Face model that computes what a fairseq model computes.
 
     Args:
         settings: the settings of the checkpoint, with its ``arch``.
         sentencepiece: its tokenizer is sentencepiece's, which tells XLM-R from RoBERTa.
+        drop_pooled: its second level will be left out.
 
     Raises:
         ConversionError: the architecture is neither BART's nor RoBERTa's.
     """
     arch = settings["arch"]
     full_attention = not arch.startswith(OWN_ARCHS)
+    relative = settings.get("relative_attention", "none") != "none"
+    two_levels = arch.startswith("poolingformer_") and settings.get("pooled_layers", "none") not in ("", "none")
+    if two_levels and not drop_pooled and not relative:
+        return POOLINGFORMER_BART.model_type if "bart" in arch else POOLINGFORMER_ROBERTA.model_type
     if "bart" in arch:
         return "bart" if full_attention else "led"
-    if settings.get("relative_attention", "none") != "none":
+    if relative:
         return "deberta"
     if "roberta" not in arch and "xlmr" not in arch:
         raise ConversionError(f"the checkpoint's architecture is {arch}; can convert those of BART and of RoBERTa")
@@ -137,7 +157,7 @@ def default_model_type(settings: Settings, *, sentencepiece: bool = False) -> st
 
 
 def family_of(model_type: str | None, where: str) -> Family:
-    """Return the family of a ``model_type``; ``where`` it stood is for the message.
+    """Return the family of a ``model_type``; ``where`` names its source in the message.
 
     Raises:
         ConversionError: there is none.
@@ -148,7 +168,9 @@ def family_of(model_type: str | None, where: str) -> Family:
 
 
 def _attention_notes(family: Family, settings: Settings, drop_pooled: bool) -> list[str]:
-    """Return what Hugging Face's configuration cannot say about this package's attention."""
+    """Return notes on the settings of this package's attention that Hugging Face's configuration cannot hold."""
+    if family.two_levels:
+        return []
     pooled_layers = settings.get("pooled_layers", "none")
     if pooled_layers not in ("", "none") and not drop_pooled:
         raise ConversionError(

@@ -53,7 +53,6 @@ FIXED = {
     "no_token_positional_embeddings": False,
     "share_all_embeddings": True,
     "share_decoder_input_output_embed": True,
-    "no_scale_embedding": True,
     "no_cross_attention": False,
     "cross_self_attention": False,
     "adaptive_input": False,
@@ -66,8 +65,8 @@ FORGOTTEN = {
     "normalize_embedding": True,
     "extra_pos_embeddings": 2,
     "add_bias_logits": False,
-    "scale_embedding": False,
 }
+SCALE = "no_scale_embedding"  # fairseq's; False multiplies embeddings by the square root of their width
 SPECIAL_IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 
 
@@ -139,6 +138,7 @@ def _read_config(config: Settings) -> Settings:
     positions = config.get("max_position_embeddings", 1024)
     return {
         **read_shared_config(config),
+        SCALE: not config.get("scale_embedding"),
         "max_source_positions": positions,
         "max_target_positions": positions,
     }
@@ -156,7 +156,7 @@ def _write_config(settings: Settings) -> Settings:
     return {
         **write_shared_config(settings),
         "max_position_embeddings": source,
-        "scale_embedding": False,
+        "scale_embedding": not settings.get(SCALE, True),
         "forced_eos_token_id": 2,
     }
 
@@ -186,9 +186,9 @@ BART = Family(
         "base": _arch_sizes(layers=6, embed_dim=768, ffn_embed_dim=3072, attention_heads=12),
         "large": _arch_sizes(layers=12, embed_dim=1024, ffn_embed_dim=4096, attention_heads=16),
     },
-    arch_defaults={"activation_fn": "gelu", **dict(RATES.values())},
+    pooled_layers={"base": "3-5", "large": "6-11"},
+    arch_defaults={"activation_fn": "gelu", SCALE: True, **dict(RATES.values())},
     task="long_summarization",
-    pretraining_task="denoising",
     dictionaries=("dict.txt", "dict.source.txt", "dict.target.txt"),
     buffers={"encoder.version": 3.0, "decoder.version": 3.0},
     zero=("final_logits_bias",),

@@ -74,7 +74,7 @@ def absorb(settings: Settings, state: State) -> list[str]:
 
 
 def _absorb_head(state: State) -> list[str]:
-    """Rename the head, and leave out what is no part of the model: poolers, and a second head."""
+    """Rename the head; drop the poolers and the second head, which are no part of the model."""
     notes = []
     published = f"{PUBLISHED_HEAD['lm_head']}.bias" in state
     used, unused = (PUBLISHED_HEAD, HEAD) if published else (HEAD, PUBLISHED_HEAD)
@@ -94,7 +94,7 @@ def _absorb_head(state: State) -> list[str]:
 
 
 def _absorb_token_types(types: Tensor, settings: Settings, state: State) -> list[str]:
-    """Add the embedding of type 0, (types, C)[0], to the absolute positions: a model without gets some, all alike."""
+    """Add the embedding of type 0, (types, C)[0], to the absolute positions; a model without them gets equal ones."""
     notes = []
     if settings["no_token_positional_embeddings"] and bool(types[0].any()):
         settings["no_token_positional_embeddings"] = False
@@ -107,7 +107,7 @@ def _absorb_token_types(types: Tensor, settings: Settings, state: State) -> list
 
 
 def _split_projections(attention: str, heads: int, state: State) -> None:
-    """Take in_proj, (3C, C) with q, k and v of one head after the other, and the biases of q and v apart."""
+    """Split in_proj, (3C, C) with q, k and v of one head after the other, and the biases of q and v."""
     weight = state.pop(f"{attention}.in_proj.weight", None)
     if weight is None:
         return  # told with all else that is missing
@@ -123,7 +123,7 @@ def _split_projections(attention: str, heads: int, state: State) -> None:
 
 
 def _swap_rows(state: State) -> None:
-    """Change the places of ``<pad>`` and ``<s>``: rows 0 and 1 of what has a row a symbol."""
+    """Swap ``<pad>`` and ``<s>``: rows 0 and 1 of every table with a row for each symbol."""
     for name in (roberta.EMBEDDING, "lm_head.bias", "lm_head.decoder.weight", "lm_head.decoder.bias"):
         if name in state:
             order = torch.arange(len(state[name]))
@@ -248,7 +248,7 @@ DEBERTA = replace(
     read_config=read_config,
     write_config=_write_config,
     arch="poolingformer_deberta",
-    poolingformer_arch="",
+    poolingformer_arch="poolingformer_deberta",
     arch_defaults={**roberta.ROBERTA.arch_defaults, "layer_norm_eps": 1e-5, "no_token_positional_embeddings": True},
     absorb=absorb,
     complete=complete,

@@ -1,4 +1,4 @@
-"""What one Hugging Face model family is to the converter, and the conversion that all families share."""
+"""A Hugging Face model family as a table of settings, and the conversion that all families share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ConversionError(ValueError):
 
 @dataclass(frozen=True)
 class Family:
-    """One Hugging Face model family: its names, and what of it fairseq stores elsewhere.
+    """One Hugging Face model family: its names and settings, and what fairseq stores elsewhere.
 
     Adding a family is making one of these values and listing it in :mod:`fairseq_poolingformer.models.conversion`.
 
@@ -45,12 +45,13 @@ class Family:
         poolingformer_arch: this package's architecture that takes the weights too, likewise; "" where ``arch`` is one.
         arch_sizes: "base", "large" -> the sizes of these architectures.
         arch_defaults: what else those architectures set that may differ between models.
-        task: the task to name in checkpoints of this package's architectures.
-        pretraining_task: the task that fairseq's own architectures were trained in.
+        task: the task to name in checkpoints.
         dictionaries: names under which fairseq's tasks look for the dictionary.
+        two_levels: the family is one of this package's models for transformers, which keep both levels.
+        pooled_layers: "base", "large" -> the layers with level two in ``poolingformer_arch``.
         sliding_window: level one is a window with global tokens, not the whole sequence.
-        absorb: settings, Hugging Face state -> notes; takes what only Hugging Face keeps apart out of the state.
-        complete: settings, Hugging Face state -> notes; puts what only Hugging Face keeps apart into the state.
+        absorb: settings, Hugging Face state -> notes; removes the parameters that only Hugging Face has.
+        complete: settings, Hugging Face state -> notes; adds the parameters that only Hugging Face has.
         modernize: fairseq state, in place, from the names of older checkpoints.
         buffers: fairseq buffers that Hugging Face lacks, with the value they always have.
         zero: Hugging Face parameters that fairseq has no place for and that must be zero.
@@ -77,8 +78,9 @@ class Family:
     arch_sizes: Mapping[str, Mapping[str, int]]
     arch_defaults: Mapping[str, Any]
     task: str
-    pretraining_task: str
     dictionaries: tuple[str, ...]
+    two_levels: bool = False
+    pooled_layers: Mapping[str, str] = field(default_factory=dict)
     sliding_window: bool = False
     absorb: Callable[[Settings, State], list[str]] = lambda settings, state: []
     complete: Callable[[Settings, State], list[str]] = lambda settings, state: []
@@ -101,6 +103,14 @@ class Family:
         known = self.arch_sizes.get(size, {})
         return {key: settings[key] for key in self.arch_sizes["base"] if settings[key] != known.get(key)}
 
+    def level_two(self, settings: Settings) -> Settings:
+        """``pooled_layers`` of a Poolingformer: its architecture's, or the upper half of another number of layers."""
+        layers, size = settings["encoder_layers"], settings["arch"].rpartition("_")[2]
+        if not settings["arch"].startswith("poolingformer_") or "pooled_layers" in settings:
+            return {}
+        usual = self.arch_sizes.get(size, {}).get("encoder_layers") == layers
+        return {"pooled_layers": self.pooled_layers[size] if usual else f"{layers // 2}-{layers - 1}"}
+
     def default_arch(self, settings: Settings) -> str:
         """``arch`` in the size that needs the fewest flags to become this model."""
         return f"{self.arch}_{min(self.arch_sizes, key=lambda size: len(self.size_flags(settings, size)))}"
@@ -108,12 +118,12 @@ class Family:
 
 @dataclass(frozen=True)
 class Converted:
-    """What a conversion gives.
+    """The result of a conversion.
 
     Attributes:
         settings: fairseq's settings (names and values of its ``args``), or Hugging Face's ``config.json``.
         state: the parameters under their new names, in their own dtype.
-        notes: what a person should know: what was left out or filled in, one sentence each.
+        notes: sentences that tell a person what was dropped or filled in.
     """
 
     settings: Settings
@@ -136,7 +146,8 @@ def state_to_fairseq(family: Family, settings: Settings, state: State, drop_head
     Raises:
         ConversionError: a parameter is missing, unknown, of the wrong size, or would be lost.
     """
-    state = _without_prefix(family.prefix, state)
+    state = _without_prefix(family.prefix, _with_present_names(state))
+    state = {name: tensor for name, tensor in state.items() if name not in family.buffers}
     heads = [name for name in state if name.startswith(family.heads)]
     notes = _drop(state, heads, drop_heads, "heads", "--drop-heads")
     notes += family.absorb(settings, state)
@@ -180,7 +191,8 @@ def state_to_huggingface(
     """
     state = {name: tensor for name, tensor in state.items() if name not in family.buffers}
     heads = [name for name in state if name.startswith(HEADS)]
-    pooled = [name for name in state if LEVEL_TWO in name]
+    kept = set(family.names(settings).values())
+    pooled = [name for name in state if LEVEL_TWO in name and name not in kept]
     notes = _drop(state, heads, drop_heads, "heads", "--drop-heads")
     notes += _drop(state, pooled, drop_pooled, "parameters of the second attention level", "--drop-pooled")
     _untie(state, family.fairseq_tied)
@@ -213,6 +225,16 @@ def check_sizes(family: Family, settings: Settings, state: State) -> None:
                 f"{name} is {tuple(state[name].shape)} where the configuration asks for {(count, width)}: "
                 "the weights and the configuration are of different models"
             )
+
+
+def _with_present_names(state: State) -> State:
+    """Rename ``LayerNorm.gamma`` and ``LayerNorm.beta``, as weights that began in TensorFlow have them."""
+    former = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+    renamed = {}
+    for name, tensor in state.items():
+        old = next((old for old in former if name.endswith(old)), None)
+        renamed[name.removesuffix(old) + former[old] if old else name] = tensor
+    return renamed
 
 
 def _without_prefix(prefix: str, state: State) -> State:

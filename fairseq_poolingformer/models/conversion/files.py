@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import pickle
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -16,13 +15,15 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from fairseq_poolingformer.compat.checkpoint_files import CheckpointError, load, read
 from fairseq_poolingformer.models.conversion import gpt2_bpe
-from fairseq_poolingformer.models.conversion.family import ConversionError, Family, Settings, State
+from fairseq_poolingformer.models.conversion.family import ConversionError, Family, Settings, State, listed
 from fairseq_poolingformer.models.conversion.gpt2_bpe import GPT2Files
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_symbols
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-# As published: it takes the space before it, as the tokens that it stands for do.
+NO_PARAMETERS = ("config",)  # DeBERTa's published weights hold their configuration too
+# As published: it includes the space before it, as the tokens that it replaces do.
 MASK_TOKEN = {
     "__type": "AddedToken",
     "content": gpt2_bpe.MASK,
@@ -38,6 +39,8 @@ TOKENIZER_CLASSES = {  # of GPT-2 BPE
     "roberta": "RobertaTokenizer",
     "longformer": "LongformerTokenizer",
     "deberta": "DebertaTokenizer",
+    "poolingformer-bart": "BartTokenizer",
+    "poolingformer-roberta": "RobertaTokenizer",
 }
 
 
@@ -83,10 +86,21 @@ def read_config(folder: Path) -> Settings:
     """Return ``config.json``, with the settings of generation that newer folders keep in a file of their own.
 
     Raises:
-        ConversionError: there is no ``config.json``, or a file is no JSON.
+        ConversionError: there is no such folder or no ``config.json``, or a file is no JSON object.
     """
+    if not folder.is_dir():
+        name = folder.as_posix()
+        raise ConversionError(
+            f"{name} is no folder. If it is the name of a model on the Hugging Face Hub, download it first: "
+            f"hf download {name} --local-dir {folder.name}"
+        )
     generation = folder / "generation_config.json"
-    return {**(read_json(generation) if generation.is_file() else {}), **read_json(folder / "config.json")}
+    files = [generation] * generation.is_file() + [folder / "config.json"]
+    contents = [read_json(path) for path in files]
+    for path, content in zip(files, contents, strict=True):
+        if not isinstance(content, dict):
+            raise ConversionError(f"{path} is no JSON object: it must hold the model's settings by name")
+    return {name: value for content in contents for name, value in content.items()}
 
 
 def read_huggingface_weights(folder: Path) -> State:
@@ -116,11 +130,21 @@ def _read_weights(path: Path) -> State:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        return dict(torch.load(path, map_location="cpu", weights_only=True))
+        state = read(path)
     except FileNotFoundError:
         raise ConversionError(f"{path} is missing") from None
-    except (SafetensorError, pickle.UnpicklingError, EOFError, RuntimeError) as error:
-        raise ConversionError(f"{path} is not readable as weights: {error}") from error
+    except SafetensorError as error:
+        raise ConversionError(
+            f"{path} is damaged or cut short (safetensors says: {error}). Copy or download it again."
+        ) from error
+    except CheckpointError as error:
+        raise ConversionError(str(error)) from error
+    if not isinstance(state, dict):
+        raise ConversionError(f"{path} holds a {type(state).__name__} in place of a dictionary of parameters by name")
+    state = {name: value for name, value in state.items() if name not in NO_PARAMETERS}
+    if odd := [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]:
+        raise ConversionError(f"{path}: these entries are no tensors: {listed(odd)}")
+    return state
 
 
 def write_huggingface_weights(folder: Path, state: State) -> None:
@@ -131,24 +155,51 @@ def write_huggingface_weights(folder: Path, state: State) -> None:
 def read_checkpoint(path: Path) -> tuple[Settings, State]:
     """Return the model settings and the parameters of a fairseq checkpoint.
 
+    The settings have the ``data`` folder that the checkpoint was trained on, where it records one.
+
     Raises:
         ConversionError: the file is no fairseq checkpoint of a whole model.
     """
-    # Not the context manager safe_globals: it would take the class off the list of a process that has put it there.
-    torch.serialization.add_safe_globals([argparse.Namespace])
+    if path.is_dir():
+        found = sorted(file.name for file in path.glob("*.pt"))
+        raise ConversionError(
+            f"{path} is a folder: name a checkpoint in it, {' or '.join(found)}"
+            if found
+            else f"{path} is a folder without checkpoints: name a .pt file that fairseq-train wrote"
+        )
     try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+        checkpoint = load(path)
     except FileNotFoundError:
         raise ConversionError(f"{path} is missing") from None
-    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
-        raise ConversionError(f"{path} is not readable as a fairseq checkpoint: {error}") from error
-    if not isinstance(checkpoint, dict) or "model" not in checkpoint:
-        raise ConversionError(f'{path} is not a fairseq checkpoint: it has no "model"')
-    settings = checkpoint.get("args") or (checkpoint.get("cfg") or {}).get("model")
+    except CheckpointError as error:
+        raise ConversionError(str(error)) from error
+    config = checkpoint.get("cfg") or {}
+    settings = checkpoint.get("args") or config.get("model")
     if settings is None:
         raise ConversionError(f'{path} has neither "args" nor "cfg", so the sizes of the model are not known')
-    settings = dict(settings) if isinstance(settings, dict) else vars(settings)
+    task = config.get("task") or {}
+    settings = {**_as_dict(task), **_as_dict(settings)}
     return settings, checkpoint["model"]
+
+
+def _as_dict(settings: Any) -> Settings:
+    return dict(settings) if isinstance(settings, Mapping) else vars(settings)
+
+
+def find_tokenizer(checkpoint: Path, settings: Settings) -> Path:
+    """Return the folder of a checkpoint's tokenizer: beside it, or in the data folder that it was trained on.
+
+    Raises:
+        ConversionError: neither has one.
+    """
+    folders = [checkpoint.parent, *(Path(folder) for folder in str(settings.get("data") or "").split(":") if folder)]
+    for folder in folders:
+        if (folder / "tokenizer").is_dir():
+            return folder / "tokenizer"
+    raise ConversionError(
+        f"no tokenizer/ in {' or '.join(map(str, folders))}: name the folder with the model's encoder.json, vocab.bpe "
+        "and dict.txt, or its sentencepiece model, with --tokenizer"
+    )
 
 
 def write_checkpoint(path: Path, settings: Settings, state: State) -> None:
@@ -183,11 +234,6 @@ def read_huggingface_tokenizer(folder: Path) -> tuple[dict[str, int], list[str]]
     elif (folder / "tokenizer.json").is_file():
         contents = read_json(folder / "tokenizer.json")
         model = contents["model"]
-        if model.get("type") == "Unigram":
-            raise ConversionError(
-                f"{folder / 'tokenizer.json'} is made from a sentencepiece model, and that itself is needed: "
-                "put the model's sentencepiece.bpe.model (published beside its weights) into the folder"
-            )
         if model.get("type") != "BPE" or model.get("continuing_subword_prefix") or model.get("end_of_word_suffix"):
             raise ConversionError(f"{folder / 'tokenizer.json'} is not a byte-level BPE tokenizer")
         pairs = [m if isinstance(m, str) else " ".join(m) for m in model["merges"]]

@@ -27,7 +27,7 @@ class GPT2Files:
     Attributes:
         merges: pairs "a b", the first merged first.
         encoder: token -> OpenAI's id.
-        symbols: ``dict.txt`` without the counts: what stands in embedding rows 4, 5, ….
+        symbols: ``dict.txt`` without the counts: the symbols of embedding rows 4, 5, ….
     """
 
     merges: list[str]

@@ -64,7 +64,14 @@ def two_sided(settings: Settings) -> list[int]:
     sides = [int(side) for side in str(window_size).split(",")]  # one, or one a layer
     if min(sides) < 2:  # its code fails with less
         raise ConversionError(f"window_size {window_size}: Hugging Face needs at least 2 tokens on each side")
-    return [2 * side for side in (sides * settings["encoder_layers"] if len(sides) == 1 else sides)]
+    windows = [2 * side for side in (sides * settings["encoder_layers"] if len(sides) == 1 else sides)]
+    if odd := sorted({window for window in windows if max(windows) % window}):
+        raise ConversionError(
+            f"window_size {window_size}: Hugging Face pads inputs to a multiple of the largest window, {max(windows)} "
+            f"tokens to both sides, and each layer's window must divide that; {', '.join(map(str, odd))} does not. "
+            "Train with windows that divide the largest"
+        )
+    return windows
 
 
 def copy_global_projections(settings: Settings, state: State) -> list[str]:
@@ -79,7 +86,7 @@ def copy_global_projections(settings: Settings, state: State) -> list[str]:
 
 
 def _read_config(config: Settings) -> Settings:
-    settings = bart.read_shared_config(config)
+    settings = {**bart.read_shared_config(config), bart.SCALE: True}  # transformers' LED reads no scale_embedding
     windows = one_sided(config.get("attention_window", 512), settings["encoder_layers"])
     return {
         **settings,
@@ -93,6 +100,8 @@ def _read_config(config: Settings) -> Settings:
 
 
 def _write_config(settings: Settings) -> Settings:
+    if not settings.get(bart.SCALE, True):
+        raise ConversionError(f"{bart.SCALE} is False (--scale-embedding), which Hugging Face's LED has not")
     positions = settings["max_source_positions"]
     windows = two_sided(settings)
     if max(windows) > positions:

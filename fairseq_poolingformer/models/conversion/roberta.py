@@ -83,7 +83,7 @@ def names_with(settings: Settings, layer_parts: dict[str, str]) -> dict[str, str
 
 
 def absorb(settings: Settings, state: State) -> list[str]:
-    """Take the pooler and the token types out of the state, and fill in a head where the model had none."""
+    """Remove the pooler and the token types from the state, and fill in a head where the model has none."""
     notes = []
     state.pop(POSITION_IDS, None)
     pooler = [name for name in state if name.startswith("pooler.")]
@@ -226,9 +226,9 @@ ROBERTA = Family(
             "encoder_attention_heads": 16,
         },
     },
+    pooled_layers={"base": "6-8", "large": "15-20"},
     arch_defaults=dict.fromkeys(RATES.values(), 0.1),
     task="masked_lm",
-    pretraining_task="masked_lm",
     dictionaries=("dict.txt",),
     absorb=absorb,
     complete=complete,

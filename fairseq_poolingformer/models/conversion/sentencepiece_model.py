@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
-from fairseq_poolingformer.models.conversion import files
+from fairseq_poolingformer.models.conversion import files, unigram
 from fairseq_poolingformer.models.conversion.family import ConversionError
 from fairseq_poolingformer.models.conversion.gpt2_bpe import MASK
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
@@ -23,6 +23,29 @@ OWN_PIECES = 3  # <unk>, <s>, </s>: the first of every model that Hugging Face's
 def find(folder: Path) -> Path | None:
     """Return the sentencepiece model of a Hugging Face folder, or of a ``tokenizer`` folder; None without one."""
     return next((folder / name for name in NAMES if (folder / name).is_file()), None)
+
+
+def rebuild(source: Path, folder: Path) -> Path | None:
+    """Write the sentencepiece model of a Hugging Face folder that has only ``tokenizer.json`` of it.
+
+    Args:
+        source: the Hugging Face folder.
+        folder: where :func:`write_fairseq` will write too; the model is written where that puts it.
+
+    Returns:
+        The path of the model; None where the folder has another kind of tokenizer.
+
+    Raises:
+        ConversionError: the tokenizer cannot be expressed as a sentencepiece model.
+    """
+    path = source / "tokenizer.json"
+    tokenizer = files.read_json(path) if path.is_file() else {}
+    if not unigram.is_unigram(tokenizer):
+        return None
+    model = folder / "tokenizer" / SentencePieceTokenizer.files[0]
+    model.parent.mkdir()
+    model.write_bytes(unigram.sentencepiece_model(path, tokenizer))
+    return model
 
 
 def write_fairseq(folder: Path, model: Path, rows: int, dictionaries: tuple[str, ...]) -> None:

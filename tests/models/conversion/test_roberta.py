@@ -71,7 +71,8 @@ def test_roberta_has_the_outputs_of_hugging_face(tmp_path, capsys):
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
     printed = capsys.readouterr().out
     assert "token type 0" in printed
-    assert "--arch poolingformer_roberta_base and a larger --max-positions" in printed
+    assert "--arch poolingformer_roberta_base" in printed
+    assert "--max-positions 4096" in printed
     assert not (tmp_path / "fairseq" / "dict.source.txt").exists()
     theirs = tiny_huggingface.model("roberta")
     assert theirs.roberta.embeddings.token_type_embeddings.weight.any()
@@ -139,7 +140,7 @@ def test_round_trip_is_bit_identical(tmp_path, model_type):
 
     assert run("to-fairseq", tmp_path / "back", tmp_path / "again") == 0
     first, second = (files.read_checkpoint(tmp_path / name / "model.pt") for name in ("fairseq", "again"))
-    assert first[0] == second[0]
+    assert {**first[0], "data": None} == {**second[0], "data": None}
     assert first[1].keys() == second[1].keys()
     assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
     for name in ("dict.txt", "flags.txt", "tokenizer/encoder.json", "tokenizer/vocab.bpe"):
@@ -197,6 +198,8 @@ def test_weights_of_older_versions(tmp_path):
         "roberta.pooler.dense.bias": torch.ones(24),
     }
     assert "lm_head.decoder.bias" in state
+    for name in [name for name in state if "LayerNorm." in name]:  # as weights that began in TensorFlow have them
+        state[name.replace(".weight", ".gamma").replace(".bias", ".beta")] = state.pop(name)
     (source / "model.safetensors").unlink()
     torch.save(state, source / "pytorch_model.bin")
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
@@ -231,16 +234,16 @@ def poolingformer(tmp_path, **settings):
 
 
 def test_poolingformer_without_level_two_is_a_longformer(tmp_path, capsys):
-    path, settings, model = poolingformer(tmp_path, window_size="3,5,4", pooled_layers="none", global_tokens=2)
+    path, settings, model = poolingformer(tmp_path, window_size="3,9,3", pooled_layers="none", global_tokens=2)
     files.write_checkpoint(path, settings, model.state_dict())
     assert run("to-huggingface", path, tmp_path / "back") == 0
     printed = capsys.readouterr().out
     assert "filled in as copies" in printed
     assert "global_tokens is 2" in printed
     back = tiny_huggingface.MODELS["longformer"].from_pretrained(tmp_path / "back").eval()
-    assert back.config.attention_window == [6, 10, 8]
+    assert back.config.attention_window == [6, 18, 6]
     tokens = batch()
-    padded = torch.nn.functional.pad(tokens, (0, 120 - tokens.size(1)), value=1)  # what each of the windows divides
+    padded = torch.nn.functional.pad(tokens, (0, 36 - tokens.size(1)), value=1)  # a multiple of the largest window
     model.double()
     with torch.no_grad():
         global_mask = globals_at(padded, [0, 1], [0, 1], [0, 1])
@@ -266,11 +269,11 @@ def test_flags_build_the_model_of_the_checkpoint(tmp_path, model_type, arch):
     flags = (tmp_path / "fairseq" / "flags.txt").read_text().split()
     assert "--task" not in flags
     parsed = vars(options.parse_args_and_arch(options.get_training_parser(), [str(tmp_path), *flags]))
-    del settings["task"]  # pretraining's, which is over
+    del settings["task"], settings["data"]
     assert {key: parsed[key] for key in settings} == settings
 
 
-def test_a_trained_checkpoint(tmp_path, capsys):
+def test_a_trained_checkpoint(tmp_path):
     """Training writes "cfg" in place of "args", with every setting of the model and the task."""
     source = tiny_huggingface.folder(tmp_path / "hf", "longformer")
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
@@ -281,10 +284,7 @@ def test_a_trained_checkpoint(tmp_path, capsys):
     (tmp_path / "runs").mkdir()
     trained = tmp_path / "runs" / "checkpoint_best.pt"
     torch.save({"args": None, "cfg": {"model": args}, "model": state}, trained)
-    assert run("to-huggingface", trained, tmp_path / "back") == 1
-    assert "sentencepiece model, with --tokenizer" in capsys.readouterr().err
-    tokenizer = ("--tokenizer", tmp_path / "fairseq" / "tokenizer")
-    assert run("to-huggingface", trained, tmp_path / "back", *tokenizer) == 0
+    assert run("to-huggingface", trained, tmp_path / "back") == 0
     back = tiny_huggingface.MODELS["longformer"].from_pretrained(tmp_path / "back").eval()
     tokens = batch()
     mask = globals_at(tokens, [0, 3], [0], [0, 1])

@@ -12,7 +12,7 @@ from fairseq_poolingformer.models.conversion import FAMILIES, ConversionError, f
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.models import tiny_huggingface
 
-ORIGINAL = Path(__file__).parents[3] / "shared" / "data" / "gpt2_bpe"
+ORIGINAL = Path(__file__).parents[4] / "shared" / "data" / "gpt2_bpe"
 TEXTS = [
     "the thing in there",
     " The  theater,\n\n it's    naïve café — 東京 🙂 ",

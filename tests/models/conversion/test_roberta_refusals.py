@@ -5,14 +5,14 @@ import torch
 
 from fairseq_poolingformer.models.conversion import ConversionError, files, to_fairseq
 from tests.models import tiny_huggingface
-from tests.models.test_conversion_roberta import ROWS, assert_agree, batch, globals_at, load, poolingformer, run
+from tests.models.conversion.test_roberta import ROWS, assert_agree, batch, globals_at, load, poolingformer, run
 
 
 def test_level_two_and_heads_are_left_out_only_on_demand(tmp_path, capsys):
     path, settings, model = poolingformer(tmp_path, window_size="4", pooled_window_size="8", pooled_layers="1-2")
     model.register_question_answering_head()
     files.write_checkpoint(path, settings, model.state_dict())
-    assert run("to-huggingface", path, tmp_path / "back") == 1
+    assert run("to-huggingface", path, tmp_path / "back", "--model-type", "longformer") == 1
     assert "--drop-pooled" in capsys.readouterr().err
     assert run("to-huggingface", path, tmp_path / "back", "--drop-pooled") == 1
     error = capsys.readouterr().err

@@ -14,10 +14,10 @@ from transformers import AutoTokenizer, XLMRobertaTokenizer
 from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.models import PoolingformerRoberta
 from fairseq_poolingformer.models.conversion import ConversionError, files, sentencepiece_model
-from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 from tests.models import tiny_huggingface
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TEXTS = [
     "The attention of a long  document",
     " naïve café — 東京 🙂 ",
@@ -101,7 +101,7 @@ def test_outputs_and_round_trip(tmp_path, source, model):
         assert tokenizer(text)["input_ids"] == original(text)["input_ids"]
     assert run("to-fairseq", tmp_path / "back", tmp_path / "again") == 0
     first, second = (files.read_checkpoint(tmp_path / name / "model.pt") for name in ("fairseq", "again"))
-    assert first[0] == second[0]
+    assert {**first[0], "data": None} == {**second[0], "data": None}
     assert first[1].keys() == second[1].keys()
     assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
     for name in ("dict.txt", "tokenizer/config.json", "tokenizer/sentencepiece.model"):
@@ -113,7 +113,8 @@ def test_folders_as_fairseq_publishes_them(tmp_path, source):
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
     published = tmp_path / "xlmr.tiny"
     published.mkdir()
-    shutil.copy(tmp_path / "fairseq" / "model.pt", published)
+    settings, state = files.read_checkpoint(tmp_path / "fairseq" / "model.pt")
+    files.write_checkpoint(published / "model.pt", {**settings, "data": ""}, state)
     shutil.copy(source / "sentencepiece.bpe.model", published)
     assert run("to-huggingface", published / "model.pt", tmp_path / "back") == 1
     assert run("to-huggingface", published / "model.pt", tmp_path / "back", "--tokenizer", published) == 0
@@ -128,14 +129,41 @@ def test_folders_as_fairseq_publishes_them(tmp_path, source):
     assert tokenizer(TEXTS[0])["input_ids"] == XLMRobertaTokenizer.from_pretrained(source)(TEXTS[0])["input_ids"]
 
 
-def test_the_sentencepiece_model_itself_is_needed(tmp_path, source, capsys):
+def test_tokenizer_json_alone_is_enough(tmp_path, source, model):
+    """As many folders have it, without the sentencepiece model; the pieces, scores and normalizations are the same."""
+    theirs = XLMRobertaTokenizer.from_pretrained(source)
+    theirs.save_pretrained(source)
+    (source / "sentencepiece.bpe.model").unlink()
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    rebuilt = load_tokenizer(tmp_path / "fairseq")
+    original = SentencePieceTokenizer(model)
+    more = ["ａｂｃ ①② ﷺ", "  two  spaces ", "e\u0301 ½ﬁ", "x" * 300, "<s> </s> <mask>", "a\u200bb\u00a0c"]
+    for text in [*TEXTS, *more]:
+        assert rebuilt.encode(text).tolist() == original.encode(text).tolist()
+        assert rebuilt.decode(rebuilt.encode(text)) == original.decode(original.encode(text))
+    for text in TEXTS:
+        assert rebuilt.encode(text).tolist() == theirs(text, add_special_tokens=False)["input_ids"]
+    assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
+    again = XLMRobertaTokenizer.from_pretrained(tmp_path / "back")
+    assert [again(text)["input_ids"] for text in TEXTS] == [theirs(text)["input_ids"] for text in TEXTS]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": {"type": "Unigram", "vocab": [["<unk>", 0.0]]}}, "its first pieces are"),
+        ({"normalizer": {"type": "Lowercase"}}, "its normalizer is not sentencepiece's table alone"),
+        ({"normalizer": None}, "its normalizer is not sentencepiece's table alone"),
+        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "?"}}, "is no base64"),
+    ],
+)
+def test_tokenizer_json_that_is_not_xlmrs(tmp_path, source, capsys, change, message):
     XLMRobertaTokenizer.from_pretrained(source).save_pretrained(source)
     (source / "sentencepiece.bpe.model").unlink()
-    assert (source / "tokenizer.json").is_file()
+    contents = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
+    (source / "tokenizer.json").write_text(json.dumps({**contents, **change}), encoding="utf-8")
     assert run("to-fairseq", source, tmp_path / "fairseq") == 1
-    error = capsys.readouterr().err
-    assert "tokenizer.json is made from a sentencepiece model" in error
-    assert "put the model's sentencepiece.bpe.model" in error
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "fairseq").exists()
 
 
@@ -153,7 +181,7 @@ def test_models_of_another_layout_or_size(tmp_path, model):
 
 def test_options_of_the_other_tokenizer(tmp_path, source, capsys):
     assert run("to-fairseq", source, tmp_path / "fairseq", "--gpt2-bpe", tmp_path) == 1
-    assert "--gpt2-bpe: the tokenizer of this model is sentencepiece.bpe.model" in capsys.readouterr().err
+    assert "--gpt2-bpe: this model has a sentencepiece tokenizer" in capsys.readouterr().err
 
 
 @torch.no_grad()

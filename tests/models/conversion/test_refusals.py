@@ -10,7 +10,7 @@ from transformers import BartForSequenceClassification
 
 from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.models import conversion
-from fairseq_poolingformer.models.conversion import ConversionError, files
+from fairseq_poolingformer.models.conversion import ConversionError, files, led
 from tests.models import tiny_huggingface
 
 ROWS = len(tiny_huggingface.vocabulary())
@@ -32,7 +32,8 @@ def test_weights_in_other_forms(tmp_path, form):
             whole["model.shared.weight"],
         )
         bias = {"final_logits_bias": torch.zeros(1, ROWS)}
-        torch.save({**whole, **tied, **bias}, source / "pytorch_model.bin")
+        versions = {f"model.{side}.version": torch.tensor([3.0]) for side in ("encoder", "decoder")}
+        torch.save({**whole, **tied, **bias, **versions, "config": {"d_model": 24}}, source / "pytorch_model.bin")
     elif form == "sharded":
         shards = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(whole)}
         for shard in set(shards.values()):
@@ -50,6 +51,47 @@ def test_weights_in_other_forms(tmp_path, form):
     assert back.keys() == whole.keys()
     assert all(torch.equal(back[name], whole[name]) for name in whole)
     assert all(back[name].dtype == whole[name].dtype for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1, 2], "holds a list in place of a dictionary of parameters"),
+        (torch.ones(3), "holds a Tensor in place of a dictionary of parameters"),
+        ({"model.shared.weight": "text"}, "these entries are no tensors: model.shared.weight"),
+        (b"", "is empty"),
+        (b"a text that is no weights", "is not a checkpoint. It begins with b'a text"),
+        (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
+    ],
+)
+def test_files_that_hold_no_weights(tmp_path, capsys, content, message):
+    source = tiny_huggingface.folder(tmp_path / "hf", "bart")
+    (source / "model.safetensors").unlink()
+    if isinstance(content, bytes):
+        (source / "pytorch_model.bin").write_bytes(content)
+    else:
+        torch.save(content, source / "pytorch_model.bin")
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 1
+    error = capsys.readouterr().err
+    assert f"{source / 'pytorch_model.bin'}" in error
+    assert message in error
+    assert not (tmp_path / "fairseq").exists()
+
+
+@pytest.mark.parametrize("content", ["[1]", '"text"', "3"])
+def test_a_config_that_is_no_object(tmp_path, capsys, content):
+    source = tiny_huggingface.folder(tmp_path / "hf", "bart")
+    (source / "config.json").write_text(content)
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 1
+    assert "config.json is no JSON object" in capsys.readouterr().err
+
+
+def test_windows_that_transformers_cannot_run():
+    """Its models pad inputs to a multiple of the largest window, which each layer's own must divide."""
+    assert led.two_sided({"encoder_layers": 3, "window_size": "3,15,5"}) == [6, 30, 10]
+    for window_size in ("4,6,4", "2,3,5"):
+        with pytest.raises(ConversionError, match="each layer's window must divide"):
+            led.two_sided({"encoder_layers": 3, "window_size": window_size})
 
 
 def broken(state, config, change):
@@ -81,7 +123,6 @@ def broken(state, config, change):
         ("positions", r"embed_positions\.weight is \(42, 24\) .* asks for \(44, 24\)"),
         ({"model_type": "t5"}, "model_type is 't5'; can convert: bart, led"),
         ({"activation_function": "swiglu"}, "activation_function 'swiglu'"),
-        ({"scale_embedding": True}, "scale_embedding is True"),
         ({"add_final_layer_norm": True}, "add_final_layer_norm is True"),
         ({"normalize_before": True}, "normalize_before is True"),
         ({"pad_token_id": 5}, "pad_token_id is 5"),
@@ -125,13 +166,13 @@ def test_nothing_is_overwritten_and_no_half_folder_is_left(tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "out"]
     (source / "model.safetensors").write_bytes(b"damaged")
     assert run("to-fairseq", source, tmp_path / "new") == 1
-    assert "model.safetensors is not readable as weights" in capsys.readouterr().err
+    assert "model.safetensors is damaged or cut short" in capsys.readouterr().err
 
 
 def test_a_checkpoint_is_data_only(tmp_path, capsys):
     torch.save({"model": {}, "args": argparse.ArgumentParser}, tmp_path / "model.pt")
     assert run("to-huggingface", tmp_path / "model.pt", tmp_path / "out") == 1
-    assert "not readable as a fairseq checkpoint" in capsys.readouterr().err
+    assert "argparse.ArgumentParser, which is not on the list" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("key", "limit"), [("decoder_start_token_id", 0), ("forced_bos_token_id", 0)])

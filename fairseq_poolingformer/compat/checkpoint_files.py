@@ -1,0 +1,158 @@
+"""Checkpoint files: the classes that one may hold, and one sentence for each way in which a file cannot be read."""
+
+import argparse
+import collections
+import contextlib
+import os
+import pickle
+import re
+import struct
+import typing
+import zipfile
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from fairseq_poolingformer.compat import plain_numpy
+
+FIRST_BYTES = (b"PK\x03\x04", b"\x80\x02")  # of a zip archive, and of the pickle that torch saved before 1.6
+# What torch raises for bytes that it cannot make sense of; each was seen on a file with one flipped bit.
+DAMAGE = (
+    *(pickle.UnpicklingError, EOFError, RuntimeError, LookupError, TypeError, ValueError, AttributeError),
+    *(AssertionError, OverflowError, OSError, struct.error, zipfile.BadZipFile),
+)
+ANOTHER = "Copy it again, or take another checkpoint of the same run, such as checkpoint_best.pt"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be loaded, with the file and the remedy in the message."""
+
+
+class MissingCheckpointError(CheckpointError, FileNotFoundError):
+    """A checkpoint that is not there."""
+
+
+def read(path: str | os.PathLike) -> Any:
+    """Read a file of ``torch.save`` to the CPU, through the allow-list.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The object in the file.
+
+    Raises:
+        CheckpointError: The file is empty, cut, damaged or no file of torch, or it refers to something off the list.
+        OSError: The file is not there, is a folder, or may not be read.
+    """
+    path = os.fspath(path)
+    with open(path, "rb") as file:
+        _check_first_bytes(path, file.read(256))
+        file.seek(0)
+        torch.serialization.add_safe_globals(data_globals())
+        try:
+            state = torch.load(file, map_location="cpu", weights_only=True)
+            broken = zipfile.ZipFile(path).testzip() if zipfile.is_zipfile(path) else None
+        except DAMAGE as error:
+            # torch's own message proposes to load the file unsafely, so it is not shown as the cause
+            raise CheckpointError(_explanation(path, error)) from None
+    if broken is not None:
+        raise CheckpointError(f"{path} is damaged: the checksum of {broken} in it is wrong. {ANOTHER}.")
+    return state
+
+
+def load(path: str | os.PathLike) -> dict[str, Any]:
+    """Read a checkpoint of fairseq, as :func:`read` does.
+
+    Args:
+        path: The file.
+
+    Returns:
+        fairseq's state, with the parameters under ``"model"``.
+
+    Raises:
+        CheckpointError: :func:`read` refuses the file, or it is another kind of file.
+        OSError: The file is not there, is a folder, or may not be read.
+    """
+    state = read(path)
+    if not isinstance(state, dict) or "model" not in state:
+        raise CheckpointError(
+            f"{path} is not a checkpoint of fairseq: it has no entry 'model'. If it holds Hugging Face weights, "
+            "convert their folder with poolingformer-convert to-fairseq."
+        )
+    return state
+
+
+def data_globals() -> list[Any]:
+    """Return the classes and functions outside fairseq that checkpoints refer to, beyond torch's own list.
+
+    All of them hold data; building one runs no code of the checkpoint's choosing.
+    :func:`fairseq_poolingformer.compat.checkpoints.apply` adds fairseq's own.
+
+    Returns:
+        Entries for ``torch.serialization.add_safe_globals``; a pair gives an object the name a checkpoint has for it.
+    """
+    options = [argparse.Namespace]  # "args", and "model" and "task" in "cfg" of models with add_args
+    return [*options, *plain_numpy.allowed_globals(), *(_omegaconf_globals() if find_spec("omegaconf") else [])]
+
+
+def _omegaconf_globals() -> list[Any]:
+    # Rank 0 sends the configuration to the other ranks as it is, and early hydra checkpoints hold it so. The built-in
+    # types appear in its metadata, as the types of its values.
+    import omegaconf
+    from omegaconf import base, nodes
+
+    containers = [omegaconf.DictConfig, omegaconf.ListConfig, base.ContainerMetadata, base.Metadata]
+    names = ("AnyNode", "StringNode", "IntegerNode", "FloatNode", "BooleanNode", "EnumNode", "BytesNode", "PathNode")
+    values = [getattr(nodes, name) for name in names if hasattr(nodes, name)]
+    built_in = [dict, list, tuple, str, int, float, bool, bytes]
+    return [*containers, *values, *built_in, collections.defaultdict, (typing.Any, "typing.Any")]
+
+
+def _check_first_bytes(path: str, head: bytes) -> None:
+    """Refuse a file that is no file of torch at all."""
+    if not head:
+        raise CheckpointError(f"{path} is empty: writing or copying it was broken off. {ANOTHER}.")
+    if head.startswith(FIRST_BYTES):
+        return
+    if head.startswith(b"version https://git-lfs"):
+        remedy = "It is a Git LFS pointer: git lfs pull fetches the file itself."
+    elif path.endswith(".safetensors"):
+        remedy = "Convert the Hugging Face folder that it lies in with poolingformer-convert to-fairseq."
+    elif head.lstrip()[:1] == b"<":
+        remedy = "A web page was saved in its place: download it again."
+    else:
+        remedy = f"It begins with {head[:16]!r}. Give a .pt file that fairseq-train or poolingformer-convert wrote."
+    raise CheckpointError(f"{path} is not a checkpoint. {remedy}")
+
+
+def _explanation(path: str, error: Exception) -> str:
+    names = _refused_globals(path, str(error))
+    if not names:
+        return f"{path} is damaged or cut short (torch says: {_reason(error)}). {ANOTHER}."
+    return (
+        f"{path} refers to {', '.join(names)}, which is not on the list of what a checkpoint may hold, so nothing of "
+        "it was loaded: a class off the list could run code. Remedy: take the checkpoint from where it was made and "
+        "save it without that object (the parameters are under 'model'); or, if you trust both the file and the class, "
+        "call torch.serialization.add_safe_globals([...]) with it in the __init__.py of your --user-dir."
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Return the sentence of torch's message that says what is wrong, without its advice to load unsafely."""
+    _, found, detail = str(error).partition("WeightsUnpickler error:")
+    lines = (detail if found else str(error)).strip().splitlines()
+    if not lines or "weights_only" in lines[0]:
+        return type(error).__name__
+    return lines[0].strip() if found else f"{type(error).__name__}: {lines[0].strip()}"
+
+
+def _refused_globals(path: str, message: str) -> list[str]:
+    first = re.findall(r"GLOBAL (\S+) was not an allowed global", message)
+    first += re.findall(r"GLOBAL (\S+) whose module \S+ is blocked", message)
+    if first and zipfile.is_zipfile(path):
+        # torch stops at the first one; a person would rather know them all at once
+        with contextlib.suppress(*DAMAGE):
+            return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+    return first

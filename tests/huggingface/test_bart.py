@@ -1,0 +1,222 @@
+"""Poolingformer-BART in transformers: fairseq's model with the same weights, and what people do with a BART."""
+
+from argparse import Namespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
+
+from fairseq_poolingformer.cli import convert
+from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGeneration
+from fairseq_poolingformer.models.conversion import files
+from tests.models import tiny_huggingface
+from tests.models.conversion.test_bart import assert_agree, fairseq_outputs, load_fairseq
+from tests.tasks.test_beams import BEAM, LIMIT, as_fairseq, their_search
+
+LEVELS = {"window_size": "3", "pooled_window_size": "8", "pooled_layers": "1-2"}
+WIDE = {"window_size": "64", "pooled_layers": "none"}
+
+
+def run(*arguments) -> int:
+    return convert.main([str(argument) for argument in arguments])
+
+
+def enlarge(model, part):
+    """Make the parameters of this part large enough to be missed."""
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if part in name:
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+
+
+def make(path, **settings):
+    """A random Poolingformer of fairseq's, its task, and the folder that it converts to."""
+    source = tiny_huggingface.folder(path / "hf", "bart")
+    assert run("to-fairseq", source, path / "fairseq", "--arch", "poolingformer_bart_base") == 0
+    checkpoint = path / "fairseq" / "model.pt"
+    settings = {**LEVELS, "max_source_positions": 50, **settings}
+    model, task = load_fairseq(checkpoint, **settings)
+    enlarge(model, ".pooled_")
+    stored, _ = files.read_checkpoint(checkpoint)
+    files.write_checkpoint(checkpoint, {**stored, **settings}, model.state_dict())
+    assert run("to-huggingface", checkpoint, path / "long") == 0
+    return model, task, path / "long"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("bart"))
+
+
+@pytest.fixture
+def pair(made):
+    """fairseq's model and transformers', with the same weights."""
+    model, _, folder = made
+    theirs, info = AutoModelForSeq2SeqLM.from_pretrained(folder, output_loading_info=True)
+    assert type(theirs) is PoolingformerBartForConditionalGeneration
+    assert not any(value for key, value in info.items())
+    model.zero_grad()
+    return model.eval(), theirs.eval()
+
+
+def outputs(model, source, target, **masks):
+    with torch.no_grad():
+        mask = source.ne(1).long()
+        output = model(input_ids=source, attention_mask=mask, decoder_input_ids=target, **masks)
+    return output.encoder_last_hidden_state, output.logits
+
+
+def test_logits_are_fairseqs(pair):
+    ours, theirs = pair
+    source, target = tiny_huggingface.batch(length=50)
+    assert_agree(fairseq_outputs(ours, source, target), outputs(theirs, source, target), source)
+    without_levels = outputs(theirs, source, target)[1]
+    theirs.model.encoder.layers[1].self_attn.pooling = None
+    assert (outputs(theirs, source, target)[1] - without_levels).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"pool_type": "max", "pool_share_weights": True, "pool_alignment": "query"},
+        {"pool_type": "mean-ldconv", "ldconv_heads": 2, "pool_mix": True, "pool_kernel_size": 3, "pool_stride": 2},
+        {"separate_global_projections": True, "global_tokens": 3, "window_size": "2,5,3", "pool_type": "mean"},
+    ],
+)
+def test_every_setting_is_kept(tmp_path, settings):
+    model, _, folder = make(tmp_path, **settings)
+    enlarge(model, ".global_")
+    source, target = tiny_huggingface.batch(length=50)
+    theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    enlarge(theirs, ".global_")
+    assert_agree(fairseq_outputs(model, source, target), outputs(theirs, source, target), source)
+
+
+def test_weights_go_to_transformers_and_back_bit_for_bit(made, tmp_path):
+    model, _, folder = made
+    assert run("to-fairseq", folder, tmp_path / "back") == 0
+    settings, state = files.read_checkpoint(tmp_path / "back" / "model.pt")
+    own = model.state_dict()
+    assert own.keys() == state.keys()
+    assert all(torch.equal(own[name], state[name]) for name in own)
+    assert {name: settings[name] for name in LEVELS} == LEVELS
+    assert settings["arch"] == "poolingformer_bart_base"
+    source, target = tiny_huggingface.batch()
+    expected = fairseq_outputs(model, source, target)
+    assert_agree(fairseq_outputs(load_fairseq(tmp_path / "back" / "model.pt")[0], source, target), expected, source)
+
+
+def test_gradients_of_the_loss_are_fairseqs(pair):
+    ours, theirs = pair
+    source, target = tiny_huggingface.batch(length=40)
+    labels = target.roll(-1, 1).clone()
+    logits, _ = ours(source, source.ne(1).sum(1), target)
+    loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    loss.backward()
+    theirs.gradient_checkpointing_enable()
+    theirs.train()
+    for module in theirs.modules():
+        if hasattr(module, "dropout"):
+            module.dropout = 0.0
+    output = theirs(source, attention_mask=source.ne(1).long(), decoder_input_ids=target, labels=labels)
+    output.loss.backward()
+    torch.testing.assert_close(output.loss, loss, rtol=1e-5, atol=0)
+    own, compared = dict(ours.named_parameters()), 0
+    for name, parameter in theirs.model.named_parameters():
+        if name in own and name != "encoder.embed_tokens.weight":
+            torch.testing.assert_close(parameter.grad, own[name].grad, rtol=1e-4, atol=1e-6)
+            compared += 1
+    assert compared > 100
+    own = own["encoder.embed_tokens.weight"].grad
+    torch.testing.assert_close(theirs.model.shared.weight.grad[: len(own)], own, rtol=1e-4, atol=1e-6)
+
+
+def test_padding_on_the_left_is_moved(pair):
+    _, theirs = pair
+    source, target = tiny_huggingface.batch(length=40)
+    expected, logits = outputs(theirs, source, target)
+    lengths = source.ne(1).sum(1).tolist()
+    left = torch.stack([row.roll(-n) for row, n in zip(source, lengths, strict=True)])
+    states, same = outputs(theirs, left, target)
+    torch.testing.assert_close(same, logits, rtol=0, atol=1e-6)
+    for row, n in enumerate(lengths):
+        torch.testing.assert_close(states[row, -n:], expected[row, :n], rtol=0, atol=1e-6)
+
+
+def test_global_attention_mask(pair):
+    ours, theirs = pair
+    source, target = tiny_huggingface.batch(length=40)
+    mask = torch.zeros_like(source, dtype=torch.bool)
+    mask[0, [0, 7, 30]] = True
+    mask[1, 2] = True
+    with torch.no_grad():
+        expected = ours.encoder(source, global_mask=mask)["encoder_out"][0].transpose(0, 1)
+    states, _ = outputs(theirs, source, target, global_attention_mask=mask.long())
+    torch.testing.assert_close(states[source.ne(1)], expected[source.ne(1)], rtol=0, atol=1e-5)
+    lengths = source.ne(1).sum(1).tolist()
+    left = torch.stack([row.roll(-n) for row, n in zip(source, lengths, strict=True)])
+    moved = torch.stack([row.roll(-n) for row, n in zip(mask, lengths, strict=True)])
+    again, _ = outputs(theirs, left, target, global_attention_mask=moved.long())
+    torch.testing.assert_close(again[0, -lengths[0] :], expected[0, : lengths[0]], rtol=0, atol=1e-5)
+
+
+def test_five_beams_write_what_fairseq_writes(made, pair):
+    """All five hypotheses with their scores, under fairseq's conditions. The source is encoded once for all beams."""
+    (_, task, _), (ours, theirs) = made, pair
+    source, _ = tiny_huggingface.batch(length=40)
+    limits = {"beam": BEAM, "nbest": BEAM, "max_len_b": LIMIT, "min_len": LIMIT, "lenpen": 2.0}
+    generator = task.build_generator([ours], Namespace(**limits))
+    batches = []
+    theirs.model.encoder.register_forward_hook(lambda module, inputs, output: batches.append(len(output[0])))
+    for row in source:
+        document = row[row.ne(1)]
+        inputs = {"src_tokens": document[None], "src_lengths": torch.tensor([len(document)])}
+        (found,) = task.inference_step(generator, [ours], {"net_input": inputs})
+        expected = their_search(theirs, document, 2.0, **as_fairseq(theirs, LIMIT))
+        assert [hypothesis["tokens"].tolist() for hypothesis in found] == [tokens for tokens, _ in expected]
+        scores = [float(hypothesis["score"]) for hypothesis in found]
+        assert scores == pytest.approx([score for _, score in expected], abs=1e-4)
+    assert batches == [1, 1, 1]
+
+
+def test_saved_models_and_tokenizers_load_again(made, pair, tmp_path):
+    _, _, folder = made
+    _, theirs = pair
+    theirs.save_pretrained(tmp_path)
+    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path, dtype=torch.bfloat16).eval()
+    assert all(torch.equal(value.bfloat16(), again.state_dict()[name]) for name, value in theirs.state_dict().items())
+    source, target = tiny_huggingface.batch()
+    assert outputs(again, source, target)[1].isfinite().all()
+    assert AutoConfig.from_pretrained(folder).max_decoder_position_embeddings == 40
+    assert AutoTokenizer.from_pretrained(folder)("the thing")["input_ids"][0] == 0
+
+
+def test_from_short_computes_what_the_short_model_computes():
+    short = tiny_huggingface.model("bart", max_position_embeddings=22)
+    wide = PoolingformerBartForConditionalGeneration.from_short(short, max_position_embeddings=60, **WIDE)
+    source, target = tiny_huggingface.batch()
+    torch.testing.assert_close(outputs(wide, source, target)[1], outputs(short, source, target)[1], rtol=0, atol=1e-5)
+    table, long = short.model.encoder.embed_positions.weight, wide.model.encoder.embed_positions.weight
+    assert torch.equal(long[:24], table)
+    assert torch.equal(long[24:46], table[2:24])
+    assert torch.equal(long[46:], table[2:18])
+    assert torch.equal(wide.model.decoder.embed_positions.weight, short.model.decoder.embed_positions.weight)
+    copied = PoolingformerBartForConditionalGeneration.from_short(short, pooled_init="level-one")
+    attention = copied.model.encoder.layers[2].self_attn
+    assert torch.equal(attention.pooled_v_proj.weight, attention.v_proj.weight)
+    own = PoolingformerBartForConditionalGeneration.from_short(short, separate_global_projections=True)
+    attention = own.model.encoder.layers[2].self_attn
+    assert torch.equal(attention.global_k_proj.weight, short.model.encoder.layers[2].self_attn.k_proj.weight)
+    assert own.config.pooled_layers == "1-2"
+    assert attention.pooled_q_proj.weight.std().item() == pytest.approx(0.02, rel=0.2)
+    assert attention.pooled_v_pool_weight.std().item() == pytest.approx(0.02, rel=0.4)
+
+
+def test_too_long_inputs_and_other_models_are_refused(pair):
+    _, theirs = pair
+    with pytest.raises(ValueError, match="input of 51 tokens, the model takes 50"):
+        theirs(torch.zeros(1, 51, dtype=torch.long))
+    with pytest.raises(ValueError, match=r"is a led; .* takes bart"):
+        PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("led"))

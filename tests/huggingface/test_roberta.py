@@ -1,0 +1,162 @@
+"""Poolingformer-RoBERTa in transformers: fairseq's model with the same weights, and the heads of transformers."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    pipeline,
+)
+
+from fairseq_poolingformer.huggingface import (
+    PoolingformerRobertaForMaskedLM,
+    PoolingformerRobertaForQuestionAnswering,
+    PoolingformerRobertaForSequenceClassification,
+    PoolingformerRobertaModel,
+)
+from fairseq_poolingformer.models.conversion import files
+from tests.huggingface.test_bart import LEVELS, WIDE, enlarge, run
+from tests.models import tiny_huggingface
+from tests.models.conversion.test_roberta import assert_agree, batch, globals_at, load
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """fairseq's model with random weights in double precision, and the folder that it converts to."""
+    path = tmp_path_factory.mktemp("roberta")
+    source = tiny_huggingface.folder(path / "hf", "roberta")
+    assert run("to-fairseq", source, path / "fairseq", "--arch", "poolingformer_roberta_base") == 0
+    checkpoint = path / "fairseq" / "model.pt"
+    model = load(checkpoint, **LEVELS).float()
+    enlarge(model, ".pooled_")
+    stored, _ = files.read_checkpoint(checkpoint)
+    files.write_checkpoint(checkpoint, {**stored, **LEVELS}, model.state_dict())
+    assert run("to-huggingface", checkpoint, path / "long") == 0
+    return model.double(), path / "long"
+
+
+def test_logits_are_fairseqs(made):
+    model, folder = made
+    theirs, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert type(theirs) is PoolingformerRobertaForMaskedLM
+    assert not any(info.values())
+    for tokens in (batch(), batch((46, 1, 31))):
+        assert_agree(model, theirs.eval(), tokens)
+        assert_agree(model, theirs, tokens, globals_at(tokens, [0, 3], [0], [0, 1, 4]))
+
+
+def test_gradients_of_the_loss_are_fairseqs(made):
+    model, folder = made
+    theirs, tokens = AutoModelForMaskedLM.from_pretrained(folder).double().eval(), batch()
+    labels = tokens.masked_fill(tokens.eq(1), -100)
+    model.zero_grad()
+    loss = F.cross_entropy(model(tokens)[0].flatten(0, 1), labels.flatten())
+    loss.backward()
+    output = theirs(tokens, attention_mask=tokens.ne(1).long(), labels=labels)
+    output.loss.backward()
+    torch.testing.assert_close(output.loss, loss)
+    own = dict(model.named_parameters())
+    for number, layer in enumerate(theirs.roberta.encoder.layer):
+        ours = f"encoder.sentence_encoder.layers.{number}."
+        pairs = [(layer.attention.self.query, "self_attn.q_proj"), (layer.attention.output.dense, "self_attn.out_proj")]
+        pairs += [(layer.intermediate.dense, "fc1")]
+        for module, name in pairs:
+            torch.testing.assert_close(module.weight.grad, own[f"{ours}{name}.weight"].grad)
+        if number:
+            weight = layer.attention.self.pooled_k_pool_weight
+            torch.testing.assert_close(weight.grad, own[f"{ours}self_attn.pooled_k_pool_weight"].grad)
+
+
+def test_weights_go_to_transformers_and_back_bit_for_bit(made, tmp_path):
+    model, folder = made
+    assert run("to-fairseq", folder, tmp_path / "back") == 0
+    _, state = files.read_checkpoint(tmp_path / "back" / "model.pt")
+    own = model.float().state_dict()
+    model.double()
+    assert own.keys() == state.keys()
+    assert all(torch.equal(own[name].float(), state[name]) for name in own)
+
+
+@torch.no_grad()
+def test_padding_on_the_left_is_moved(made):
+    _, folder = made
+    tokens = batch()
+    lengths = tokens.ne(1).sum(1).tolist()
+    left = torch.stack([row.roll(-n) for row, n in zip(tokens, lengths, strict=True)])
+    for auto, pick in (
+        (AutoModelForMaskedLM, lambda output: output.logits),
+        (AutoModelForQuestionAnswering, lambda output: output.start_logits),
+        (AutoModel, lambda output: output.last_hidden_state),
+    ):
+        torch.manual_seed(0)
+        model = auto.from_pretrained(folder).eval()
+        expected, found = (pick(model(t, attention_mask=t.ne(1).long())) for t in (tokens, left))
+        for row, n in enumerate(lengths):
+            torch.testing.assert_close(found[row, -n:], expected[row, :n], rtol=0, atol=1e-5)
+    torch.manual_seed(0)
+    classifier = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    expected, found = (classifier(t, attention_mask=t.ne(1).long()).logits for t in (tokens, left))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "cls",
+    [
+        PoolingformerRobertaModel,
+        PoolingformerRobertaForMaskedLM,
+        PoolingformerRobertaForQuestionAnswering,
+        PoolingformerRobertaForSequenceClassification,
+    ],
+)
+def test_from_short_computes_what_the_short_model_computes(cls):
+    short = tiny_huggingface.model("roberta", cls.short_class, max_position_embeddings=24)
+    long = cls.from_short(short, max_position_embeddings=60, **WIDE)
+    tokens = batch()
+    with torch.no_grad():
+        ours, theirs = (model(tokens, attention_mask=tokens.ne(1).long())[0] for model in (long, short))
+    real = tokens.ne(1) if ours.shape[:2] == tokens.shape else slice(None)
+    torch.testing.assert_close(ours[real], theirs[real], rtol=0, atol=1e-5)
+    assert long.config.max_position_embeddings == 60
+
+
+def test_pipelines_take_it(made):
+    _, folder = made
+    model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    found = pipeline("fill-mask", model=model, tokenizer=tokenizer)("the <mask> thing")
+    assert len(found) == 5
+
+
+WITHOUT_FAIRSEQ = """
+import sys
+sys.modules["fairseq"] = None
+import torch
+from transformers import AutoModelForMaskedLM
+import fairseq_poolingformer.huggingface
+model = AutoModelForMaskedLM.from_pretrained({folder!r})
+print(model(torch.tensor([[0, 5, 2]])).logits.shape[-1])
+"""
+
+
+def test_no_fairseq_is_needed(made):
+    _, folder = made
+    script = WITHOUT_FAIRSEQ.format(folder=str(folder))
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == str(len(tiny_huggingface.vocabulary()))
+
+
+def test_a_second_level_that_a_folder_lacks_is_initialized(made, tmp_path):
+    """Loading builds models without memory first, where the values of the constructor are lost."""
+    _, folder = made
+    AutoModelForMaskedLM.from_pretrained(folder, pooled_layers="none").save_pretrained(tmp_path)
+    model = AutoModelForMaskedLM.from_pretrained(tmp_path, pooled_layers="1-2", ldconv_heads=2)
+    attention = model.roberta.encoder.layer[2].attention.self
+    for weight in (attention.pooled_k_pool_weight, attention.pooled_v_pool_weight, attention.pooled_q_proj.weight):
+        assert weight.std().item() == pytest.approx(0.02, rel=0.3)
+    assert not attention.pooled_k_proj.bias.any()
