@@ -41,7 +41,6 @@ class CharLanguageModel(FairseqLanguageModel):
         """
         if OmegaConf.is_config(args):
             OmegaConf.set_struct(args, False)
-        set_defaults(args, **DEFAULTS)  # for checkpoints that were written before a flag existed
         return cls(CausalDecoder(args, task.source_dictionary))
 
     def forward(self, src_tokens: Tensor, memory: Memory | None = None, **unused: Any) -> tuple[Tensor, dict[str, Any]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -59,11 +57,6 @@ class AdaptiveSpans(nn.Module):
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.clamp_(0.0, 1.0)
-
-    def upgrade_state_dict_named(self, state_dict: dict[str, Any], name: str) -> None:
-        """Take checkpoints that hold the z of all layers as one tensor; fairseq calls this before it loads one."""
-        for number, z in enumerate(state_dict.pop(f"{name}.z", ())):
-            state_dict[f"{name}.z.{number}"] = z
 
 
 class _InUnitInterval(torch.autograd.Function):

@@ -64,6 +64,7 @@ evaluate() {
 adamw=(--decoder-normalize-before --optimizer fused_adamw --adam-betas '(0.9,0.98)' --weight-decay 0.01 --clip-norm 0.25
   --lr "$lr" --lr-scheduler polynomial_decay --warmup-updates 50 --total-num-update "$updates")
 adagrad=(--optimizer clipped_adagrad --parameter-clip-norm 0.03 --lr 0.07 --lr-scheduler staged --warmup-updates 100)
+own_output=(--position-dropout 0 --no-share-decoder-input-output-embed) # as many parameters as the others
 runs=()
 for seed in ${seeds//,/ }; do
   for model in ${models//,/ }; do
@@ -73,10 +74,10 @@ for seed in ${seeds//,/ }; do
     recipe=("${adamw[@]}")
     case $model in
       full_512)
-        flags=(--arch transformer_lm_full_tiny --position-dropout 0)
+        flags=(--arch transformer_lm_full_tiny "${own_output[@]}")
         context=512 stride=128
         ;;
-      transformer_xl) flags=(--arch transformer_xl_lm_tiny --position-dropout 0 --memory-length 512) ;;
+      transformer_xl) flags=(--arch transformer_xl_lm_tiny "${own_output[@]}" --memory-length 512) ;;
       longformer)
         flags=(--arch longformer_lm_tiny --dilated-heads 1)
         flags+=(--window-size "64,128,256,512" --dilation "1,1,2,3")

@@ -36,7 +36,7 @@ def read_spans(path: Path) -> Tensor:
             f"{path}: a model without adaptive spans; those of --arch adaptive_span_lm and gaa_lm have them"
         )
     settings = checkpoint["cfg"]["model"]
-    z = [x for name, x in state.items() if name.startswith("z")]
+    z = [x for name, x in state.items() if name.startswith("z.")]
     spans = AdaptiveSpans(
         len(z), len(z[0]), max_span=settings.max_span, ramp=settings.span_ramp, shared="shared" in state
     )

@@ -150,6 +150,32 @@ def test_large_adaptive_spans_end_with_a_tenth_of_the_learning_rate():
         assert "--restore-file" in stages[1]
 
 
+def test_models_with_spans_are_trained_with_the_published_optimizer():
+    """Gradients are clipped by parameter and not all together; --fp16 must not make one parameter of all."""
+    names = ("adaptive_span_enwik8_large", "gaa_text8", "gate_without_gaa")
+    for precision, flat in (("fp16", False), ("bf16", True), ("fp32", True)):
+        for stage in (stage for name in names for stage in trainings(name, "gpus=8", f"precision={precision}")):
+            assert (stage["--optimizer"], stage["--parameter-clip-norm"]) == ("clipped_adagrad", "0.03")
+            assert "--clip-norm" not in stage
+            assert ("--fp16-no-flatten-grads" not in stage) == flat
+    (other,) = trainings("transformer_xl_enwik8", "gpus=2", "precision=fp16")
+    assert other["--clip-norm"] == "0.25"
+    assert not {"--fp16-no-flatten-grads", "--parameter-clip-norm"} & set(other)
+
+
+@pytest.mark.parametrize("published", [0, 1])
+def test_equal_budgets_train_spans_as_published_or_as_the_others(published):
+    output = dry_run("equal_budget.sh", f"published_spans={published}", "models=full_512,gaa", "seeds=1,2")
+    full, gaa, *again = (options(words) for words in training_words(output))
+    assert [stage["--seed"] for stage in (full, gaa, *again)] == ["1", "1", "2", "2"]
+    assert (full["--optimizer"], "--decoder-normalize-before" in full) == ("fused_adamw", True)
+    assert gaa["--optimizer"] == ("clipped_adagrad" if published else "fused_adamw")
+    assert ("--decoder-normalize-before" in gaa) == (not published)
+    assert gaa["--lr"] == ("0.07" if published else "2e-3")
+    for words in training_words(output):
+        assert sum(p.numel() for p in understood(words).parameters()) == pytest.approx(924_000, rel=0.002)
+
+
 def test_transformer_xl_has_one_cosine():
     """As its published scripts; the small model's 22 rows of text suit one or two devices."""
     (small,) = trainings("transformer_xl_enwik8", "gpus=2")

@@ -62,16 +62,6 @@ def test_in_half_precision_no_gradient_leads_out_of_the_interval(dtype):
     assert module.z[0].grad.tolist() == [0.0, -1000.0, 1000.0, 0.0, 1000.0, -1000.0]
 
 
-def test_checkpoints_with_all_layers_in_one_tensor_are_taken():
-    module, z = spans([[0.0, 0.0], [0.0, 0.0]]), torch.tensor([[0.1, 0.2], [0.3, 0.4]])
-    state = {"decoder.spans.z": z, "other": z}
-    module.upgrade_state_dict_named(state, "decoder.spans")
-    assert list(state) == ["other", "decoder.spans.z.0", "decoder.spans.z.1"]
-    assert torch.equal(torch.stack([state[f"decoder.spans.z.{layer}"] for layer in (0, 1)]), z)
-    module.upgrade_state_dict_named(state, "decoder.spans")
-    assert len(state) == 3
-
-
 def test_sizes_must_be_positive():
     for sizes in ({"max_span": 0, "ramp": 32}, {"max_span": 10, "ramp": 0}):
         with pytest.raises(ValueError, match="--max-span and --span-ramp"):
