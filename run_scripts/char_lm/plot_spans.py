@@ -31,12 +31,12 @@ def read_spans(path: Path) -> Tensor:
     if not isinstance(checkpoint, dict) or not {"model", "cfg"} <= checkpoint.keys():
         raise ValueError(f"{path}: no checkpoint of fairseq-train")
     state = {name.removeprefix(PREFIX): x for name, x in checkpoint["model"].items() if name.startswith(PREFIX)}
-    if not state:
+    z = [x for name, x in state.items() if name.startswith("z.")]
+    if not z:
         raise ValueError(
             f"{path}: a model without adaptive spans; those of --arch adaptive_span_lm and gaa_lm have them"
         )
     settings = checkpoint["cfg"]["model"]
-    z = [x for name, x in state.items() if name.startswith("z.")]
     spans = AdaptiveSpans(
         len(z), len(z[0]), max_span=settings.max_span, ramp=settings.span_ramp, shared="shared" in state
     )
