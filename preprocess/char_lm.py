@@ -16,11 +16,13 @@ from typing import BinaryIO
 
 from tqdm import tqdm
 
+from fairseq_poolingformer.cli.command import UsageError, run_command
 from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.sequences import SequencesWriter
 from fairseq_poolingformer.text.whole_file import write_lines
 from preprocess.pipeline import data_folder
+from preprocess.pipeline.command import log_to_stderr
 from preprocess.pipeline.records import InputError, describe_file, expand, open_compressed
 from preprocess.wikitext.text8 import clean
 
@@ -41,29 +43,27 @@ examples:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; the exit status is 1, with one line of explanation, when an input is wrong."""
-    parser = _parser()
-    args = parser.parse_args(argv)
+    """Run the command; return its exit status."""
+    return run_command(_parser(), run, argv)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Make the data folder, and print the size and the digest of each split."""
     for name in ("limit", "held_out"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} {getattr(args, name)}: must be 1 or more")
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s: %(message)s", stream=sys.stderr, force=True)
-    try:
-        made = make_folder(
-            args.input,
-            args.output_folder,
-            text8=args.text8,
-            limit=args.limit,
-            sizes=args.splits,
-            held_out=args.held_out,
-            overwrite=args.overwrite,
-        )
-    except (InputError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+            raise UsageError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be 1 or more")
+    log_to_stderr()
+    made = make_folder(
+        args.input,
+        args.output_folder,
+        text8=args.text8,
+        limit=args.limit,
+        sizes=args.splits,
+        held_out=args.held_out,
+        overwrite=args.overwrite,
+    )
     for split in SPLITS:
         print(f"{split:5} {made['bytes'][split]:>13,} bytes  sha256 {made['sha256'][split]}")
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
