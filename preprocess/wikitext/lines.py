@@ -55,7 +55,9 @@ def clean_lines(marked: str, left_out_sections: frozenset[str] = frozenset()) ->
 def _without_leftovers(raw: str) -> str:
     """Remove invisible characters, switches, markup whose other end is missing, and runs of spaces."""
     text = _STRAY_TAG.sub("", _STRAY_BLOCK_TAG.sub("\n", _INVISIBLE.sub("", raw)))
-    text = _SWITCH.sub(_without_switch, _VARIANT.sub(_first_variant, text))
+    text = _VARIANT.sub(_first_variant, text)
+    if "__" in text or "＿＿" in text:  # in few pages; looking for either takes a regular expression long
+        text = _SWITCH.sub(_without_switch, text)
     return _SPACES.sub(" ", _STRAY_BRACKETS.sub("", text))
 
 

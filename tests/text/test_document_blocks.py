@@ -30,6 +30,11 @@ def test_blocks_by_hand():
     assert (blocks.num_cut, blocks.num_empty, blocks.num_evened, len(blocks)) == (3, 1, 2, 10)
 
 
+def test_a_last_block_has_an_eighth_of_the_tokens_at_least_by_default():
+    for last, evened in ((5, 1), (6, 0)):  # 7 and 8 of 64 tokens, with <s> and </s>
+        assert cut_into_blocks(bounds(62 + last), max_tokens=64).num_evened == evened
+
+
 def test_packed_blocks_by_hand():
     blocks = cut_into_blocks(bounds(5, 8, 0, 3), max_tokens=10, min_tokens=0, pack=True)
     assert ranges(blocks) == [(0, 8), (8, 16), (16, 19)]  # the last </s>, at 19, is the block's own

@@ -9,6 +9,7 @@ from tests.preprocess.wikitext.real_articles import articles
 
 CASES = [
     "a {{nowrap|{{math|x = 1}}}} b {{nowrap|{{=}}}} {{lang|fr|y={{=}}|2=z}} {{quote|{{=}}}}",
+    "{{lang|fr|{{math|1=x = 1}}}} {{nowrap|{{lang|fr|2=y=z}}}}",
     "{{lang|fr|[[a|b]] [[c]]}} {{lang|fr|[http://d.e f=g]}} {{lang|fr|[[a|b}} {{lang|fr|a]]|b}}",
     "{{lang|fr|[[a=b|c]]}} {{lang|fr|a&nbsp;b}} {{lang|fr|<span style='x'>a</span>}} {{lang|fr|a<ref>b</ref>}}",
     "{{nowrap|{{nowrap|{{nowrap|{{nowrap|deep}}}}}}}} {{nowrap|a {{unknown}} b}} {{nowrap|(c {{unknown}})}}",
