@@ -145,3 +145,10 @@ def test_sentencepiece_symbols_have_their_texts_and_characters(tmp_path, byte_fa
     assert b"".join(texts[index] for index in ids).decode() == " " + sentence  # sentencepiece puts a space before all
     assert table.num_characters[ids].sum() == len(sentence) + 1
     assert table.begins_word[ids].sum() == len(sentence.split())
+
+
+def test_words_begin_at_spaces_after_line_ends_and_beside_special_symbols():
+    symbols = SymbolTable.of([b"", b"a", b"b\n", b" c"])
+    assert symbols.words(np.array([0, 1, 1, 2, 1, 3, 1, 0, 0, 1])).tolist() == [0, 1, 1, 1, 2, 3, 3, 4, 5, 6]
+    assert symbols.words(np.array([1, 3])).tolist() == [0, 1]
+    assert symbols.words(np.array([], dtype=int)).tolist() == []
