@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from transformers import XLMRobertaTokenizer
 
+from fairseq_poolingformer.text import unigram
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 from fairseq_poolingformer.text.unigram import UnigramModel, is_unigram
 
@@ -127,6 +128,34 @@ def models(tmp_path_factory):
         "suffix": {"treat_whitespace_as_suffix": True},
     }
     return {kind: load(train(folder / kind, **options)) for kind, options in kinds.items()}
+
+
+def test_an_unknown_character_is_worse_than_any_piece(tmp_path):
+    """By ten, as in sentencepiece: ab|cz at -20 beats abc|z at -1 - 15 - 10."""
+    proto = ModelProto.FromString(train(tmp_path / "any.model", character_coverage=1.0).read_bytes())
+    del proto.pieces[3:]
+    for piece, score in {
+        "\u2581": -1.0,
+        "a": -15.0,
+        "b": -15.0,
+        "c": -15.0,
+        "ab": -10.0,
+        "cz": -10.0,
+        "abc": -1.0,
+    }.items():
+        proto.pieces.add(piece=piece, score=score)
+    (tmp_path / "any.model").write_bytes(proto.SerializeToString())
+    processor, model = load(tmp_path / "any.model")
+    pieces = [processor.id_to_piece(piece) for piece in model.segment("\u2581abcz")[0]]
+    assert pieces == ["\u2581", "ab", "cz"] == processor.encode("abcz", out_type=str)
+
+
+def test_only_so_many_words_are_remembered(folder, monkeypatch):
+    monkeypatch.setattr(unigram, "_CACHED_WORDS", 5)
+    processor, model = load(folder / "sentencepiece.bpe.model")
+    text = processor.normalize(" ".join(words(3)))
+    assert model.segment(text) == model.segment(text)
+    assert len(model._known_words) <= 5
 
 
 def test_only_unigram_models_are_segmented_here(tmp_path):

@@ -136,9 +136,12 @@ def test_a_finished_folder_is_kept_unless_told_otherwise(command, release, tmp_p
     assert command(tmp_path, *other) == 1
     assert "differs in: inputs" in capsys.readouterr().err
     assert contents(tmp_path) == before
+    (tmp_path / "train.text.txt").write_text("a text that the former corpus had, and the new one has not")
     assert command(tmp_path, *other, "--overwrite") == 0
+    assert not (tmp_path / "train.text.txt").exists()
     assert (tmp_path / "train.id.txt").read_text().split() == ["toy.0101", "toy.0102"]
     assert not list(tmp_path.glob("test.*"))
+    assert (tmp_path / "train.rejects.jsonl").is_file()
 
 
 @pytest.mark.parametrize(
