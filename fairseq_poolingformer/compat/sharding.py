@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import logging
 import os
 import sys
 from argparse import Namespace
@@ -14,8 +13,6 @@ import torch
 
 from fairseq_poolingformer.compat.distributed import TORCHRUN_VARIABLES, torchrun_device
 from fairseq_poolingformer.compat.patching import command_modules, replace
-
-logger = logging.getLogger(__name__)
 
 LONGEST_WAIT = timedelta(hours=2)  # for one batch of another process, which includes loading its model
 

@@ -36,7 +36,7 @@ results=()
 # prepare: the variables that depend on the row.
 prepare() {
   local list
-  require_count context stride eval_batch
+  require_positive context stride eval_batch
   IFS=, read -ra stage_lengths <<<"$lengths"
   IFS=, read -ra stage_batches <<<"$batch"
   IFS=, read -ra stage_device_batches <<<"$device_batch"

@@ -38,7 +38,9 @@ parse_options "$@"
 
 # prepare: sets the folders that depend on the row.
 prepare() {
-  require_count length epoch_blocks batch device_batch warmup freeze
+  require_positive length batch device_batch
+  require_count epoch_blocks warmup freeze
+  require_number lr
   weights_folder=$pretrained
   [[ $pretrained == - || -e $pretrained ]] || weights_folder=$out/$pretrained
   raw_folder=${raw:-$out/raw/$corpus}

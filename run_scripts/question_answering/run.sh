@@ -46,7 +46,8 @@ results=()
 
 # prepare: checks the row and sets the paths that depend on it.
 prepare() {
-  require_count length doc_stride segments batch device_batch epochs
+  require_positive length doc_stride segments batch device_batch epochs
+  require_number lr
   check_ensemble
   [[ $warmup =~ ^0?\.[0-9]+$ ]] || fail "warmup= is a share of the updates such as 0.1, got $warmup"
   weights_folder=$pretrained

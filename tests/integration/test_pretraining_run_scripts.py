@@ -82,6 +82,8 @@ def test_epochs_become_updates():
     [
         (["dry_run=0"], "give raw="),
         (["dry_run=0", "steps=train"], "give data="),
+        (["batch=0"], "batch= must be 1 or more"),
+        (["lr=fast"], "lr= must be a number"),
         (["freeze=yes"], "freeze= must be a whole number"),
     ],
 )
