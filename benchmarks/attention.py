@@ -198,7 +198,7 @@ def matmul_rate(args: argparse.Namespace) -> Callable[[], float]:
 
 
 def multiply_adds(args: argparse.Namespace) -> dict[str, float]:
-    """Of each row, forward and backward, counting only pairs that see each other; global tokens left out."""
+    """Multiply-adds of each row, forward and backward, for pairs that see each other; without global tokens."""
     pair = args.length * DIM * PRODUCTS
     project = 3 * args.length * DIM * DIM  # forward, and the gradients of input and weight
     one, two = pair * (2 * WINDOW.left + 1), pair * (2 * POOLED_WINDOW.left // POOLING.stride + 1)
@@ -220,14 +220,14 @@ def passes(call: Callable[..., Tensor], *inputs: Tensor) -> dict[str, Tensor]:
 
 
 def must_agree_in_both_passes(name: str, actual: dict[str, Tensor], expected: dict[str, Tensor], dtype: str) -> None:
-    """Refuse to time what computes something else; differences are relative to the size of what is expected."""
+    """Refuse to time a case with other results; differences are relative to the size of the expected ones."""
     for what, x in expected.items():
         size = x.abs().max()
         must_agree(f"{name}, {what}", actual[what] / size, x / size, TOLERANCES[dtype])
 
 
 def check(args: argparse.Namespace) -> None:
-    """What is timed agrees with the reference, outputs and gradients, over 1,024 tokens in the timed dtype.
+    """Check that the timed cases agree with the reference, outputs and gradients, over 1,024 tokens in the timed dtype.
 
     Hugging Face's LED agrees with this project's, and unfold + SDPA with level one, in float32.
 
@@ -261,7 +261,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def report(title: str, cases: list[Case], args: argparse.Namespace, limits: dict[str, float] | None = None) -> None:
-    """Measure cases, the peer first, and print their table; with the seconds that each would take at the limit."""
+    """Measure cases, the peer first, and print their table; ``limits`` are the seconds of each at the matmul rate."""
     results = measure(cases, args)
     print(f"\n{title}", end="")
 

@@ -42,7 +42,7 @@ def deberta(dim: int, heads: int) -> nn.Module:
 
 
 def attention_of(module: nn.Module, name: str) -> Callable[[Tensor], Tensor]:
-    """What the row ``name`` computes of (1, T, C) with the module's weights."""
+    """The function of the row ``name``, from (1, T, C), with the module's weights."""
     if name == HUGGING_FACE:
         return lambda x: _hugging_face(module, x)
     window, disentangled = WINDOWS[name]

@@ -43,7 +43,7 @@ def band_attention(
     zeros.
 
     Args:
-        query: (B, H, T, D). Query t stands at token ``query_offset + t``.
+        query: (B, H, T, D). Query t is at token position ``query_offset + t``.
         key: (B, H, S, D): tokens 0 … S−1, or with ``pooling`` the pooled keys of :func:`pool_keys`.
         value: (B, H, S, D).
         window: tokens visible on each side, dilated or not.

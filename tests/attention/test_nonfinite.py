@@ -53,12 +53,16 @@ def test_padded_keys_and_values_reach_nothing(backend, bad, variant):
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
-@pytest.mark.parametrize("bad", BAD)
-def test_a_key_that_is_not_finite_reaches_only_the_queries_that_see_it(backend, bad):
+@pytest.mark.parametrize(("bad", "dropout_p"), [*((bad, 0.0) for bad in BAD), (torch.nan, 0.9)])
+def test_a_key_that_is_not_finite_reaches_only_the_queries_that_see_it(backend, bad, dropout_p):
+    """Those whose weight of it dropout drops, too."""
     inputs = tensors(1, 2, 40, 40, 4)
-    clean = outputs_and_gradients(inputs, window=Window(3), backend=backend)[0]
     given = spoiled(inputs, [20], bad)
-    out = band_attention(*given, window=Window(3), backend=backend)
+    arguments = {"window": Window(3), "dropout_p": dropout_p, "backend": backend}
+    torch.manual_seed(0)
+    clean = band_attention(*inputs, **arguments)
+    torch.manual_seed(0)
+    out = band_attention(*given, **arguments)
     sees = (torch.arange(40) - 20).abs() <= 3
     torch.testing.assert_close(out[:, :, ~sees], clean[:, :, ~sees], atol=1e-13, rtol=0)
     assert not out[:, :, sees].isfinite().any(-1).any()

@@ -1,4 +1,4 @@
-"""pool_keys against the segment-by-segment twin, by hand, and its gradients."""
+"""pool_keys against the pool-by-pool twin, by hand, and its gradients."""
 
 import pytest
 import torch

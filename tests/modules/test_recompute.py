@@ -1,4 +1,4 @@
-"""Activation and dropout that are computed again in the backward pass: the same numbers, less kept."""
+"""Activations and dropout masks that the backward pass recomputes: the same numbers, less memory."""
 
 import pytest
 import torch

@@ -157,8 +157,8 @@ def test_random_sweep(backend, rows, monkeypatch):
 
 
 @pytest.mark.parametrize("backend", FAST)
-def test_window_of_several_chunks(backend):
-    """600 tokens on each side are multiplied in three chunks; beyond k + 600 a full window reads the outermost rows."""
+def test_window_of_several_key_blocks(backend):
+    """600 tokens on each side are three key blocks; beyond k + 600 a full window reads the outermost rows."""
     inputs, extra = tensors(1, 2, 700, 700, 4), tables(2, 600, 3, 4)
     term = DisentangledPosition(**extra, global_bucket=200)
     arguments = {"global_mask": torch.arange(700)[None] == 0, "score_terms": [term], "tolerance": 1e-10}
@@ -302,7 +302,7 @@ def test_padding_and_neighbours_change_no_bit(backend):
 
 
 def errors_beside_plain_pytorch(backend, dtype, length, reach, k, num_globals, device="cpu"):
-    """What the outputs and every gradient are away from the reference in float64; and what it is, in the dtype."""
+    """The errors of the outputs and of every gradient against the reference in float64, beside the reference's own."""
     coarse = tables(2, k, 8, 64)
     extra = [x.detach() for x in coarse.values()]
     inputs = [

@@ -20,7 +20,7 @@ pytestmark = [
 
 
 class Driver:
-    """What Triton asks of a GPU's driver before it compiles."""
+    """A driver that answers Triton's questions before it compiles."""
 
     def __init__(self, capability):
         self.capability = capability
