@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.attention.backends import BACKENDS
 from fairseq_poolingformer.attention.call import Call, ScoreTerm
+from fairseq_poolingformer.attention.eager import outside_the_compiler
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.nonfinite import run_around_nonfinite
 from fairseq_poolingformer.attention.patterns import Pooling, Window
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
-@torch.compiler.disable  # torch.compile leaves its graph here and continues after the call
+@outside_the_compiler
 def band_attention(
     query: Tensor,
     key: Tensor,

@@ -7,12 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fairseq_poolingformer.attention.eager import outside_the_compiler
 from fairseq_poolingformer.attention.patterns import Pooling
 
 POOL_TYPES = ("ldconv", "mean-ldconv", "mean", "max")
 
 
-@torch.compiler.disable  # like band_attention
+@outside_the_compiler
 def pool_keys(
     x: Tensor,
     pooling: Pooling,

@@ -1,5 +1,8 @@
 """torch.compile: the operator leaves the graph, and modules around it give the same numbers as without."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -73,3 +76,12 @@ def test_a_layer_in_training_and_inference(separate, shared):
     with torch.no_grad():
         for masks in ({}, {"global_mask": global_mask, "key_padding_mask": padding}):
             torch.testing.assert_close(compiled(x, **masks), layer(x, **masks), atol=1e-12, rtol=0)
+
+
+def test_the_compiler_is_not_imported_where_nothing_is_compiled():
+    check = (
+        "import sys, torch; from fairseq_poolingformer.attention import Window, band_attention\n"
+        "band_attention(*torch.zeros(3, 1, 1, 4, 4), window=Window(1))\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True)
