@@ -28,7 +28,7 @@ from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE
 
 
 class Bytes:
-    """What a model wants of its task."""
+    """The part of a task that a model reads."""
 
     source_dictionary = byte_dictionary()
 
@@ -66,7 +66,7 @@ def blocks(args: argparse.Namespace, number: int) -> list[Tensor]:
 def loss_and_memory(
     model: CharLanguageModel, block: Tensor, memory: list[Tensor] | None
 ) -> tuple[Tensor, list[Tensor]]:
-    """What a training step minimizes, in nats, and the memory for the next."""
+    """The loss of a training step, in nats, and the memory for the next block."""
     logits, extra = model(block[:, :-1], memory=memory)
     loss = F.cross_entropy(logits.float().flatten(0, 1), block[:, 1:].flatten()) + extra["span_loss"]
     return loss, extra["memory"]

@@ -152,7 +152,7 @@ def test_a_result_is_not_lost_where_its_file_cannot_be_written(checkpoint, data_
     printed = capsys.readouterr().out
     assert json.loads(new.read_text()) == json.loads(printed)
     assert [path.name for path in new.parent.iterdir()] == ["result.json"]
-    assert main([*command, str(tmp_path / "new")]) == 1, "a folder stands there"
+    assert main([*command, str(tmp_path / "new")]) == 1, "the name is a folder's"
     captured = capsys.readouterr()
     assert captured.out == printed
     assert "new" in captured.err

@@ -105,7 +105,7 @@ def test_another_memory_to_sample_with(char_lm_checkpoint, checkpoint, capfdbina
         assert main(["--path", str(path), *arguments, length]) == 0
         assert capfdbinary.readouterr().out == PROMPT + bytes(likeliest(model, PROMPT, 20, context)) + b"\n"
     assert main(["--path", str(checkpoint[0]), *arguments, "5"]) == 1
-    assert b"the memory of RecurrentLM has no length" in capfdbinary.readouterr().err
+    assert b"the memory of RecurrentLM has a fixed length" in capfdbinary.readouterr().err
 
 
 def test_a_prompt_from_a_file(checkpoint, tmp_path, capfdbinary):

@@ -50,7 +50,7 @@ def test_every_symbol_is_predicted_once_after_the_one_before_it(text, workers, r
             )
             real = targets != PAD
             assert (inputs[~real] == PAD).all()
-            assert not real[np.argmin(real) :].any() or real.all(), "padding stands at the end only"
+            assert not real[np.argmin(real) :].any() or real.all(), "padding is at the end only"
             inputs, targets = inputs[real] - 4, targets[real] - 4
             before = np.where(targets == 0, EOS - 4, targets - 1)  # symbol k is the k-th of the text
             assert (inputs == before).all()

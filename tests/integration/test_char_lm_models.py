@@ -54,7 +54,7 @@ def test_a_resumed_training_is_the_uninterrupted_one(arch, folder, tmp_path):
 
 @pytest.mark.parametrize("optimizer", ["adam", "fused_adamw"])
 def test_every_validation_is_of_the_model_as_it_is(optimizer, folder, tmp_path):
-    """What the last one of several says is what the evaluator says of the checkpoint: 132 bytes in blocks of 12."""
+    """The last of several validations gives the evaluator's number for the checkpoint: 132 bytes in blocks of 12."""
     flags = ("--optimizer", optimizer, "--tokens-per-sample", 12, "--batch-size-valid", 1, "--dropout", 0)
     updates = ("--validate-interval-updates", 2, "--max-update", 6, "--lr", 0.01)
     state = train(folder, tmp_path, "transformer_lm_full_tiny", *flags, *updates)

@@ -19,7 +19,7 @@ from tests.integration.test_run_scripts import call, options
 
 
 def dry_run(script: str, *arguments: str) -> str:
-    """What a script prints, a command in each line."""
+    """The output of a script, a command in each line."""
     dry = [f"python={sys.executable}", "out=/out", "dry_run=1"]
     return call(f"char_lm/{script}", *dry, *arguments).replace("\\\n", " ")
 

@@ -36,7 +36,8 @@ def updated(optimizer, parameters, gradients):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 def test_twenty_updates_equal_those_of_fairseqs_adam(dtype):
-    arguments = {"lr": 0.01, "betas": (0.9, 0.98), "weight_decay": 0.1, "eps": 1e-20}  # ε stands elsewhere there
+    # fairseq's ε has another place in the formula
+    arguments = {"lr": 0.01, "betas": (0.9, 0.98), "weight_decay": 0.1, "eps": 1e-20}
     parameters, gradients = quadratic(dtype)
     ours = updated(FusedAdamW(parameters, fused=True, **arguments), parameters, gradients)
     parameters, gradients = quadratic(dtype)

@@ -85,7 +85,7 @@ def test_blocks_with_carried_memory_are_one_long_forward(folder, workers):
     assert total == pytest.approx(expected, rel=1e-5)
 
 
-def test_without_carrying_each_block_stands_alone(folder):
+def test_without_carrying_each_block_has_an_empty_memory(folder):
     model = build()
     task, criterion = setup(folder, "--no-carry-memory")
     read = batches(task, "train", 2)
