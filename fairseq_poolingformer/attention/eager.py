@@ -19,14 +19,14 @@ def outside_the_compiler(function: Callable[P, R]) -> Callable[P, R]:
     imported only where something else has done so.
     """
 
+    disabled: list[Callable[P, R]] = []  # not functools.cache, of which the compiler warns
+
     @functools.wraps(function)
     def eager(*args: P.args, **kwargs: P.kwargs) -> R:
-        run = _disabled(function) if "torch._dynamo" in sys.modules else function
-        return run(*args, **kwargs)
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if not disabled:
+            disabled.append(torch.compiler.disable(function))
+        return disabled[0](*args, **kwargs)
 
     return eager
-
-
-@functools.cache
-def _disabled(function: Callable[P, R]) -> Callable[P, R]:
-    return torch.compiler.disable(function)
