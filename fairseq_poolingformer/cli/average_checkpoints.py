@@ -1,9 +1,6 @@
-"""Average the parameters of several checkpoints into one.
+"""``poolingformer-average-checkpoints``: the mean of several checkpoints' parameters.
 
-fairseq's script of that name is not part of its installed package; this one takes the same options::
-
-    python -m fairseq_poolingformer.cli.average_checkpoints --inputs a.pt b.pt --output mean.pt
-    python -m fairseq_poolingformer.cli.average_checkpoints --inputs save-dir --num-epoch-checkpoints 5 --output mean.pt
+fairseq's script ``average_checkpoints.py`` is not part of its installed package; this command takes the same options.
 """
 
 import argparse
@@ -20,6 +17,11 @@ import torch
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
 from fairseq_poolingformer.compat.checkpoints import load
 
+_EPILOG = """\
+examples:
+  poolingformer-average-checkpoints --inputs a.pt b.pt --output mean.pt
+  poolingformer-average-checkpoints --inputs run --num-epoch-checkpoints 5 --output mean.pt
+"""
 EPOCH_CHECKPOINT = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE_CHECKPOINT = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
@@ -71,8 +73,6 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
     identities: dict[str, list] = {}
     for path in paths:
         state = load(path)
-        if "model" not in state:
-            raise ValueError(f"{path} has no entry 'model': it is not a checkpoint of fairseq")
         model = state.pop("model")
         if not first:
             first = state
@@ -137,6 +137,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="poolingformer-average-checkpoints",
         description="Average the parameters of checkpoints into a new checkpoint.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--inputs", required=True, nargs="+", type=Path, help="checkpoint files, or one save directory")
     parser.add_argument("--output", required=True, metavar="FILE", type=Path, help="the checkpoint to write")

@@ -1,4 +1,7 @@
-"""``poolingformer-convert``: Hugging Face BART, LED, RoBERTa, XLM-R, Longformer and DeBERTa to fairseq and back."""
+"""``poolingformer-convert``: folders of transformers to fairseq's checkpoints and back.
+
+Takes BART, LED, RoBERTa, XLM-R, Longformer, DeBERTa, and this package's Poolingformers.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +121,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--model-type",
         choices=list(conversion.FAMILIES),
         help="Hugging Face model to make (default: bart, roberta or xlm-roberta for fairseq's own models, led, "
-        "longformer or, with relative attention, deberta for this package's)",
+        "longformer or, with relative attention, deberta for this package's; poolingformer-bart or "
+        "poolingformer-roberta where these have a second attention level)",
     )
     huggingface.add_argument(
         "--drop-pooled", action="store_true", help="leave out the second attention level, which changes the outputs"

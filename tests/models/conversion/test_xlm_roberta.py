@@ -143,6 +143,12 @@ def test_tokenizer_json_alone_is_enough(tmp_path, source, model):
         assert rebuilt.decode(rebuilt.encode(text)) == original.decode(original.encode(text))
     for text in TEXTS:
         assert rebuilt.encode(text).tolist() == theirs(text, add_special_tokens=False)["input_ids"]
+    written = tmp_path / "fairseq" / "tokenizer" / "sentencepiece.model"
+    first, second = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in (model, written))
+    assert len(first) == len(second)
+    for number in range(len(first)):
+        for kind in ("id_to_piece", "get_score", "is_control", "is_unknown", "is_byte"):
+            assert getattr(first, kind)(number) == getattr(second, kind)(number)
     assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
     again = XLMRobertaTokenizer.from_pretrained(tmp_path / "back")
     assert [again(text)["input_ids"] for text in TEXTS] == [theirs(text)["input_ids"] for text in TEXTS]
