@@ -30,6 +30,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10",
     packages=find_packages(include=["fairseq_poolingformer*", "preprocess*"]),
+    package_data={"fairseq_poolingformer": ["reader/*", "reader/tokenizer/*"]},
     install_requires=[
         "torch>=2.6",
         "mwparserfromhell>=0.7",

@@ -3,10 +3,10 @@
 #
 #   run_scripts/quickstart.sh [KEY=value …]
 #
-# Installs into .venv, makes a corpus of the Python installation's own sources and docstrings, trains a small
-# Poolingformer-BART from scratch on documents of up to 4,096 tokens, summarizes some that it has not seen with beam 5,
-# and scores that with ROUGE. Under ten minutes on two cores after the installation. Run again, it does only what is
-# missing; killed, it goes on from its last checkpoint.
+# Installs into .venv, makes documents of 300 to 2,000 words with five facts scattered in real prose, and fine-tunes the
+# small model that comes with the package, the reader, on them: once as a Poolingformer, once without level two. Then it
+# summarizes documents whose names neither has seen, and counts the facts that are right. Run again, it does only what
+# is missing; killed, it resumes from its last checkpoint. docs/quickstart.md explains what it shows.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
 set -euo pipefail
@@ -18,19 +18,22 @@ options=(
   "venv=$root/.venv" # the virtual environment, made if it is not there
   "install=1" # 0: use the virtual environment as it is
   "torch_index=" # see install.sh
-  "data=" # a data folder that preprocessing made, instead of the corpus of Python sources
-  "vocabulary=4000" # symbols of the sentencepiece model
-  "updates=1000" # of training; this and the next four were chosen for about six minutes on two cores
-  "dim=128" # width of the model; heads are at most 64 wide
-  "layers=2" # of the encoder, and of the decoder; the encoder's last has level two
-  "max_tokens=4096" # of a batch of documents, padding included
-  "lr=2e-3" # peak learning rate, after a tenth of the updates
+  "data=" # a data folder with the reader's tokenizer, instead of the made documents
+  "documents=800" # made to train on
+  "words=300,2000" # of prose in a document, the fewest and the most
+  "updates=150" # of each training
+  "max_tokens=8192" # of a batch of documents, padding included
+  "lr=1e-3" # peak learning rate, after a tenth of the updates
+  "w1=4,16,32" # level one's windows, tokens on each side, one a layer
+  "w2=256" # level two's, in the last layer
   "examples=50" # documents to summarize
-  "summary_length=100" # the most tokens of a generated summary
+  "beam=2" # of the search
+  "summary_length=60" # the most tokens of a generated summary
 )
 parse_options "$@"
-require_count vocabulary updates dim layers max_tokens examples summary_length
+require_count documents updates max_tokens w2 examples beam summary_length
 ((updates >= 1 && examples >= 1)) || fail "updates= and examples= must be 1 or more"
+[[ $words =~ ^[0-9]+,[0-9]+$ ]] || fail "words= must be two numbers, as in words=300,2000, got '$words'"
 
 total_start=$SECONDS
 announce() {
@@ -50,6 +53,7 @@ logged() {
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 venv=$(absolute "$venv")
+reader=$root/fairseq_poolingformer/reader
 
 announce 1 "Installation into $venv"
 if [[ $install == 1 ]]; then
@@ -59,82 +63,103 @@ python=$venv/bin/python
 [[ -x $python ]] || fail "$venv has no bin/python: leave out install=0"
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 
-announce 2 "Corpus: Python sources, and their docstrings as summaries"
-if [[ -z $data ]]; then
-  data=$out/corpus
-  # the corpus changes with the installed packages, so one of an earlier run may be out of date
-  logged corpus.out "$python" -m preprocess.stdlib --output-folder "$data" --overwrite \
-    --sentencepiece-train "$vocabulary"
-  grep '^[a-z]* .* %)' "$out/corpus.out" || true
+announce 2 "Corpus"
+made=0
+if [[ -n $data ]]; then
+  cmp -s "$data/dict.source.txt" "$reader/dict.source.txt" ||
+    fail "$data has another vocabulary than the reader: make it with" \
+      "--sentencepiece-model $reader/tokenizer/sentencepiece.model"
+else
+  data=$out/corpus made=1
+  logged corpus.out "$python" -m preprocess.facts --output-folder "$data" --overwrite \
+    --sentencepiece-model "$reader/tokenizer/sentencepiece.model" \
+    --train "$documents" --valid 20 --test "$examples" --words "${words%,*}" "${words#*,}"
+  echo "  $documents documents of ${words/,/ to } words: sentences of Python's documentation, and among them five facts"
+  echo "  about a library, a mill and so on. What the register says is right; what gossip says of the same is wrong."
 fi
 logged few.out "$python" "$root/run_scripts/few_examples.py" "$data" "$examples" valid test
+logged reader.out "$python" -m fairseq_poolingformer.models.reader "$out/reader.pt"
 
-announce 3 "Training: $updates updates"
-train=(
-  "$python" -m fairseq_cli.train "$data" --user-dir "$root/fairseq_poolingformer" --task long_summarization --cpu
-  --arch poolingformer_bart_tiny --max-source-positions 4096 --max-target-positions 256 --max-target-length 256
-  --encoder-embed-dim "$dim" --encoder-ffn-embed-dim $((4 * dim)) --encoder-attention-heads $(((dim + 63) / 64))
-  --decoder-attention-heads $(((dim + 63) / 64)) --encoder-layers "$layers" --decoder-layers "$layers" --pooled-layers $((layers - 1))
-  # normalization first and no dropout: what learns most in so few updates from scratch
-  --encoder-normalize-before --decoder-normalize-before --dropout 0 --attention-dropout 0 --activation-dropout 0
-  --max-tokens "$max_tokens" --batch-size 8 --required-batch-size-multiple 1 --num-workers 1 --seed 1
-  --criterion linear_cross_entropy --label-smoothing 0.1
-  --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --weight-decay 0.01 --clip-norm 1
-  --lr "$lr" --lr-scheduler polynomial_decay --warmup-updates $(((updates + 9) / 10)) --total-num-update "$updates"
-  --max-update "$updates" --valid-subset valid-few
-  --save-dir "$out/checkpoints" --save-interval-updates 100 --keep-interval-updates 1 --no-epoch-checkpoints
-  --log-format json --log-interval 10 --log-file "$out/train.log"
-)
-# A finished training is not done again, and one of other settings or another corpus is not gone on with.
-settings="${train[*]} $(cksum <"$data/train.source-target.source.bin")"
-if [[ ! -f $out/settings || $(<"$out/settings") != "$settings" ]]; then
-  rm -rf "$out/checkpoints" "$out/train.log" "$out/trained"
-  printf '%s\n' "$settings" >"$out/settings"
-elif [[ ! -f $out/trained && -f $out/checkpoints/checkpoint_last.pt ]]; then
-  echo "  going on from the checkpoint of an earlier run"
-fi
-if [[ -f $out/trained ]]; then
-  echo "  done by an earlier run; delete $out to start anew"
-else
+# fine_tune NAME FLAG…: trains from the reader, in a folder of that name.
+fine_tune() {
+  local folder=$out/$1 settings progress
+  shift
+  local train=(
+    "$python" -m fairseq_cli.train "$data" --user-dir "$root/fairseq_poolingformer" --task long_summarization --cpu
+    --finetune-from-model "$out/reader.pt" --arch poolingformer_reader
+    # the reader's positions again and again, as people extend BART's 1,024
+    --max-source-positions 4096 --window-size "$w1" "$@"
+    --max-tokens "$max_tokens" --batch-size 8 --required-batch-size-multiple 1 --num-workers 1 --seed 1
+    --criterion linear_cross_entropy --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --weight-decay 0.01
+    --clip-norm 1 --lr "$lr" --lr-scheduler polynomial_decay --warmup-updates $(((updates + 9) / 10))
+    --total-num-update "$updates" --max-update "$updates" --valid-subset valid-few
+    --save-dir "$folder/checkpoints" --save-interval-updates 50 --keep-interval-updates 1 --no-epoch-checkpoints
+    --log-format json --log-interval 10 --log-file "$folder/train.log"
+  )
+  # A finished training is not done again, and one of other settings or another corpus is not resumed.
+  settings="${train[*]} $(cksum <"$data/train.source-target.source.bin") $(cksum <"$reader/model.safetensors")"
+  if [[ ! -f $folder/settings || $(<"$folder/settings") != "$settings" ]]; then
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    printf '%s\n' "$settings" >"$folder/settings"
+  elif [[ ! -f $folder/trained && -f $folder/checkpoints/checkpoint_last.pt ]]; then
+    echo "  resuming from the checkpoint of an earlier run"
+  fi
+  if [[ -f $folder/trained ]]; then
+    echo "  done by an earlier run; delete $folder to start anew"
+    return
+  fi
   # one line for every 50 updates, in words and without waiting for more (mawk would)
   progress='s/.*train_inner.*"nll_loss": "([0-9.]+)".*"num_updates": "([0-9]*[05]0)".*/  update \2: loss \1 bits per token/p'
-  "${train[@]}" 2>&1 </dev/null | tee "$out/train.out" | sed --unbuffered --quiet --regexp-extended "$progress" || {
-    tail -n 25 "$out/train.out"
-    fail "training stopped; its whole output is in $out/train.out. The same command goes on from the last checkpoint"
+  "${train[@]}" 2>&1 </dev/null | tee "$folder/train.out" | sed --unbuffered --quiet --regexp-extended "$progress" || {
+    tail -n 25 "$folder/train.out"
+    fail "training stopped; its whole output is in $folder/train.out. The same command resumes from the last checkpoint"
   }
-  touch "$out/trained"
-fi
+  touch "$folder/trained"
+}
 
-announce 4 "Summaries of $examples unseen documents, beam 5"
-logged generate.out "$python" -m fairseq_cli.generate "$data" --user-dir "$root/fairseq_poolingformer" \
-  --task long_summarization --path "$out/checkpoints/checkpoint_last.pt" --gen-subset test-few --cpu \
-  --beam 5 --lenpen 2 --max-len-b "$summary_length" --no-repeat-ngram-size 3 \
-  --max-tokens "$max_tokens" --batch-size 8 --num-workers 1
+# summarize NAME: summaries of the unseen documents, and their ROUGE.
+summarize() {
+  logged "$1/generate.out" "$python" -m fairseq_cli.generate "$data" --user-dir "$root/fairseq_poolingformer" \
+    --task long_summarization --path "$out/$1/checkpoints/checkpoint_last.pt" --gen-subset test-few --cpu \
+    --beam "$beam" --max-len-b "$summary_length" --max-tokens "$max_tokens" --batch-size 8 --num-workers 1
+  logged "$1/rouge.txt" "$python" -m fairseq_poolingformer.cli.score "$out/$1/generate.out" \
+    --references "$references" --output "$out/$1/summaries.txt" --json "$out/$1/rouge.json" --no-perl
+}
 
-announce 5 "ROUGE"
+announce 3 "Poolingformer, fine-tuned from the reader: $updates updates"
+fine_tune two-levels --pooled-layers 2 --pooled-window-size "$w2" --pool-mix --pooled-init level-one
+
+announce 4 "The same without level two"
+fine_tune one-level --pooled-layers none
+
+announce 5 "Summaries of $examples documents with names that neither model has seen"
 references=$data/test-few.summary.txt
-logged rouge.txt "$python" -m fairseq_poolingformer.cli.score "$out/generate.out" --references "$references" \
-  --output "$out/summaries.txt" --json "$out/rouge.json" --no-perl
+summarize two-levels
+summarize one-level
 logged rouge-lead.txt "$python" -m fairseq_poolingformer.cli.score --documents "$data/test-few.document.txt" \
   --lead-words 60 --references "$references" --json "$out/rouge-lead.json" --no-perl
-"$python" "$root/run_scripts/compare.py" rouge "this model=$out/rouge.json" \
-  "first 60 words of the document=$out/rouge-lead.json"
-echo
-"$python" "$root/run_scripts/show_summaries.py" "$out/summaries.txt" "$references" --ids "$data/test-few.id.txt"
+"$python" "$root/run_scripts/show_summaries.py" "$out/two-levels/summaries.txt" "$references" --ids "$data/test-few.id.txt"
+"$python" "$root/run_scripts/compare.py" rouge "Poolingformer=$out/two-levels/rouge.json" \
+  "without level two=$out/one-level/rouge.json" "first 60 words of the document=$out/rouge-lead.json"
+if [[ $made == 1 ]]; then
+  echo
+  "$python" "$root/run_scripts/reader/count_facts.py" --references "$references" \
+    "Poolingformer=$out/two-levels/summaries.txt" "without level two=$out/one-level/summaries.txt"
+fi
 
 announce 6 "Plot of the loss"
-"$python" "$root/run_scripts/plot_loss.py" "$out/train.log" --output "$out/loss.png"
+"$python" "$root/run_scripts/plot_loss.py" "$out/two-levels/train.log" "$out/one-level/train.log" --output "$out/loss.png"
 
 cat <<TEXT
 
-Done. All is in $out. So small a model, trained from nothing for minutes, learns how docstrings begin and
-not yet to read: its summaries hardly differ. The papers start from BART's weights and train on GPUs for days:
-run_scripts/summarization/arxiv_4k.sh --help
+Done. All is in $out. So small a model reads what it was made to read: docs/quickstart.md says how, and
+what it cannot do. The papers start from BART's weights: run_scripts/summarization/arxiv_4k.sh --help
 
 With documents of your own, in JSON lines with "article" and "abstract":
 
   . $venv/bin/activate
   poolingformer-preprocess arxiv_pubmed --train train.jsonl --valid valid.jsonl --test test.jsonl \\
-      --sentencepiece-train 8000 --output-folder my-data
+      --sentencepiece-model $reader/tokenizer/sentencepiece.model --output-folder my-data
   run_scripts/quickstart.sh data=my-data out=my-run
 TEXT

@@ -55,7 +55,12 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="UTF-8 text, one document a file; - reads standard input")
-    add("--checkpoint", type=Path, required=True, help="a checkpoint of task long_summarization")
+    add(
+        "--checkpoint",
+        type=Path,
+        help="a checkpoint of task long_summarization; default: the reader, the small model that comes with the "
+        "package, which knows made documents only (docs/quickstart.md)",
+    )
     add(
         "--data-folder",
         type=Path,
@@ -101,6 +106,11 @@ def _load(checkpoint: Path, data_folder: Path | None):
         CheckpointError: the file is no checkpoint.
         FileNotFoundError: no checkpoint, or no folder with its dictionary and tokenizer.
     """
+    if checkpoint is None:
+        print("no --checkpoint: the reader summarizes, a small model that knows made documents only", file=sys.stderr)
+        from fairseq_poolingformer.models.reader import load_reader
+
+        return load_reader()
     if not checkpoint.is_file():
         raise FileNotFoundError(f"{checkpoint}: no such checkpoint")
     folder = data_folder or _find_data_folder(checkpoint)

@@ -155,6 +155,28 @@ def poolingformer_bart_tiny(args: argparse.Namespace) -> None:
     bart_large_architecture(args)
 
 
+@register_model_architecture("poolingformer_bart", "poolingformer_reader")
+def poolingformer_reader(args: argparse.Namespace) -> None:
+    """3 + 2 layers, d 128, 2 heads, no dropout; level two in encoder layer 2. The small model of the quickstart."""
+    set_defaults(
+        args,
+        encoder_embed_dim=128,
+        encoder_ffn_embed_dim=512,
+        encoder_layers=3,
+        encoder_attention_heads=2,
+        decoder_layers=2,
+        decoder_attention_heads=2,
+        encoder_normalize_before=True,
+        decoder_normalize_before=True,
+        max_target_positions=128,
+        dropout=0.0,
+        window_size="4,16,32",
+        pooled_window_size="256",
+    )
+    _architecture(args, pooled_layers="2")
+    bart_large_architecture(args)
+
+
 def _led(args: argparse.Namespace) -> None:
     """Longformer-Encoder-Decoder: one level, one-sided window 512, global projections of their own (Longformer §7)."""
     set_defaults(args, window_size="512", separate_global_projections=True)

@@ -336,17 +336,24 @@ def test_two_processes_are_one_training_that_resumes_and_share_generation(bart, 
 
 @pytest.mark.slow
 def test_quickstart(data_folder, tmp_path):
-    arguments = [f"venv={sys.prefix}", "install=0", f"data={data_folder}", f"out={tmp_path}", "examples=3"]
-    tiny = ["dim=32", "max_tokens=1024", "updates=12", "summary_length=8"]
+    arguments = [f"venv={sys.prefix}", "install=0", f"out={tmp_path}", "examples=3"]
+    tiny = ["documents=8", "words=10,20", "max_tokens=1024", "updates=2", "beam=1", "summary_length=8"]
     output = call("quickstart.sh", *arguments, *tiny)
     assert [line for line in output.splitlines() if line.startswith("[6/6]")]
     assert output.count("  reference ") == 3
-    assert re.search(r"^this model +\d", output, re.MULTILINE)
+    assert re.search(r"^Poolingformer( +\d+\.\d\d){4}$", output, re.MULTILINE)
+    assert re.search(r"^without level two( +\d+){6}$", output, re.MULTILINE)
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
-    trained = (tmp_path / "checkpoints" / "checkpoint_last.pt").stat().st_mtime_ns
+    log = (tmp_path / "two-levels" / "train.out").read_text()
+    assert "encoder.embed_positions.weight: 384 positions -> 4096, by repeating them" in log
+    assert "encoder.layers.2.self_attn.pooled_q_proj.weight" in log
+    folders = [tmp_path / name / "checkpoints" / "checkpoint_last.pt" for name in ("two-levels", "one-level")]
+    trained = [path.stat().st_mtime_ns for path in folders]
     again = call("quickstart.sh", *arguments, *tiny)
-    assert "done by an earlier run" in again
-    assert (tmp_path / "checkpoints" / "checkpoint_last.pt").stat().st_mtime_ns == trained
+    assert again.count("done by an earlier run") == 2
+    assert [path.stat().st_mtime_ns for path in folders] == trained
+    refused = call("quickstart.sh", *arguments, f"data={data_folder}", status=1)
+    assert "another vocabulary than the reader" in refused
 
 
 def test_install_leaves_a_complete_environment_alone_and_explains_what_it_lacks(tmp_path):

@@ -1,0 +1,258 @@
+"""Train the reader from nothing: a small BART that finds facts in short documents and copies names it never saw.
+
+python run_scripts/reader/pretrain.py --output-folder reader
+
+Documents are made as they are needed (preprocess/fact_documents.py), of a few sentences first, then longer. Reading
+begins within minutes because the documents are short and no name comes twice, the embeddings are tied, the decoder's
+cross-attention starts by handing on what it attends to, and its last layer is told where each name is in the document.
+Killed, the same command resumes. The result is a folder like fairseq_poolingformer/reader.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import torch
+from fairseq import options, tasks
+from fairseq.modules import SinusoidalPositionalEmbedding
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fairseq_poolingformer.models.reader import write_reader
+from fairseq_poolingformer.modules.attention_flags import AttentionFlags
+from fairseq_poolingformer.text.dictionary import BOS, EOS, PAD
+from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
+from fairseq_poolingformer.text.whole_file import whole_file
+from preprocess import facts
+from preprocess.fact_documents import SUMMARIES, DocumentMaker, FactDocument, Shape
+from preprocess.pipeline.run import Corpus, Split
+from preprocess.pipeline.vocabulary import train_sentencepiece
+
+STAGES = (  # what documents are like, and for how many rounds
+    (Shape(words=(0, 20), fields=(1, 5), papers=(1, 1), gossip=0), 30),
+    (Shape(words=(0, 60), fields=(3, 5), papers=(1, 2), gossip=0.5), 40),
+    (Shape(words=(20, 110), fields=(5, 5), papers=(2, 4), gossip=1), 20),
+    (Shape(words=(20, 110), fields=(2, 5), papers=(2, 4), gossip=1), 40),
+)
+ROUND = 256  # documents that are made, sorted by length and trained on at a time
+WARMUP = 100  # updates
+MAX_SOURCE, MAX_TARGET = 384, 128  # tokens; what is longer is left out
+WINDOWS = "4,16,all"  # of the layers; what is near explains a token best, and is found first
+MODEL = (  # flags of fairseq-train
+    *("--task", "long_summarization", "--arch", "poolingformer_reader", "--cpu"),
+    *("--max-source-positions", str(MAX_SOURCE), "--max-target-positions", str(MAX_TARGET)),
+    # dense, the fastest for short documents; the first layers see the nearest tokens only
+    *("--window-size", WINDOWS, "--pooled-layers", "none", "--global-tokens", "0", "--attention-backend", "reference"),
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Tokens of a document and its summary, with ``<s>`` and ``</s>``.
+
+    Attributes:
+        source: the document's.
+        target: the summary's.
+        places: for each token of the target its place in the source, where it is copied from there, else -1.
+    """
+
+    source: list[int]
+    target: list[int]
+    places: list[int]
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--output-folder", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--lr", type=float, default=2e-3, help="highest learning rate (default: %(default)s)")
+    parser.add_argument("--max-tokens", type=int, default=2048, help="of the documents of a batch, padding included")
+    parser.add_argument("--rounds", type=int, nargs=len(STAGES), default=[rounds for _, rounds in STAGES])
+    parser.add_argument("--threads", type=int, help="of torch; default: torch's own")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    args.output_folder.mkdir(parents=True, exist_ok=True)
+    sentences = facts.read_sentences(is_held_out=False)
+    tokenizer = make_tokenizer(args.output_folder, sentences)
+    settings, model = build(args.output_folder)
+    train(model, settings, tokenizer, sentences, args)
+    return 0
+
+
+def make_tokenizer(folder: Path, sentences: list[str]) -> Tokenizer:
+    """The tokenizer of short documents, and its dictionaries, written where they are missing."""
+    if not (folder / "dict.target.txt").is_file():
+        maker = DocumentMaker(sentences, False, STAGES[-1][0])
+        records = list(facts.make_records(maker, "vocabulary", 4000, seed=0))
+        split = Split(functools.partial(iter, records), sum(record.progress for record in records))
+        corpus = Corpus("facts", {"train": split}, facts.parse, settings={}, inputs={})
+        train_sentencepiece(corpus, facts.DEFAULT_VOCABULARY, "unigram", folder)
+        for side in ("source", "target"):
+            load_tokenizer(folder).write_dictionary(folder / f"dict.{side}.txt")
+    return load_tokenizer(folder)
+
+
+def build(folder: Path) -> tuple[dict[str, object], nn.Module]:
+    """The model's settings and the model, random but for what two functions below set."""
+    user_dir = str(Path(__file__).resolve().parents[2] / "fairseq_poolingformer")
+    args = options.parse_args_and_arch(options.get_training_parser(), [str(folder), "--user-dir", user_dir, *MODEL])
+    torch.manual_seed(1)
+    model = tasks.setup_task(args).build_model(args)
+    start_to_copy(model)
+    start_in_order(model.encoder.embed_positions)
+    names = ("arch", "task", "max_source_positions", "max_target_positions", *vars(AttentionFlags()))
+    return {name: getattr(args, name) for name in names if name != "attention_backend"}, model
+
+
+@torch.no_grad()
+def start_to_copy(model: nn.Module) -> None:
+    """Let every cross-attention hand on what it attends to: W_v = W_o = I, so that W_o W_v x = x.
+
+    With tied embeddings, attending to a token then makes that token more probable from the first update on, which
+    rewards attending to the right one. From random projections the attention has nothing to gain, and stays even.
+    """
+    for layer in model.decoder.layers:
+        for projection in (layer.encoder_attn.v_proj, layer.encoder_attn.out_proj):
+            nn.init.eye_(projection.weight)
+            nn.init.zeros_(projection.bias)
+
+
+@torch.no_grad()
+def start_in_order(positions: nn.Embedding) -> None:
+    """Let positions start as sinusoids of the tokens' size.
+
+    The token before is then one rotation away for every token alike, which attention learns at once. Between random
+    positions it would learn each step by itself.
+    """
+    rows, dim = positions.weight.shape
+    table = SinusoidalPositionalEmbedding.get_embedding(rows, dim)
+    positions.weight.copy_(table * (2 / dim) ** 0.5)  # sinusoids have a mean square of a half
+
+
+def make_pair(document: FactDocument, tokenizer: Tokenizer) -> Pair:
+    """The tokens of a document and of its summary, and where in the document the values in the summary are."""
+    source, source_starts, source_ends = tokenizer.encode_with_offsets(document.text)
+    target, target_starts, target_ends = tokenizer.encode_with_offsets(document.summary)
+    places = np.full(len(target) + 2, -1)
+    for field, value in document.facts.items():
+        if document.text.count(document.stated[field]) != 1:
+            continue  # gossip says the same
+        here = document.text.index(document.stated[field]) + document.stated[field].index(value)
+        sentence = SUMMARIES[field].format(value)
+        there = document.summary.index(sentence) + sentence.index(value)
+        copied = np.flatnonzero((source_starts >= here) & (source_ends <= here + len(value)))
+        copies = np.flatnonzero((target_starts >= there) & (target_ends <= there + len(value)))
+        if np.array_equal(source[copied], target[copies]):
+            places[copies + 1] = copied + 1  # after <s>
+    return Pair([BOS, *source.tolist(), EOS], [BOS, *target.tolist(), EOS], places.tolist())
+
+
+def make_batches(maker: DocumentMaker, tokenizer: Tokenizer, rng: Random, max_tokens: int) -> list[list[Pair]]:
+    """A round's documents in batches of similar lengths, in random order."""
+    pairs = [make_pair(maker.make(rng), tokenizer) for _ in range(ROUND)]
+    pairs = [pair for pair in pairs if len(pair.source) <= MAX_SOURCE and len(pair.target) <= MAX_TARGET]
+    batches: list[list[Pair]] = [[]]
+    for pair in sorted(pairs, key=lambda pair: len(pair.source)):
+        if batches[-1] and (len(batches[-1]) + 1) * len(pair.source) > max_tokens:
+            batches.append([])
+        batches[-1].append(pair)
+    rng.shuffle(batches)
+    return batches
+
+
+def pad(rows: list[list[int]], value: int = PAD) -> Tensor:
+    """Rows of different lengths as one tensor."""
+    return nn.utils.rnn.pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=value)
+
+
+class Pointer:
+    """How well the last cross-attention points at the places that a summary is copied from.
+
+    The operator does not return attention weights, so this keeps the queries and keys of the last call and computes
+    them.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.attention = model.decoder.layers[-1].encoder_attn
+        self.projected: dict[str, Tensor] = {}
+        for name in ("q_proj", "k_proj"):
+            getattr(self.attention, name).register_forward_hook(functools.partial(self._keep, name))
+
+    def _keep(self, name: str, module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
+        self.projected[name] = output
+
+    def loss(self, padding: Tensor, places: Tensor) -> Tensor:
+        """The cross-entropy between the weights of each head and the places, a scalar.
+
+        Args:
+            padding: (B, S) bool, True at padding of the documents.
+            places: (B, T) the source places, -1 where there is none.
+        """
+        heads, dim = self.attention.num_heads, self.attention.head_dim
+        query, key = (x.float().unflatten(-1, (heads, dim)) for x in map(self.projected.pop, ("q_proj", "k_proj")))
+        scores = torch.einsum("tbhd,sbhd->bhts", query, key) * dim**-0.5
+        scores = scores.masked_fill(padding[:, None, None], -math.inf)
+        places = places[:, None].expand(-1, heads, -1)
+        return F.cross_entropy(scores.flatten(0, 2), places.flatten(), ignore_index=-1)
+
+
+def train(model: nn.Module, settings: dict, tokenizer: Tokenizer, sentences: list[str], args) -> None:
+    """All stages, from the last checkpoint on; the result is written at each checkpoint."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.01)
+    rounds = [shape for (shape, _), count in zip(STAGES, args.rounds, strict=True) for _ in range(count)]
+    checkpoint = args.output_folder / "checkpoint.pt"
+    done = {"rounds": 0, "updates": 0, "tokens": 0, "seconds": 0.0}
+    if checkpoint.is_file():
+        saved = torch.load(checkpoint, weights_only=True)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        done = saved["done"]
+    pointer = Pointer(model)
+    for number in range(done["rounds"], len(rounds)):
+        began, losses = time.process_time(), []
+        maker, rng = DocumentMaker(sentences, False, rounds[number]), Random(f"reader {number}")
+        for batch in make_batches(maker, tokenizer, rng, args.max_tokens):
+            done["updates"] += 1
+            lr = args.lr * min(1.0, done["updates"] / WARMUP) * max(0.05, 1 - number / len(rounds))
+            losses.append(update(model, pointer, optimizer, batch, lr))
+            done["tokens"] += sum(len(pair.source) for pair in batch)
+        done["rounds"], done["seconds"] = number + 1, done["seconds"] + time.process_time() - began
+        bits, places = (sum(values) / len(losses) for values in zip(*losses, strict=True))
+        counts = " ".join(f"{key} {value:.0f}" for key, value in done.items())
+        print(f"{counts}: {bits:.3f} bits a token, {places:.3f} a place", flush=True)
+        if done["rounds"] % 10 == 0 or done["rounds"] == len(rounds):
+            with whole_file(checkpoint) as path:
+                torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}, path)
+            write_reader(args.output_folder, settings, model.state_dict())
+
+
+def update(
+    model: nn.Module, pointer: Pointer, optimizer: torch.optim.Optimizer, batch: list[Pair], lr: float
+) -> tuple[float, float]:
+    """One step; the losses in bits a token of the summary and bits a place."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    source, target = pad([pair.source for pair in batch]), pad([pair.target for pair in batch])
+    previous = pad([[EOS, *pair.target[:-1]] for pair in batch])  # as task long_summarization feeds the decoder
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits, _ = model(source, None, previous)
+    tokens = F.cross_entropy(logits.float().flatten(0, 1), target.flatten(), ignore_index=PAD)
+    places = pointer.loss(source.eq(PAD), pad([pair.places for pair in batch], -1))
+    optimizer.zero_grad()
+    (tokens + places).backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return float(tokens.detach()) / math.log(2), float(places.detach()) / math.log(2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""The reader that is shipped reads, and the script that trains it."""
+
+import argparse
+import functools
+import importlib
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fairseq_poolingformer.cli import summarize
+from fairseq_poolingformer.models.reader import FOLDER, TIED, write_reader_checkpoint
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from preprocess.fact_documents import DocumentMaker, Shape
+
+SCRIPTS = Path(__file__).parents[2] / "run_scripts" / "reader"
+PROSE = ["This is the first sentence of the prose.", "A second one says no more than the first."]
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """Imports a script of the folder."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return importlib.import_module
+
+
+def test_facts_right_are_counted_by_field(script):
+    shares_right = script("count_facts").shares_right
+    reference = "The A mill. It is in Bell. It is led by C D. It opens in May. It has ten rooms."
+    shares = shares_right(
+        ["The A mill. It is in Bell. It is led by C E. It opens in May. It opens in June.", ""],
+        [reference, "The A mill. It is in Bell."],
+    )
+    assert shares == {"place": 1 / 2, "leader": 0, "builder": 0, "month": 1, "rooms": 0, "all": 2 / 5}
+
+
+def test_the_shipped_reader_reads_names_that_it_never_saw(script):
+    pretrain, probe = script("pretrain"), script("probe")
+    shares = probe.probe(FOLDER, pretrain.STAGES[1][0], count=30)
+    assert shares["all"] > 0.8
+    assert min(shares.values()) > 0.6
+
+
+def test_the_checkpoint_is_the_weights(tmp_path):
+    write_reader_checkpoint(tmp_path / "reader.pt")
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        checkpoint = torch.load(tmp_path / "reader.pt", weights_only=True)
+    weights = load_file(FOLDER / "model.safetensors")
+    assert set(checkpoint["model"]) == set(weights) | set(TIED)
+    for name, value in checkpoint["model"].items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, weights[TIED.get(name, name)].float())
+    assert (FOLDER / "model.safetensors").stat().st_size < 10e6
+
+
+def test_places_are_where_the_summary_s_tokens_are_copied_from(script):
+    make_pair = script("pretrain").make_pair
+    tokenizer = load_tokenizer(FOLDER)
+    maker = DocumentMaker(PROSE, False, Shape(words=(20, 60), fields=(5, 5), papers=(2, 3), gossip=1))
+    for number in range(20):
+        document = maker.make(Random(number))
+        pair = make_pair(document, tokenizer)
+        found = [(source, token) for source, token in zip(pair.places, pair.target, strict=True) if source >= 0]
+        assert all(pair.source[source] == token for source, token in found)
+        copied = tokenizer.decode([token for _, token in found])
+        for field in ("place", "leader", "builder"):
+            assert document.facts[field] in copied
+        before = tokenizer.decode(pair.source[: found[0][0]])
+        assert before.endswith(document.stated["place"].split(document.facts["place"])[0].strip())
+
+
+def test_the_pointer_s_loss_is_the_cross_entropy_of_its_attention(script):
+    pretrain = script("pretrain")
+    _, model = pretrain.build(FOLDER)
+    pointer = pretrain.Pointer(model)
+    source, previous = torch.randint(4, 300, (2, 9)), torch.randint(4, 300, (2, 5))
+    padding = torch.zeros(2, 9, dtype=torch.bool)
+    padding[1, 6:] = True
+    source[padding] = 1
+    places = torch.tensor([[-1, 2, 8, -1, 0], [5, -1, -1, 1, -1]])
+    attention = model.decoder.layers[-1].encoder_attn
+    inputs = {}
+    for name in ("q_proj", "k_proj"):
+        hook = functools.partial(lambda name, module, args, output: inputs.update({name: args[0]}), name)
+        getattr(attention, name).register_forward_hook(hook)
+    with torch.no_grad():
+        model(source, None, previous)
+        loss = pointer.loss(padding, places)
+        query, key = (getattr(attention, name)(inputs[name]) for name in ("q_proj", "k_proj"))
+    total = []
+    heads, dim = attention.num_heads, attention.head_dim
+    for row in range(2):
+        for head in range(heads):
+            channels = slice(head * dim, (head + 1) * dim)
+            scores = query[:, row, channels].double() @ key[:, row, channels].double().T / math.sqrt(dim)
+            scores = scores[:, : 9 - int(padding[row].sum())]
+            total += [-scores[t].log_softmax(-1)[place] for t, place in enumerate(places[row].tolist()) if place >= 0]
+    assert loss == pytest.approx(float(sum(total) / len(total)), rel=1e-5)
+
+
+def test_summarize_without_a_checkpoint_uses_the_reader(tmp_path, capsys):
+    document = "These are papers on the Tulmon mill.\nThis is out of the register. It lies in Kelwick. It opens in May."
+    (tmp_path / "mill.txt").write_text(document)
+    assert summarize.main([str(tmp_path / "mill.txt"), "--lenpen", "1"]) == 0
+    output = capsys.readouterr()
+    assert output.out.startswith("The Tulmon mill. It is in Kelwick.")
+    assert "no --checkpoint: the reader" in output.err
+
+
+@pytest.mark.slow
+def test_pretraining_resumes(tmp_path):
+    def pretrain(rounds):
+        command = [sys.executable, SCRIPTS / "pretrain.py", "--output-folder", tmp_path, "--threads", "1"]
+        done = subprocess.run([*command, "--rounds", *rounds], capture_output=True, text=True, timeout=500)
+        assert done.returncode == 0, done.stderr
+        return [line for line in done.stdout.splitlines() if line.startswith("rounds")]
+
+    first = pretrain("1000")
+    assert len(first) == 1
+    second = pretrain("1100")
+    assert [line.split()[1] for line in second] == ["2"]
+    assert int(second[0].split()[3]) > int(first[0].split()[3])
+    assert json.loads((tmp_path / "config.json").read_text())["arch"] == "poolingformer_reader"
+    assert (tmp_path / "model.safetensors").is_file()
