@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What needs a GPU, in order: the operator's tests, one layer's attention, a training step beside Hugging Face's.
+# Everything that needs a GPU, in order: the operator's tests, one layer's attention, a training step beside Hugging Face's.
 #
 #   benchmarks/gpu.sh out=FOLDER [KEY=value …]
 #
 # The first two steps need torch, triton, transformers and pytest; the last needs fairseq too (run_scripts/install.sh).
 # Each step's output goes to a file of its name in the folder, and to the terminal. A step that fails ends the script;
-# steps= goes on with the others.
+# steps= continues with the others.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
 set -euo pipefail

@@ -20,7 +20,7 @@ from fairseq_poolingformer.text.table import aligned
 
 @dataclass(frozen=True)
 class Kind:
-    """What a kind of result measures: its columns, those that papers publish, and its figures as text."""
+    """The figures of a kind of result: its columns, those that papers publish, and its figures as text."""
 
     title: str
     columns: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What must work without fairseq, and registration whatever was imported first."""
+"""Modules that work without fairseq, and registration whatever was imported first."""
 
 import subprocess
 import sys

@@ -17,7 +17,7 @@ import torch
 from fairseq_poolingformer.compat import plain_numpy
 
 FIRST_BYTES = (b"PK\x03\x04", b"\x80\x02")  # of a zip archive, and of the pickle that torch saved before 1.6
-# What torch raises for bytes that it cannot make sense of; each was seen on a file with one flipped bit.
+# torch raises these for bytes that it cannot make sense of; each was seen on a file with one flipped bit.
 DAMAGE = (
     *(pickle.UnpicklingError, EOFError, RuntimeError, LookupError, TypeError, ValueError, AttributeError),
     *(AssertionError, OverflowError, OSError, struct.error, zipfile.BadZipFile),

@@ -1,4 +1,4 @@
-"""Loading and saving checkpoints: each that cannot be loaded ends in one sentence, and none is passed by in silence."""
+"""Loading and saving checkpoints: one sentence for each that cannot be loaded, and no silent fresh start."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""What the tasks over data folders with one dictionary share."""
+"""The base of tasks over data folders with one dictionary."""
 
 import logging
 from pathlib import Path

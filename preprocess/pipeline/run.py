@@ -29,7 +29,7 @@ from preprocess.pipeline.report import length_table
 
 logger = logging.getLogger("preprocess")
 
-FORMAT = 1  # of the data folder; raise it when what is written changes
+FORMAT = 2  # of the data folder; raise it when its content changes for the same input
 
 
 @dataclass(frozen=True)

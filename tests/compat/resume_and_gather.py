@@ -1,4 +1,4 @@
-"""What each process of a two-process test runs: a training, then a gathering of what cannot be summed.
+"""Each process of a two-process test runs this: a training, then a gathering of objects that cannot be summed.
 
 Started by ``torchrun -m tests.compat.resume_and_gather`` with the arguments of fairseq-train.
 """

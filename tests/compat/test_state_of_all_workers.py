@@ -1,4 +1,4 @@
-"""What a task has to save of each worker is gathered on all of them, before the first one saves."""
+"""The state that a task saves of each worker is gathered on all of them before the first one saves."""
 
 from types import SimpleNamespace
 

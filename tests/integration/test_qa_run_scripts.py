@@ -139,7 +139,7 @@ def test_an_ensemble_never_overwrites_a_member(tmp_path):
 
 
 def call_dry(*arguments: object) -> str:
-    """What a dry run prints, each command on one line."""
+    """The output of a dry run, each command on one line."""
     arguments = [f"python={sys.executable}", "out=/out", "dry_run=1", *arguments]
     return call("question_answering/run.sh", *arguments).replace("\\\n", " ")
 

@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
 
 
 def sentences(lengths, padded_to=None):
-    """Rows of random words, the same for the same length whatever stands beside them."""
+    """Rows of random words, the same for the same length whatever is beside them."""
     tokens = torch.full((len(lengths), padded_to or max(lengths)), PAD)
     for row, length in enumerate(lengths):
         words = torch.randint(4, 34, (length - 2,), generator=torch.Generator().manual_seed(100 + length))

@@ -28,7 +28,7 @@ def convert(monkeypatch, gpt2_folder):
 
 
 def documents(folder, split):
-    """What fairseq reads of a split, as text."""
+    """The text of a split as fairseq reads it."""
     dictionary = Dictionary.load(str(folder / "dict.txt"))
     dataset = data_utils.load_indexed_dataset(str(folder / split), dictionary, dataset_impl="mmap")
     tokenizer = load_tokenizer(folder)

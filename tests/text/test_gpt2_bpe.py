@@ -111,7 +111,7 @@ def test_cutting_long_runs_changes_nothing(tokenizer, expected, monkeypatch, lon
 
 
 def test_every_token_of_the_vocabulary(tokenizer, expected, gpt2_folder):
-    """Tokens that fairseq's merging cannot reach would show here: tiktoken takes a known word as it stands."""
+    """Tokens that fairseq's merging cannot reach would show here: tiktoken takes a known word as it is."""
     symbols = get_encoder(str(gpt2_folder / "encoder.json"), str(gpt2_folder / "vocab.bpe"))
     for token in list(symbols.encoder)[:: max(1, len(symbols.encoder) // 5000)]:
         text = bytes(symbols.byte_decoder[c] for c in token).decode("utf-8", "replace")

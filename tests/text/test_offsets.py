@@ -63,7 +63,7 @@ def gpt2(gpt2_folder):
 
 
 def check(tokenizer, text):
-    """What holds of every tokenizer; returns the bytes and their offsets."""
+    """Check the offsets that every tokenizer must give; returns the bytes and their offsets."""
     ids, starts, ends = tokenizer.encode_with_offsets(text)
     assert ids.tolist() == tokenizer.encode(text).tolist()
     assert ids.dtype == starts.dtype == ends.dtype == np.int64

@@ -43,7 +43,7 @@ HUGGINGFACE_ACTIVATIONS = {
     "linear": "linear",
 }
 
-# What fairseq can vary and Hugging Face's BART and LED cannot.
+# fairseq can vary these, Hugging Face's BART and LED cannot.
 FIXED = {
     "encoder_normalize_before": False,
     "decoder_normalize_before": False,
@@ -57,7 +57,7 @@ FIXED = {
     "cross_self_attention": False,
     "adaptive_input": False,
 }
-# What older config.json files say and today's Hugging Face models no longer read.
+# Older config.json files say these, and today's Hugging Face models no longer read them.
 FORGOTTEN = {
     "normalize_before": False,
     "add_final_layer_norm": False,

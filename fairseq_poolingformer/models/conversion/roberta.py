@@ -35,7 +35,7 @@ RATES = {"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "atte
 LENGTH = "max_positions"
 OFFSET = 2  # rows of the position table before position 0: padding_idx + 1, on both sides
 
-# What fairseq can vary and Hugging Face's RoBERTa cannot.
+# fairseq can vary these, Hugging Face's RoBERTa cannot.
 FIXED = {
     "activation_fn": "gelu",
     "encoder_normalize_before": False,
@@ -46,7 +46,7 @@ FIXED = {
     "untie_weights_roberta": False,
     "adaptive_input": False,
 }
-# What Hugging Face can vary and fairseq cannot; its head always has gelu, fairseq's that of the layers.
+# Hugging Face can vary these, fairseq cannot; its head always has gelu, fairseq's that of the layers.
 HUGGINGFACE_FIXED = {
     "hidden_act": "gelu",
     "layer_norm_eps": 1e-5,

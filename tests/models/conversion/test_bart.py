@@ -1,4 +1,4 @@
-"""The converter against Hugging Face's own models: same outputs, nothing lost, nothing dropped in silence."""
+"""The converter against Hugging Face's own models: same outputs, nothing lost, nothing dropped silently."""
 
 import argparse
 

@@ -22,7 +22,7 @@ TEXTS = [
 
 
 def fairseq_ids(folder: Path, text: str) -> list[int]:
-    """What fairseq's own encoder and dictionary make of a text."""
+    """The ids that fairseq's own encoder and dictionary give a text."""
     tokenizer = folder / "tokenizer"
     bpe = GPT2BPE(GPT2BPEConfig(gpt2_encoder_json=f"{tokenizer}/encoder.json", gpt2_vocab_bpe=f"{tokenizer}/vocab.bpe"))
     dictionary = Dictionary.load(str(folder / "dict.txt"))

@@ -1,4 +1,4 @@
-"""What the converter takes and what it refuses: weights in every form, and nothing dropped in silence."""
+"""The converter takes weights in every form, refuses what it cannot convert, and drops nothing silently."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What the converter of RoBERTa and Longformer refuses, and what it leaves out only on demand."""
+"""The converter of RoBERTa and Longformer: refusals, and parts that it leaves out only on demand."""
 
 import pytest
 import torch

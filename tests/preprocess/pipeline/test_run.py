@@ -1,4 +1,4 @@
-"""What the command line leaves: readable by fairseq, the same however it was made."""
+"""Data folders: readable by fairseq, and the same however they were made."""
 
 import gzip
 import json
