@@ -65,7 +65,7 @@ GOSSIP = ("The gossip is this.", "So people tell it in the street.", "This is wh
 
 @dataclass(frozen=True)
 class Shape:
-    """What documents are like.
+    """The form of the documents.
 
     Attributes:
         words: the fewest and the most words of prose.

@@ -18,7 +18,7 @@ from fairseq_poolingformer.huggingface.short_models import FromShort
 
 
 class _Initialized:
-    """What transformers asks every class of a model."""
+    """The parts of a transformers model class that every model here shares."""
 
     config_class = PoolingformerBartConfig
 

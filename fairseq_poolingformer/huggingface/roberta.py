@@ -24,7 +24,7 @@ OFFSET = 2  # rows of the position table before position 0
 
 
 class _Initialized:
-    """What transformers asks every class of a model."""
+    """The parts of a transformers model class that every model here shares."""
 
     config_class = PoolingformerRobertaConfig
 
