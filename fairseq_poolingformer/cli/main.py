@@ -15,6 +15,7 @@ COMMANDS = {
     "score": ("fairseq_poolingformer.cli.score", "score summaries with every flavour of ROUGE"),
     "predict-qa": ("fairseq_poolingformer.cli.predict_qa", "answer the questions of a data folder"),
     "score-qa": ("fairseq_poolingformer.cli.score_qa", "score answers as the official scripts do"),
+    "eval-mlm": ("fairseq_poolingformer.cli.eval_mlm", "evaluate masked language models, by distance"),
     "eval-lm": ("fairseq_poolingformer.cli.eval_lm", "evaluate a character language model"),
     "sample-lm": ("fairseq_poolingformer.cli.sample_lm", "let a character language model write"),
     "average-checkpoints": ("fairseq_poolingformer.cli.average_checkpoints", "average the parameters of checkpoints"),
