@@ -21,9 +21,9 @@ options=(
   "data=" # a data folder with the reader's tokenizer, instead of the made documents
   "documents=800" # made to train on
   "words=300,2000" # of prose in a document, the fewest and the most
-  "updates=150" # of each training
+  "updates=200" # of each training
   "max_tokens=8192" # of a batch of documents, padding included
-  "lr=1e-3" # peak learning rate, after a tenth of the updates
+  "lr=5e-4" # peak learning rate, after a tenth of the updates
   "w1=4,16,32" # level one's windows, tokens on each side, one a layer
   "w2=256" # level two's, in the last layer
   "examples=50" # documents to summarize
@@ -118,13 +118,16 @@ fine_tune() {
   touch "$folder/trained"
 }
 
-# summarize NAME: summaries of the unseen documents, and their ROUGE.
+# summarize NAME: summaries of the unseen documents, and their ROUGE; once for a model and a way to search.
 summarize() {
+  local folder=$out/$1 search=(--beam "$beam" --max-len-b "$summary_length")
+  [[ ! -f $folder/summarized || $(<"$folder/summarized") != "$examples ${search[*]}" ]] || return 0
   logged "$1/generate.out" "$python" -m fairseq_cli.generate "$data" --user-dir "$root/fairseq_poolingformer" \
-    --task long_summarization --path "$out/$1/checkpoints/checkpoint_last.pt" --gen-subset test-few --cpu \
-    --beam "$beam" --max-len-b "$summary_length" --max-tokens "$max_tokens" --batch-size 8 --num-workers 1
-  logged "$1/rouge.txt" "$python" -m fairseq_poolingformer.cli.score "$out/$1/generate.out" \
-    --references "$references" --output "$out/$1/summaries.txt" --json "$out/$1/rouge.json" --no-perl
+    --task long_summarization --path "$folder/checkpoints/checkpoint_last.pt" --gen-subset test-few --cpu \
+    "${search[@]}" --max-tokens "$max_tokens" --batch-size 8 --num-workers 1
+  logged "$1/rouge.txt" "$python" -m fairseq_poolingformer.cli.score "$folder/generate.out" \
+    --references "$references" --output "$folder/summaries.txt" --json "$folder/rouge.json" --no-perl
+  printf '%s\n' "$examples ${search[*]}" >"$folder/summarized"
 }
 
 announce 3 "Poolingformer, fine-tuned from the reader: $updates updates"
@@ -145,7 +148,7 @@ logged rouge-lead.txt "$python" -m fairseq_poolingformer.cli.score --documents "
 if [[ $made == 1 ]]; then
   echo
   "$python" "$root/run_scripts/reader/count_facts.py" --references "$references" \
-    "Poolingformer=$out/two-levels/summaries.txt" "without level two=$out/one-level/summaries.txt"
+    --documents "$data/test-few.document.txt" "Poolingformer=$out/two-levels/summaries.txt" "without level two=$out/one-level/summaries.txt"
 fi
 
 announce 6 "Plot of the loss"

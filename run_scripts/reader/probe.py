@@ -24,7 +24,8 @@ def probe(folder: Path, shape: Shape, count: int) -> dict[str, float]:
     documents = [maker.make(Random(f"probe {number}")) for number in range(count)]
     hub = load_reader(folder)
     summaries = hub.summarize([one.text for one in documents], max_length=80, batch_size=20, beam=1)
-    return shares_right(summaries, [one.summary for one in documents])
+    shares = shares_right(summaries, [one.summary for one in documents])
+    return {name: share for name, (share, _) in shares.items()}
 
 
 def main() -> int:

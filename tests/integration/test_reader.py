@@ -37,7 +37,22 @@ def test_facts_right_are_counted_by_field(script):
         ["The A mill. It is in Bell. It is led by C E. It opens in May. It opens in June.", ""],
         [reference, "The A mill. It is in Bell."],
     )
-    assert shares == {"place": 1 / 2, "leader": 0, "builder": 0, "month": 1, "rooms": 0, "all": 2 / 5}
+    expected = {"place": (1 / 2, 2), "leader": (0, 1), "builder": (0, 0), "month": (1, 1), "rooms": (0, 1)}
+    assert shares == expected | {"all": (2 / 5, 5)}
+
+
+def test_facts_right_are_counted_by_distance_from_the_head_of_their_paper(script):
+    count_facts = script("count_facts")
+    filler = "Nothing is said here at all. " * 5
+    document = (
+        f"These are papers on the A mill. The gossip is this. Its doors open in May. {filler}"
+        f"The register says this. Its doors open in May. {filler}It lies in Bell. "
+        "This is what gossip makes of it. It lies in Ford."
+    )
+    reference = "The A mill. It is in Bell. It opens in May."
+    assert count_facts.words_before(document, reference) == {"month": 4, "place": 39}
+    shares = count_facts.shares_right(["It is in Ford. It opens in May."], [reference], [document])
+    assert (shares["0-20 words"], shares["21-60"], shares["more"]) == ((1, 1), (0, 1), (0, 0))
 
 
 def test_the_shipped_reader_reads_names_that_it_never_saw(script):
