@@ -35,7 +35,7 @@ setup(
         "torch>=2.6",
         "mwparserfromhell>=0.7",
         "nltk",  # rouge-score needs it and sentences are split with it; named here because it is imported
-        "numpy",
+        "numpy>=1.26",
         "sentencepiece>=0.2.2",  # older ones do not say in bytes where a token lies
         "tiktoken>=0.13",  # older ones are half as fast, and take a special token in text for one
         "rouge-score",
@@ -44,7 +44,7 @@ setup(
     ],
     extras_require={
         "completion": ["shtab"],
-        "convert": ["transformers>=5"],
+        "huggingface": ["transformers>=5"],
         "tensorboard": ["tensorboardX"],
         "wandb": ["wandb"],
         "plot": ["matplotlib"],

@@ -36,7 +36,7 @@ def two_levels(query: Tensor, key: Tensor, value: Tensor, weight: Tensor, backen
 
 
 def slices(length: int, size: int) -> list[tuple[slice, slice]]:
-    """Windows to check, each with the slice that it depends on, which begins where a pooled segment does."""
+    """Windows to check, each with the slice that it depends on, which begins where a pool does."""
     starts = sorted({0, max(length // 2 - size, 0), max(length - size, 0)})
     found = []
     for start in starts:

@@ -21,6 +21,13 @@ from fairseq_poolingformer.models.conversion import (
 )
 from fairseq_poolingformer.models.conversion.flags import model_flags, training_commands
 
+_EPILOG = """\
+examples:
+  poolingformer-convert to-fairseq facebook-bart-large bart.large
+  poolingformer-convert to-huggingface run/checkpoint_best.pt summarizer
+  poolingformer-convert from-adaptive-span enwik8.pt data-bin/enwik8 converted
+"""
+
 
 def to_fairseq(options: argparse.Namespace) -> None:
     """Convert a Hugging Face folder to ``model.pt``, dictionaries, ``tokenizer/`` and ``flags.txt``."""
@@ -93,7 +100,12 @@ def to_huggingface(options: argparse.Namespace) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    top = argparse.ArgumentParser(prog="poolingformer-convert", description=__doc__)
+    top = argparse.ArgumentParser(
+        prog="poolingformer-convert",
+        description="Convert Hugging Face folders to fairseq's checkpoints and back.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = top.add_subparsers(required=True, metavar="to-fairseq|to-huggingface|from-adaptive-span")
 
     fairseq = commands.add_parser("to-fairseq", help="Hugging Face folder -> fairseq checkpoint")

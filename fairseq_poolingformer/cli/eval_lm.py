@@ -83,7 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("data", type=Path, help="data folder of preprocess.char_lm")
+    add("data", type=Path, help="data folder of poolingformer-preprocess char_lm")
     add("--path", help="checkpoint of task char_lm")
     add("--join", nargs="+", type=Path, metavar="FILE", help="results of all shards, to be joined into one")
     add("--subset", default="test", help="split to evaluate (default: %(default)s)")

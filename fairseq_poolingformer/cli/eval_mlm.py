@@ -9,7 +9,7 @@ import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,9 +22,6 @@ from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.text.repetitions import NONE, nearest_repetitions
 from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.whole_file import whole_file
-
-if TYPE_CHECKING:
-    from fairseq_poolingformer.data.masked_lm_dataset import MaskedLMDataset
 
 _EPILOG = """\
 A layer of level one reaches w1 tokens on each side, a layer of level two w2: level two can help most where the nearest
@@ -52,7 +49,7 @@ def make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("data", type=Path, help="data folder of preprocess.wikipedia or preprocess.plain_text")
+    add("data", type=Path, help="data folder of poolingformer-preprocess wikipedia or plain_text")
     add("--path", nargs="+", required=True, metavar="FILE", help="checkpoints of task long_masked_lm, one row each")
     add("--subset", default="valid", help="split to evaluate (default: %(default)s)")
     add(
@@ -142,7 +139,7 @@ def batches(order: Sequence[int], sizes: np.ndarray, max_tokens: int) -> list[li
     return groups
 
 
-def distances_of(item: dict[str, Any], dataset: MaskedLMDataset, texts: Sequence[bytes]) -> np.ndarray:
+def distances_of(item: dict[str, Any], dataset: Any, texts: Sequence[bytes]) -> np.ndarray:
     """(M,) the distance of each masked token of a block."""
     seen, target = item["tokens"].numpy(), item["target"].numpy()
     is_target = target != dataset.dictionary.pad()

@@ -80,7 +80,7 @@ def whole_parser() -> argparse.ArgumentParser:
 
 
 def _corpora() -> list[str]:
-    return list(importlib.import_module("preprocess.__main__").CORPORA)
+    return [*importlib.import_module("preprocess.__main__").CORPORA, "check"]
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ def make_parser() -> argparse.ArgumentParser:
         prog="poolingformer-sample-lm",
         description="Continue a text, byte by byte. A model with memory or windows takes the same time for each byte; "
         "a model that sees everything and has no memory reads the last --context bytes again for each byte.",
+        epilog='example:\n  poolingformer-sample-lm --path run/checkpoint_best.pt --prompt "In the year " --length 500',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--path", required=True, help="checkpoint of task char_lm")

@@ -17,7 +17,7 @@ from fairseq_poolingformer.text.sequences import Sequences
 
 
 class TextStream(FairseqDataset):
-    """A split of a data folder of ``preprocess.char_lm``, memory-mapped.
+    """A split of a data folder of ``poolingformer-preprocess char_lm``, memory-mapped.
 
     Every symbol is predicted once, from the symbols before it; the first is predicted from ``</s>``.
 

@@ -30,7 +30,8 @@ class CharLMConfig(FairseqDataclass):
     data: str = field(
         default=MISSING,
         metadata={
-            "help": "data folder of preprocess.char_lm; with several, separated by colons, each epoch reads the next"
+            "help": "data folder of poolingformer-preprocess char_lm; with several, separated by colons, each epoch "
+            "reads the next"
         },
     )
     tokens_per_sample: int = field(default=512, metadata={"help": "bytes of a block"})
@@ -135,7 +136,7 @@ class CharLMTask(OneDictionaryTask):
 
         Raises:
             FileNotFoundError: the folder has no such split.
-            ValueError: it is not a folder of ``preprocess.char_lm``.
+            ValueError: it is not a folder of ``poolingformer-preprocess char_lm``.
         """
         self.datasets[split] = load_text(self.folder(split, epoch), split)
         logger.info("%s: %d bytes", split, len(self.datasets[split]))
@@ -257,7 +258,7 @@ def byte_dictionary() -> Dictionary:
 
 
 def load_text(folder: Path, split: str) -> TextStream:
-    """Open a split of a data folder of ``preprocess.char_lm``.
+    """Open a split of a data folder of ``poolingformer-preprocess char_lm``.
 
     Raises:
         FileNotFoundError: the folder has no such split, or is not finished.
