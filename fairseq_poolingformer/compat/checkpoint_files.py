@@ -9,6 +9,7 @@ import re
 import struct
 import typing
 import zipfile
+import zlib
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,7 +21,7 @@ FIRST_BYTES = (b"PK\x03\x04", b"\x80\x02")  # of a zip archive, and of the pickl
 # torch raises these for bytes that it cannot make sense of; each was seen on a file with one flipped bit.
 DAMAGE = (
     *(pickle.UnpicklingError, EOFError, RuntimeError, LookupError, TypeError, ValueError, AttributeError),
-    *(AssertionError, OverflowError, OSError, struct.error, zipfile.BadZipFile),
+    *(AssertionError, OverflowError, OSError, struct.error, zipfile.BadZipFile, zlib.error),
 )
 ANOTHER = "Copy it again, or take another checkpoint of the same run, such as checkpoint_best.pt"
 
@@ -50,7 +51,7 @@ def read(path: str | os.PathLike) -> Any:
     with open(path, "rb") as file:
         _check_first_bytes(path, file.read(256))
         file.seek(0)
-        torch.serialization.add_safe_globals(data_globals())
+        allow(data_globals())
         try:
             state = torch.load(file, map_location="cpu", weights_only=True)
             broken = zipfile.ZipFile(path).testzip() if zipfile.is_zipfile(path) else None
@@ -82,6 +83,25 @@ def load(path: str | os.PathLike) -> dict[str, Any]:
             "convert their folder with poolingformer-convert to-fairseq."
         )
     return state
+
+
+def allow(entries: list[Any]) -> None:
+    """Add to the allow-list of ``torch.load``, and let no other entry have one of these names.
+
+    Programs allow numpy's own classes in the same process. Which of two entries of one name torch takes is left to
+    chance, and numpy's do not fit together with :mod:`.plain_numpy`'s.
+
+    Args:
+        entries: as :func:`data_globals` returns them.
+    """
+    names = {entry[1] for entry in entries if isinstance(entry, tuple)}
+    others = [entry for entry in torch.serialization.get_safe_globals() if _name(entry) not in names]
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals([*others, *entries])
+
+
+def _name(entry: Any) -> str:
+    return entry[1] if isinstance(entry, tuple) else f"{entry.__module__}.{entry.__qualname__}"
 
 
 def data_globals() -> list[Any]:

@@ -11,6 +11,7 @@ import torch
 from fairseq_poolingformer.compat.checkpoint_files import (
     CheckpointError,
     MissingCheckpointError,
+    allow,
     data_globals,
     load,
 )
@@ -34,7 +35,7 @@ def apply() -> None:
             f"fairseq_poolingformer needs torch 2.6 or later, and this is torch {torch.__version__}: before 2.6, "
             "torch.load runs any code that a checkpoint holds. Install a newer torch."
         )
-    torch.serialization.add_safe_globals([*data_globals(), *fairseq_globals()])
+    allow([*data_globals(), *fairseq_globals()])
     if checkpoint_utils.torch is torch:
         checkpoint_utils.torch = _TorchThatExplains("torch")
     replace(sys, "excepthook", one_sentence)

@@ -17,7 +17,7 @@ from fairseq_poolingformer.compat.patching import replace
 
 # modules of fairseq whose models and tasks build nothing but layers and dictionaries from a configuration
 MODELS = ("bart", "camembert", "fconv", "fconv_lm", "lightconv", "lightconv_lm", "lstm", "lstm_lm", "masked_lm")
-MODELS += ("nat", "roberta", "transformer", "transformer_align", "transformer_lm", "xmod")
+MODELS += ("multilingual_transformer", "nat", "roberta", "transformer", "transformer_align", "transformer_lm", "xmod")
 TASKS = (
     "cross_lingual_lm",
     "denoising",

@@ -6,6 +6,7 @@ import fcntl
 import functools
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -16,11 +17,15 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.compat.patching import command_modules, replace
+from fairseq_poolingformer.compat.saving import TRAINING_NAMES
 
 logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # SLURM sends the second before the time limit, with --signal=USR1@120
 STOPPED = 75  # exit status of a training that was asked to stop: start it again to continue (EX_TEMPFAIL)
+
+# a checkpoint that a training was writing under this name, see saving.py
+UNFINISHED = re.compile(rf"(?:{TRAINING_NAMES}|checkpoint_last).*\.pt\.\d+\.tmp")
 
 _asked: list[int] = []  # the signals that have come
 _locks: dict[Path, int] = {}  # save directories of this process, and the open files that lock them
@@ -39,7 +44,10 @@ def apply() -> None:
 def locked(original: Callable) -> Callable:
     """Refuse a second training in one save directory, where each would overwrite the other's checkpoints.
 
-    The lock is the operating system's, on the file ``.lock``: it ends with the process, however that ends.
+    The lock is the operating system's, on the file ``.lock``: it ends with the process, however that ends. A lock of
+    ``flock`` would live on in the processes that read data, which outlive a killed training by seconds.
+
+    Whoever holds the lock removes what a killed training left of the file that it was writing.
 
     Args:
         original: ``fairseq.checkpoint_utils.verify_checkpoint_directory``.
@@ -55,7 +63,7 @@ def locked(original: Callable) -> Callable:
             return
         descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             raise ValueError(
@@ -69,6 +77,9 @@ def locked(original: Callable) -> Callable:
             logger.warning(f"{save_dir} cannot be locked on its file system: start only one training there")
             return
         _locks[folder] = descriptor
+        for path in folder.iterdir():
+            if UNFINISHED.fullmatch(path.name):
+                path.unlink()
 
     return verify_checkpoint_directory
 
@@ -111,15 +122,18 @@ def not_beyond_the_end(original: Callable) -> Callable:
 def _ask(process: int, number: int, frame: FrameType | None) -> None:
     if os.getpid() != process:
         return  # a process that reads data
-    if not _asked:
-        logger.warning(f"{signal.Signals(number).name}: saving a checkpoint after this update, then stopping")
     _asked.append(number)
+    if len(_asked) == 1:
+        logger.warning(f"{signal.Signals(number).name}: saving a checkpoint after this update, then stopping")
 
 
 def stopping_when_asked(original: Callable) -> Callable:
     """Save ``checkpoint_last.pt`` and end the process when a signal has come.
 
-    The decision is one of all processes: a signal to one of them stops all.
+    The decision is one of all processes: a signal to one of them stops all. They end together, when the checkpoint is
+    written: torchrun kills the others soon after the first one that ends with a status other than 0.
+
+    A training whose last update is done is validated and saved as ever, because no later start would validate it.
 
     Args:
         original: ``fairseq_cli.train.validate_and_save``.
@@ -132,11 +146,14 @@ def stopping_when_asked(original: Callable) -> Callable:
     """
 
     def validate_and_save(cfg: Any, trainer: Any, task: Any, epoch_itr: Any, *arguments: Any) -> Any:
-        if not _any_process_asked(trainer):
+        most = cfg.optimization.max_update
+        if not _any_process_asked(trainer) or (most and trainer.get_num_updates() >= most):
             return original(cfg, trainer, task, epoch_itr, *arguments)
         from fairseq import checkpoint_utils
 
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
         logger.warning(
             f"stopped after {trainer.get_num_updates()} updates, checkpoint saved; the same command continues from here"
         )

@@ -4,6 +4,8 @@ import contextlib
 import errno
 import logging
 import os
+import re
+import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,9 +13,15 @@ from typing import Any
 
 import torch
 
+from fairseq_poolingformer.compat.checkpoint_files import DAMAGE
 from fairseq_poolingformer.compat.patching import replace
 
 logger = logging.getLogger(__name__)
+
+# what fairseq-train names its checkpoints, before the suffix; averages and other files may lie beside them
+TRAINING_NAMES = r"checkpoint(?:\d+|_\d+_\d+|_best|\.best_.+)"
+# of checkpoints that hold one part of a model or of its optimizer's state: parts of different updates do not fit
+SUFFIXES_OF_PARTS = ("-shard", "-model_part-")
 
 
 def apply() -> None:
@@ -70,14 +78,18 @@ def copied_whole(original: Callable) -> Callable:
 
         if any(PathManager.path_requires_pathmanager(path) for path in (src_path, dst_path)):
             return original(src_path, dst_path, overwrite)
-        with _whole(Path(dst_path)) as unfinished:
-            try:
-                os.link(src_path, unfinished)
-            except OSError:  # a file system without hard links
-                original(src_path, str(unfinished))
+        _copy_whole(Path(src_path), Path(dst_path))
         return dst_path
 
     return copy
+
+
+def _copy_whole(source: Path, target: Path) -> None:
+    with _whole(target) as unfinished:
+        try:
+            os.link(source, unfinished)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(source, unfinished)
 
 
 @contextlib.contextmanager
@@ -86,10 +98,9 @@ def _whole(path: Path) -> Iterator[Path]:
     try:
         unfinished.unlink(missing_ok=True)
         yield unfinished
-        for name in (unfinished, path.parent):
-            _flush(name)
-            if name is unfinished:
-                unfinished.replace(path)
+        _flush(unfinished)
+        unfinished.replace(path)
+        _flush_folder(path.parent)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
         raise OSError(
             errno.EIO,
@@ -107,6 +118,14 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _flush_folder(path: Path) -> None:
+    try:
+        _flush(path)
+    except OSError as error:  # some network file systems flush files only
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
 
 
 def _first_line(error: Exception) -> str:
@@ -128,7 +147,7 @@ def from_the_newest_good_one(original: Callable) -> Callable:
     def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
         if cfg.restore_file == "checkpoint_last.pt":
             last = Path(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
-            if trainer.data_parallel_rank == 0:
+            if trainer.data_parallel_rank == 0 and not any(name in last.name for name in SUFFIXES_OF_PARTS):
                 replace_damaged(last)
             if torch.distributed.is_initialized():
                 torch.distributed.barrier()
@@ -138,7 +157,9 @@ def from_the_newest_good_one(original: Callable) -> Callable:
 
 
 def replace_damaged(last: Path) -> None:
-    """Put the newest whole checkpoint of a folder in place of a damaged last one, and say so.
+    """Put the newest whole checkpoint of a training in place of its damaged last one, and say so.
+
+    At every instant there is a last checkpoint: without one, the next start would train from the beginning.
 
     Args:
         last: the checkpoint to resume from, which may be missing.
@@ -149,12 +170,13 @@ def replace_damaged(last: Path) -> None:
     if not last.is_file() or (fault := damage(last)) is None:
         return
     suffix = last.name.removeprefix("checkpoint_last")
-    others = [path for path in last.parent.glob(f"checkpoint*{suffix}") if path != last]
+    name = re.compile(TRAINING_NAMES + re.escape(suffix))
+    others = [path for path in last.parent.iterdir() if name.fullmatch(path.name)]
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True):
         if damage(path) is None:
             damaged = last.with_name(f"{last.name}.damaged")
-            last.replace(damaged)
-            copied_whole(None)(str(path), str(last))
+            _copy_whole(last, damaged)
+            _copy_whole(path, last)
             logger.warning(f"{last} IS DAMAGED ({fault}) and is now {damaged.name}. RESUMING FROM {path.name} INSTEAD")
             return
     raise ValueError(
@@ -177,6 +199,6 @@ def damage(path: Path) -> str | None:
         if head != b"PK":
             return "it is empty" if not head else "it is not a file of torch"
         broken = zipfile.ZipFile(path).testzip()
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
+    except DAMAGE as error:
         return _first_line(error)
     return None if broken is None else f"the checksum of {broken} in it is wrong"

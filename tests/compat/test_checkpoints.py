@@ -13,7 +13,7 @@ from tests.compat.helpers import (
     parse,
     run,
     train,
-    without_mend,
+    unpatched,
 )
 
 
@@ -51,8 +51,8 @@ def test_missing_checkpoint_stops(corpus, tmp_path, arguments):
     assert not (tmp_path / "checkpoint_last.pt").exists()
 
 
-def test_missing_checkpoint_trains_from_scratch_without_the_mend(corpus, tmp_path, monkeypatch):
-    without_mend(monkeypatch, Trainer, "load_checkpoint")
+def test_missing_checkpoint_trains_from_scratch_without_the_patch(corpus, tmp_path, monkeypatch):
+    unpatched(monkeypatch, Trainer, "load_checkpoint")
     state = train(corpus, tmp_path, "--max-update", 1, "--restore-file", "absent.pt")
     assert state["optimizer_history"][-1]["num_updates"] == 1
 

@@ -9,7 +9,7 @@ from fairseq import checkpoint_utils, utils
 from fairseq.data import Dictionary
 
 from fairseq_poolingformer import compat
-from fairseq_poolingformer.compat.configuration import LARGEST, ConfigurationError, literal
+from fairseq_poolingformer.compat.configuration import LARGEST, ConfigurationError, check_configuration, literal
 
 compat.apply()
 
@@ -114,3 +114,8 @@ def test_models_and_tasks_beyond_text_are_refused(arch, task, folder):
     path = save(folder, arch=arch, task=task)
     with pytest.raises(ConfigurationError, match=r"its (model|task) is '"):
         checkpoint_utils.load_model_ensemble_and_task([path])
+
+
+def test_the_models_of_every_task_of_the_list_may_be_named():
+    for name in ("multilingual_transformer", "multilingual_transformer_iwslt_de_en"):
+        check_configuration({"args": Namespace(arch=name, task="multilingual_translation")})

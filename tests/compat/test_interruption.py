@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import fairseq_poolingformer
+from fairseq_poolingformer.compat import interruption
 from fairseq_poolingformer.compat.checkpoints import load
-from fairseq_poolingformer.compat.interruption import STOPPED
+from fairseq_poolingformer.compat.interruption import STOPPED, locked, stopping_when_asked
 from tests.compat.helpers import PACKAGE, TRAINING, run
 
 fairseq_poolingformer.register()
@@ -126,3 +128,62 @@ def test_a_signal_to_one_of_two_processes_stops_both(corpus, tmp_path):
     output = process.communicate(timeout=400)[0]
     assert (tmp_path / "checkpoint_last.pt").exists(), output
     assert output.count("checkpoint saved; the same command continues from here") == 2, output
+
+
+def test_the_lock_does_not_outlive_the_training_in_processes_that_read_data(tmp_path):
+    program = (
+        "import os, signal, sys, time\n"
+        "from fairseq_poolingformer.compat.interruption import locked\n"
+        "locked(lambda folder: None)(sys.argv[1])\n"
+        "if reader := os.fork():\n"
+        "    print(reader, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "time.sleep(600)\n"
+    )
+    training = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    reader = int(training.stdout.readline())
+    training.wait()
+    try:
+        locked(lambda folder: None)(str(tmp_path))
+    finally:
+        os.kill(reader, signal.SIGKILL)
+        os.close(interruption._locks.pop(tmp_path.resolve()))
+        training.stdout.close()
+
+
+def test_what_a_killed_training_left_half_written_is_removed(tmp_path):
+    left = ["checkpoint_last.pt.12.tmp", "checkpoint_1_50-shard0.pt.345.tmp", "checkpoint3.pt.6.tmp"]
+    others = ["checkpoint_last.pt", "checkpoint_average.pt.12.tmp", "notes.tmp"]
+    for name in (*left, *others):
+        (tmp_path / name).touch()
+    locked(lambda folder: None)(str(tmp_path))
+    os.close(interruption._locks.pop(tmp_path.resolve()))
+    assert sorted(os.listdir(tmp_path)) == sorted([".lock", *others])
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """A process that is asked to stop; yields what it does then."""
+    done = []
+    monkeypatch.setattr(interruption, "_asked", [signal.SIGTERM])
+    monkeypatch.setattr("fairseq.checkpoint_utils.save_checkpoint", lambda *arguments: done.append("saved"))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "barrier", lambda: done.append("waited for the others"))
+    return done
+
+
+def stop(updates, most):
+    cfg = SimpleNamespace(checkpoint=None, optimization=SimpleNamespace(max_update=most))
+    trainer = SimpleNamespace(get_num_updates=lambda: updates, data_parallel_world_size=1, device="cpu")
+    return stopping_when_asked(lambda *arguments: "validated")(cfg, trainer, None, None)
+
+
+def test_processes_end_when_the_first_one_has_saved(asked):
+    with pytest.raises(SystemExit):
+        stop(updates=5, most=0)
+    assert asked == ["saved", "waited for the others"]
+
+
+def test_a_signal_during_the_last_update_does_not_skip_its_validation(asked):
+    assert stop(updates=10, most=10) == "validated"
+    assert asked == []

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer import compat
+from fairseq_poolingformer.compat import checkpoint_files
 
 compat.apply()
 
@@ -121,3 +122,21 @@ def test_an_array_whose_type_is_changed_afterwards_does_not_crash_the_process():
     result = subprocess.run([sys.executable, "-c", CHANGED_STATE], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert "refused" in result.stdout
+
+
+def test_numpy_allowed_by_others_changes_nothing(tmp_path):
+    """Programs that met torch 2.6's refusal allow numpy themselves."""
+    state = {"model": {}, "best": np.float64(1.5), "array": np.arange(3.0)}
+    torch.save(state, tmp_path / "x.pt")
+    before = torch.serialization.get_safe_globals()
+    core = np._core if hasattr(np, "_core") else np.core
+    own = [np.ndarray, np.dtype, core.multiarray.scalar, core.multiarray._reconstruct]
+    try:
+        for entries in (own, own[::-1]):
+            torch.serialization.add_safe_globals(entries)
+            loaded = checkpoint_files.load(tmp_path / "x.pt")
+            assert loaded["best"] == 1.5
+            assert loaded["array"].tolist() == [0.0, 1.0, 2.0]
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(before)
