@@ -3,6 +3,7 @@
 import argparse
 import logging
 import os
+import select
 import sys
 from collections.abc import Callable, Sequence
 
@@ -33,15 +34,23 @@ def run_command(
         sys.stdout.flush()
     except UsageError as error:
         parser.error(str(error))
-    except BrokenPipeError:  # whoever reads the output has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of the buffer goes there at exit
     except (ValueError, OSError) as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads_the_output():  # who did has seen enough, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of the buffer goes there at exit
+            return 0
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"{parser.prog}: interrupted", file=sys.stderr)
         return 130
     return 0
+
+
+def _nobody_reads_the_output() -> bool:
+    """Whether standard output is the pipe that is broken; it may be one between this process and another."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)  # of errors it reports without being asked
+    return bool(poll.poll(0))
 
 
 def load_fairseq() -> None:

@@ -1,5 +1,6 @@
 """Several processes: ``torchrun``, and training on CPUs."""
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -7,6 +8,7 @@ from typing import Any
 
 import torch
 
+from fairseq_poolingformer.compat.interruption import passed_on
 from fairseq_poolingformer.compat.patching import replace
 
 logger = logging.getLogger(__name__)
@@ -53,7 +55,9 @@ def one_training(original: Callable) -> Callable:
             if on_cpu:
                 _prepare_cpu(distributed)
         was_initialized = torch.distributed.is_initialized()
-        done = original(cfg, main, **kwargs)
+        starts_processes = distributed.distributed_world_size > 1 and not distributed.distributed_no_spawn
+        with passed_on() if starts_processes else contextlib.nullcontext():
+            done = original(cfg, main, **kwargs)
         if torch.distributed.is_initialized() and not was_initialized:
             _leave_group()
         return done

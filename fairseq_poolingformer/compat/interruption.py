@@ -5,11 +5,12 @@ import errno
 import fcntl
 import functools
 import logging
+import multiprocessing
 import os
 import re
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -125,6 +126,36 @@ def _ask(process: int, number: int, frame: FrameType | None) -> None:
     _asked.append(number)
     if len(_asked) == 1:
         logger.warning(f"{signal.Signals(number).name}: saving a checkpoint after this update, then stopping")
+
+
+@contextlib.contextmanager
+def passed_on() -> Iterator[None]:
+    """Within the block, pass signals on to the processes that this one starts, and end as they do.
+
+    fairseq-train starts one process for each GPU and waits. If a signal ended it, they would be killed with it.
+
+    Raises:
+        SystemExit: with status :data:`STOPPED`, when they were asked to stop.
+    """
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        processes = multiprocessing.active_children()
+        for process in processes:
+            os.kill(process.pid, number)
+        if not processes:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    before = {number: signal.signal(number, pass_on) for number in SIGNALS}
+    try:
+        yield
+    except torch.multiprocessing.ProcessExitedException as error:
+        if error.exit_code != STOPPED:
+            raise
+        sys.exit(STOPPED)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def stopping_when_asked(original: Callable) -> Callable:

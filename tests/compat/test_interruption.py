@@ -187,3 +187,41 @@ def test_processes_end_when_the_first_one_has_saved(asked):
 def test_a_signal_during_the_last_update_does_not_skip_its_validation(asked):
     assert stop(updates=10, most=10) == "validated"
     assert asked == []
+
+
+PROCESSES = r"""
+import os, signal, sys, torch
+from fairseq_poolingformer.compat.interruption import STOPPED, passed_on
+
+def training(number):
+    numbers = {signal.SIGTERM, signal.SIGUSR1}
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    os.write(1, b"ready\n")  # in one piece
+    signal.sigwait(numbers)
+    os.write(1, b"saved\n")
+    sys.exit(STOPPED)
+
+if __name__ == "__main__":
+    with passed_on():
+        torch.multiprocessing.spawn(training, nprocs=2)
+"""
+
+
+def test_a_signal_to_the_process_that_started_the_others_reaches_them(tmp_path):
+    (tmp_path / "program.py").write_text(PROCESSES)
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(PACKAGE)}
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "program.py"], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=400)[0] == "saved\n" * 2
+    assert process.returncode == STOPPED
+
+
+def test_a_signal_ends_a_process_that_has_started_none():
+    program = (
+        "import os, signal\nfrom fairseq_poolingformer.compat.interruption import passed_on\n"
+        "with passed_on():\n    os.kill(os.getpid(), signal.SIGTERM)\n    signal.pause()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == -signal.SIGTERM
