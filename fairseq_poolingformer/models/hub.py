@@ -4,52 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
-from fairseq import hub_utils, utils
+from fairseq import utils
 from fairseq.hub_utils import GeneratorHubInterface
 from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from omegaconf import open_dict
 from torch import Tensor
 
-import fairseq_poolingformer
 from fairseq_poolingformer.data.symbols import DictionaryBPE
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 MASK = "<mask>"
 
 logger = logging.getLogger(__name__)
-
-
-def load(
-    model_folder: str, checkpoint_file: str, data_folder: str, dictionary: str, **overrides: Any
-) -> tuple[dict[str, Any], Path]:
-    """Load a checkpoint for use in Python.
-
-    Args:
-        model_folder: folder of the checkpoint.
-        checkpoint_file: its name in there.
-        data_folder: data folder with the dictionary and tokenizer; a path that begins with a dot starts in the model's
-            folder.
-        dictionary: name of the dictionary's file.
-        overrides: of the checkpoint's settings.
-
-    Returns:
-        fairseq's ``args``, ``task`` and ``models``, and the path of the data folder.
-
-    Raises:
-        FileNotFoundError: the data folder has no such dictionary.
-    """
-    fairseq_poolingformer.register()
-    folder = Path(model_folder, data_folder) if data_folder.startswith(".") else Path(data_folder)
-    if not (folder / dictionary).is_file():
-        raise FileNotFoundError(f"{folder}: no {dictionary} there; data_name_or_path is a data folder")
-    loaded = hub_utils.from_pretrained(
-        model_folder, checkpoint_file, data_folder, load_checkpoint_heads=True, **overrides
-    )
-    return loaded, folder
 
 
 class PoolingformerHubInterface(GeneratorHubInterface):

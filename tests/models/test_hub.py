@@ -98,7 +98,7 @@ def test_one_mask_is_wanted(folders, text):
 
 
 def test_a_folder_without_dictionary_is_named(folders, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no dict\.txt there"):
+    with pytest.raises(FileNotFoundError, match=r"has no dict\.txt: give the checkpoint.s data folder"):
         PoolingformerRoberta.from_pretrained(str(folders[1]), "model.pt", str(tmp_path))
 
 

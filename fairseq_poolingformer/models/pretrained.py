@@ -1,0 +1,99 @@
+"""The code that Poolingformer-BART and Poolingformer-RoBERTa share: architectures, and loading checkpoints."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fairseq import hub_utils
+from fairseq.models import register_model_architecture
+from torch import Tensor
+
+import fairseq_poolingformer
+from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
+from fairseq_poolingformer.models.loading import adapt_state_dict
+from fairseq_poolingformer.modules.attention_flags import AttentionFlags, set_defaults
+
+Architecture = tuple[Callable[[argparse.Namespace], None], Mapping[str, Any]]
+
+
+def set_architecture(extended: Callable[[argparse.Namespace], None], settings: Mapping[str, Any], args: Any) -> None:
+    """Give ``args`` the settings that it lacks: those given, the papers' for the attention, fairseq's for the rest.
+
+    Args:
+        extended: fairseq's architecture, such as ``bart_large_architecture``.
+        settings: name -> value, where the architecture differs from it.
+        args: the command line's settings, or a checkpoint's.
+    """
+    set_defaults(args, **settings)
+    set_defaults(args, **vars(AttentionFlags.of(args)))
+    extended(args)
+
+
+def register_architectures(model: str, architectures: Mapping[str, Architecture]) -> None:
+    """Register a table of ``--arch`` -> the first two arguments of :func:`set_architecture`."""
+    for name, (extended, settings) in architectures.items():
+        register_model_architecture(model, name)(partial(set_architecture, extended, settings))
+
+
+class LoadsCheckpoints:
+    """Loading for a fairseq model that has :class:`AttentionFlags`: its own checkpoints, and fairseq's shorter ones.
+
+    Attributes:
+        dictionary_file: the file of the data folder that has the encoder's symbols.
+    """
+
+    dictionary_file: str
+
+    @classmethod
+    def hub_models(cls) -> dict[str, str]:
+        return {}
+
+    @classmethod
+    def hub_interface(
+        cls, loaded: Mapping[str, Any], data_folder: Path
+    ) -> PoolingformerHubInterface | PoolingformerRobertaHubInterface:
+        """Wrap fairseq's ``args``, ``task`` and ``models`` for use in Python."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model_name_or_path: str,
+        checkpoint_file: str = "model.pt",
+        data_name_or_path: str = ".",
+        **kwargs: Any,
+    ) -> PoolingformerHubInterface | PoolingformerRobertaHubInterface:
+        """Load a model for use in Python.
+
+        Args:
+            model_name_or_path: folder of the checkpoint.
+            checkpoint_file: its name in that folder.
+            data_name_or_path: data folder with the dictionary and tokenizer; a path that begins with a dot starts in
+                the model's folder.
+            kwargs: overrides of the checkpoint's settings.
+
+        Raises:
+            FileNotFoundError: the data folder has no dictionary.
+        """
+        fairseq_poolingformer.register()
+        relative = data_name_or_path.startswith(".")
+        folder = Path(model_name_or_path, data_name_or_path) if relative else Path(data_name_or_path)
+        if not (folder / cls.dictionary_file).is_file():
+            raise FileNotFoundError(
+                f"{folder} has no {cls.dictionary_file}: give the checkpoint's data folder as data_name_or_path"
+            )
+        loaded = hub_utils.from_pretrained(
+            model_name_or_path, checkpoint_file, data_name_or_path, load_checkpoint_heads=True, **kwargs
+        )
+        return cls.hub_interface(loaded, folder)
+
+    def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
+        """Adapt fairseq's own and older checkpoints; see :func:`~.loading.adapt_state_dict`."""
+        super().upgrade_state_dict_named(state_dict, name)
+        if name == "":
+            pooled_init = AttentionFlags.of(self.args).pooled_init
+            adapt_state_dict(self, state_dict, offset=self.encoder.dictionary.pad() + 1, pooled_init=pooled_init)
