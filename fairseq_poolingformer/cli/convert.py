@@ -18,6 +18,7 @@ from fairseq_poolingformer.models.conversion import (
     files,
     gpt2_bpe,
     sentencepiece_model,
+    tokenizer_files,
 )
 from fairseq_poolingformer.models.conversion.flags import model_flags, training_commands
 
@@ -54,13 +55,13 @@ def _write_fairseq_tokenizer(folder: Path, source: Path, family: Family, rows: i
             raise ConversionError("--gpt2-bpe: this model has a sentencepiece tokenizer; leave the option out")
         sentencepiece_model.write_fairseq(folder, model, rows, family.dictionaries)
         return
-    vocab, merges = files.read_huggingface_tokenizer(source)
+    vocab, merges = tokenizer_files.read_huggingface_tokenizer(source)
     tokenizer = gpt2_bpe.to_fairseq_files(family.read_vocabulary(vocab), merges, rows)
     if original is not None:
-        gpt2_bpe.check_same(tokenizer, files.read_gpt2_files(original))
+        gpt2_bpe.check_same(tokenizer, tokenizer_files.read_gpt2_files(original))
     if family.task == "masked_lm":
         gpt2_bpe.check_mask(tokenizer, rows)
-    files.write_gpt2_files(folder, tokenizer, family.dictionaries)
+    tokenizer_files.write_gpt2_files(folder, tokenizer, family.dictionaries)
 
 
 def to_huggingface(options: argparse.Namespace) -> None:
@@ -90,9 +91,11 @@ def to_huggingface(options: argparse.Namespace) -> None:
         if model is not None:
             sentencepiece_model.write_huggingface(folder, model, rows, max_length)
         else:
-            gpt2 = files.read_gpt2_files(tokenizer)
+            gpt2 = tokenizer_files.read_gpt2_files(tokenizer)
             vocab = gpt2_bpe.to_huggingface_vocab(gpt2, rows)
-            files.write_huggingface_tokenizer(folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length)
+            tokenizer_files.write_huggingface_tokenizer(
+                folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length
+            )
         files.write_json(folder / "config.json", config)
         files.write_huggingface_weights(folder, converted.state)
     _report(output, converted.notes)

@@ -1,4 +1,4 @@
-"""Two-level attention where transformers' BART and RoBERTa have their self-attention."""
+"""Two-level attention in place of the self-attention of transformers' BART and RoBERTa."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fairseq_poolingformer.modules.attention_flags import AttentionFlags
 
 
 def planes(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:
-    """Pack the masks into one that transformers hands through to every layer.
+    """Pack the masks into one tensor, which transformers passes on to every layer.
 
-    transformers makes an n × n mask of a (B, T) one and leaves a mask of four dimensions as it is.
+    transformers expands a (B, T) mask to n × n, but passes on a mask with four dimensions as it is.
 
     Args:
         padding_mask: (B, T) bool, True at padding; None without any.
@@ -30,7 +30,7 @@ def planes(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:
 
 
 class BartSelfAttention(TwoLevelAttention):
-    """In place of ``BartAttention`` in the encoder; the parameters have its names.
+    """Two-level attention in place of the encoder's ``BartAttention``; the parameters have the same names.
 
     Args:
         config: the model's.
@@ -42,12 +42,14 @@ class BartSelfAttention(TwoLevelAttention):
         super().__init__(config.d_model, config.encoder_attention_heads, dropout=config.attention_dropout, **arguments)
 
     def forward(self, hidden_states: Tensor, attention_mask: Tensor, **unused: Any) -> tuple[Tensor, None]:
-        """(B, T, C) from (B, T, C) and the masks of :func:`planes`."""
+        """Return (B, T, C) from (B, T, C) and the masks of :func:`planes`."""
         return _attend(super().forward, hidden_states, attention_mask), None
 
 
 class RobertaSelfAttention(TwoLevelAttention):
-    """In place of ``RobertaSelfAttention``; W_o is its neighbour ``output.dense``, and the parameters have its names.
+    """Two-level attention in place of ``RobertaSelfAttention``; the parameters have the same names.
+
+    W_o is outside, in transformers' ``output.dense``.
 
     Args:
         config: the model's.
@@ -69,7 +71,7 @@ class RobertaSelfAttention(TwoLevelAttention):
     def forward(
         self, hidden_states: Tensor, encoder_hidden_states: None = None, attention_mask: Tensor = None, **unused: Any
     ) -> tuple[Tensor, None]:
-        """(B, T, C) from (B, T, C) and the masks of :func:`planes`."""
+        """Return (B, T, C) from (B, T, C) and the masks of :func:`planes`."""
         return _attend(super().forward, hidden_states, attention_mask), None
 
 
@@ -79,7 +81,7 @@ def _attend(forward: Any, x: Tensor, masks: Tensor) -> Tensor:
 
 
 def initialize(module: nn.Module) -> None:
-    """Give the dynamic weights of level two their first values, N(0, 0.02²), where no checkpoint has any."""
+    """Initialize the dynamic weights of level two with N(0, 0.02²), unless a checkpoint gives them."""
     if isinstance(module, TwoLevelAttention) and module.pooled_k_pool_weight is not None:
         init.normal_(module.pooled_k_pool_weight, std=0.02)
         init.normal_(module.pooled_v_pool_weight, std=0.02)

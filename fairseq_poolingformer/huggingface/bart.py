@@ -18,7 +18,7 @@ from fairseq_poolingformer.huggingface.short_models import FromShort
 
 
 class _Initialized:
-    """The parts of a transformers model class that every model here shares."""
+    """The configuration and initialization of every model in this module."""
 
     config_class = PoolingformerBartConfig
 
@@ -46,17 +46,17 @@ class PoolingformerBartEncoder(_Initialized, BartEncoder):
         global_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput:
-        """BART's forward pass.
+        """Compute BART's forward pass.
 
         Args:
             input_ids: (B, T).
             attention_mask: (B, T), 1 at real tokens, padding on either side; None without padding.
             inputs_embeds: (B, T, C) in place of ``input_ids``.
-            global_attention_mask: (B, T), 1 at global tokens; None for the first ``config.global_tokens``.
+            global_attention_mask: (B, T), 1 at global tokens; None for the first ``config.global_tokens`` ones.
             kwargs: as BART's.
         """
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give input_ids or inputs_embeds, one of the two")
+            raise ValueError("give either input_ids or inputs_embeds, exactly one of the two")
         given = input_ids if inputs_embeds is None else inputs_embeds
         if given.size(1) > self.config.max_position_embeddings:
             raise ValueError(
@@ -78,7 +78,7 @@ class PoolingformerBartEncoder(_Initialized, BartEncoder):
 
 
 class PoolingformerBartModel(_Initialized, BartModel):
-    """BART's encoder and decoder, the encoder with two-level attention, each with its own number of positions."""
+    """BART whose encoder has two-level attention, and whose encoder and decoder have their own numbers of positions."""
 
     def __init__(self, config: PoolingformerBartConfig) -> None:
         super().__init__(config)
@@ -90,7 +90,7 @@ class PoolingformerBartModel(_Initialized, BartModel):
 
 
 class PoolingformerBartForConditionalGeneration(FromShort, _Initialized, BartForConditionalGeneration):
-    """Poolingformer-BART that writes: summaries, with ``generate``."""
+    """Poolingformer-BART that generates text, such as summaries."""
 
     short_class = BartForConditionalGeneration
     short_types = ("bart",)
@@ -110,7 +110,7 @@ class PoolingformerBartForConditionalGeneration(FromShort, _Initialized, BartFor
         global_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
-        """BART's forward pass; ``global_attention_mask`` as in :meth:`PoolingformerBartEncoder.forward`."""
+        """Compute BART's forward pass; ``global_attention_mask`` as in :meth:`PoolingformerBartEncoder.forward`."""
         if encoder_outputs is None and (input_ids is not None or inputs_embeds is not None):
             wanted = {name: kwargs[name] for name in ("output_hidden_states",) if name in kwargs}
             encoder_outputs = self.model.encoder(

@@ -1,4 +1,4 @@
-"""Padding on either side: rows are moved so that their tokens come first, and what is computed is moved back."""
+"""Padding on either side: move each row's real tokens to the front, and move the results back."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Rows:
 
     @classmethod
     def of(cls, attention_mask: Tensor | None) -> Rows:
-        """From (B, T), 1 at real tokens; None for a batch without padding.
+        """Make the rows of a mask, (B, T), 1 at real tokens; None for a batch without padding.
 
         Raises:
             ValueError: the mask has another number of dimensions.
@@ -42,20 +42,20 @@ class Rows:
         return cls(order, ~real.gather(1, order))
 
     def moved(self, x: Tensor | None) -> Tensor | None:
-        """(B, T) or (B, T, C) with the real tokens first."""
+        """Return (B, T) or (B, T, C) with the real tokens first."""
         return x if x is None or self.order is None else _take(x, self.order)
 
     def back(self, x: Tensor | None) -> Tensor | None:
-        """The reverse of :meth:`moved`."""
+        """Undo :meth:`moved`."""
         return x if x is None or self.order is None else _take(x, self.order.argsort(dim=1))
 
     def masks(self, like: Tensor, global_attention_mask: Tensor | None, global_tokens: int) -> Tensor:
-        """The masks of :func:`~.attention.planes`.
+        """Return the masks of :func:`~.attention.planes`.
 
         Args:
             like: (B, T, …), for shape and device.
             global_attention_mask: (B, T), 1 at global tokens, columns as given by the user; None for the first ones.
-            global_tokens: how many first tokens are global then.
+            global_tokens: the number of these first ones.
         """
         if global_attention_mask is None:
             first = torch.arange(like.size(1), device=like.device) < global_tokens

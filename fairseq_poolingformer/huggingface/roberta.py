@@ -24,7 +24,7 @@ OFFSET = 2  # rows of the position table before position 0
 
 
 class _Initialized:
-    """The parts of a transformers model class that every model here shares."""
+    """The configuration and initialization of every model in this module."""
 
     config_class = PoolingformerRobertaConfig
 
@@ -56,18 +56,18 @@ class PoolingformerRobertaModel(FromShort, _Initialized, RobertaModel):
         global_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
-        """RoBERTa's forward pass.
+        """Compute RoBERTa's forward pass.
 
         Args:
             input_ids: (B, T).
             attention_mask: (B, T), 1 at real tokens, padding on either side; None without padding.
             token_type_ids, position_ids: (B, T), as RoBERTa's.
             inputs_embeds: (B, T, C) in place of ``input_ids``.
-            global_attention_mask: (B, T), 1 at global tokens; None for the first ``config.global_tokens``.
+            global_attention_mask: (B, T), 1 at global tokens; None for the first ``config.global_tokens`` ones.
             kwargs: as RoBERTa's.
         """
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give input_ids or inputs_embeds, one of the two")
+            raise ValueError("give either input_ids or inputs_embeds, exactly one of the two")
         given = input_ids if inputs_embeds is None else inputs_embeds
         longest = self.config.max_position_embeddings - OFFSET
         if given.size(1) > longest:
@@ -134,7 +134,7 @@ class PoolingformerRobertaForSequenceClassification(FromShort, _Initialized, Rob
         global_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """RoBERTa's; padding on the left is moved first, so that the head finds the first token in column 0."""
+        """Compute RoBERTa's forward pass; left padding moves to the right, so that the head finds the first token."""
         rows = Rows.of(attention_mask)
         kwargs["return_dict"] = True
         return super().forward(

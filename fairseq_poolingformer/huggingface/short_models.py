@@ -1,4 +1,4 @@
-"""Long models from short ones: ``from_short``."""
+"""Make long models from short ones: ``from_short``."""
 
 from __future__ import annotations
 
@@ -32,18 +32,17 @@ class FromShort:
 
     @classmethod
     def from_short(cls, model: str | Path | PreTrainedModel, **settings: Any) -> PreTrainedModel:
-        """A long model with the weights of a short one.
+        """Make a long model with the weights of a short one.
 
-        Positions are repeated in a loop, as everywhere in this package. Level two begins with random values,
-        projections and dynamic weights N(0, 0.02²), or its projections with copies of level one's
-        (``pooled_init="level-one"``); projections of global tokens, where they are separate, begin as copies of the
-        ordinary ones.
+        Positions are repeated in a loop, as everywhere in this package. Level two starts with random values,
+        N(0, 0.02²); with ``pooled_init="level-one"`` its projections start as copies of level one's. Separate
+        projections of global tokens start as copies of the ordinary ones.
 
         Args:
             model: a loaded BART, RoBERTa or XLM-R, or its folder or name for ``from_pretrained``.
-            settings: of the configuration, such as ``max_position_embeddings=16384, pooled_layers="3-5"``. Those not
-                given are the short model's, or, of the two levels, the configuration's defaults; level two is in the
-                upper half of the layers.
+            settings: of the configuration, such as ``max_position_embeddings=16384, pooled_layers="3-5"``. The others
+                come from the short model or, for the two levels, from the configuration's defaults, but level two is in
+                the upper half of the layers.
 
         Returns:
             The model, in eval mode.
@@ -72,11 +71,11 @@ class FromShort:
 
 
 def _extended(short: dict[str, Tensor], long: dict[str, Tensor], copies: list[str]) -> dict[str, Tensor]:
-    """The state of a long model: the short one's, positions repeated, the rest as the long model has it.
+    """Return the state of a long model: the short one's with repeated positions, and the long one's for the rest.
 
     Args:
         short, long: states of the two models.
-        copies: kinds of projections ("global", "pooled") that begin as copies of the ordinary ones.
+        copies: kinds of projections ("global", "pooled") that start as copies of the ordinary ones.
     """
     state, fresh = {}, []
     for name, own in long.items():
@@ -88,15 +87,15 @@ def _extended(short: dict[str, Tensor], long: dict[str, Tensor], copies: list[st
             given = extend_positions(given, own.size(0), OFFSET)
         state[name] = given
     if odd := [name for name in fresh if LEVEL_TWO not in name]:
-        raise ValueError(f"the short model lacks {', '.join(odd)}: it is of another kind than the long one")
+        raise ValueError(f"the short model lacks {', '.join(odd)}: give one of the same kind as the long model")
     if unused := sorted(set(short) - set(long) - {"final_logits_bias"}):
-        logger.warning("left out, as the long model has no place for them: %s", ", ".join(unused))
+        logger.warning("left out, since the long model has no place for them: %s", ", ".join(unused))
     logger.info("newly initialized: %s", ", ".join(fresh) or "nothing")
     return state
 
 
 def _copied_from(name: str, copies: list[str]) -> list[str]:
-    """Names that the ordinary projection beside one of these kinds may have."""
+    """Return the names that the ordinary projection beside one of these kinds may have."""
     return [
         name.replace(f".{kind}_{letter}_proj.", ordinary)
         for kind in copies

@@ -35,13 +35,13 @@ class PoolingformerHubInterface(GeneratorHubInterface):
 
     @property
     def max_source_tokens(self) -> int:
-        """Tokens of a document that the encoder takes, ``<s>`` and ``</s>`` not counted."""
+        """Number of tokens that the encoder takes of a document, without ``<s>`` and ``</s>``."""
         return self.model.encoder.max_positions() - 2
 
     def encode(self, text: str) -> Tensor:
         """Encode a document as token indices ``<s> … </s>``, cut to what the encoder takes: (T,).
 
-        :meth:`count_tokens` tells beforehand whether a document is cut.
+        A document is cut if :meth:`count_tokens` is above ``max_source_tokens``.
         """
         dictionary = self.task.source_dictionary
         tokens = dictionary.encode_line(self.bpe.encode(text), append_eos=False, add_if_not_exist=False).long()
@@ -49,11 +49,11 @@ class PoolingformerHubInterface(GeneratorHubInterface):
         return torch.cat([bos, tokens[: self.max_source_tokens], eos])
 
     def count_tokens(self, text: str) -> int:
-        """Tokens of a whole document, ``<s>`` and ``</s>`` not counted."""
+        """Count the tokens of a whole document, without ``<s>`` and ``</s>``."""
         return len(self.bpe.encode(text).split())
 
     def decode(self, tokens: Tensor) -> str:
-        """Text of token indices (T,); ``<s>`` and ``</s>`` are left out."""
+        """Return the text of token indices (T,), without ``<s>`` and ``</s>``."""
         return self.bpe.decode(self.task.target_dictionary.string(tokens))
 
     def summarize(
@@ -66,14 +66,14 @@ class PoolingformerHubInterface(GeneratorHubInterface):
         batch_size: int = 1,
         **generation: Any,
     ) -> list[str]:
-        """Summarize documents, and log by name those that are longer than ``max_source_tokens`` and so are cut.
+        """Summarize documents, and log the name of each that is cut to ``max_source_tokens``.
 
         Args:
             documents: texts; one string is one document.
-            names: what the log calls them; None for their numbers.
+            names: the documents' names in the log; None for their numbers.
             max_length, min_length: tokens of a summary, ``<s>`` counted and ``</s>`` not, as fairseq-generate's
                 ``--max-len-b`` and ``--min-len``.
-            batch_size: documents at a time.
+            batch_size: number of documents at a time.
             generation: fairseq's other generation options, e.g. ``beam=5, lenpen=2.0``.
 
         Returns:
@@ -97,8 +97,8 @@ class PoolingformerHubInterface(GeneratorHubInterface):
 class PoolingformerRobertaHubInterface(RobertaHubInterface):
     """A checkpoint with its task and tokenizer, as :meth:`PoolingformerRoberta.from_pretrained` returns it.
 
-    It extends fairseq's RoBERTa interface by the data folder's own tokenizer, by global tokens, and by inputs as long
-    as the model takes; it cuts nothing. Call ``eval()`` for features without dropout, as in fairseq.
+    It adds to fairseq's RoBERTa interface the data folder's own tokenizer, global tokens, and inputs as long as the
+    model takes. It cuts nothing. Call ``eval()`` for features without dropout, as in fairseq.
 
     Args:
         cfg: the checkpoint's settings.
@@ -118,7 +118,7 @@ class PoolingformerRobertaHubInterface(RobertaHubInterface):
         Args:
             sentence: the text.
             addl_sentences: further texts.
-            no_separator: only one ``</s>`` between two texts.
+            no_separator: put one ``</s>`` between two texts instead of two.
         """
         dictionary = self.task.source_dictionary
         separator = [] if no_separator else [dictionary.eos()]
@@ -134,8 +134,8 @@ class PoolingformerRobertaHubInterface(RobertaHubInterface):
 
         Args:
             tokens: (T,) or (B, T) indices.
-            return_all_hiddens: return every layer's, the embedding first, instead of the last layer's.
-            global_mask: (B, T) bool, True at global tokens; None for the checkpoint's ``--global-tokens`` first ones.
+            return_all_hiddens: return the embedding's and every layer's output instead of the last layer's.
+            global_mask: (B, T) bool, True at global tokens; None for the first ``--global-tokens`` ones.
 
         Returns:
             (B, T, C), or a list of them.
@@ -160,7 +160,7 @@ class PoolingformerRobertaHubInterface(RobertaHubInterface):
             topk: how many tokens.
 
         Returns:
-            The text with the token in place, the token's probability, and the token, for each, the best first.
+            For each token, the best first: the text with the token in place, its probability, and the token.
 
         Raises:
             ValueError: there is no ``<mask>`` or more than one, or the text has more tokens than the model takes.
@@ -169,7 +169,7 @@ class PoolingformerRobertaHubInterface(RobertaHubInterface):
         if len(parts) != 2:
             raise ValueError(f"the text must have one {MASK}, found {len(parts) - 1}")
         dictionary = self.task.source_dictionary
-        # As in pretraining, <mask> replaces the space before it too, which is part of the token there.
+        # As in pretraining, <mask> also replaces the space before it, since tokens include that space.
         before, after = self.tokenizer.encode(parts[0].rstrip()), self.tokenizer.encode(parts[1])
         tokens = torch.tensor([dictionary.bos(), *before, dictionary.index(MASK), *after, dictionary.eos()])
         self._check_length(len(tokens))
@@ -185,6 +185,6 @@ class PoolingformerRobertaHubInterface(RobertaHubInterface):
     def _check_length(self, count: int) -> None:
         if count > self.model.max_positions():
             raise ValueError(
-                f"{count} tokens, the model takes {self.model.max_positions()}: give it less at a time, or load it "
-                "with a larger max_positions"
+                f"{count} tokens, the model takes {self.model.max_positions()}: split the text, or load the model with "
+                "a larger max_positions"
             )

@@ -31,7 +31,7 @@ def extend_positions(table: Tensor, num_rows: int, offset: int) -> Tensor:
     Args:
         table: (offset + n, C) pretrained rows.
         num_rows: wanted rows, ``offset`` included.
-        offset: leading rows that are no positions (fairseq: padding_idx + 1), kept as they are.
+        offset: leading rows that are not positions (fairseq: padding_idx + 1); they stay as they are.
 
     Returns:
         (num_rows, C).
@@ -48,9 +48,9 @@ def resize_relative_positions(table: Tensor, tokens_per_row: int, num_rows: int,
 
     Args:
         table: (2k, C); row r serves ``tokens_per_row`` distances from (r − k)·tokens_per_row on.
-        tokens_per_row: neighbouring distances that share a row.
+        tokens_per_row: number of neighbouring distances that share a row.
         num_rows: wanted rows, even.
-        new_tokens_per_row: distances that share one of these.
+        new_tokens_per_row: number of distances that share a new row.
 
     Returns:
         (num_rows, C).
@@ -66,23 +66,23 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int, po
     - Position tables of another length are extended or cut.
     - Missing global projections become copies of the ordinary ones.
     - Missing parameters of level two keep the model's random values: projections N(0, 0.02²) as in BERT, so that Z
-      starts as a small average beside Y, and W_p N(0, 0.02²), close to a mean. Missing heads of the task and missing
-      relative positions keep theirs too.
-    - Relative positions are resized (:func:`resize_relative_positions`); missing coarse ones are made from the fine
-      ones. Coarse positions that the model lacks are dropped, and so are absolute positions beside relative ones.
+      starts as a small average beside Y, and W_p N(0, 0.02²), close to a mean. So do missing heads of the task and
+      missing relative positions.
+    - Relative positions are resized (:func:`resize_relative_positions`), and missing coarse ones are made from the fine
+      ones. Coarse positions that the model lacks are dropped, and so are absolute ones if it has only relative ones.
     - Query, key and value projections in one matrix, as fairseq had them until 2019, are split.
 
-    All of this is logged. ``load_state_dict`` refuses whatever else is missing or unexpected.
+    The log says all of this. ``load_state_dict`` refuses everything else that is missing or unexpected.
 
     Args:
         model: the model that will load it.
         state: the state dict.
-        offset: leading rows of position tables that are no positions.
+        offset: leading rows of position tables that are not positions.
         pooled_init: ``level-one`` copies level one's projections to a second level that the state dict lacks.
 
     Raises:
-        ValueError: the embedding tables are of other sizes than the dictionary, or the state dict has scores of
-            relative positions that the model lacks.
+        ValueError: an embedding has another size than the model's, or the state dict has parameters of scores of
+            relative positions that the model does not compute.
     """
     own = model.state_dict()
     _check_embeddings(own, state)
@@ -99,7 +99,7 @@ def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int, po
     for name in heads:
         del state[name]
     if heads:
-        logger.info("left out, as this task has no such head: %s", ", ".join(heads))
+        logger.info("left out, since this task has no such head: %s", ", ".join(heads))
     given = set(state)
     missing = [name for name in own if name not in given]
     copied, fresh = [], []
@@ -131,7 +131,7 @@ def _fit_relative_positions(own: dict[str, Tensor], state: dict[str, Tensor]) ->
     for name in unused:
         del state[name]
     if unused:
-        logger.info("left out, as the model has no coarse relative positions: %s", ", ".join(unused))
+        logger.info("left out, since the model has no coarse relative positions: %s", ", ".join(unused))
     for name in [n for n in own if n.endswith(".relative_positions.weight")]:
         if name not in state:
             continue
@@ -146,7 +146,7 @@ def _fit_relative_positions(own: dict[str, Tensor], state: dict[str, Tensor]) ->
 
 
 def _check_products(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
-    """Refuse a state dict that has products of contents and relative positions which the model does not compute."""
+    """Refuse a state dict that has parameters of a product (c2p, p2c) that the model does not compute."""
     have, want = _products(state), _products(own)
     if set(have) <= set(want):
         return
@@ -161,7 +161,7 @@ def _check_products(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
 
 
 def _products(state: dict[str, Tensor]) -> list[str]:
-    """Return the products of ``--relative-attention`` that a state dict has parameters for."""
+    """Return the products of ``--relative-attention`` whose parameters a state dict has."""
     projections = {"c2p": ".relative_projections.k_proj.weight", "p2c": ".relative_projections.q_proj.weight"}
     return [product for product, part in projections.items() if any(name.endswith(part) for name in state)]
 
@@ -173,7 +173,7 @@ def _resize(state: dict[str, Tensor], name: str, table: Tensor, old: int, num_ro
 
 
 def _leave_out_positions(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
-    """Drop absolute positions where the model has relative positions in their place."""
+    """Drop absolute positions if the model has relative positions instead."""
     if not any(name.endswith(".relative_positions.weight") for name in own):
         return
     for name in [n for n in state if n.endswith(POSITIONS) and n not in own]:

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 
 class PartlyFrozenPositions(LearnedPositionalEmbedding):
-    """fairseq's learned positions with first rows that no optimizer changes (Longformer §5, frozen variant).
+    """fairseq's learned positions, whose first rows no optimizer changes (Longformer §5, frozen variant).
 
     The other rows are a parameter of their own, so that neither weight decay nor momentum reaches the frozen ones. The
     state dict has one ``weight``, as without frozen rows.
 
     Args:
-        positions: the table whose rows are taken.
-        num_frozen: how many of its first rows are frozen, the rows before position 0 included.
+        positions: the table to copy.
+        num_frozen: number of first rows to freeze, including the rows before position 0.
     """
 
     def __init__(self, positions: LearnedPositionalEmbedding, num_frozen: int) -> None:
@@ -28,7 +28,7 @@ class PartlyFrozenPositions(LearnedPositionalEmbedding):
 
     @property
     def weight(self) -> Tensor:
-        """(rows, C), a copy."""
+        """Both parts in one table, (rows, C); a copy."""
         return torch.cat([self.frozen, self.trained])
 
     def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:

@@ -1,8 +1,8 @@
-"""Hugging Face weights and configurations to fairseq's and back, with torch and safetensors alone.
+"""Convert Hugging Face weights and configurations to fairseq's and back, with torch and safetensors alone.
 
-A family of models is one :class:`Family` value in a file of its own, listed in ``FAMILIES``. Folders are read and
-written by :mod:`.files`, tokenizers are :mod:`.gpt2_bpe` and :mod:`.sentencepiece_model`, the command line is
-:mod:`fairseq_poolingformer.cli.convert`.
+A family of models is one :class:`Family` value in a file of its own, listed in ``FAMILIES``. Weights and
+settings are read and written by :mod:`.files`, tokenizers by :mod:`.tokenizer_files` and :mod:`.sentencepiece_model`.
+The command line is :mod:`fairseq_poolingformer.cli.convert`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_
         config: the contents of its ``config.json``.
         state: its parameters by name.
         arch: fairseq architecture to name in the settings; by default the one that computes the same.
-        drop_heads: leave out classification and question-answering heads, which are an error otherwise.
+        drop_heads: leave out classification and question-answering heads instead of refusing them.
 
     Returns:
         The settings (what fairseq calls ``args``), the parameters, and notes for the user.
@@ -92,9 +92,9 @@ def to_huggingface(
     Args:
         settings: the settings of the checkpoint (``args``, or ``cfg["model"]``).
         state: its parameters by name.
-        model_type: a key of ``FAMILIES``; by default that of :func:`default_model_type`.
-        drop_heads: leave out heads of classification and question answering, which are an error otherwise.
-        drop_pooled: leave out the second attention level, which is an error otherwise in a family without it.
+        model_type: a key of ``FAMILIES``; by default the result of :func:`default_model_type`.
+        drop_heads: leave out heads of classification and question answering instead of refusing them.
+        drop_pooled: leave out the second attention level instead of refusing it in a family without it.
 
     Returns:
         The contents of ``config.json``, the parameters, and notes for the user.
@@ -177,12 +177,12 @@ def _attention_notes(family: Family, settings: Settings, drop_pooled: bool) -> l
             f"the model has a second attention level (pooled_layers {pooled_layers}), which no Hugging Face model "
             "has; leave it out with --drop-pooled, and the converted model computes without it"
         )
-    if family.model_type == "deberta":  # which refuses other windows
+    if family.model_type == "deberta":  # it refuses models with windows
         return []
     if not family.sliding_window:
         return [f"Hugging Face's {family.model_type} attends to the whole sequence: window_size is not kept"]
     count = settings.get("global_tokens", 0)
     return [
-        f"global_tokens is {count}, which config.json cannot say: with Hugging Face, pass a global_attention_mask "
+        f"global_tokens is {count}, which config.json cannot hold: with Hugging Face, pass a global_attention_mask "
         "that is 1 on as many first tokens and 0 on the others"
     ]

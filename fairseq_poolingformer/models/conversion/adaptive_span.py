@@ -1,13 +1,12 @@
-"""Checkpoints of the published adaptive span (facebookresearch/adaptive-span) to ``--arch adaptive_span_lm``.
+"""Convert checkpoints of the published adaptive span (facebookresearch/adaptive-span) to ``adaptive_span_lm``.
 
-The published code numbers symbols in the order in which they first occur in its ``train.txt``, and stores that order
-nowhere. It has to be read from the same text: the data folder of enwik8 or text8.
+The published code numbers symbols in the order in which they first occur in ``train.txt``, and does not store that
+order. The converter reads it from the same text: the data folder of enwik8 or text8.
 """
 
 from __future__ import annotations
 
 import argparse
-import pickle
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairseq_poolingformer.compat import checkpoint_files
 from fairseq_poolingformer.models.conversion import files
 from fairseq_poolingformer.models.conversion.family import ConversionError, Settings, State
 from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE, NUM_SYMBOLS
@@ -24,7 +24,7 @@ from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.sequences import Sequences
 
 NEWLINE, SPACE = FIRST_BYTE + ord("\n"), FIRST_BYTE + ord(" ")
-NEVER = -1e4  # bias of symbols that the published model does not have: no probability, in float16 as well
+NEVER = -1e4  # bias of symbols that the published model lacks: probability 0, in float16 too
 _BLOCK = 2**20
 _LAYER_NAMES = {
     "attn.proj_query.weight": "attention.q_proj.weight",
@@ -49,7 +49,10 @@ def add_command(commands: Any) -> None:
     parser.set_defaults(convert=run)
     parser.add_argument("source", type=Path, metavar="CHECKPOINT", help="a .pt file, such as enwik8.pt")
     parser.add_argument(
-        "data", type=Path, metavar="DATA_FOLDER", help="of the text that it was trained on, which numbers its symbols"
+        "data",
+        type=Path,
+        metavar="DATA_FOLDER",
+        help="data folder of the text that the model was trained on, which numbers the symbols",
     )
     parser.add_argument("output", type=Path, metavar="OUTPUT_FOLDER", help="new folder to write model.pt into")
     parser.add_argument(
@@ -58,7 +61,7 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Convert a checkpoint to ``model.pt``."""
+    """Convert a checkpoint to ``model.pt``, and print the command that evaluates it."""
     state = read_checkpoint(options.source)
     settings, converted = to_fairseq(state, symbol_order(options.data), span_ramp=options.span_ramp)
     settings["data"] = str(options.data)
@@ -72,28 +75,26 @@ def read_checkpoint(path: Path) -> State:
     """Return the parameters of a published checkpoint, without the prefix that data parallelism gives them.
 
     Raises:
-        ConversionError: the file is no such checkpoint.
+        ConversionError: the file is missing or damaged, or is not such a checkpoint.
     """
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise ConversionError(f"{path} is missing") from None
-    except (pickle.UnpicklingError, EOFError, RuntimeError, LookupError, ValueError) as error:
-        raise ConversionError(f"{path} is not readable as a checkpoint: {error}") from error
+    with files.conversion_errors(path):
+        checkpoint = checkpoint_files.read(path)
     state = checkpoint.get("model") if isinstance(checkpoint, dict) else None
     if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ConversionError(f'{path} is no checkpoint of adaptive-span\'s main.py: it has no parameters as "model"')
+        raise ConversionError(
+            f'{path} is not a checkpoint of adaptive-span\'s main.py: it has no parameters under "model"'
+        )
     return {name.removeprefix("module."): value for name, value in state.items()}
 
 
 def symbol_order(data: Path) -> list[int]:
     """Return dictionary indices in the order in which the published code numbers them.
 
-    Its symbols are the bytes of ``train`` as they first occur. The end of a line stands for the newline; text8, which
-    has no newline, gets one at its end, and loses the spaces at its beginning.
+    It numbers the bytes of ``train`` as they first occur, newlines included. It adds a newline to the end of text8,
+    which has none, and drops the spaces at the beginning.
 
     Raises:
-        FileNotFoundError: ``data`` is no finished data folder.
+        FileNotFoundError: ``data`` is not a finished data folder.
     """
     values = Sequences(DataFolder(data, BYTES).array("train")).values
     order: list[int] = []
@@ -114,15 +115,15 @@ def to_fairseq(state: State, order: list[int], *, span_ramp: int = 32) -> tuple[
     """Convert the parameters of a published model.
 
     Args:
-        state: them, by name.
+        state: name -> parameter.
         order: dictionary index of each of its symbols.
-        span_ramp: R, which no parameter tells.
+        span_ramp: R, which the checkpoint does not store.
 
     Returns:
         The settings of the fairseq model, and its parameters.
 
     Raises:
-        ConversionError: the model has other parts than adaptive span's, or other symbols than ``order``.
+        ConversionError: the model has other parts than adaptive span's, or another number of symbols than ``order``.
     """
     from fairseq_poolingformer.models.char_lm import ARCHITECTURES, DEFAULTS
 
@@ -146,7 +147,7 @@ def to_fairseq(state: State, order: list[int], *, span_ramp: int = 32) -> tuple[
         "decoder.output_projection.bias": _rows(bias, order, NEVER),
         "decoder.positions.weight": positions[0].t().flip(0).contiguous(),
     }
-    converted["decoder.embed_tokens.weight"][EOS] = embedding[order.index(NEWLINE)]  # a text begins as a line does
+    converted["decoder.embed_tokens.weight"][EOS] = embedding[order.index(NEWLINE)]  # a text begins like a line
     for layer in range(layers):
         for theirs, ours in _LAYER_NAMES.items():
             converted[f"decoder.layers.{layer}.{ours}"] = _take(rest, f"layers.{layer}.{theirs}")
@@ -179,7 +180,7 @@ def _take(state: State, name: str) -> Tensor:
 
 
 def _rows(values: Tensor, order: list[int], other: float) -> Tensor:
-    """A row for each symbol of the dictionary of bytes; ``other`` for symbols that the model does not have."""
+    """Return a row for each symbol of the dictionary of bytes, ``other`` for symbols that the model lacks."""
     rows = values.new_full((NUM_SYMBOLS, *values.shape[1:]), other)
     rows[torch.tensor(order)] = values
     return rows

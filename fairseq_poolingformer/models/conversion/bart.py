@@ -1,4 +1,4 @@
-"""BART: the names are fairseq's own already, so the tables here are mostly sizes and settings."""
+"""BART: Hugging Face has fairseq's names, so the tables here are mostly sizes and settings."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ FIXED = {
     "cross_self_attention": False,
     "adaptive_input": False,
 }
-# Older config.json files say these, and today's Hugging Face models no longer read them.
+# Older config.json files have these settings; today's Hugging Face models no longer read them.
 FORGOTTEN = {
     "normalize_before": False,
     "add_final_layer_norm": False,
@@ -71,12 +71,12 @@ SPECIAL_IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 
 
 def _arch_sizes(**sizes: int) -> dict[str, int]:
-    """Return the settings of an architecture whose encoder and decoder are of the same size."""
+    """Return the settings of an architecture whose encoder and decoder have the same size."""
     return {f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in sizes.items()}
 
 
 def names(settings: Settings) -> dict[str, str]:
-    """Return Hugging Face name -> fairseq name for every parameter but the tied embedding's other names."""
+    """Return Hugging Face name -> fairseq name for every parameter; the tied embedding appears once."""
     table = {EMBEDDING: "encoder.embed_tokens.weight"}
     for side in ("encoder", "decoder"):
         table[f"{side}.embed_positions.weight"] = f"{side}.embed_positions.weight"
@@ -91,7 +91,7 @@ def names(settings: Settings) -> dict[str, str]:
 
 
 def read_shared_config(config: Settings) -> Settings:
-    """Return the fairseq settings that BART and LED have in common."""
+    """Return the fairseq settings that BART and LED share."""
     for key, value in {**FORGOTTEN, **SPECIAL_IDS}.items():
         if config.get(key, value) != value:
             raise ConversionError(f"config.json: {key} is {config[key]!r}; fairseq's BART needs {value!r}")
@@ -114,17 +114,20 @@ def read_shared_config(config: Settings) -> Settings:
 
 
 def write_shared_config(settings: Settings) -> Settings:
-    """Return what the config.json of BART and LED have in common."""
+    """Return the part of config.json that BART and LED share."""
     for key, value in FIXED.items():
         if settings.get(key, value) != value:
             raise ConversionError(f"{key} is {settings[key]!r}; Hugging Face's BART and LED have only {value!r}")
     width = settings["encoder_embed_dim"]
     for key in ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim"):
         if settings.get(key, width) != width:
-            raise ConversionError(f"{key} is {settings[key]}, encoder_embed_dim {width}: Hugging Face has one width")
+            raise ConversionError(f"{key} is {settings[key]}, encoder_embed_dim {width}: Hugging Face needs one width")
     activation = settings.get("activation_fn", "gelu")
     if activation not in HUGGINGFACE_ACTIVATIONS:
-        raise ConversionError(f"activation_fn {activation!r} has no counterpart in Hugging Face's models")
+        raise ConversionError(
+            f"activation_fn {activation!r} has no counterpart in Hugging Face's models; "
+            f"known: {', '.join(HUGGINGFACE_ACTIVATIONS)}"
+        )
     config: Settings = {key: settings[fairseq] for key, fairseq in SIZES.items()}
     config.update({key: settings.get(fairseq, value) for key, (fairseq, value) in RATES.items()})
     if not settings.get("activation_dropout"):
@@ -148,7 +151,7 @@ def _write_config(settings: Settings) -> Settings:
     source, target = settings["max_source_positions"], settings["max_target_positions"]
     if source != target:
         raise ConversionError(
-            f"max_source_positions is {source} and max_target_positions {target}: "
+            f"max_source_positions is {source} and max_target_positions {target}, but "
             "Hugging Face's BART has one number for both; convert to LED with --model-type led"
         )
     if settings.get("separate_global_projections"):

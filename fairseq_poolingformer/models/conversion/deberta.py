@@ -12,7 +12,7 @@ from fairseq_poolingformer.models.conversion.family import ConversionError, Sett
 
 RELATIVE_POSITIONS = "encoder.rel_embeddings.weight"
 POOLER = "pooler."
-# fairseq's part of the head -> Hugging Face's: what its model computes with, and what the published weights have
+# fairseq's part of the head -> Hugging Face's: first the names in transformers, then those in the published weights
 HEAD = {
     "lm_head.dense": "cls.predictions.transform.dense",
     "lm_head.layer_norm": "cls.predictions.transform.LayerNorm",
@@ -24,20 +24,20 @@ PUBLISHED_HEAD = {
     "lm_head": "lm_predictions.lm_head",
 }
 TIED_HEAD = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
-# Hugging Face's special tokens in the order of their rows -> fairseq's, whose rows are 0 to 3 in the order of SYMBOLS
+# Hugging Face's special tokens in the order of their rows -> fairseq's names; fairseq has the first two rows swapped
 SPECIAL_TOKENS = {"[PAD]": "<pad>", "[CLS]": "<s>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
-SWAPPED = (0, 1)  # rows of <pad> and <s>, which fairseq has the other way round
+SWAPPED = (0, 1)  # rows of <pad> and <s>
 HUGGINGFACE_FIXED = {
     "hidden_act": "gelu",
     "pad_token_id": 0,
     "relative_attention": True,
     "talking_head": False,
 }
-EPSILON_UNSAID = 1e-7  # the layer_norm_eps of a config.json without one
+DEFAULT_EPSILON = 1e-7  # layer_norm_eps where config.json has none
 
 
 def names(settings: Settings) -> dict[str, str]:
-    """Return name -> fairseq name, those of Hugging Face as :func:`absorb` leaves them."""
+    """Return Hugging Face name (as :func:`absorb` leaves it) -> fairseq name."""
     table = roberta.names_with(settings, roberta.LAYER)
     if settings["no_token_positional_embeddings"]:
         del table[roberta.POSITIONS]
@@ -57,12 +57,12 @@ def _attention(layer: int) -> str:
 
 
 def absorb(settings: Settings, state: State) -> list[str]:
-    """Give the state RoBERTa's parts: projections taken apart, its head, its token types, its order of rows."""
+    """Make the state RoBERTa's: split projections, rename the head, add token types to positions, reorder rows."""
     notes = _absorb_head(state)
     state.pop(roberta.POSITION_IDS, None)
     if settings["no_token_positional_embeddings"] and roberta.POSITIONS in state:
         del state[roberta.POSITIONS]
-        notes.append("left out the absolute positions, which only the head of DeBERTa's own pretraining adds")
+        notes.append("left out the absolute positions, since only the head of DeBERTa's own pretraining uses them")
     types = state.pop(roberta.TOKEN_TYPES, None)
     if types is not None and len(types):
         notes += _absorb_token_types(types, settings, state)
@@ -74,7 +74,7 @@ def absorb(settings: Settings, state: State) -> list[str]:
 
 
 def _absorb_head(state: State) -> list[str]:
-    """Rename the head; drop the poolers and the second head, which are no part of the model."""
+    """Rename the head, and drop the poolers and the other head, which the model does not use."""
     notes = []
     published = f"{PUBLISHED_HEAD['lm_head']}.bias" in state
     used, unused = (PUBLISHED_HEAD, HEAD) if published else (HEAD, PUBLISHED_HEAD)
@@ -89,30 +89,33 @@ def _absorb_head(state: State) -> list[str]:
     for name in left:
         del state[name]
     if left:
-        notes.append(f"left out, as no part of the encoder or its head: {listed(left)}")
+        notes.append(f"left out, since neither the encoder nor its head uses them: {listed(left)}")
     return notes
 
 
 def _absorb_token_types(types: Tensor, settings: Settings, state: State) -> list[str]:
-    """Add the embedding of type 0, (types, C)[0], to the absolute positions; a model without them gets equal ones."""
+    """Add the embedding of type 0, (types, C)[0], to the absolute positions; a model without positions gets a table."""
     notes = []
     if settings["no_token_positional_embeddings"] and bool(types[0].any()):
         settings["no_token_positional_embeddings"] = False
         state[roberta.POSITIONS] = types.new_zeros(settings[roberta.LENGTH], types.size(1))
         notes.append(
-            "the model has token types and no absolute positions: it gets some (--absolute-positions), which are all "
-            "the embedding of type 0, so that it computes the same"
+            "the model has token types but no absolute positions: it gets a table of positions (--absolute-positions) "
+            "whose rows are all the embedding of type 0, so that it computes the same"
         )
     return notes + roberta.absorb_token_types(types, state, offset=0)
 
 
 def _split_projections(attention: str, heads: int, state: State) -> None:
-    """Split in_proj, (3C, C) with q, k and v of one head after the other, and the biases of q and v."""
+    """Split in_proj, (3C, C), whose rows are q, k and v head by head, and rename the biases of q and v."""
     weight = state.pop(f"{attention}.in_proj.weight", None)
     if weight is None:
-        return  # told with all else that is missing
+        return  # the converter later names it with all other missing parameters
     if weight.dim() != 2 or weight.size(0) != 3 * weight.size(1) or weight.size(1) % heads:
-        raise ConversionError(f"{attention}.in_proj.weight is {tuple(weight.shape)}, not (3C, C) of {heads} heads")
+        raise ConversionError(
+            f"{attention}.in_proj.weight is {tuple(weight.shape)}; a model with {heads} heads needs (3C, C), C a "
+            f"multiple of {heads}"
+        )
     parts = weight.unflatten(0, (heads, 3, -1)).unbind(1)
     for name, part in zip(("query", "key", "value"), parts, strict=True):
         state[f"{attention}.{name}.weight"] = part.flatten(0, 1)
@@ -137,11 +140,11 @@ def complete(settings: Settings, state: State) -> list[str]:
     for layer in range(settings["encoder_layers"]):
         attention = _attention(layer)
         bias = state.pop(f"{attention}.key.bias")
-        # without p2c it shifts all scores of a query alike, which the softmax does not see
+        # without p2c the bias adds one number to all scores of a query, which the softmax cancels
         if "p2c" in settings["relative_attention"] and bool(bias.any()):
             raise ConversionError(
-                f"layer {layer}: the bias of the keys is not zero, and Hugging Face's DeBERTa has none: with it, the "
-                "scores between positions and contents would be others"
+                f"layer {layer}: the bias of the keys is not zero, but Hugging Face's DeBERTa has no such bias and "
+                "would compute other scores; such a model converts only if it was trained without p2c"
             )
         parts = [
             state.pop(f"{attention}.{name}.weight").unflatten(0, (heads, -1)) for name in ("query", "key", "value")
@@ -158,8 +161,8 @@ def complete(settings: Settings, state: State) -> list[str]:
 
 
 def read_config(config: Settings) -> Settings:
-    """Return the settings of a DeBERTa: every token sees every other, with the relative positions of k on each side."""
-    config = {"layer_norm_eps": EPSILON_UNSAID, "relative_attention": False, "pad_token_id": 0, **config}
+    """Return fairseq's settings: every token attends to all, with k relative positions on each side."""
+    config = {"layer_norm_eps": DEFAULT_EPSILON, "relative_attention": False, "pad_token_id": 0, **config}
     for key, value in HUGGINGFACE_FIXED.items():
         if config.get(key, value) != value:
             raise ConversionError(f"config.json: {key} is {config[key]!r}; this package's DeBERTa needs {value!r}")
@@ -184,28 +187,28 @@ def read_config(config: Settings) -> Settings:
 
 
 def _products(pos_att_type: str | list[str] | None) -> str:
-    """Return ``--relative-attention`` of Hugging Face's setting, a list or words with ``|`` between them."""
+    """Return the value of ``--relative-attention`` for ``pos_att_type``, a list or words joined by ``|``."""
     words = pos_att_type.lower().split("|") if isinstance(pos_att_type, str) else pos_att_type or []
     words = sorted(word.strip() for word in words)
     if not words or set(words) - {"c2p", "p2c"} or len(set(words)) != len(words):
-        raise ConversionError(f"config.json: pos_att_type is {pos_att_type!r}; needs c2p, p2c or c2p|p2c")
+        raise ConversionError(f"config.json: pos_att_type is {pos_att_type!r}; it must be c2p, p2c or c2p|p2c")
     return ",".join(words)
 
 
 def _write_config(settings: Settings) -> Settings:
     if settings.get("relative_attention", "none") == "none":
-        raise ConversionError("DeBERTa has relative attention, and this model has none: --model-type says another")
+        raise ConversionError("the model has no relative attention, which DeBERTa needs: choose another --model-type")
     longest, k = settings[roberta.LENGTH], settings["max_relative_positions"]
     windows = str(settings["window_size"]).split(",")
     if any(window != "all" and int(window) < longest - 1 for window in windows):
         raise ConversionError(
-            f"window_size is {settings['window_size']}, and Hugging Face's DeBERTa attends to the whole sequence of up "
-            f"to {longest} tokens: only a model trained with --window-size all computes the same there"
+            f"window_size is {settings['window_size']}, but Hugging Face's DeBERTa attends to the whole sequence of up "
+            f"to {longest} tokens: only a model trained with --window-size all converts"
         )
     if settings.get("global_tokens") and settings.get("global_relative_positions"):
         raise ConversionError(
             "the model has coarse relative positions for global tokens (global_relative_positions), which Hugging "
-            "Face's DeBERTa has not"
+            "Face's DeBERTa lacks: only a model trained with --global-tokens 0 converts"
         )
     shared = {**settings, "no_token_positional_embeddings": False, "relative_attention": "none"}
     return {
@@ -224,12 +227,12 @@ def _write_config(settings: Settings) -> Settings:
 
 
 def read_vocabulary(vocab: dict[str, int]) -> dict[str, int]:
-    """Return a tokenizer's token -> row with fairseq's names of the special tokens, and their rows."""
+    """Return token -> row with fairseq's names and rows of the special tokens, from Hugging Face's."""
     return {SPECIAL_TOKENS.get(token, token): _swapped(row) for token, row in vocab.items()}
 
 
 def write_vocabulary(vocab: dict[str, int]) -> dict[str, int]:
-    """Return the reverse of :func:`read_vocabulary`."""
+    """Undo :func:`read_vocabulary`."""
     rows = {DEBERTA.special_tokens.get(token, token): _swapped(row) for token, row in vocab.items()}
     return dict(sorted(rows.items(), key=lambda item: item[1]))
 

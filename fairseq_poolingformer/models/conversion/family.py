@@ -26,36 +26,36 @@ class ConversionError(ValueError):
 class Family:
     """One Hugging Face model family: its names and settings, and what fairseq stores elsewhere.
 
-    Adding a family is making one of these values and listing it in :mod:`fairseq_poolingformer.models.conversion`.
+    To add a family, make one of these values and list it in :mod:`fairseq_poolingformer.models.conversion`.
 
     Attributes:
         model_type: ``model_type`` of its ``config.json``.
         architecture: the class that ``config.json`` names on the way back.
-        prefix: what Hugging Face puts before the parameters' names in a model with a head, with its dot.
+        prefix: the start of the parameters' names in a Hugging Face model with a head, with its dot.
         names: settings -> {Hugging Face name without prefix: fairseq name}, one entry for each parameter.
         huggingface_tied: groups of names of one parameter, the token embedding first; the first name of a group is the
             one in ``names``, and the one written.
-        fairseq_tied: fairseq's names of the token embedding, where all are written.
+        fairseq_tied: fairseq's names of the token embedding; its checkpoints have all of them.
         position_tables: fairseq position table -> the setting that says how many positions it has, the encoder's first.
-        position_offset: rows that fairseq has in front of Hugging Face's position 0 beyond Hugging Face's own.
+        position_offset: how many more rows fairseq has before position 0 than Hugging Face.
         needed: the settings that a fairseq checkpoint must have.
         read_config: ``config.json`` -> settings; raises ConversionError for what fairseq cannot express.
         write_config: settings -> ``config.json``; raises ConversionError for what the family cannot express.
         arch: fairseq architecture with the same computation, without its ``_base`` or ``_large``.
-        poolingformer_arch: this package's architecture that takes the weights too, likewise; "" where ``arch`` is one.
+        poolingformer_arch: this package's architecture that also takes the weights, likewise; "" where ``arch`` is one.
         arch_sizes: "base", "large" -> the sizes of these architectures.
-        arch_defaults: what else those architectures set that may differ between models.
-        task: the task to name in checkpoints.
+        arch_defaults: other settings of these architectures that may differ between models.
+        task: the task that checkpoints name.
         dictionaries: names under which fairseq's tasks look for the dictionary.
         two_levels: the family is one of this package's models for transformers, which keep both levels.
         pooled_layers: "base", "large" -> the layers with level two in ``poolingformer_arch``.
         sliding_window: level one is a window with global tokens, not the whole sequence.
         absorb: settings, Hugging Face state -> notes; removes the parameters that only Hugging Face has.
         complete: settings, Hugging Face state -> notes; adds the parameters that only Hugging Face has.
-        modernize: fairseq state, in place, from the names of older checkpoints.
+        modernize: fairseq state; renames the parameters of older checkpoints in place.
         buffers: fairseq buffers that Hugging Face lacks, with the value they always have.
         zero: Hugging Face parameters that fairseq has no place for and that must be zero.
-        heads: first parts of the names of Hugging Face heads that are no part of the pretrained model.
+        heads: first parts of the names of Hugging Face heads that the pretrained model lacks.
         unprefixed: first parts of the names that Hugging Face writes without ``prefix``.
         read_vocabulary: token -> row of a GPT-2 BPE tokenizer, to fairseq's names and rows of the special tokens.
         write_vocabulary: the reverse.
@@ -95,16 +95,16 @@ class Family:
 
     @property
     def input_length(self) -> str:
-        """The setting that says how many tokens the encoder takes."""
+        """The name of the setting that says how many tokens the encoder takes."""
         return next(iter(self.position_tables.values()))
 
     def size_flags(self, settings: Settings, size: str) -> dict[str, int]:
-        """The sizes in which a model differs from the architectures of a size: all, for a size not known here."""
+        """Return the sizes that differ from the architecture of a size; all where the family has no such size."""
         known = self.arch_sizes.get(size, {})
         return {key: settings[key] for key in self.arch_sizes["base"] if settings[key] != known.get(key)}
 
     def level_two(self, settings: Settings) -> Settings:
-        """``pooled_layers`` of a Poolingformer: its architecture's, or the upper half of another number of layers."""
+        """Return ``pooled_layers`` of a Poolingformer: its architecture's, or the upper half of other depths."""
         layers, size = settings["encoder_layers"], settings["arch"].rpartition("_")[2]
         if not settings["arch"].startswith("poolingformer_") or "pooled_layers" in settings:
             return {}
@@ -112,7 +112,7 @@ class Family:
         return {"pooled_layers": self.pooled_layers[size] if usual else f"{layers // 2}-{layers - 1}"}
 
     def default_arch(self, settings: Settings) -> str:
-        """``arch`` in the size that needs the fewest flags to become this model."""
+        """Return ``arch`` in the size that needs the fewest flags to become this model."""
         return f"{self.arch}_{min(self.arch_sizes, key=lambda size: len(self.size_flags(settings, size)))}"
 
 
@@ -135,10 +135,10 @@ def state_to_fairseq(family: Family, settings: Settings, state: State, drop_head
     """Rename Hugging Face parameters to fairseq's, one for one.
 
     Args:
-        family: the family that ``state`` is of.
+        family: the family of the model.
         settings: fairseq settings made from its ``config.json``.
         state: Hugging Face name -> tensor.
-        drop_heads: leave out classification and question-answering heads, which are an error otherwise.
+        drop_heads: leave out classification and question-answering heads instead of refusing them.
 
     Returns:
         fairseq name -> tensor, and notes on what was left out.
@@ -162,7 +162,7 @@ def state_to_fairseq(family: Family, settings: Settings, state: State, drop_head
 
     converted = {fairseq: state[huggingface] for huggingface, fairseq in names.items()}
     for table in position_tables(family, settings):
-        # fairseq counts positions from padding_idx + 1 = 2; rows 0 and 1 are never seen by a real token.
+        # fairseq counts positions from padding_idx + 1 = 2; real tokens never use rows 0 and 1.
         unused = converted[table].new_zeros(family.position_offset, converted[table].size(1))
         converted[table] = torch.cat([unused, converted[table]]) if len(unused) else converted[table]
     converted.update(dict.fromkeys(family.fairseq_tied, converted[family.fairseq_tied[0]]))
@@ -174,14 +174,14 @@ def state_to_fairseq(family: Family, settings: Settings, state: State, drop_head
 def state_to_huggingface(
     family: Family, settings: Settings, state: State, drop_heads: bool, drop_pooled: bool
 ) -> tuple[State, list[str]]:
-    """Rename fairseq parameters to Hugging Face's, the reverse of :func:`state_to_fairseq`.
+    """Rename fairseq parameters to Hugging Face's; this undoes :func:`state_to_fairseq`.
 
     Args:
         family: the family to convert to.
         settings: the settings (``args``) of the fairseq checkpoint.
         state: fairseq name -> tensor.
-        drop_heads: leave out classification heads, which are an error otherwise.
-        drop_pooled: leave out the parameters of level two, which are an error otherwise.
+        drop_heads: leave out classification heads instead of refusing them.
+        drop_pooled: leave out the parameters of level two instead of refusing them.
 
     Returns:
         Hugging Face name -> tensor, no two sharing memory, and notes on what was left out.
@@ -209,12 +209,12 @@ def state_to_huggingface(
 
 
 def position_tables(family: Family, settings: Settings) -> Mapping[str, str]:
-    """Return the family's tables of absolute positions, none for a model that has none."""
+    """Return the model's tables of absolute positions, which may be none."""
     return {} if settings.get("no_token_positional_embeddings") else family.position_tables
 
 
 def check_sizes(family: Family, settings: Settings, state: State) -> None:
-    """Check that the settings and the tables of embeddings and positions say the same."""
+    """Check that the tables of embeddings and positions have the sizes in the settings."""
     width = settings["encoder_embed_dim"]
     rows = {table: settings[key] + 2 for table, key in position_tables(family, settings).items()}
     if "vocab_size" in settings:
@@ -223,12 +223,12 @@ def check_sizes(family: Family, settings: Settings, state: State) -> None:
         if tuple(state[name].shape) != (count, width):
             raise ConversionError(
                 f"{name} is {tuple(state[name].shape)} where the configuration asks for {(count, width)}: "
-                "the weights and the configuration are of different models"
+                "the weights and the configuration belong to different models"
             )
 
 
 def _with_present_names(state: State) -> State:
-    """Rename ``LayerNorm.gamma`` and ``LayerNorm.beta``, as weights that began in TensorFlow have them."""
+    """Rename ``LayerNorm.gamma`` and ``LayerNorm.beta``, the names in weights that come from TensorFlow."""
     former = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
     renamed = {}
     for name, tensor in state.items():
@@ -238,11 +238,13 @@ def _with_present_names(state: State) -> State:
 
 
 def _without_prefix(prefix: str, state: State) -> State:
-    """Drop the prefix that a model with a head has and a bare one has not; refuse a name given twice."""
+    """Drop the prefix that only models with a head have; refuse a name that comes with and without it."""
     bare = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     if len(bare) != len(state):
         twice = sorted(name for name in state if prefix + name in state)
-        raise ConversionError(f"given both with and without {prefix!r}: {listed(twice)}")
+        raise ConversionError(
+            f"these parameters come both with and without {prefix!r}: {listed(twice)}; remove one of each pair"
+        )
     return bare
 
 
@@ -252,8 +254,8 @@ def _drop(state: State, names: list[str], allowed: bool, what: str, option: str)
         return []
     if not allowed:
         raise ConversionError(
-            f"the {what} have no counterpart on the other side: {listed(names)}; "
-            f"leave them out with {option}, and the converted model computes without them"
+            f"the converted model has no place for the {what}: {listed(names)}; "
+            f"{option} leaves them out, and the converted model computes without them"
         )
     for name in names:
         del state[name]
@@ -261,15 +263,15 @@ def _drop(state: State, names: list[str], allowed: bool, what: str, option: str)
 
 
 def _untie(state: State, tied: tuple[str, ...]) -> None:
-    """Keep the first of the tied names only, after checking that all that are there are equal."""
+    """Check that the tied parameters that are present are equal, and keep one under the first name."""
     present = [name for name in tied if name in state]
     if not present:
-        return  # what is missing is told together with all else that is
+        return  # _check_names names it with all other missing parameters
     kept = state[present[0]]
     for name in present[1:]:
         if not torch.equal(kept, state[name]):
             raise ConversionError(
-                f"{present[0]} and {name} differ: only models where these are one parameter can be converted"
+                f"{present[0]} and {name} differ: only a model in which they are one parameter converts"
             )
     for name in present:
         del state[name]

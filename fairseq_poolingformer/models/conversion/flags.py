@@ -8,15 +8,15 @@ from pathlib import Path
 
 from fairseq_poolingformer.models.conversion.family import Family, Settings
 
-# Always given, beside the positions: another attention than the weights were trained with is easily overlooked.
+# The flags always name these and the positions, so that nobody trains with another attention by accident.
 LEVELS = ("window_size", "pooled_layers", "separate_global_projections", "global_tokens", "global_relative_positions")
 ATTENTION = (*LEVELS, "relative_attention", "max_relative_positions")
 TURNED_OFF = {  # the flag that makes a setting False
     "no_token_positional_embeddings": "--absolute-positions",
     "no_scale_embedding": "--scale-embedding",
 }
-LONG = 4096  # tokens that a Poolingformer reads at least
-WINDOW = 128  # of this package's architectures
+LONG = 4096  # a Poolingformer reads at least this many tokens
+WINDOW = 128  # window_size of this package's architectures
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Recipe:
     """One of README's ways to train.
 
     Attributes:
-        purpose: for the line above the command.
+        purpose: the words for it in the line above the command.
         data: the corpus of poolingformer-preprocess that makes such a data folder.
         task, training: flags of the command before and after those of the model.
     """
@@ -64,8 +64,8 @@ def model_flags(family: Family, settings: Settings) -> str:
     """Return the flags for ``fairseq-train`` that build a converted model as it is.
 
     Args:
-        family: the Hugging Face family that it was.
-        settings: made by :func:`fairseq_poolingformer.models.conversion.to_fairseq`.
+        family: the Hugging Face family that the model comes from.
+        settings: the result of :func:`fairseq_poolingformer.models.conversion.to_fairseq`.
 
     Returns:
         One line for a shell, from ``--arch`` on.
@@ -90,10 +90,10 @@ def training_commands(family: Family, settings: Settings, folder: Path) -> str:
 
     Args:
         family, settings: as in :func:`model_flags`.
-        folder: of ``model.pt`` and ``tokenizer/``.
+        folder: the folder with ``model.pt`` and ``tokenizer/``.
 
     Returns:
-        For each recipe of the family two lines that say what it is for, and the command.
+        For each recipe of the family, a line that says its purpose, and the command.
     """
     flags = model_flags(family, long_settings(family, settings))
     bpe = (folder / "tokenizer" / "encoder.json").is_file()
@@ -127,5 +127,5 @@ def long_settings(family: Family, settings: Settings) -> Settings:
         longer["arch"] = f"{family.poolingformer_arch}_{settings['arch'].rpartition('_')[2]}"
     longer.update(family.level_two(longer))
     if settings.get("max_relative_positions", WINDOW) < WINDOW:
-        longer["window_size"] = settings["max_relative_positions"]  # no window may reach beyond
+        longer["window_size"] = settings["max_relative_positions"]  # no window may reach beyond these positions
     return longer

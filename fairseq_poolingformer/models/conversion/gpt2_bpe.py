@@ -1,8 +1,8 @@
 """GPT-2 byte-level BPE: Hugging Face's tokenizer files to fairseq's three and back.
 
-Hugging Face's ``vocab.json`` says token -> embedding row. fairseq says it in two steps: ``encoder.json`` has token ->
-OpenAI's id, and line k of ``dict.txt`` has the id in embedding row 4 + k. OpenAI's ids need no file: the 256 bytes come
-first, then one token for each merge in the order of ``vocab.bpe``, then ``<|endoftext|>``.
+Hugging Face's ``vocab.json`` maps a token to its embedding row. fairseq does so in two steps: ``encoder.json`` maps the
+token to OpenAI's id, and line k of ``dict.txt`` has the id of embedding row 4 + k. OpenAI's ids need no file: the 256
+bytes come first, then one token for each merge in the order of ``vocab.bpe``, then ``<|endoftext|>``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.gpt2_bpe import byte_symbols
 
 MASK = "<mask>"
-FILLER = "madeupword"  # fairseq's name for rows that round up the size of a dictionary
+FILLER = "madeupword"  # fairseq's name for rows that only round up the size of a dictionary
 END_OF_TEXT = "<|endoftext|>"
 VERSION = "#version: 0.2"
 
@@ -36,7 +36,7 @@ class GPT2Files:
 
 
 def encoder_of(merges: Iterable[str], vocab: Mapping[str, int]) -> dict[str, int]:
-    """Return OpenAI's ``encoder.json`` of these merges; ``<|endoftext|>`` only where the vocabulary has it."""
+    """Return OpenAI's ``encoder.json`` for the merges, with ``<|endoftext|>`` only if the vocabulary has it."""
     tokens = [*byte_symbols(), *(merge.replace(" ", "") for merge in merges)]
     if END_OF_TEXT in vocab:
         tokens.append(END_OF_TEXT)
@@ -52,11 +52,11 @@ def to_fairseq_files(vocab: Mapping[str, int], merges: list[str], rows: int) -> 
     Args:
         vocab: token -> embedding row, added tokens included.
         merges: pairs "a b", the first merged first.
-        rows: rows of the embedding; those that no token has become ``madeupword`` symbols.
+        rows: rows of the embedding; a row without a token becomes a ``madeupword`` symbol.
 
     Returns:
-        The files. A ``<mask>`` in the last row is left out, as fairseq's own ``dict.txt`` leaves it out: its
-        denoising task adds it, and its BART drops that row for tasks without.
+        The files. They leave out a ``<mask>`` in the last row, as fairseq's own ``dict.txt`` does: fairseq's denoising
+        task adds it, and fairseq's BART drops that row for other tasks.
 
     Raises:
         ConversionError: the vocabulary cannot be a fairseq dictionary.
@@ -65,12 +65,12 @@ def to_fairseq_files(vocab: Mapping[str, int], merges: list[str], rows: int) -> 
         vocab = {token: row for token, row in vocab.items() if token != MASK}
     token_of = {row: token for token, row in vocab.items()}
     if len(token_of) != len(vocab):
-        raise ConversionError("the vocabulary has two tokens with one id")
+        raise ConversionError("the vocabulary has two tokens with one id: repair vocab.json, or download it again")
     found = tuple(token_of.get(row) for row in range(len(SPECIAL_SYMBOLS)))
     if found != SPECIAL_SYMBOLS:
         raise ConversionError(f"rows 0-3 are {found}; fairseq's dictionary needs {SPECIAL_SYMBOLS} there")
     if max(token_of) >= rows:
-        raise ConversionError(f"the vocabulary goes up to id {max(token_of)}, the embedding has {rows} rows")
+        raise ConversionError(f"the vocabulary goes up to id {max(token_of)}, but the embedding has {rows} rows")
     encoder = encoder_of(merges, vocab)
     symbols = []
     for row in range(len(SPECIAL_SYMBOLS), rows):
@@ -85,17 +85,17 @@ def to_fairseq_files(vocab: Mapping[str, int], merges: list[str], rows: int) -> 
 
 
 def to_huggingface_vocab(files: GPT2Files, rows: int) -> dict[str, int]:
-    """Return token -> embedding row, the reverse of :func:`to_fairseq_files`.
+    """Return token -> embedding row; this undoes :func:`to_fairseq_files`.
 
     Args:
         files: fairseq's files.
-        rows: rows of the embedding: as many as symbols with the four special ones, or one more for ``<mask>``.
+        rows: rows of the embedding: one for each symbol and special symbol, and possibly one for ``<mask>``.
 
     Returns:
         The contents of ``vocab.json``.
 
     Raises:
-        ConversionError: the dictionary is not that of the embedding.
+        ConversionError: the dictionary has another size than the embedding, or gives a token two rows.
     """
     token_of = {str(i): token for token, i in files.encoder.items()}
     tokens = [*SPECIAL_SYMBOLS, *(token_of.get(symbol, symbol) for symbol in files.symbols)]
@@ -103,8 +103,8 @@ def to_huggingface_vocab(files: GPT2Files, rows: int) -> dict[str, int]:
         tokens.append(MASK)
     if len(tokens) != rows:
         raise ConversionError(
-            f"dict.txt makes {len(tokens)} symbols with fairseq's own four, the embedding has {rows} rows: "
-            "it is not the dictionary that the checkpoint was trained with"
+            f"dict.txt makes {len(tokens)} symbols with fairseq's own four, but the embedding has {rows} rows: "
+            "it is not the dictionary that the checkpoint was trained with. Give that one's folder with --tokenizer"
         )
     vocab = {token: row for row, token in enumerate(tokens)}
     if len(vocab) != len(tokens):
@@ -113,16 +113,16 @@ def to_huggingface_vocab(files: GPT2Files, rows: int) -> dict[str, int]:
 
 
 def added_tokens(files: GPT2Files) -> list[str]:
-    """Return the symbols that text is cut at before BPE: neither BPE's own, nor ``<mask>``, nor fillers."""
+    """Return the symbols at which text is split before BPE: all but BPE's own, ``<mask>`` and fillers."""
     ids = {str(i) for i in files.encoder.values()}
     return [s for s in files.symbols if s not in ids and s != MASK and not s.startswith(FILLER)]
 
 
 def check_mask(files: GPT2Files, rows: int) -> None:
-    """Check that the embedding has as many rows as masked language modelling has symbols, which adds ``<mask>``.
+    """Check that the embedding has a row for each symbol and for ``<mask>``, as masked language modelling needs.
 
     Raises:
-        ConversionError: it has not.
+        ConversionError: the embedding has another number of rows.
     """
     symbols = len(SPECIAL_SYMBOLS) + len(files.symbols) + (MASK not in files.symbols)
     if symbols != rows:
@@ -130,7 +130,7 @@ def check_mask(files: GPT2Files, rows: int) -> None:
 
 
 def check_same(ours: GPT2Files, original: GPT2Files) -> None:
-    """Check that a folder of original GPT-2 BPE files says what the converted tokenizer says.
+    """Check that a folder of original GPT-2 BPE files equals the converted tokenizer.
 
     Raises:
         ConversionError: merges, ids or rows differ; the message gives the first difference.
@@ -167,5 +167,5 @@ def format_merges(merges: Iterable[str]) -> str:
 
 
 def format_dictionary(symbols: Iterable[str]) -> str:
-    """Return a ``dict.txt``; the counts are 0, since nothing tells them and nothing reads them."""
+    """Return ``dict.txt``; the counts are 0, since they are unknown and nothing reads them."""
     return "".join(f"{symbol} 0\n" for symbol in symbols)

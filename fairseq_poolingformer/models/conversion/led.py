@@ -25,7 +25,7 @@ _PROJECTION = re.compile(r"\.(query|key|value)\.(weight|bias)$")
 
 
 def names(settings: Settings) -> dict[str, str]:
-    """Return Hugging Face name -> fairseq name for every parameter but the tied embedding's other names."""
+    """Return Hugging Face name -> fairseq name for every parameter; a tied embedding appears once."""
     table = {hf: fs for hf, fs in bart.names(settings).items() if not _ENCODER_ATTENTION.match(hf)}
     separate = settings.get("separate_global_projections")
     parts = {**PROJECTIONS, **(GLOBAL_PROJECTIONS if separate else {})}
@@ -42,47 +42,47 @@ def one_sided(attention_window: int | list[int], layers: int) -> list[int]:
     windows = [attention_window] * layers if isinstance(attention_window, int) else attention_window
     if len(windows) != layers or any(window % 2 or window < 2 for window in windows):
         raise ConversionError(
-            f"config.json: attention_window {attention_window!r}: needs one positive even number, "
+            f"config.json: attention_window is {attention_window!r}; it must be one positive even number, "
             f"or one for each of the {layers} encoder layers"
         )
     return [window // 2 for window in windows]
 
 
 def two_sided(settings: Settings) -> list[int]:
-    """Return Hugging Face's ``attention_window`` of each layer, the reverse of :func:`one_sided`."""
+    """Return Hugging Face's ``attention_window`` of each layer; this undoes :func:`one_sided`."""
     window_size = settings.get("window_size")
     if window_size is None:
         raise ConversionError(
-            "the checkpoint's settings have no window_size, so this is no sliding-window model; "
-            "convert to the model with full attention: --model-type bart, roberta or xlm-roberta"
+            "the checkpoint's settings have no window_size, so the model has full attention: "
+            "convert it with --model-type bart, roberta or xlm-roberta"
         )
     if "all" in str(window_size):
         raise ConversionError(
-            f"window_size is {window_size}: a window without limits, which this Hugging Face model has not; convert to "
-            "the model with full attention: --model-type bart, roberta or xlm-roberta"
+            f"window_size is {window_size}, full attention, but this Hugging Face model needs a window: "
+            "convert with --model-type bart, roberta or xlm-roberta"
         )
-    sides = [int(side) for side in str(window_size).split(",")]  # one, or one a layer
-    if min(sides) < 2:  # its code fails with less
+    sides = [int(side) for side in str(window_size).split(",")]  # one, or one for each layer
+    if min(sides) < 2:  # Hugging Face's code fails with less
         raise ConversionError(f"window_size {window_size}: Hugging Face needs at least 2 tokens on each side")
     windows = [2 * side for side in (sides * settings["encoder_layers"] if len(sides) == 1 else sides)]
     if odd := sorted({window for window in windows if max(windows) % window}):
         raise ConversionError(
             f"window_size {window_size}: Hugging Face pads inputs to a multiple of the largest window, {max(windows)} "
-            f"tokens to both sides, and each layer's window must divide that; {', '.join(map(str, odd))} does not. "
-            "Train with windows that divide the largest"
+            f"tokens on both sides together, and each layer's window must divide that; {', '.join(map(str, odd))} does "
+            "not. Train with windows that divide the largest"
         )
     return windows
 
 
 def copy_global_projections(settings: Settings, state: State) -> list[str]:
-    """Give a model whose global tokens share W_q, W_k, W_v copies of them as the separate ones of Hugging Face."""
+    """Copy W_q, W_k and W_v as Hugging Face's global projections where the model has no separate ones."""
     if settings.get("separate_global_projections"):
         return []
     copies = {
         _PROJECTION.sub(r".\1_global.\2", name): state[name].clone() for name in state if _PROJECTION.search(name)
     }
     state.update(copies)
-    return [f"filled in as copies, since this model has no separate ones: {listed(copies)}"]
+    return [f"filled in as copies of the ordinary projections, since the model has no separate ones: {listed(copies)}"]
 
 
 def _read_config(config: Settings) -> Settings:
@@ -101,14 +101,14 @@ def _read_config(config: Settings) -> Settings:
 
 def _write_config(settings: Settings) -> Settings:
     if not settings.get(bart.SCALE, True):
-        raise ConversionError(f"{bart.SCALE} is False (--scale-embedding), which Hugging Face's LED has not")
+        raise ConversionError(f"{bart.SCALE} is False (--scale-embedding), which Hugging Face's LED cannot do")
     positions = settings["max_source_positions"]
     windows = two_sided(settings)
     if max(windows) > positions:
         raise ConversionError(
-            f"window_size {settings['window_size']} is {max(windows)} tokens to both sides: Hugging Face's LED needs "
-            f"a window of at most max_source_positions, {positions}; for a window as wide as "
-            "the sequence convert to BART with --model-type bart"
+            f"window_size {settings['window_size']} is {max(windows)} tokens on both sides together, but Hugging "
+            f"Face's LED takes at most max_source_positions, {positions}: convert to BART, which attends to the whole "
+            "sequence, with --model-type bart"
         )
     return {
         **bart.write_shared_config(settings),

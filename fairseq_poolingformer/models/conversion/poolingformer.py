@@ -16,12 +16,12 @@ DECODER_LENGTH = "max_decoder_position_embeddings"
 
 
 def attention(settings: Settings) -> AttentionFlags:
-    """Return the choice of the two levels in a checkpoint's settings."""
+    """Return the flags of the two levels in a checkpoint's settings."""
     return AttentionFlags.of(Namespace(**settings))
 
 
 def level_two(settings: Settings, layer: int) -> list[str]:
-    """Return the parameters of level two in one layer, below its attention."""
+    """Return the names of level two's parameters in one layer's attention."""
     levels = attention(settings)
     if layer not in layer_numbers(levels.pooled_layers):
         return []
@@ -43,7 +43,7 @@ def bart_names(settings: Settings) -> dict[str, str]:
 
 
 def roberta_names(settings: Settings) -> dict[str, str]:
-    """Return the same of RoBERTa."""
+    """Return Hugging Face name -> fairseq name: RoBERTa's, and those of level two and of global tokens."""
     table = roberta.names(settings)
     for layer in range(settings["encoder_layers"]):
         own = level_two(settings, layer)
@@ -67,7 +67,7 @@ def _write(shared: Callable[[Settings], Settings]) -> Callable[[Settings], Setti
         if levels.relative_attention != "none":
             raise ConversionError(
                 f"the model has relative attention ({levels.relative_attention}), which this package's models for "
-                "transformers have not yet; a model with --window-size all converts with --model-type deberta"
+                "transformers do not have; a model with --window-size all converts with --model-type deberta"
             )
         values = asdict(levels)
         return {**shared(settings), **{name: values[name] for name in LEVELS}}

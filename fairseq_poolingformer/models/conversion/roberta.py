@@ -46,7 +46,7 @@ FIXED = {
     "untie_weights_roberta": False,
     "adaptive_input": False,
 }
-# Hugging Face can vary these, fairseq cannot; its head always has gelu, fairseq's that of the layers.
+# Hugging Face can vary these, fairseq cannot. Hugging Face's head always has gelu, fairseq's head what the layers have.
 HUGGINGFACE_FIXED = {
     "hidden_act": "gelu",
     "layer_norm_eps": 1e-5,
@@ -55,11 +55,11 @@ HUGGINGFACE_FIXED = {
     "eos_token_id": 2,
 }
 HUGGINGFACE_DEFAULTS = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
-EPSILON_UNSAID = 1e-12  # the layer_norm_eps of a config.json without one
+DEFAULT_EPSILON = 1e-12  # layer_norm_eps where config.json has none
 
 
 def names(settings: Settings) -> dict[str, str]:
-    """Return Hugging Face name -> fairseq name for every parameter but the token types and other names of tied ones."""
+    """Return Hugging Face name -> fairseq name for every parameter but token types; a tied one appears once."""
     return names_with(settings, LAYER)
 
 
@@ -83,14 +83,14 @@ def names_with(settings: Settings, layer_parts: dict[str, str]) -> dict[str, str
 
 
 def absorb(settings: Settings, state: State) -> list[str]:
-    """Remove the pooler and the token types from the state, and fill in a head where the model has none."""
+    """Remove the pooler and the token types from the state, and add a head where the model has none."""
     notes = []
     state.pop(POSITION_IDS, None)
     pooler = [name for name in state if name.startswith("pooler.")]
     for name in pooler:
         del state[name]
     if pooler:
-        notes.append(f"left out the pooler, which Hugging Face's pooler_output alone uses: {listed(pooler)}")
+        notes.append(f"left out the pooler, which only Hugging Face's pooler_output uses: {listed(pooler)}")
     types = state.pop(TOKEN_TYPES, None)
     if types is not None:
         notes += absorb_token_types(types, state, OFFSET)
@@ -98,13 +98,13 @@ def absorb(settings: Settings, state: State) -> list[str]:
 
 
 def fill_in_head(state: State) -> list[str]:
-    """Give a state without a head for masked language modelling a random one."""
+    """Add a random head for masked language modelling to a state without one."""
     if any(name.startswith("lm_head.") for name in state):
         return []
     state.update(_fresh_head(state[EMBEDDING]) if EMBEDDING in state else {})
     return [
-        "the folder has no head for masked language modelling: a random one is filled in, as fairseq begins with; "
-        "features do not depend on it, predictions of <mask> mean nothing before it is trained"
+        "the folder has no head for masked language modelling: a random one is filled in; "
+        "features do not depend on it, but train it before you use predictions of <mask>"
     ]
 
 
@@ -116,16 +116,16 @@ def absorb_token_types(types: torch.Tensor, state: State, offset: int) -> list[s
         notes.append("added the embedding of token type 0 to the positions, since fairseq has no token types")
     if bool(types[1:].any()):
         notes.append(
-            f"left out the embeddings of token types 1 to {len(types) - 1}, which tokens have only where "
-            "token_type_ids say so: fairseq has no token types"
+            f"left out the embeddings of token types 1 to {len(types) - 1}, which only inputs with token_type_ids use: "
+            "fairseq has no token types"
         )
     return notes
 
 
 def _fresh_head(embedding: torch.Tensor) -> State:
-    """Return the head that BERT's initialization gives, for an embedding (V, C)."""
+    """Return a head for an embedding (V, C), initialized as BERT's."""
     rows, width = embedding.shape
-    # the same at every conversion
+    # a fixed seed, so that every conversion gives the same weights
     dense = torch.empty(width, width).normal_(std=0.02, generator=torch.Generator().manual_seed(0))
     return {
         "lm_head.dense.weight": dense.to(embedding.dtype),
@@ -137,13 +137,13 @@ def _fresh_head(embedding: torch.Tensor) -> State:
 
 
 def complete(settings: Settings, state: State) -> list[str]:
-    """Put in one token type that adds nothing."""
+    """Add one token type, whose embedding is zero."""
     state[TOKEN_TYPES] = state[EMBEDDING].new_zeros(1, settings["encoder_embed_dim"])
     return []
 
 
 def modernize(state: State) -> None:
-    """Give the parameters of fairseq's checkpoints of 2019, such as ``roberta.base``, their present names."""
+    """Rename the parameters of fairseq's checkpoints of 2019, such as ``roberta.base``, to today's names."""
     for name in list(state):
         new = name.replace("emb_layer_norm.", "layernorm_embedding.")
         if new.startswith("decoder."):
@@ -154,7 +154,7 @@ def modernize(state: State) -> None:
 
 def read_config(config: Settings) -> Settings:
     """Return the fairseq settings of a RoBERTa."""
-    config = {"layer_norm_eps": EPSILON_UNSAID, **config}
+    config = {"layer_norm_eps": DEFAULT_EPSILON, **config}
     for key, value in {**HUGGINGFACE_FIXED, **HUGGINGFACE_DEFAULTS}.items():
         if config.get(key, value) != value:
             raise ConversionError(f"config.json: {key} is {config[key]!r}; fairseq's RoBERTa needs {value!r}")
@@ -171,11 +171,11 @@ def read_sizes(config: Settings) -> Settings:
 
 
 def write_shared_config(settings: Settings) -> Settings:
-    """Return what the config.json of RoBERTa and Longformer have in common."""
+    """Return the part of config.json that RoBERTa and Longformer share."""
     if settings.get("relative_attention", "none") != "none":
         raise ConversionError(
             f"the model has relative attention ({settings['relative_attention']}), which RoBERTa, XLM-R and Longformer "
-            "have not; convert to DeBERTa with --model-type deberta"
+            "lack; convert to DeBERTa with --model-type deberta"
         )
     for key, value in FIXED.items():
         if settings.get(key, value) != value:

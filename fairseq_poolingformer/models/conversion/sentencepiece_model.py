@@ -1,7 +1,7 @@
-"""XLM-R's tokenizer: one sentencepiece model on both sides, whose pieces both put after four special symbols.
+"""XLM-R's tokenizer: both sides use one sentencepiece model and put its pieces after four special symbols.
 
-Hugging Face gives row k + 1 to the model's piece k from 3 on, since the model's own first three are ``<unk>``, ``<s>``
-and ``</s>``, and the last row to ``<mask>``. fairseq's dictionary lists the same pieces, and its tasks add ``<mask>``.
+Hugging Face gives piece k row k + 1 from k = 3 on, since the model's first three pieces are ``<unk>``, ``<s>`` and
+``</s>``. The last row is ``<mask>``. fairseq's dictionary lists the same pieces, and fairseq's tasks add ``<mask>``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
-from fairseq_poolingformer.models.conversion import files, unigram
+from fairseq_poolingformer.models.conversion import files, tokenizer_files, unigram
 from fairseq_poolingformer.models.conversion.family import ConversionError
 from fairseq_poolingformer.models.conversion.gpt2_bpe import MASK
+from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 
 HUGGINGFACE_NAME = "sentencepiece.bpe.model"
@@ -26,14 +27,14 @@ def find(folder: Path) -> Path | None:
 
 
 def rebuild(source: Path, folder: Path) -> Path | None:
-    """Write the sentencepiece model of a Hugging Face folder that has only ``tokenizer.json`` of it.
+    """Rebuild the sentencepiece model of a Hugging Face folder that has only ``tokenizer.json``.
 
     Args:
         source: the Hugging Face folder.
-        folder: where :func:`write_fairseq` will write too; the model is written where that puts it.
+        folder: the folder that :func:`write_fairseq` will write into; the model goes where that function puts it.
 
     Returns:
-        The path of the model; None where the folder has another kind of tokenizer.
+        The path of the model; None if the folder has another kind of tokenizer.
 
     Raises:
         ConversionError: the tokenizer cannot be expressed as a sentencepiece model.
@@ -52,13 +53,13 @@ def write_fairseq(folder: Path, model: Path, rows: int, dictionaries: tuple[str,
     """Write the dictionary under the names that fairseq's tasks look for, and this package's ``tokenizer`` folder.
 
     Args:
-        folder: where to.
+        folder: the folder to write into.
         model: the sentencepiece model.
         rows: rows of the embedding.
         dictionaries: names of the dictionary's files.
 
     Raises:
-        ConversionError: the model's pieces are not those of the embedding's rows.
+        ConversionError: the model's pieces do not fit the rows of the embedding.
     """
     tokenizer = _read(model, rows)
     tokenizer.save(folder)
@@ -70,18 +71,21 @@ def write_huggingface(folder: Path, model: Path, rows: int, max_length: int) -> 
     """Write ``sentencepiece.bpe.model`` and ``tokenizer_config.json``.
 
     Args:
-        folder: where to.
+        folder: the folder to write into.
         model: the sentencepiece model.
         rows: rows of the embedding.
         max_length: tokens that the encoder takes.
 
     Raises:
-        ConversionError: the model's pieces are not those of the embedding's rows.
+        ConversionError: the model's pieces do not fit the rows of the embedding.
     """
     _read(model, rows)
     (folder / HUGGINGFACE_NAME).write_bytes(model.read_bytes())
-    files.write_tokenizer_config(
-        folder, tokenizer_class="XLMRobertaTokenizer", model_max_length=max_length, mask_token=files.MASK_TOKEN
+    tokenizer_files.write_tokenizer_config(
+        folder,
+        tokenizer_class="XLMRobertaTokenizer",
+        model_max_length=max_length,
+        mask_token=tokenizer_files.MASK_TOKEN,
     )
 
 
@@ -93,15 +97,15 @@ def _read(model: Path, rows: int) -> SentencePieceTokenizer:
     processor = SentencePieceProcessor(model_file=str(model))
     first = [processor.id_to_piece(piece) for piece in range(min(OWN_PIECES, len(processor)))]
     named = processor.is_unknown(0) and all(processor.is_control(piece) for piece in range(1, len(first)))
-    ordinary = len(tokenizer) - len(files.SPECIAL_SYMBOLS)
+    ordinary = len(tokenizer) - len(SPECIAL_SYMBOLS)
     if not named or ordinary != len(processor) - OWN_PIECES:
         raise ConversionError(
-            f"{model}: its first pieces are {first}, and {len(processor) - ordinary} are no text; Hugging Face's XLM-R "
-            "needs <unk>, <s> and </s> first and no others of that kind, or it would give the pieces other rows"
+            f"{model}: its first pieces are {first}, and {len(processor) - ordinary} pieces are not text; Hugging "
+            "Face's XLM-R needs <unk>, <s> and </s> first and no others of that kind, because it counts rows by them"
         )
     if len(tokenizer) + 1 != rows:
         raise ConversionError(
             f"{model} has {ordinary} pieces, which make {len(tokenizer) + 1} rows with the four special symbols and "
-            f"{MASK}; the embedding has {rows} rows: it is not the tokenizer that the model was trained with"
+            f"{MASK}, but the embedding has {rows} rows: it is not the tokenizer that the model was trained with"
         )
     return tokenizer

@@ -1,7 +1,7 @@
-"""The sentencepiece model that a Hugging Face ``tokenizer.json`` was made from, where the model itself is missing.
+"""Rebuild the sentencepiece model from which a Hugging Face ``tokenizer.json`` was made.
 
 ``tokenizer.json`` keeps XLM-R's pieces with their scores and sentencepiece's table of normalizations. A sentencepiece
-model is a protocol buffer of the same; the few fields that it needs are written here without a library for them.
+model is a protocol buffer of the same. It needs few fields, so this module writes them without a library.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PIECES, NORMALIZER = 1, 3
 PIECE, SCORE, TYPE = 1, 2, 3
 NORMAL, UNKNOWN, CONTROL = 1, 2, 3
 CHARSMAP = 2
-FIRST = (("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL))  # of every model that XLM-R can use
+FIRST = (("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL))  # the first pieces of every model that XLM-R can use
 
 
 def is_unigram(tokenizer: Mapping[str, Any]) -> bool:
-    """Whether the contents of a ``tokenizer.json`` come from a sentencepiece model of the unigram kind."""
+    """Return whether a ``tokenizer.json``, given its contents, comes from a unigram model of sentencepiece's."""
     return (tokenizer.get("model") or {}).get("type") == "Unigram"
 
 
@@ -34,11 +34,11 @@ def sentencepiece_model(path: Path, tokenizer: Mapping[str, Any]) -> bytes:
     """Return the sentencepiece model of a ``tokenizer.json``.
 
     Args:
-        path: of the file, for messages.
+        path: the file, for messages.
         tokenizer: its contents.
 
     Raises:
-        ConversionError: the tokenizer does more than XLM-R's, or its first pieces are not ``<s> <pad> </s> <unk>``.
+        ConversionError: the tokenizer differs from XLM-R's, or its first pieces are not ``<s> <pad> </s> <unk>``.
     """
     model = tokenizer["model"]
     pieces = [(piece, score) for piece, score in model["vocab"]]
@@ -46,7 +46,8 @@ def sentencepiece_model(path: Path, tokenizer: Mapping[str, Any]) -> bytes:
     if first != SPECIAL_SYMBOLS or model.get("byte_fallback"):
         raise ConversionError(
             f"{path}: its first pieces are {first}, byte_fallback is {model.get('byte_fallback', False)}; XLM-R's "
-            f"begin with {SPECIAL_SYMBOLS} and have no bytes. Put the model's own sentencepiece.bpe.model there"
+            f"begin with {SPECIAL_SYMBOLS} and have no bytes. Put the model's own sentencepiece.bpe.model into the "
+            "folder"
         )
     pieces = pieces[len(SPECIAL_SYMBOLS) :]
     if pieces and pieces[-1][0] == MASK:
@@ -57,10 +58,10 @@ def sentencepiece_model(path: Path, tokenizer: Mapping[str, Any]) -> bytes:
 
 
 def _charsmap(path: Path, normalizer: Mapping[str, Any] | None) -> bytes:
-    """Return the table of normalizations, which may be one step of a sequence."""
+    """Return the table of normalizations, from the normalizer or from one step of its sequence."""
     steps = (normalizer or {}).get("normalizers") or [normalizer]
     tables = [step["precompiled_charsmap"] for step in steps if step and step.get("type") == "Precompiled"]
-    # "Replace" shortens runs of spaces, which sentencepiece does by itself
+    # "Replace" shortens runs of spaces; sentencepiece does that itself
     if len(tables) != 1 or any(step["type"] not in ("Precompiled", "Replace") for step in steps):
         raise ConversionError(
             f"{path}: its normalizer is not sentencepiece's table alone. Put the model's own sentencepiece.bpe.model "

@@ -114,12 +114,19 @@ def test_other_checkpoints_are_refused(tmp_path, capsys, change, message):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("content", [None, b"text", {"model": 3}])
-def test_files_that_are_no_checkpoints_are_refused(tmp_path, capsys, content):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "is missing"),
+        (b"text", "is not a checkpoint. It begins with b'text'"),
+        ({"model": 3}, "is not a checkpoint of adaptive-span's main.py"),
+    ],
+)
+def test_files_that_are_no_checkpoints_are_refused(tmp_path, capsys, content, message):
     file = tmp_path / "file.pt"
     if isinstance(content, bytes):
         file.write_bytes(content)
     elif content:
         torch.save(content, file)
     assert convert.main(["from-adaptive-span", str(file), str(tmp_path), str(tmp_path / "out")]) == 1
-    assert str(file) in capsys.readouterr().err
+    assert f"{file} {message}" in capsys.readouterr().err

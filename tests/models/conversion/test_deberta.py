@@ -179,7 +179,7 @@ def test_what_fairseq_cannot_express_is_refused(change, message):
         ({"window_size": "9"}, "window_size is 9"),
         ({"global_tokens": 1, "global_relative_positions": 4}, "coarse relative positions"),
         ({"pooled_layers": "1"}, "--drop-pooled"),
-        ({"relative_attention": "none"}, "--model-type says another"),
+        ({"relative_attention": "none"}, "choose another --model-type"),
     ],
 )
 def test_what_hugging_face_cannot_express_is_refused(tmp_path, capsys, settings, message):
@@ -194,7 +194,7 @@ def test_token_types_become_positions_that_are_all_alike(tmp_path, capsys):
     source = tiny_huggingface.folder(tmp_path / "hf", "deberta", type_vocab_size=2)
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
     printed = capsys.readouterr().out
-    assert "it gets some (--absolute-positions), which are all the embedding of type 0" in printed
+    assert "it gets a table of positions (--absolute-positions) whose rows are all the embedding of type 0" in printed
     assert "left out the embeddings of token types 1 to 1" in printed
     assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
     back = tiny_huggingface.MODELS["deberta"].from_pretrained(tmp_path / "back").eval()
