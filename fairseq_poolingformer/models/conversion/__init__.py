@@ -1,8 +1,8 @@
 """Convert Hugging Face weights and configurations to fairseq's and back, with torch and safetensors alone.
 
-A family of models is one :class:`Family` value in a file of its own, listed in ``FAMILIES``. Weights and
-settings are read and written by :mod:`.files`, tokenizers by :mod:`.tokenizer_files` and :mod:`.sentencepiece_model`.
-The command line is :mod:`fairseq_poolingformer.cli.convert`.
+A family of models is one :class:`Family` value in a file of its own, listed in ``FAMILIES``. :mod:`.files`
+reads and writes weights and settings, :mod:`.tokenizer_files` and :mod:`.sentencepiece_model` tokenizers. The command
+line is :mod:`fairseq_poolingformer.cli.convert`.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _read(model: Path, rows: int) -> SentencePieceTokenizer:
     if not named or ordinary != len(processor) - OWN_PIECES:
         raise ConversionError(
             f"{model}: its first pieces are {first}, and {len(processor) - ordinary} pieces are not text; Hugging "
-            "Face's XLM-R needs <unk>, <s> and </s> first and no others of that kind, because it counts rows by them"
+            "Face's XLM-R needs <unk>, <s> and </s> first and no others of that kind, or it gives the pieces other rows"
         )
     if len(tokenizer) + 1 != rows:
         raise ConversionError(
