@@ -177,7 +177,7 @@ def test_flags_without_effect_are_named(folder, caplog):
 
 def test_inputs_that_make_no_sense_are_refused(folder):
     model = fusion(folder)
-    with pytest.raises(ValueError, match="a row of 51 tokens, the model takes 50"):
+    with pytest.raises(ValueError, match="a row has 51 tokens, the model takes 50"):
         model(sentences([51]))
     model(sentences([50], padded_to=56))
     tokens, global_mask = sentences([20]), torch.arange(20)[None] < 3

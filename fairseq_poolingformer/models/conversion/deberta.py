@@ -203,7 +203,7 @@ def _write_config(settings: Settings) -> Settings:
     if any(window != "all" and int(window) < longest - 1 for window in windows):
         raise ConversionError(
             f"window_size is {settings['window_size']}, but Hugging Face's DeBERTa attends to the whole sequence of up "
-            f"to {longest} tokens: only a model trained with --window-size all converts"
+            f"to {longest} tokens: train with --window-size all, or with a window of at least {longest - 1}"
         )
     if settings.get("global_tokens") and settings.get("global_relative_positions"):
         raise ConversionError(
