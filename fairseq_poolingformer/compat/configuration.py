@@ -18,16 +18,11 @@ from fairseq_poolingformer.compat.patching import replace
 # modules of fairseq whose models and tasks build nothing but layers and dictionaries from a configuration
 MODELS = ("bart", "camembert", "fconv", "fconv_lm", "lightconv", "lightconv_lm", "lstm", "lstm_lm", "masked_lm")
 MODELS += ("multilingual_transformer", "nat", "roberta", "transformer", "transformer_align", "transformer_lm", "xmod")
-TASKS = (
-    "cross_lingual_lm",
-    "denoising",
-    "language_modeling",
-    "legacy_masked_lm",
-    "masked_lm",
-    "multilingual_denoising",
-)
-TASKS += ("multilingual_masked_lm", "multilingual_translation", "semisupervised_translation", "sentence_prediction")
-TASKS += ("sentence_ranking", "span_masked_lm", "translation", "translation_from_pretrained_bart", "translation_lev")
+TASKS = ("cross_lingual_lm", "denoising", "language_modeling", "legacy_masked_lm", "masked_lm")
+TASKS += ("multilingual_denoising", "multilingual_language_modeling", "multilingual_masked_lm")
+TASKS += ("multilingual_translation", "semisupervised_translation", "sentence_prediction", "sentence_ranking")
+TASKS += ("span_masked_lm", "translation", "translation_from_pretrained_bart", "translation_from_pretrained_xlm")
+TASKS += ("translation_lev", "translation_multi_simple_epoch")
 
 LARGEST = 100_000  # characters of a string, and items of a list, that are read in a configuration
 

@@ -102,6 +102,8 @@ def _whole(path: Path) -> Iterator[Path]:
         unfinished.replace(path)
         _flush_folder(path.parent)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+        if "DataLoader worker" in str(error):
+            raise  # a signal has ended a process that reads data, while this one was saving
         raise OSError(
             errno.EIO,
             f"the checkpoint could not be written ({_first_line(error)}). The checkpoints that were there before are "

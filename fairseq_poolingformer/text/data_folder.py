@@ -162,7 +162,7 @@ class DataFolder:
     def write_corpus(self, content: Mapping[str, object], splits: Iterable[str]) -> None:
         """Write ``corpus.json`` with a description of every file; this makes the folder a finished one."""
         described = {path.relative_to(self.path).as_posix(): digests.describe(path) for path in self.files(splits)}
-        content = {**content, "files": described}
+        content = json.loads(json.dumps({**content, "files": described}))  # as it will be read
         content["corpus_sha256"] = _digest(content)
         write_lines(self.corpus_path, [json.dumps(content, ensure_ascii=False, indent=1)])
 
