@@ -152,5 +152,5 @@ def test_embed_dim_must_be_a_multiple_of_heads():
 def test_score_terms_are_not_lost_in_global_projections():
     attention = TwoLevelAttention(8, 2, window=Window(2), separate_global_projections=True)
     term = RelativePositionBias(torch.zeros(2, 5))
-    with pytest.raises(ValueError, match="would be without them"):
+    with pytest.raises(ValueError, match="do not go together"):
         attention(torch.zeros(1, 4, 8), score_terms=(term,))

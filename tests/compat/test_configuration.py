@@ -99,7 +99,7 @@ def test_code_in_a_configuration_is_not_run(name, patched, folder, monkeypatch):
     path = save(folder, arch=arch, **arguments, **{flag: CODE.format(marker=str(marker))})
     if not patched:  # the attack is one: fairseq alone runs the code, and then fails for its value
         for module in list(sys.modules.values()):
-            if vars(module).get("eval") is literal:
+            if getattr(module, "__dict__", {}).get("eval") is literal:
                 monkeypatch.setattr(module, "eval", eval)
     with pytest.raises(ConfigurationError if patched else (TypeError, AttributeError, ValueError)):
         checkpoint_utils.load_model_ensemble_and_task([path])

@@ -90,7 +90,9 @@ def test_character_language_models(articles, tmp_path):
     assert longformer[0] == "longformer"
     assert longformer[2] == "-"
     assert gaa[0] == "gaa"
-    assert all(float(cell.replace(",", "")) > 0 for cell in gaa[1:])
+    bits, span, *others = (float(cell.replace(",", "")) for cell in gaa[1:])
+    assert min(bits, *others) > 0
+    assert span >= 0  # in so few updates the published learning rate may shrink every span to nothing
 
 
 @pytest.mark.parametrize("script", ["pretraining", "char_lm"])

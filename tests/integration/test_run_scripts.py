@@ -358,7 +358,7 @@ def test_quickstart(data_folder, tmp_path):
 
 
 def test_install_leaves_a_complete_environment_alone_and_explains_what_it_lacks(tmp_path):
-    assert "will not do" in call("install.sh", f"venv={tmp_path}/venv", "python=false", status=1)
+    assert "does not fit" in call("install.sh", f"venv={tmp_path}/venv", "python=false", status=1)
     assert not (tmp_path / "venv").exists()
 
 
