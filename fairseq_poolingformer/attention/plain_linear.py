@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+GLOBAL_HOOKS = tuple(f"_global{hooks}" for hooks in HOOKS)  # those of all modules
 
 
 def is_plain_linear(module: nn.Module) -> bool:
@@ -18,7 +19,7 @@ def is_plain_linear(module: nn.Module) -> bool:
         type(module) is nn.Linear
         and "forward" not in vars(module)  # replaced on the instance, as accelerate does
         and not any(getattr(module, hooks) for hooks in HOOKS)
-        and not torch_module._has_any_global_hook()
+        and not any(getattr(torch_module, hooks) for hooks in GLOBAL_HOOKS)
         and type(module.weight) in (nn.Parameter, Tensor)  # subclasses of Tensor may be quantized or sharded
         and module.bias is not None
     )

@@ -129,8 +129,7 @@ def test_numpy_allowed_by_others_changes_nothing(tmp_path):
     state = {"model": {}, "best": np.float64(1.5), "array": np.arange(3.0)}
     torch.save(state, tmp_path / "x.pt")
     before = torch.serialization.get_safe_globals()
-    core = np._core if hasattr(np, "_core") else np.core
-    own = [np.ndarray, np.dtype, core.multiarray.scalar, core.multiarray._reconstruct]
+    own = [np.ndarray, np.dtype, np.float64(0).__reduce__()[0], np.zeros(0).__reduce__()[0]]
     try:
         for entries in (own, own[::-1]):
             torch.serialization.add_safe_globals(entries)
