@@ -17,13 +17,15 @@ options=(
   "steps=tests,attention,training" # which of them
   "length=16384" # tokens
   "dtype=bfloat16" # float32, bfloat16 or float16
-  "size=large" # of the model in the training step: base or large
+  "size=large" # of the model in the training step: tiny, base or large
+  "device=cuda" # cpu: try the script out, with size=tiny length=512 dtype=float32 repeats=1
   "repeats=5" # runs that count
   "python=" # interpreter; default: the active virtual environment's, else .venv's
   "dry_run=0" # 1: print the commands only
 )
 parse_options "$@"
 require_count length repeats
+[[ $device == cuda || $device == cpu ]] || fail "device= must be cuda or cpu, got $device"
 [[ -n $out ]] || fail "which folder for the tables? give out="
 [[ ,$steps, =~ ^(,(tests|attention|training))+,$ ]] ||
   fail "steps= must be some of tests,attention,training; got $steps"
@@ -46,16 +48,16 @@ for step in ${steps//,/ }; do
   case $step in
     tests) record tests "$python" -m pytest -q tests/attention ;;
     attention)
-      record attention "$python" benchmarks/attention.py --device cuda --dtype "$dtype" --length "$length" \
+      record attention "$python" benchmarks/attention.py --device "$device" --dtype "$dtype" --length "$length" \
         --longest-dense "$length" --repeats "$repeats"
       ;;
     training)
-      record training "$python" benchmarks/training_step.py --device cuda --dtype "$dtype" --size "$size" \
+      record training "$python" benchmarks/training_step.py --device "$device" --dtype "$dtype" --size "$size" \
         --source-length "$length" --checkpoint-activations --repeats "$repeats"
       # the peer with 16-bit weights too, as some train it; and with the dropout of attention that run scripts have
-      record training_peer_16_bit "$python" benchmarks/training_step.py --device cuda --dtype "$dtype" --size "$size" \
+      record training_peer_16_bit "$python" benchmarks/training_step.py --device "$device" --dtype "$dtype" --size "$size" \
         --source-length "$length" --checkpoint-activations --repeats "$repeats" --peer-precision weights
-      record training_attention_dropout "$python" benchmarks/training_step.py --device cuda --dtype "$dtype" --size "$size" \
+      record training_attention_dropout "$python" benchmarks/training_step.py --device "$device" --dtype "$dtype" --size "$size" \
         --source-length "$length" --checkpoint-activations --repeats "$repeats" --attention-dropout 0.1
       ;;
   esac

@@ -12,6 +12,7 @@ import gc
 import importlib.metadata
 import logging
 import multiprocessing
+import os
 import platform
 import resource
 import signal
@@ -27,6 +28,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from fairseq_poolingformer.attention import keep_freed_memory
 
 GIB = 2**30
 DTYPES = ("float32", "bfloat16", "float16")
@@ -113,13 +116,17 @@ def is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, MemoryError) or any(text in str(error).lower() for text in texts)
 
 
-def _work(connection: Connection, build: Callable, device: str, threads: int, memory_limit: float | None) -> None:
+def _work(
+    connection: Connection, build: Callable, device: str, threads: int, allocator: str, memory_limit: float | None
+) -> None:
     """The fresh process: builds, then runs once for every message, until the connection ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     warnings.simplefilter("ignore", FutureWarning)  # of what fairseq and transformers will have to change
     logging.basicConfig(level=logging.WARNING, format="  %(message)s", force=True)
     logging.getLogger("fairseq_poolingformer.attention").setLevel(logging.INFO)  # says which backend is timed
     torch.set_num_threads(threads)
+    if allocator == "kept" and not keep_freed_memory():
+        raise SystemExit("--allocator kept: the C library is not glibc, or the environment has its MALLOC_ variables")
     if memory_limit is not None:
         resource.setrlimit(resource.RLIMIT_DATA, (int(memory_limit * GIB),) * 2)
     try:
@@ -192,7 +199,7 @@ def measure(cases: Sequence[Case], args: argparse.Namespace) -> list[Result]:
 
     Args:
         cases: what to measure.
-        args: device, threads, repeats, warm_ups, memory_limit (GiB of a process, or None).
+        args: device, threads, repeats, warm_ups, allocator, memory_limit (GiB of a process, or None).
 
     Returns:
         A result for each case, in order.
@@ -200,9 +207,11 @@ def measure(cases: Sequence[Case], args: argparse.Namespace) -> list[Result]:
     Raises:
         SystemExit: a case failed for another reason than memory.
     """
+    if args.allocator == "glibc":
+        os.environ["MALLOC_PERTURB_"] = "0"  # which is so anyway; a plugin that sees it leaves glibc as it is
     if args.device == "cuda":
         torch.cuda.empty_cache()  # what the checks before have left
-    arguments = (args.device, args.threads, args.memory_limit)
+    arguments = (args.device, args.threads, args.allocator, args.memory_limit)
     groups = [list(cases)] if args.repeats > 1 else [[case] for case in cases]
     results = []
     for group in groups:
@@ -234,6 +243,13 @@ def add_arguments(parser: argparse.ArgumentParser, *, repeats: int, warm_ups: in
     add("--repeats", type=int, default=repeats, help="runs that count, of which the median (default: %(default)s)")
     add("--warm-ups", type=int, default=warm_ups, help="runs before them that do not (default: %(default)s)")
     add("--threads", type=int, default=torch.get_num_threads(), help="of torch (default: %(default)s)")
+    add(
+        "--allocator",
+        default="glibc",
+        choices=("glibc", "kept"),
+        help="glibc: freed memory goes back to the system, as the C library has it; kept: it is kept for the next "
+        "tensor, as the plugin does on a machine without a GPU (default: %(default)s)",
+    )
     add(
         "--memory-limit",
         type=float,
@@ -279,11 +295,12 @@ def print_header(args: argparse.Namespace, what: str) -> None:
     """Say where, what and how."""
     gpu = args.device == "cuda"
     limit = "" if gpu else f"; a process may take {args.memory_limit:.1f} GiB"
+    freed = "; freed memory is kept" if args.allocator == "kept" else ""
     memory = "torch.cuda.max_memory_allocated" if gpu else "highest resident set of the process (VmHWM)"
     print(machine(args))
     print(what)
     seconds = "wall time" if gpu else "CPU time of the process"
-    print(f"{seconds}, median of {args.repeats} after {args.warm_ups} warm-ups; memory: {memory}{limit}")
+    print(f"{seconds}, median of {args.repeats} after {args.warm_ups} warm-ups; memory: {memory}{limit}{freed}")
 
 
 def print_table(

@@ -17,6 +17,7 @@ from fairseq.data.language_pair_dataset import collate
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch import Tensor, nn
 
+import fairseq_poolingformer
 from fairseq_poolingformer.compat import quiet_logging
 from fairseq_poolingformer.models.conversion import to_fairseq
 
@@ -24,6 +25,7 @@ from fairseq_poolingformer.models.conversion import to_fairseq
 sys.modules.setdefault("torchaudio", None)
 from transformers import LEDConfig, LEDForConditionalGeneration  # noqa: E402
 
+fairseq_poolingformer.register()
 logging.getLogger("transformers").setLevel(logging.ERROR)
 BOS, PAD, EOS, FIRST_WORD = 0, 1, 2, 4
 

@@ -2,20 +2,25 @@
 
 from fairseq_poolingformer.attention.backends import BACKENDS
 from fairseq_poolingformer.attention.call import Pairs, ScoreTerm
+from fairseq_poolingformer.attention.freed_memory import keep_freed_memory
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.modules import TwoLevelAttention
 from fairseq_poolingformer.attention.patterns import Pooling, Window, visible_pairs
 from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
+from fairseq_poolingformer.attention.recorded_weights import recorded_weights
 from fairseq_poolingformer.attention.relative_projections import RelativeProjections
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
+from fairseq_poolingformer.attention.weights import BandWeights, LevelWeights, band_weights
 
 __all__ = [
     "BACKENDS",
     "POOL_TYPES",
+    "BandWeights",
     "DisentangledPosition",
     "GlobalTokens",
+    "LevelWeights",
     "Pairs",
     "Pooling",
     "RelativePositionBias",
@@ -24,6 +29,9 @@ __all__ = [
     "TwoLevelAttention",
     "Window",
     "band_attention",
+    "band_weights",
+    "keep_freed_memory",
     "pool_keys",
+    "recorded_weights",
     "visible_pairs",
 ]

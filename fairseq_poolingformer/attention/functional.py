@@ -9,9 +9,9 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends import BACKENDS
+from fairseq_poolingformer.attention.backends import BACKENDS, traced
 from fairseq_poolingformer.attention.call import Call, ScoreTerm
-from fairseq_poolingformer.attention.eager import outside_the_compiler
+from fairseq_poolingformer.attention.eager import exporting, outside_the_compiler
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.nonfinite import run_around_nonfinite
 from fairseq_poolingformer.attention.patterns import Pooling, Window
@@ -64,6 +64,43 @@ def band_attention(
     Raises:
         ValueError: an argument is out of range, or the named backend cannot run the call.
     """
+    call = checked_call(
+        query,
+        key,
+        value,
+        window=window,
+        pooling=pooling,
+        global_mask=global_mask,
+        key_padding_mask=key_padding_mask,
+        score_terms=score_terms,
+        query_offset=query_offset,
+        dropout_p=dropout_p,
+        scale=scale,
+    )
+    if exporting():
+        return traced.run(call)
+    return run_around_nonfinite(call, BACKENDS[_pick(call, backend)].run)
+
+
+def checked_call(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    window: Window,
+    pooling: Pooling | None = None,
+    global_mask: Tensor | GlobalTokens | None = None,
+    key_padding_mask: Tensor | None = None,
+    score_terms: Sequence[ScoreTerm] = (),
+    query_offset: int = 0,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+) -> Call:
+    """The call that :func:`band_attention`'s arguments ask for, with defaults filled in.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
     call = Call(
         query=query,
         key=key,
@@ -78,7 +115,7 @@ def band_attention(
         scale=query.size(-1) ** -0.5 if scale is None else scale,
     )
     _check(call)
-    return run_around_nonfinite(call, BACKENDS[_pick(call, backend)].run)
+    return call
 
 
 def _check(call: Call) -> None:

@@ -86,3 +86,33 @@ class GlobalTokens:
     def add(self, x: Tensor, values: Tensor) -> None:
         """Add ``values`` (B, H, G, D) in place to the global tokens' vectors of ``x`` (B, H, S, D)."""
         x[self.row, :, self.token] += values[self.row, :, self.slot].to(x.dtype)
+
+    def replaced(self, x: Tensor, values: Tensor) -> Tensor:
+        """``x`` (B, H, S, D) with ``values`` (B, H, G, D) at the global tokens, as a new tensor."""
+        x = x.clone()
+        self.put(x, values)
+        return x
+
+
+class FirstTokens(GlobalTokens):
+    """Global tokens that can only be the first ones of each row, so that slots need no look at the mask.
+
+    Args:
+        mask: (B, S) bool, True at global tokens, all of them among the first ``count``.
+        count: G.
+    """
+
+    def __init__(self, mask: Tensor, count: int) -> None:
+        super().__init__(mask)
+        object.__setattr__(self, "num_slots", count)
+        object.__setattr__(self, "unused", ~mask[:, :count])
+
+    def hidden(self, padding: Tensor | None) -> Tensor:
+        return self.unused if padding is None else self.unused | padding[:, : self.num_slots]
+
+    def gather(self, x: Tensor) -> Tensor:
+        return x[:, :, : self.num_slots].masked_fill(self.unused[:, None, :, None], 0.0)
+
+    def replaced(self, x: Tensor, values: Tensor) -> Tensor:
+        first = torch.where(self.unused[:, None, :, None], x[:, :, : self.num_slots], values)
+        return x.index_copy(2, torch.arange(self.num_slots, device=x.device), first)

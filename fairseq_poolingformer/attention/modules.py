@@ -11,6 +11,7 @@ from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
+from fairseq_poolingformer.attention.weights import LevelWeights, band_weights
 
 
 class TwoLevelAttention(nn.Module):
@@ -118,13 +119,55 @@ class TwoLevelAttention(nn.Module):
         Raises:
             ValueError: score terms with separate global projections, which have none of their own.
         """
+        dropout_p = self.dropout if self.training else 0.0
+        y = self._level_one(x, GlobalTokens.of(global_mask), key_padding_mask, score_terms, dropout_p)
+        if self.pooling is None:
+            return self.out_proj(self._merge(y))
+        z = self._attend_to_pooled(x if self.mix else self._merge(y), key_padding_mask, dropout_p)
+        return self.out_proj(self._merge(y + z))
+
+    def weights(
+        self,
+        x: Tensor,
+        *,
+        global_mask: Tensor | GlobalTokens | None = None,
+        key_padding_mask: Tensor | None = None,
+        score_terms: tuple[ScoreTerm, ...] = (),
+    ) -> LevelWeights:
+        """The attention weights of both levels in banded form, without dropout; arguments as :meth:`forward`'s."""
+        global_tokens = GlobalTokens.of(global_mask)
+        masks = {"global_mask": global_tokens, "key_padding_mask": key_padding_mask}
+        query, key = self._split(self.q_proj(x)), self._split(self.k_proj(x))
+        one = band_weights(query, key, window=self.window, score_terms=score_terms, scale=self.scale, **masks)
+        if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
+            query, key = self._global_query(x, global_tokens), self._split(self.global_k_proj(x))
+            own = band_weights(
+                query, key, window=Window.unlimited(), key_padding_mask=key_padding_mask, scale=self.scale
+            )
+            one = one._replace(from_global=own.band.masked_fill(global_tokens.unused[:, None, :, None], 0.0))
+        if self.pooling is None:
+            return LevelWeights(one, None)
+        source = x if self.mix else self._merge(self._level_one(x, global_tokens, key_padding_mask, score_terms, 0.0))
+        q_proj, k_proj, _ = self._pooled_projections()
+        pooled_keys, pooled_padding = self._pool(source, k_proj, self.pooled_k_pool_weight, key_padding_mask)
+        query = self._split(q_proj(source))
+        geometry = {"window": self.pooled_window, "pooling": self.pooling}
+        return LevelWeights(one, band_weights(query, pooled_keys, key_padding_mask=pooled_padding, **geometry))
+
+    def _level_one(
+        self,
+        x: Tensor,
+        global_tokens: GlobalTokens | None,
+        padding_mask: Tensor | None,
+        score_terms: tuple[ScoreTerm, ...],
+        dropout_p: float,
+    ) -> Tensor:
+        """Level one's Y (eq. 3–4, 12–13), (B, H, T, D)."""
         if score_terms and self.global_q_proj is not None:
             raise ValueError(
                 "score_terms and separate_global_projections do not go together: a global token's own row would be "
                 "without the terms; leave one of the two out"
             )
-        dropout_p = self.dropout if self.training else 0.0
-        global_tokens = GlobalTokens.of(global_mask)
         query = self._split(self.q_proj(x))
         key, value = self._split(self.k_proj(x)), self._split(self.v_proj(x))
         y = band_attention(
@@ -133,25 +176,25 @@ class TwoLevelAttention(nn.Module):
             value,
             window=self.window,
             global_mask=global_tokens,
-            key_padding_mask=key_padding_mask,
+            key_padding_mask=padding_mask,
             score_terms=score_terms,
             dropout_p=dropout_p,
             scale=self.scale,
             backend=self.backend,
         )
         if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
-            y = self._attend_globally(x, y, global_tokens, key_padding_mask, dropout_p)
-        if self.pooling is None:
-            return self.out_proj(self._merge(y))
-        z = self._attend_to_pooled(x if self.mix else self._merge(y), key_padding_mask, dropout_p)
-        return self.out_proj(self._merge(y + z))
+            y = self._attend_globally(x, y, global_tokens, padding_mask, dropout_p)
+        return y
+
+    def _pooled_projections(self) -> tuple[nn.Module, nn.Module, nn.Module]:
+        """The modules that give Q̃, K̃ and Ṽ."""
+        if self.pooled_q_proj is None:
+            return self.q_proj, self.k_proj, self.v_proj
+        return self.pooled_q_proj, self.pooled_k_proj, self.pooled_v_proj
 
     def _attend_to_pooled(self, x: Tensor, padding_mask: Tensor | None, dropout_p: float) -> Tensor:
         """Level two's Z (eq. 5–8), (B, H, T, D), from the input of its projections Q̃, K̃, Ṽ."""
-        if self.pooled_q_proj is None:
-            q_proj, k_proj, v_proj = self.q_proj, self.k_proj, self.v_proj
-        else:
-            q_proj, k_proj, v_proj = self.pooled_q_proj, self.pooled_k_proj, self.pooled_v_proj
+        q_proj, k_proj, v_proj = self._pooled_projections()
         pooled_keys, pooled_padding = self._pool(x, k_proj, self.pooled_k_pool_weight, padding_mask)
         pooled_values, _ = self._pool(x, v_proj, self.pooled_v_pool_weight, padding_mask)
         return band_attention(
@@ -188,9 +231,8 @@ class TwoLevelAttention(nn.Module):
         self, x: Tensor, y: Tensor, tokens: GlobalTokens, padding_mask: Tensor | None, dropout_p: float
     ) -> Tensor:
         """Y, with the global tokens' rows attending to the whole sequence through their own projections."""
-        gathered = self._merge(tokens.gather(self._split(x)))
         attended = band_attention(
-            self._split(self.global_q_proj(gathered)),
+            self._global_query(x, tokens),
             self._split(self.global_k_proj(x)),
             self._split(self.global_v_proj(x)),
             window=Window.unlimited(),
@@ -199,9 +241,11 @@ class TwoLevelAttention(nn.Module):
             scale=self.scale,
             backend=self.backend,
         )
-        y = y.clone()
-        tokens.put(y, attended)
-        return y
+        return tokens.replaced(y, attended)
+
+    def _global_query(self, x: Tensor, tokens: GlobalTokens) -> Tensor:
+        """(B, H, G, D) the global tokens' own queries, of the separate projections."""
+        return self._split(self.global_q_proj(self._merge(tokens.gather(self._split(x)))))
 
     def _split(self, x: Tensor) -> Tensor:
         """To (B, H, T, D), a view."""

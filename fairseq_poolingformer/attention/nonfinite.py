@@ -18,10 +18,12 @@ def run_around_nonfinite(call: Call, run: Callable[[Call], Tensor]) -> Tensor:
     any key or value is not finite, the call is therefore run with zeros in their place, and a second call finds the
     queries that see one of them: their outputs are NaN, and they take no part in the gradients.
 
-    The check reads keys and values once. On a GPU it would make every call wait for the device and is left out: padded
-    keys and values must be finite there.
+    The check reads keys and values once. On a GPU it would make every call wait for the device. There, padded keys and
+    values are replaced by zeros without a look at them, and those that are not padded must be finite.
     """
-    if call.key.device.type != "cpu" or (_is_finite(call.key) and _is_finite(call.value)):
+    if call.key.device.type != "cpu":
+        return run(without_padding(call))
+    if _is_finite(call.key) and _is_finite(call.value):
         return run(call)
     bad = ~(call.key.isfinite() & call.value.isfinite()).all(-1, keepdim=True)  # (B, H, S, 1)
     key, value = call.key.masked_fill(bad, 0.0), call.value.masked_fill(bad, 0.0)
@@ -30,6 +32,14 @@ def run_around_nonfinite(call: Call, run: Callable[[Call], Tensor]) -> Tensor:
         query, key = torch.zeros_like(call.query), torch.zeros_like(call.key)
         seen = run(replace(call, query=query, key=key, value=bad.to(call.value.dtype).expand_as(key), dropout_p=0.0))
     return out.masked_fill(seen > 0.0, torch.nan)
+
+
+def without_padding(call: Call) -> Call:
+    """The call with zeros as padded keys and values."""
+    if call.key_padding_mask is None:
+        return call
+    padded = call.key_padding_mask[:, None, :, None]
+    return replace(call, key=call.key.masked_fill(padded, 0.0), value=call.value.masked_fill(padded, 0.0))
 
 
 def _is_finite(x: Tensor) -> bool:

@@ -107,7 +107,7 @@ class Pooling:
 
     def num_pools(self, num_tokens: int) -> int:
         """P, the pooled keys of a sequence of ``num_tokens`` tokens."""
-        return -(-(num_tokens - self.first_start) // self.key_stride)
+        return (num_tokens - self.first_start + self.key_stride - 1) // self.key_stride
 
 
 @dataclass(frozen=True)

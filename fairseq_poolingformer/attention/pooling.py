@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_poolingformer.attention.eager import outside_the_compiler
+from fairseq_poolingformer.attention.eager import exporting, outside_the_compiler
 from fairseq_poolingformer.attention.patterns import Pooling
 
 POOL_TYPES = ("ldconv", "mean-ldconv", "mean", "max")
@@ -64,7 +64,7 @@ def pool_keys(
         context = _take(x, _centre_index(real, x.size(2), pooling))
     else:
         uniform = real.to(x.dtype) / real.sum(-1, keepdim=True).clamp(min=1)
-        context = _WeightedSum.apply(x, uniform[:, None], pooling)
+        context = _weighted_sum(x, uniform[:, None], pooling)
         if kind == "mean":
             return context, pooled_padding_mask
     weight, bias = (None if tensor is None else tensor.to(x.dtype) for tensor in (weight, bias))
@@ -73,7 +73,7 @@ def pool_keys(
     # the smallest finite number, not -inf: a pool without real tokens must not give NaN
     logits = logits.masked_fill(~real[:, None], torch.finfo(logits.dtype).min)
     dynamic = logits.softmax(-1).to(x.dtype) * real[:, None]
-    return _WeightedSum.apply(x, dynamic, pooling), pooled_padding_mask
+    return _weighted_sum(x, dynamic, pooling), pooled_padding_mask
 
 
 def _check(
@@ -139,12 +139,30 @@ def _max(x: Tensor, pooling: Pooling, padding_mask: Tensor | None) -> Tensor:
     """The maximum of each pool, -inf where it has no real token: (B, H, P, D)."""
     if padding_mask is not None:
         x = x.masked_fill(padding_mask[:, None, :, None], -torch.inf)
+    if exporting():
+        inside = _real_taps(x.size(2), pooling, None, x.device)[..., None]
+        return _taps(x, pooling).masked_fill(~inside, -torch.inf).amax(3)
     pools, kernel_size, stride = pooling.num_pools(x.size(2)), pooling.kernel_size, pooling.key_stride
     before = -pooling.first_start
     after = (pools - 1) * stride + kernel_size - before - x.size(2)
     if before or after > 0:
         x = F.pad(x, (0, 0, before, max(0, after)), value=-torch.inf)
     return x.unfold(2, kernel_size, stride).max(-1).values
+
+
+def _taps(x: Tensor, pooling: Pooling) -> Tensor:
+    """(B, H, P, κ, D) a copy of every pool's tokens; any token in the place of those beyond the sequence."""
+    starts = _starts(x.size(2), pooling, x.device)
+    positions = starts[:, None] + torch.arange(pooling.kernel_size, device=x.device)
+    return x[:, :, positions.clamp(min=0).clamp(max=x.size(2) - 1)]
+
+
+def _weighted_sum(x: Tensor, weights: Tensor, pooling: Pooling) -> Tensor:
+    """:class:`_WeightedSum`, or while a model is exported the same over a copy of every pool's tokens."""
+    if not exporting():
+        return _WeightedSum.apply(x, weights, pooling)
+    weights = weights.repeat_interleave(x.size(1) // weights.size(1), dim=1)
+    return (_taps(x, pooling) * weights[..., None]).sum(3)
 
 
 def _tap(tap: int, num_tokens: int, pooling: Pooling) -> tuple[slice, slice]:

@@ -24,6 +24,7 @@ class CoarsePositions(nn.Embedding):
 
     def __init__(self, num_rows: int, embed_dim: int, tokens_per_row: int) -> None:
         super().__init__(num_rows, embed_dim)
+        self.row_length = tokens_per_row
         self.register_buffer("tokens_per_row", torch.tensor(tokens_per_row))
 
 

@@ -10,6 +10,8 @@ from fairseq_poolingformer.attention import (
     TwoLevelAttention,
     Window,
     band_attention,
+    functional,
+    nonfinite,
 )
 from tests.attention.calls import ON_CPU, outputs_and_gradients, right_padding, tensors
 
@@ -70,6 +72,19 @@ def test_a_key_that_is_not_finite_reaches_only_the_queries_that_see_it(backend, 
     assert all(x.grad.isfinite().all() for x in given)
     assert (given[1].grad[:, :, 20] == 0).all()
     assert (given[2].grad[:, :, 20] == 0).all()
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+def test_padding_is_zeroed_where_the_check_would_wait_for_the_device(backend, monkeypatch):
+    """As on a GPU, where keys and values are not looked at."""
+    monkeypatch.setattr(functional, "run_around_nonfinite", lambda call, run: run(nonfinite.without_padding(call)))
+    inputs, padding = tensors(2, 2, 30, 30, 4), right_padding([25, 30], 30)
+    dirty = [x.detach().masked_fill(padding[:, None, :, None], torch.nan).requires_grad_() for x in inputs[1:]]
+    dirty.insert(0, inputs[0].detach().clone().requires_grad_())
+    arguments = {"window": Window(4), "key_padding_mask": padding, "backend": backend}
+    results = [outputs_and_gradients(given, **arguments) for given in (inputs, dirty)]
+    for actual, expected in zip(*reversed(results), strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-13, rtol=0)
 
 
 def test_numbers_whose_sum_overflows_are_finite():

@@ -44,8 +44,8 @@ def run(call: Call) -> Tensor:
         query, key = query.float(), key.float()
     scores = call.scale * query @ key.transpose(-1, -2)
     pairs = Pairs(
-        query_index=range(call.query.size(2)),
-        key_index=range(call.key.size(2)),
+        query_index=torch.arange(call.query.size(2), device=query.device),
+        key_index=torch.arange(call.key.size(2), device=query.device),
         query_offset=call.query_offset,
         key_offset=call.key_offset,
         key_stride=call.key_stride,

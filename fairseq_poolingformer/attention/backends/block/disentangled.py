@@ -85,13 +85,14 @@ class DisentangledOfGroup(TermOfGroup):
         super().__init__(*args, **kwargs)
         self.tables, self.table_sums = term_tensors(self.term_of_group()), self.of_group(self.sums)
         self.key_products: _KeyProducts | None = None
+        self.rows: dict[str, tuple[Diagonals, Tensor]] = {}  # the last rows taken from each table
 
     def add_scores(self, scores: Tensor, pair: BlockPair) -> None:
         if pair.pairs.with_global:
             super().add_scores(scores, pair)
             return
         for name, rows, vectors, _, diagonals in self._pair_products(scores, pair):
-            products = _products(vectors, diagonals.rows_of(self.tables[name]))
+            products = _products(vectors, self._rows_of(name, diagonals))
             columns, laid = diagonals.laid_on(products, rows.size(3))
             rows[..., columns].add_(laid.to(rows.dtype), alpha=LOG2E)
         if self._is_ahead(pair):
@@ -117,6 +118,12 @@ class DisentangledOfGroup(TermOfGroup):
         if made is not None and made.grads is not None:
             grad_key = made.lane.grad_key[:, :, made.first : made.stop]
             self._add_product_gradients("p2c", made.grads, made.keys, made.diagonals, grad_key, made.scale)
+
+    def _rows_of(self, name: str, diagonals: Diagonals) -> Tensor:
+        """The rows of a table for the diagonals; away from a sequence's ends all blocks have the same."""
+        if name not in self.rows or self.rows[name][0] != diagonals:
+            self.rows[name] = diagonals, diagonals.rows_of(self.tables[name])
+        return self.rows[name][1]
 
     def _is_ahead(self, pair: BlockPair) -> bool:
         band = pair.lane.band
@@ -165,7 +172,7 @@ class DisentangledOfGroup(TermOfGroup):
             scale: what the vectors were scaled by.
         """
         grads = grads.to(vectors.dtype).flatten(1, 2)
-        rows = diagonals.rows_of(self.tables[name]).to(vectors.dtype)
+        rows = self._rows_of(name, diagonals).to(vectors.dtype)
         grad_vectors = torch.bmm(grads, rows).unflatten(1, vectors.shape[::2]).transpose(0, 1)
         total.add_(grad_vectors[:, :, : total.size(2)].to(total.dtype), alpha=scale)
         if name in self.table_sums:

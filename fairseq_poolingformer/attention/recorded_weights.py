@@ -1,0 +1,45 @@
+"""Record the attention weights of a model while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from fairseq_poolingformer.attention.modules import TwoLevelAttention
+from fairseq_poolingformer.attention.weights import LevelWeights
+
+
+@contextmanager
+def recorded_weights(
+    model: nn.Module, keep: Callable[[LevelWeights], Any] = lambda weights: weights
+) -> Iterator[dict[str, Any]]:
+    """Record the weights of a model's encoder layers, fairseq's or transformers', while the block runs.
+
+    Args:
+        model: a model with :class:`TwoLevelAttention` inside.
+        keep: what to keep of a layer's weights, such as a few queries of a long document; by default all.
+
+    Yields:
+        A dict, filled whenever the model runs: the name of each attention module -> the result of ``keep`` for its last
+        call.
+    """
+    found: dict[str, Any] = {}
+
+    def recorder(name: str) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
+        def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            with torch.no_grad():
+                found[name] = keep(module.weights(*args, **kwargs))
+
+        return record
+
+    modules = [(name, module) for name, module in model.named_modules() if isinstance(module, TwoLevelAttention)]
+    hooks = [module.register_forward_pre_hook(recorder(name), with_kwargs=True) for name, module in modules]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
