@@ -106,7 +106,7 @@ launch() {
     run "$python" -m fairseq_cli.train "$@" --distributed-world-size 1
     return
   fi
-  local torchrun=("$python" -m torch.distributed.run --nproc_per_node "$processes")
+  local torchrun=("$root/run_scripts/pass_on.sh" "$python" -m torch.distributed.run --nproc_per_node "$processes")
   if ((nodes == 1)); then
     torchrun+=(--standalone)
   else

@@ -131,10 +131,12 @@ run() {
 }
 
 started=() # process groups of the commands that the script has started and not yet waited for
+asked=0    # 1: SIGUSR1 has come, which asks a training to save and stop
 
 # start WORD…: starts a command in the background, as a process group of its own. A signal that ends the script then ends
-# everything that it has started.
+# everything that it has started; SIGUSR1 is passed on.
 start() {
+  trap 'asked=1; signal_started USR1' USR1
   trap 'end_started SIGHUP 129' HUP
   trap 'end_started SIGINT 130' INT
   trap 'end_started SIGTERM 143' TERM
@@ -150,23 +152,37 @@ finish() {
   local number status=0
   failed=()
   for number in "${!started[@]}"; do
-    wait "${started[number]}" || {
+    wait_for "${started[number]}" || {
       status=$?
       failed+=("$number")
     }
   done
   started=()
-  trap - HUP INT TERM
+  trap - HUP INT TERM USR1
   return "$status"
 }
 
-end_started() {
+# wait_for PROCESS: waits until it ends, also when SIGUSR1 interrupts the waiting; returns its status.
+wait_for() {
+  local status
+  while :; do
+    asked=0 status=0
+    wait "$1" || status=$?
+    ((asked && status > 128)) || return "$status"
+  done
+}
+
+signal_started() {
   local group
+  for group in "${started[@]}"; do
+    kill "-$1" -- "-$group" 2>/dev/null || true
+  done
+}
+
+end_started() {
   trap '' HUP INT TERM
   printf '%s: %s, ending what was started\n' "$(basename "$0")" "$1" >&2
-  for group in "${started[@]}"; do
-    kill -TERM -- "-$group" 2>/dev/null || true
-  done
+  signal_started TERM
   wait
   exit "$2"
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains a tiny model while it is killed, asked to stop, out of disk space and left with damaged checkpoints, and compares
+# Trains a tiny model while it is killed, asked to stop, without space for a file and left with damaged checkpoints, and compares
 # each end with the uninterrupted training, bit for bit. Prints a table of attacks tried and survived.
 #
 #   run_scripts/soak.sh [KEY=value …]
@@ -11,7 +11,7 @@ set -euo pipefail
 
 options=(
   "out=$root/soak-run" # a new folder to work in
-  "rounds=12" # attacks; each takes about half a minute on one core
+  "rounds=12" # attacks; each takes a few seconds on one core
   "updates=30" # of each training
   "seconds=3600" # start no round after so many
   "seed=1" # of the random instants

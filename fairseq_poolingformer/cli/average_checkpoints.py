@@ -4,7 +4,6 @@ fairseq's script ``average_checkpoints.py`` is not part of its installed package
 """
 
 import argparse
-import os
 import re
 import sys
 from collections import OrderedDict
@@ -16,6 +15,7 @@ import torch
 
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
 from fairseq_poolingformer.compat.checkpoints import load
+from fairseq_poolingformer.text.whole_file import whole_file
 
 _EPILOG = """\
 examples:
@@ -124,12 +124,8 @@ def save(state: dict[str, Any], output: Path) -> None:
         output: The file.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = output.with_name(f"{output.name}.{os.getpid()}.tmp")
-    try:
+    with whole_file(output) as unfinished:
         torch.save(state, unfinished)
-        unfinished.replace(output)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def make_parser() -> argparse.ArgumentParser:

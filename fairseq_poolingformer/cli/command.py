@@ -28,7 +28,9 @@ def run_command(
     Returns:
         The exit status: 0; 1 when an input was wrong; 130 when the user interrupted the command.
     """
+    parser.add_argument("--traceback", action="store_true", help="print an error as Python does, for a report")
     parsed = parser.parse_args(arguments)
+    show_traceback = vars(parsed).pop("traceback")
     try:
         run(parsed)
         sys.stdout.flush()
@@ -38,6 +40,8 @@ def run_command(
         if isinstance(error, BrokenPipeError) and _nobody_reads_the_output():  # who did has seen enough, as `head` does
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of the buffer goes there at exit
             return 0
+        if show_traceback:
+            raise
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

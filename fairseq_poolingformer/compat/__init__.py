@@ -9,29 +9,41 @@ replaced function keeps its original as ``__wrapped__``.
 :mod:`.configuration`  no string of a checkpoint's configuration is evaluated as Python
 :mod:`.data`           no batch is dropped; ``--mask-whole-words`` finds its word boundaries
 :mod:`.numpy_shims`    names that numpy has removed
-:mod:`.options`        ``--bf16`` no longer means TPU
+:mod:`.options`        ``--bf16`` no longer means TPU; ``--help`` shows the flags of ``--arch`` and ``--task``
 :mod:`.distributed`    ``torchrun`` is one training; several processes on a CPU
+:mod:`.fully_sharded`  ``--ddp-backend fully_sharded`` without fairscale
+:mod:`.heartbeat`      ``--heartbeat-timeout`` ends processes that wait for one that hangs
+:mod:`.epoch_position` an epoch is continued at the same batch by another number of processes
+:mod:`.nonfinite`      a gradient that is not finite is traced to layer and examples, or skipped
 :mod:`.precision`      ``--fp16`` on a CPU
 :mod:`.averages`       ``--store-ema`` of a model with integer buffers
 :mod:`.generation`     ``--no-repeat-ngram-size`` without fairseq's CUDA extension
 :mod:`.saving`         checkpoints appear whole; a damaged last one is replaced by the newest whole one
 :mod:`.interruption`   SIGTERM saves first; a finished training stays finished; one training in a save directory
+:mod:`.hub_archives`   archives of models are unpacked without leaving their folder
 :mod:`.sharding`       ``--num-shards`` and ``torchrun`` divide the work of fairseq-generate
 :mod:`.apex`           apex without its CUDA kernels is not used
+:mod:`.allocator`      freed memory is kept on a machine without a GPU
 :mod:`.logs`           no warning about pinned memory without a GPU; ``quiet_logging`` for scripts
 =====================  =================================================================================================
 """
 
 from fairseq_poolingformer.compat import (
+    allocator,
     apex,
     averages,
     checkpoints,
     configuration,
     data,
     distributed,
+    epoch_position,
+    fully_sharded,
     generation,
+    heartbeat,
+    hub_archives,
     interruption,
     logs,
+    nonfinite,
     numpy_shims,
     options,
     precision,
@@ -59,11 +71,17 @@ def apply() -> None:
     data.apply()
     options.apply()
     distributed.apply()
+    fully_sharded.apply()
+    heartbeat.apply()
+    epoch_position.apply()
+    nonfinite.apply()
     precision.apply()
     averages.apply()
     generation.apply()
     saving.apply()
     interruption.apply()
+    hub_archives.apply()
     sharding.apply()
     apex.apply()
+    allocator.apply()
     logs.apply()

@@ -4,30 +4,26 @@ import argparse
 import collections
 import contextlib
 import os
-import pickle
 import re
-import struct
 import typing
 import zipfile
-import zlib
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 
-from fairseq_poolingformer.compat import plain_numpy
+from fairseq_poolingformer.compat import checkpoint_state, plain_numpy
+from fairseq_poolingformer.compat.archive import DAMAGE, LEGACY, ZIP, damage, first_line
 
-FIRST_BYTES = (b"PK\x03\x04", b"\x80\x02")  # of a zip archive, and of the pickle that torch saved before 1.6
-# torch raises these for bytes that it cannot make sense of; each was seen on a file with one flipped bit.
-DAMAGE = (
-    *(pickle.UnpicklingError, EOFError, RuntimeError, LookupError, TypeError, ValueError, AttributeError),
-    *(AssertionError, OverflowError, OSError, struct.error, zipfile.BadZipFile, zlib.error),
-)
 ANOTHER = "Copy it again, or take another checkpoint of the same run, such as checkpoint_best.pt"
 
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be loaded, with the file and the remedy in the message."""
+
+
+class DamagedCheckpointError(CheckpointError):
+    """A checkpoint file that is no longer what was written; the message says how."""
 
 
 class MissingCheckpointError(CheckpointError, FileNotFoundError):
@@ -44,23 +40,22 @@ def read(path: str | os.PathLike) -> Any:
         The object in the file.
 
     Raises:
-        CheckpointError: The file is empty, cut, damaged or no file of torch, or it refers to something off the list.
+        DamagedCheckpointError: The file is empty, cut, damaged or no file of torch.
+        CheckpointError: It refers to something off the list.
         OSError: The file is not there, is a folder, or may not be read.
     """
     path = os.fspath(path)
     with open(path, "rb") as file:
         _check_first_bytes(path, file.read(256))
+        if (fault := damage(path)) is not None:
+            raise DamagedCheckpointError(f"{path} is damaged or cut short: {fault}. {ANOTHER}.")
         file.seek(0)
         allow(data_globals())
         try:
-            state = torch.load(file, map_location="cpu", weights_only=True)
-            broken = zipfile.ZipFile(path).testzip() if zipfile.is_zipfile(path) else None
+            return torch.load(file, map_location="cpu", weights_only=True)
         except DAMAGE as error:
             # torch's own message proposes to load the file unsafely, so it is not shown as the cause
-            raise CheckpointError(_explanation(path, error)) from None
-    if broken is not None:
-        raise CheckpointError(f"{path} is damaged: the checksum of {broken} in it is wrong. {ANOTHER}.")
-    return state
+            raise _explained(path, error) from None
 
 
 def load(path: str | os.PathLike) -> dict[str, Any]:
@@ -73,7 +68,7 @@ def load(path: str | os.PathLike) -> dict[str, Any]:
         fairseq's state, with the parameters under ``"model"``.
 
     Raises:
-        CheckpointError: :func:`read` refuses the file, or it is another kind of file.
+        CheckpointError: :func:`read` refuses the file, it is another kind of file, or its entries are malformed.
         OSError: The file is not there, is a folder, or may not be read.
     """
     state = read(path)
@@ -82,6 +77,12 @@ def load(path: str | os.PathLike) -> dict[str, Any]:
             f"{path} is not a checkpoint of fairseq: it has no entry 'model'. If it holds Hugging Face weights, "
             "convert their folder with poolingformer-convert to-fairseq."
         )
+    try:
+        fault = checkpoint_state.fault(state)
+    except DAMAGE as error:  # objects of omegaconf that lack parts of themselves
+        fault = f"it cannot be looked at ({first_line(error)})"
+    if fault is not None:
+        raise CheckpointError(f"{path} is not a checkpoint of fairseq: {fault}. Take it from where it was made again.")
     return state
 
 
@@ -133,8 +134,8 @@ def _omegaconf_globals() -> list[Any]:
 def _check_first_bytes(path: str, head: bytes) -> None:
     """Refuse a file that is no file of torch at all."""
     if not head:
-        raise CheckpointError(f"{path} is empty: writing or copying it was broken off. {ANOTHER}.")
-    if head.startswith(FIRST_BYTES):
+        raise DamagedCheckpointError(f"{path} is empty: writing or copying it was broken off. {ANOTHER}.")
+    if head.startswith((ZIP, LEGACY)):
         return
     if head.startswith(b"version https://git-lfs"):
         remedy = "It is a Git LFS pointer: git lfs pull fetches the file itself."
@@ -144,14 +145,14 @@ def _check_first_bytes(path: str, head: bytes) -> None:
         remedy = "A web page was saved in its place: download it again."
     else:
         remedy = f"It begins with {head[:16]!r}. Give a .pt file that fairseq-train or poolingformer-convert wrote."
-    raise CheckpointError(f"{path} is not a checkpoint. {remedy}")
+    raise DamagedCheckpointError(f"{path} is not a checkpoint. {remedy}")
 
 
-def _explanation(path: str, error: Exception) -> str:
+def _explained(path: str, error: Exception) -> CheckpointError:
     names = _refused_globals(path, str(error))
     if not names:
-        return f"{path} is damaged or cut short (torch says: {_reason(error)}). {ANOTHER}."
-    return (
+        return DamagedCheckpointError(f"{path} is damaged or cut short (torch says: {_reason(error)}). {ANOTHER}.")
+    return CheckpointError(
         f"{path} refers to {', '.join(names)}, which is not on the list of what a checkpoint may hold, so nothing of "
         "it was loaded: a class off the list could run code. Remedy: take the checkpoint from where it was made and "
         "save it without that object (the parameters are under 'model'); or, if you trust both the file and the class, "

@@ -1,13 +1,17 @@
 """Loading and saving checkpoints: one sentence for each that cannot be loaded, and no silent fresh start."""
 
+import argparse
+import contextlib
 import os
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import torch
 
+from fairseq_poolingformer.compat.archive import DAMAGE
+from fairseq_poolingformer.compat.changed_options import checked_states
 from fairseq_poolingformer.compat.checkpoint_files import (
     CheckpointError,
     MissingCheckpointError,
@@ -15,7 +19,12 @@ from fairseq_poolingformer.compat.checkpoint_files import (
     data_globals,
     load,
 )
+from fairseq_poolingformer.compat.configuration import ConfigurationError
+from fairseq_poolingformer.compat.nonfinite import NonfiniteError
 from fairseq_poolingformer.compat.patching import replace
+
+LONGEST = 1000  # characters of an error that are quoted
+WRONG_PARAMETERS = "Cannot load model parameters"  # begins the error, a plain Exception, of fairseq's trainer
 
 
 def apply() -> None:
@@ -39,8 +48,9 @@ def apply() -> None:
     if checkpoint_utils.torch is torch:
         checkpoint_utils.torch = _TorchThatExplains("torch")
     replace(sys, "excepthook", one_sentence)
+    replace(checkpoint_utils, "load_model_ensemble_and_task", models_explained)
     replace(checkpoint_utils, "save_checkpoint", with_state_of_all_workers)
-    replace(Trainer, "load_checkpoint", no_silent_fresh_start)
+    replace(Trainer, "load_checkpoint", checked_and_explained)
 
 
 def fairseq_globals() -> list[Any]:
@@ -69,7 +79,7 @@ class _TorchThatExplains(types.ModuleType):
 
 
 def one_sentence(original: Callable) -> Callable:
-    """Print a :class:`~.checkpoint_files.CheckpointError` that ends a command as one sentence, without a traceback.
+    """Print an error whose message says all that is needed as one sentence, without a traceback.
 
     Args:
         original: ``sys.excepthook``.
@@ -79,16 +89,18 @@ def one_sentence(original: Callable) -> Callable:
     """
 
     def excepthook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
-        if isinstance(error, CheckpointError):
+        if isinstance(error, CheckpointError | NonfiniteError):
             print(f"error: {error}", file=sys.stderr)
+        elif kind is Exception and str(error).startswith(WRONG_PARAMETERS):
+            print(f"error: {error} ({_on_one_line(error.__context__)})", file=sys.stderr)
         else:
             original(kind, error, traceback)
 
     return excepthook
 
 
-def no_silent_fresh_start(original: Callable) -> Callable:
-    """Stop when the checkpoint that was asked for is not there.
+def checked_and_explained(original: Callable) -> Callable:
+    """Stop when the checkpoint that was asked for is not there or does not fit the training.
 
     fairseq logs "No existing checkpoint found" and trains from random weights, with exit status 0, whatever was given
     as ``--restore-file``, ``--continue-once`` or (a folder, say) ``--finetune-from-model``. Only fairseq's default, the
@@ -101,7 +113,7 @@ def no_silent_fresh_start(original: Callable) -> Callable:
         The function to use in its place.
     """
 
-    def load_checkpoint(self: Any, filename: str, *args: Any, **kwargs: Any) -> Any:
+    def load_checkpoint(self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any) -> Any:
         from fairseq.file_io import PathManager
 
         cfg = self.cfg.checkpoint
@@ -113,9 +125,54 @@ def no_silent_fresh_start(original: Callable) -> Callable:
                 "--finetune-from-model); leave it out to resume from the save directory, or to start afresh when that "
                 "has no checkpoint_last.pt."
             )
-        return original(self, filename, *args, **kwargs)
+        with explained(filename), checked_states(self, anew=reset_optimizer):
+            return original(self, filename, reset_optimizer, *args, **kwargs)
 
     return load_checkpoint
+
+
+def models_explained(original: Callable) -> Callable:
+    """Name the checkpoint from which no model can be built.
+
+    Args:
+        original: ``fairseq.checkpoint_utils.load_model_ensemble_and_task``.
+
+    Returns:
+        The function to use in its place.
+    """
+
+    def load_model_ensemble_and_task(filenames: list[str], *args: Any, **kwargs: Any) -> Any:
+        with explained(os.pathsep.join(map(str, filenames))):
+            return original(filenames, *args, **kwargs)
+
+    return load_model_ensemble_and_task
+
+
+@contextlib.contextmanager
+def explained(path: str) -> Iterator[None]:
+    """Turn the errors of building something from a checkpoint into one sentence with its file.
+
+    The error itself is the cause of the new one.
+
+    Args:
+        path: the checkpoint's file.
+
+    Raises:
+        CheckpointError: the block raises one, or an error of an unusable configuration or state.
+    """
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        yield
+    except (CheckpointError, OSError):  # these name a file
+        raise
+    except (*DAMAGE, OmegaConfBaseException, argparse.ArgumentError) as error:
+        raise CheckpointError(f"{path} cannot be used: {_on_one_line(error)}") from error
+
+
+def _on_one_line(error: BaseException) -> str:
+    text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    return ("" if type(error) in (ValueError, ConfigurationError) else f"{type(error).__name__}: ") + text[:LONGEST]
 
 
 def with_state_of_all_workers(original: Callable) -> Callable:

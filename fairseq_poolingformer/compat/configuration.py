@@ -4,8 +4,8 @@ fairseq evaluates strings of a model's configuration as Python, such as ``--enco
 or ``--adaptive-softmax-cutoff``, and a checkpoint carries its configuration along. Two measures:
 
 - ``eval`` in fairseq's modules is replaced by :func:`literal`, which reads the same strings and runs nothing;
-- a checkpoint may name models and tasks of this plugin, of the ``--user-dir``, and of fairseq's text models. Others
-  (speech, and whatever reads more files when it is built) are refused.
+- a checkpoint may name models, tasks and criterions of this plugin, of the ``--user-dir``, and fairseq's for text.
+  Others (for speech, and whatever reads more files when it is built) are refused.
 """
 
 import ast
@@ -23,6 +23,9 @@ TASKS += ("multilingual_denoising", "multilingual_language_modeling", "multiling
 TASKS += ("multilingual_translation", "semisupervised_translation", "sentence_prediction", "sentence_ranking")
 TASKS += ("span_masked_lm", "translation", "translation_from_pretrained_bart", "translation_from_pretrained_xlm")
 TASKS += ("translation_lev", "translation_multi_simple_epoch")
+CRITERIONS = ("adaptive_loss", "cross_entropy", "label_smoothed_cross_entropy", "legacy_masked_lm", "masked_lm")
+CRITERIONS += ("label_smoothed_cross_entropy_with_alignment", "nat_loss", "sentence_prediction", "sentence_ranking")
+CRITERIONS += ("label_smoothed_cross_entropy_with_rdrop",)
 
 LARGEST = 100_000  # characters of a string, and items of a list, that are read in a configuration
 
@@ -101,7 +104,7 @@ def checked(original: Callable) -> Callable:
 
 
 def check_configuration(state: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint that names a model or a task beyond those a checkpoint may name.
+    """Refuse a checkpoint that names a model, a task or a criterion beyond those a checkpoint may name.
 
     Args:
         state: a checkpoint as fairseq saves it.
@@ -109,22 +112,22 @@ def check_configuration(state: Mapping[str, Any]) -> None:
     Raises:
         ConfigurationError: it does.
     """
-    from fairseq import models, tasks
+    from fairseq import criterions, models, tasks
 
     configuration, arguments = state.get("cfg") or {}, state.get("args")
-    for kind, registries, allowed in (
-        ("model", (models.MODEL_REGISTRY, models.ARCH_MODEL_REGISTRY), MODELS),
-        ("task", (tasks.TASK_REGISTRY,), TASKS),
+    for kind, option, registries, allowed in (
+        ("model", "arch", (models.MODEL_REGISTRY, models.ARCH_MODEL_REGISTRY), MODELS),
+        ("task", "task", (tasks.TASK_REGISTRY,), TASKS),
+        ("criterion", "criterion", (criterions.CRITERION_REGISTRY,), CRITERIONS),
     ):
         part = configuration.get(kind) if isinstance(configuration, Mapping) else None
-        names = {_entry(part, "_name"), _entry(part, "arch" if kind == "model" else "task")}
-        names.add(_entry(arguments, "arch" if kind == "model" else "task"))
+        names = {_entry(part, "_name"), _entry(part, option), _entry(arguments, option)}
         for name in names - {None}:
             found = next((registry[name] for registry in registries if name in registry), None)
             if found is not None and not _may_be_named(found, f"fairseq.{kind}s", allowed):
                 raise ConfigurationError(
-                    f"its {kind} is {name!r}, and here checkpoints may name only this plugin's and fairseq's text "
-                    "models. If you trust the file, use it in a process without this plugin"
+                    f"its {kind} is {name!r}, and here checkpoints may name only this plugin's and fairseq's for "
+                    "text. If you trust the file, use it in a process without this plugin"
                 )
 
 

@@ -19,14 +19,16 @@ import torch
 
 from fairseq_poolingformer.compat.patching import command_modules, replace
 from fairseq_poolingformer.compat.saving import TRAINING_NAMES
+from fairseq_poolingformer.text.whole_file import SUFFIX
 
 logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # SLURM sends the second before the time limit, with --signal=USR1@120
 STOPPED = 75  # exit status of a training that was asked to stop: start it again to continue (EX_TEMPFAIL)
+STALLED = 74  # of one whose processes wait for each other, see heartbeat.py (EX_IOERR)
 
 # a checkpoint that a training was writing under this name, see saving.py
-UNFINISHED = re.compile(rf"(?:{TRAINING_NAMES}|checkpoint_last).*\.pt\.\d+\.tmp")
+UNFINISHED = re.compile(rf"(?:{TRAINING_NAMES}|checkpoint_last).*\.pt{re.escape(SUFFIX)}")
 
 _asked: list[int] = []  # the signals that have come
 _locks: dict[Path, int] = {}  # save directories of this process, and the open files that lock them
@@ -135,7 +137,7 @@ def passed_on() -> Iterator[None]:
     fairseq-train starts one process for each GPU and waits. If a signal ended it, they would be killed with it.
 
     Raises:
-        SystemExit: with status :data:`STOPPED`, when they were asked to stop.
+        SystemExit: with status :data:`STOPPED` when they were asked to stop, :data:`STALLED` when one of them hangs.
     """
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -150,9 +152,9 @@ def passed_on() -> Iterator[None]:
     try:
         yield
     except torch.multiprocessing.ProcessExitedException as error:
-        if error.exit_code != STOPPED:
+        if error.exit_code not in (STOPPED, STALLED):
             raise
-        sys.exit(STOPPED)
+        sys.exit(error.exit_code)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

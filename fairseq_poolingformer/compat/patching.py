@@ -1,11 +1,12 @@
 """Replacing one function of fairseq, once, with the original kept."""
 
+import contextlib
 import functools
 import importlib
 import inspect
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +33,8 @@ def command_modules(name: str) -> list[ModuleType]:
 def replace(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None:
     """Replace ``owner.name`` by ``make(original)``, unless that has been done already.
 
+    Several patches of one name go around one another, the latest outermost.
+
     A missing name raises: a patch that silently does not apply would bring back the fault it fixes.
 
     Args:
@@ -45,8 +48,20 @@ def replace(owner: Any, name: str, make: Callable[[Callable], Callable]) -> None
     """
     held = inspect.getattr_static(owner, name)
     original = held.__func__ if isinstance(held, classmethod | staticmethod) else held
-    if hasattr(original, "_patched_by_compat"):
+    patch, before = (make.__module__, make.__qualname__), getattr(original, "_patched_by_compat", ())
+    if patch in before:
         return
     patched = functools.wraps(original)(make(original))
-    patched._patched_by_compat = True
+    patched._patched_by_compat = (*before, patch)
     setattr(owner, name, type(held)(patched) if isinstance(held, classmethod | staticmethod) else patched)
+
+
+@contextlib.contextmanager
+def set_within(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Set an attribute within the block."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)

@@ -6,15 +6,16 @@ import logging
 import os
 import re
 import shutil
-import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fairseq_poolingformer.compat.checkpoint_files import DAMAGE
+from fairseq_poolingformer.compat.archive import damage, first_line
+from fairseq_poolingformer.compat.checkpoint_files import CheckpointError, DamagedCheckpointError
 from fairseq_poolingformer.compat.patching import replace
+from fairseq_poolingformer.text.whole_file import whole_file
 
 logger = logging.getLogger(__name__)
 
@@ -94,44 +95,18 @@ def _copy_whole(source: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        unfinished.unlink(missing_ok=True)
-        yield unfinished
-        _flush(unfinished)
-        unfinished.replace(path)
-        _flush_folder(path.parent)
+        with whole_file(path, flush=True) as unfinished:
+            yield unfinished
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
         if "DataLoader worker" in str(error):
             raise  # a signal has ended a process that reads data, while this one was saving
         raise OSError(
             errno.EIO,
-            f"the checkpoint could not be written ({_first_line(error)}). The checkpoints that were there before are "
+            f"the checkpoint could not be written ({first_line(error)}). The checkpoints that were there before are "
             "whole. Free some space and run the same command again",
             str(path),
         ) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _flush_folder(path: Path) -> None:
-    try:
-        _flush(path)
-    except OSError as error:  # some network file systems flush files only
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
 def from_the_newest_good_one(original: Callable) -> Callable:
@@ -147,30 +122,39 @@ def from_the_newest_good_one(original: Callable) -> Callable:
     """
 
     def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-        if cfg.restore_file == "checkpoint_last.pt":
-            last = Path(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
-            if trainer.data_parallel_rank == 0 and not any(name in last.name for name in SUFFIXES_OF_PARTS):
-                replace_damaged(last)
-            if torch.distributed.is_initialized():
-                torch.distributed.barrier()
+        last = Path(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+        is_part = any(name in last.name for name in SUFFIXES_OF_PARTS)
+        try:
+            return original(cfg, trainer, **kwargs)
+        except DamagedCheckpointError as error:
+            if cfg.restore_file != "checkpoint_last.pt" or is_part or not last.is_file():
+                raise
+            fault = str(error)
+        # fairseq lets only the first process read, while the others wait for what it sends, unless all shall read
+        all_read = cfg.load_checkpoint_on_all_dp_ranks and torch.distributed.is_initialized()
+        if all_read:
+            torch.distributed.barrier()
+        if trainer.data_parallel_rank == 0:
+            replace_damaged(last, fault)
+        if all_read:
+            torch.distributed.barrier()
         return original(cfg, trainer, **kwargs)
 
     return load_checkpoint
 
 
-def replace_damaged(last: Path) -> None:
+def replace_damaged(last: Path, fault: str) -> None:
     """Put the newest whole checkpoint of a training in place of its damaged last one, and say so.
 
     At every instant there is a last checkpoint: without one, the next start would train from the beginning.
 
     Args:
-        last: the checkpoint to resume from, which may be missing.
+        last: the damaged checkpoint.
+        fault: says how it is damaged.
 
     Raises:
-        ValueError: it is damaged, and so is every other checkpoint of the folder.
+        CheckpointError: every other checkpoint of the folder is damaged, too.
     """
-    if not last.is_file() or (fault := damage(last)) is None:
-        return
     suffix = last.name.removeprefix("checkpoint_last")
     name = re.compile(TRAINING_NAMES + re.escape(suffix))
     others = [path for path in last.parent.iterdir() if name.fullmatch(path.name)]
@@ -179,28 +163,9 @@ def replace_damaged(last: Path) -> None:
             damaged = last.with_name(f"{last.name}.damaged")
             _copy_whole(last, damaged)
             _copy_whole(path, last)
-            logger.warning(f"{last} IS DAMAGED ({fault}) and is now {damaged.name}. RESUMING FROM {path.name} INSTEAD")
+            logger.warning(f"{last} IS DAMAGED and is now {damaged.name}. RESUMING FROM {path.name} INSTEAD. {fault}")
             return
-    raise ValueError(
-        f"{last} is damaged ({fault}), and its folder has no other checkpoint that is whole. Copy one there under this "
-        "name, or remove it to start from the beginning"
+    raise CheckpointError(
+        f"{last} is damaged, and its folder has no other checkpoint that is whole. Copy one there under this name, or "
+        f"remove it to start from the beginning. {fault}"
     )
-
-
-def damage(path: Path) -> str | None:
-    """Say how a checkpoint file is damaged; None when every byte is what was written.
-
-    Args:
-        path: a file of ``torch.save``; of those in the format before torch 1.6, only the beginning is checked.
-    """
-    try:
-        with open(path, "rb") as file:
-            head = file.read(2)
-        if head == b"\x80\x02":
-            return None
-        if head != b"PK":
-            return "it is empty" if not head else "it is not a file of torch"
-        broken = zipfile.ZipFile(path).testzip()
-    except DAMAGE as error:
-        return _first_line(error)
-    return None if broken is None else f"the checksum of {broken} in it is wrong"

@@ -5,14 +5,14 @@ import io
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
 
 from fairseq_poolingformer.compat.distributed import TORCHRUN_VARIABLES, torchrun_device
-from fairseq_poolingformer.compat.patching import command_modules, replace
+from fairseq_poolingformer.compat.patching import command_modules, replace, set_within
 
 LONGEST_WAIT = timedelta(hours=2)  # for one batch of another process, which includes loading its model
 
@@ -145,8 +145,8 @@ def _generate(original: Callable, cfg: Any, shards: int, shard: int, step: Step)
         return scorer
 
     with (
-        _while(FairseqTask, "inference_step", next_step),
-        _while(scoring, "build_scorer", labelled_scorer if shards > 1 else build_scorer),
+        set_within(FairseqTask, "inference_step", next_step),
+        set_within(scoring, "build_scorer", labelled_scorer if shards > 1 else build_scorer),
     ):
         try:
             return original(cfg)
@@ -166,14 +166,3 @@ def _write_empty_result(cfg: Any, result: str) -> None:
         path = os.path.join(cfg.common_eval.results_path, f"generate-{cfg.dataset.gen_subset}.txt")
         with open(path, "a", encoding="utf-8") as file:
             file.write(line)
-
-
-@contextlib.contextmanager
-def _while(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Set an attribute within the block."""
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)

@@ -64,6 +64,21 @@ def make_parser(
         default=_cores(),
         help="number of processes; the result does not depend on it (default: the number of cores, %(default)s)",
     )
+    machines = parser.add_argument_group("several machines (the result is that of one)")
+    machines.add_argument(
+        "--num-shards",
+        metavar="N",
+        type=int,
+        help="encode an N-th of the corpus; needs --shard-id, and --join after it",
+    )
+    machines.add_argument("--shard-id", metavar="K", type=int, help="which one, from 0 to N - 1")
+    machines.add_argument(
+        "--join",
+        metavar="DIR",
+        type=Path,
+        nargs="+",
+        help="make the data folder from the output folders of all shards; every other option must be as theirs",
+    )
     return parser
 
 
@@ -100,6 +115,8 @@ def _run(make_corpus: Callable[[argparse.Namespace], run.Corpus], args: argparse
         max_reject_fraction=args.max_reject_fraction,
         max_source_lengths=tuple(args.max_source_length),
         overwrite=args.overwrite,
+        shard=_shard(args),
+        join=tuple(args.join or ()),
     )
     try:
         corpus = make_corpus(args)
@@ -108,6 +125,17 @@ def _run(make_corpus: Callable[[argparse.Namespace], run.Corpus], args: argparse
     except KeyboardInterrupt:
         logger.warning("stopped. Run the same command again; it continues from here")
         raise
+
+
+def _shard(args: argparse.Namespace) -> tuple[int, int] | None:
+    number, count = args.shard_id, args.num_shards
+    if number is None and count is None:
+        return None
+    if number is None or count is None or not 0 <= number < count:
+        raise UsageError(f"--num-shards {count} --shard-id {number}: give both, the second from 0 to the first less 1")
+    if args.join:
+        raise UsageError("--join and --shard-id: the shards are joined by a command of its own, without --shard-id")
+    return number, count
 
 
 def log_to_stderr() -> None:

@@ -125,7 +125,12 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
 
 
 def encode_split(
-    split: str, records: Iterator[Record], encoding: Encoding, workers: int, advance: Callable[[int], object]
+    split: str,
+    records: Iterator[Record],
+    encoding: Encoding,
+    workers: int,
+    advance: Callable[[int], object],
+    shard: tuple[int, int] = (0, 1),
 ) -> Iterator[tuple[Part, dict, bool]]:
     """Encode the records of a split part by part, except for parts that an earlier run has finished.
 
@@ -135,6 +140,7 @@ def encode_split(
         encoding: how to encode them.
         workers: number of processes; with 1, everything happens in this one.
         advance: called with the bytes of input that each part took.
+        shard: K and N: only every N-th part, from part K on.
 
     Yields:
         Each part in order, its content, and whether an earlier run had finished it. Close the iterator to stop.
@@ -153,6 +159,9 @@ def encode_split(
 
     try:
         for number, members in enumerate(group(records)):
+            if number % shard[1] != shard[0]:
+                advance(sum(record.progress for record in members))
+                continue
             part = Part(encoding.folder, split, number)
             whole = part.load()
             result = submit(encode_part, part, members, encoding) if whole is None else whole

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, Layout
 from fairseq_poolingformer.text.whole_file import write_lines
-from preprocess.pipeline import data_folder
+from preprocess.pipeline import data_folder, shards
 from preprocess.pipeline.data_folder import SplitResult
 from preprocess.pipeline.encode import encode_texts
 from preprocess.pipeline.parts import PART_BYTES, PART_RECORDS, Encode, Encoding, Parse, encode_split
@@ -29,6 +29,7 @@ from preprocess.pipeline.report import length_table
 
 logger = logging.getLogger("preprocess")
 
+FINGERPRINT = "fingerprint"  # of the settings and the input of unfinished work
 FORMAT = 2  # of the data folder; raise it when its content changes for the same input
 
 
@@ -89,6 +90,8 @@ class Options:
         max_reject_fraction: stop where more of a split is bad.
         max_source_lengths: report how many inputs each of these lengths would truncate.
         overwrite: replace another corpus in the folder.
+        shard: K and N: encode every N-th part only, from part K on, and leave it in the folder to be joined.
+        join: output folders of shards, whose parts are taken over.
     """
 
     output_folder: Path
@@ -99,6 +102,8 @@ class Options:
     max_reject_fraction: float = 0.01
     max_source_lengths: tuple[int, ...] = (4096, 16384)
     overwrite: bool = False
+    shard: tuple[int, int] | None = None
+    join: tuple[Path, ...] = ()
 
 
 def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_settings: dict, options: Options) -> str:
@@ -111,7 +116,7 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
         options: how to run.
 
     Returns:
-        The table of the corpus, for people.
+        The table of the corpus, or of a shard one line, for people.
 
     Raises:
         InputError: too many rejects, an empty split, another corpus in the folder, or a worker that died.
@@ -133,6 +138,9 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
         logger.info("%s is up to date", folder.path)
         return table()
     _open_parts_folder(folder.parts_path, settings)
+    if options.shard:
+        shards.claim(folder.parts_path, *options.shard)
+    shards.join(options.join, (folder.parts_path.name, FINGERPRINT), folder.parts_path)
     if not tokenizers.is_saved(folder.parts_path):
         make_tokenizer(folder.parts_path)
     fingerprint = tokenizers.fingerprint(folder.parts_path)
@@ -141,9 +149,18 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
         parse = split.parse or corpus.parse
         encoding = Encoding(parse, corpus.encode, corpus.layout, folder.parts_path, fingerprint)
         results[name] = _run_split(corpus, name, encoding, options)
+        if options.shard:
+            continue
+        if options.join and (missing := len(results[name].parts) - results[name].reused):
+            logger.warning("%s: %d parts were in no --join folder and were encoded here", name, missing)
         _report_rejects(folder, name, results[name], options.max_reject_fraction)
         if name in chosen:
             results[name].choose(chosen[name], options.limit_seed)
+    if options.shard:
+        parts = sum(len(result.parts) for result in results.values())
+        return (
+            f"shard {options.shard[0]} of {options.shard[1]}: {parts} parts in {folder.path}, to be joined with --join"
+        )
     data_folder.remove_old_corpus(folder, set(corpus.splits))
     dictionary_size = data_folder.write(folder, results)
     written = {
@@ -166,7 +183,7 @@ def _open_parts_folder(path: Path, settings: dict) -> None:
     """Make the folder of unfinished work; empty it where its settings, input or part sizes are others."""
     wanted = json.dumps([settings, PART_BYTES, PART_RECORDS], sort_keys=True)
     fingerprint = hashlib.sha256(wanted.encode()).hexdigest()
-    mark = path / "fingerprint"
+    mark = path / FINGERPRINT
     if mark.is_file() and mark.read_text(encoding="utf-8").strip() != fingerprint:
         logger.info("%s: deleting unfinished work of other settings or input", path)
         shutil.rmtree(path)
@@ -178,10 +195,10 @@ def _open_parts_folder(path: Path, settings: dict) -> None:
 
 def _run_split(corpus: Corpus, name: str, encoding: Encoding, options: Options) -> SplitResult:
     split = corpus.splits[name]
-    limit = options.limit if name == "train" else None
+    limit = options.limit if name == "train" and not options.shard else None  # a shard cannot count for all
     result = SplitResult(seen=set() if corpus.unique_ids else None)
     with tqdm(total=split.size, unit="B", unit_scale=True, desc=name, disable=None) as bar:
-        parts = encode_split(name, split.records(), encoding, options.workers, bar.update)
+        parts = encode_split(name, split.records(), encoding, options.workers, bar.update, options.shard or (0, 1))
         for part, content, reused in parts:
             result.add(part, content, reused, limit)
             if result.examples == limit:

@@ -134,7 +134,7 @@ def test_killed_while_writing_leaves_the_old_file(folder, monkeypatch):
     monkeypatch.setattr(torch, "save", save)
     assert main(["--inputs", str(folder / "checkpoint1.pt"), "--output", str(output)]) == 130
     assert load(output)["model"]["w"].item() == 7
-    assert not list(folder.glob("*.tmp"))
+    assert not list(folder.glob("*.unfinished"))
 
 
 def test_average_of_a_training_generates(corpus, tmp_path):

@@ -39,6 +39,23 @@ def test_the_original_is_kept(owner, name):
     assert getattr(owner, name).__wrapped__.__module__.startswith("fairseq.")
 
 
+def test_several_patches_of_one_name_all_apply_once():
+    class Owner:
+        def method(self):
+            return ["original"]
+
+    def first(original):
+        return lambda self: ["first", *original(self)]
+
+    def second(original):
+        return lambda self: ["second", *original(self)]
+
+    for _ in range(2):
+        replace(Owner, "method", first)
+        replace(Owner, "method", second)
+    assert Owner().method() == ["second", "first", "original"]
+
+
 def test_a_name_that_is_gone_is_an_error():
     with pytest.raises(AttributeError, match="no_such_name"):
         replace(options, "no_such_name", lambda original: original)

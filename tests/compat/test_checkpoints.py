@@ -1,5 +1,7 @@
 """Checkpoints: save, resume, generate and validate through the allow-list, and no silent fresh start."""
 
+import sys
+
 import pytest
 from fairseq import checkpoint_utils, options
 from fairseq.trainer import Trainer
@@ -66,6 +68,24 @@ def test_restore_and_finetune_keep_their_meaning(corpus, tmp_path):
     restarted = train(corpus, tmp_path / "reset", "--max-update", 1, "--restore-file", first, *reset)
     tuned = train(corpus, tmp_path / "tuned", "--max-update", 1, "--finetune-from-model", first)
     assert_same_parameters(restarted, tuned)
+
+
+def test_parameters_that_do_not_fit_are_one_sentence(corpus, tmp_path, capsys):
+    train(corpus, tmp_path, "--max-update", 1)
+    with pytest.raises(Exception, match="Cannot load model parameters") as caught:
+        train(corpus, tmp_path, "--max-update", 2, "--encoder-ffn-embed-dim", 24)
+    sys.excepthook(type(caught.value), caught.value, caught.tb)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: Cannot load model parameters from checkpoint ")
+    assert "size mismatch for encoder.layers.0.fc1.weight" in line
+
+
+def test_errors_of_a_program_keep_their_tracebacks(capsys):
+    try:
+        raise ValueError("another")
+    except ValueError as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+    assert "Traceback" in capsys.readouterr().err
 
 
 @pytest.mark.slow

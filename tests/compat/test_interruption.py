@@ -125,7 +125,7 @@ def test_a_signal_to_one_of_two_processes_stops_both(corpus, tmp_path):
     children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True)
     one = max(int(pid) for pid in children.stdout.split())
     os.kill(one, signal.SIGUSR1)
-    output = process.communicate(timeout=400)[0]
+    output = process.communicate(timeout=1200)[0]
     assert (tmp_path / "checkpoint_last.pt").exists(), output
     assert output.count("checkpoint saved; the same command continues from here") == 2, output
 
@@ -152,8 +152,8 @@ def test_the_lock_does_not_outlive_the_training_in_processes_that_read_data(tmp_
 
 
 def test_what_a_killed_training_left_half_written_is_removed(tmp_path):
-    left = ["checkpoint_last.pt.12.tmp", "checkpoint_1_50-shard0.pt.345.tmp", "checkpoint3.pt.6.tmp"]
-    others = ["checkpoint_last.pt", "checkpoint_average.pt.12.tmp", "notes.tmp"]
+    left = [f"{name}.pt.unfinished" for name in ("checkpoint_last", "checkpoint_1_50-shard0", "checkpoint3")]
+    others = ["checkpoint_last.pt", "checkpoint_average.pt.unfinished", "notes.unfinished"]
     for name in (*left, *others):
         (tmp_path / name).touch()
     locked(lambda folder: None)(str(tmp_path))
@@ -215,7 +215,7 @@ def test_a_signal_to_the_process_that_started_the_others_reaches_them(tmp_path):
     )
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=400)[0] == "saved\n" * 2
+    assert process.communicate(timeout=1200)[0] == "saved\n" * 2
     assert process.returncode == STOPPED
 
 

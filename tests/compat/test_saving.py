@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import signal
+import zipfile
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +13,11 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from fairseq_poolingformer import compat
-from fairseq_poolingformer.compat import saving
-from fairseq_poolingformer.compat.saving import damage, from_the_newest_good_one, replace_damaged
+from fairseq_poolingformer.compat import CheckpointError, checkpoint_files
+from fairseq_poolingformer.compat.archive import damage
+from fairseq_poolingformer.compat.saving import from_the_newest_good_one, replace_damaged
+from fairseq_poolingformer.text import whole_file
+from tests.compat.helpers import train
 
 compat.apply()
 
@@ -30,12 +34,12 @@ def full_disk():
 
 
 def save(path, value, size=1):
-    checkpoint_utils.torch_persistent_save({"model": torch.full((size,), value)}, str(path))
+    checkpoint_utils.torch_persistent_save({"model": {"w": torch.full((size,), value)}}, str(path))
     return path
 
 
 def value(path):
-    return torch.load(path)["model"][0].item()
+    return torch.load(path)["model"]["w"][0].item()
 
 
 def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, full_disk):
@@ -98,24 +102,17 @@ def test_a_damaged_last_checkpoint_is_replaced_by_the_newest_good_one(tmp_path, 
     else:
         last.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "text": b"not found"}[fault])
     assert damage(last)
-    replace_damaged(last)
+    replace_damaged(last, "THE FAULT")
     assert value(last) == 2.0
     assert (tmp_path / "checkpoint_last.pt.damaged").exists()
-    assert "RESUMING FROM checkpoint2.pt" in caplog.text
-
-
-def test_nothing_happens_to_a_good_or_missing_one(tmp_path):
-    replace_damaged(tmp_path / "checkpoint_last.pt")
-    path = save(tmp_path / "checkpoint_last.pt", 1.0)
-    replace_damaged(path)
-    assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
+    assert "RESUMING FROM checkpoint2.pt INSTEAD. THE FAULT" in caplog.text
 
 
 def test_without_any_good_one_the_file_is_named(tmp_path):
     path = tmp_path / "checkpoint_last.pt"
     path.touch()
-    with pytest.raises(ValueError, match=r"last\.pt is damaged \(it is empty\), and its folder has no other"):
-        replace_damaged(path)
+    with pytest.raises(CheckpointError, match=r"last\.pt is damaged, and its folder has no other .* it is empty"):
+        replace_damaged(path, "it is empty")
     assert path.exists()
 
 
@@ -127,7 +124,7 @@ def test_a_damaged_one_is_replaced_without_hard_links(tmp_path, monkeypatch):
     last = tmp_path / "checkpoint_last.pt"
     last.write_bytes(b"PK half")
     monkeypatch.setattr(os, "link", refused)
-    replace_damaged(last)
+    replace_damaged(last, "damaged")
     assert value(last) == 1.0
     assert (tmp_path / "checkpoint_last.pt.damaged").read_bytes() == b"PK half"
 
@@ -140,9 +137,9 @@ def test_there_is_a_last_checkpoint_even_if_replacing_it_fails(tmp_path, monkeyp
     def full(path):
         raise OSError(errno.ENOSPC, "no space")
 
-    monkeypatch.setattr(saving, "_flush", full)
+    monkeypatch.setattr(whole_file, "_flush", full)
     with pytest.raises(OSError, match="could not be written"):
-        replace_damaged(last)
+        replace_damaged(last, "damaged")
     assert last.exists()
 
 
@@ -151,7 +148,7 @@ def test_an_average_is_not_resumed_from(tmp_path):
     os.utime(save(tmp_path / "checkpoint_average.pt", 9.0), (2, 2))
     last = tmp_path / "checkpoint_last.pt"
     last.touch()
-    replace_damaged(last)
+    replace_damaged(last, "damaged")
     assert value(last) == 1.0
 
 
@@ -160,11 +157,83 @@ def test_a_part_of_a_checkpoint_is_not_replaced_by_that_of_another_update(tmp_pa
     save(tmp_path / f"checkpoint1{suffix}.pt", 1.0)
     last = tmp_path / f"checkpoint_last{suffix}.pt"
     last.touch()
-    cfg = SimpleNamespace(restore_file="checkpoint_last.pt", save_dir=str(tmp_path))
-    from_the_newest_good_one(lambda *arguments: None)(
-        cfg, SimpleNamespace(checkpoint_suffix=suffix, data_parallel_rank=0)
-    )
+    resumed = resume(tmp_path, suffix=suffix)
+    assert isinstance(resumed, CheckpointError) == bool(suffix)
     assert (last.stat().st_size == 0) == bool(suffix)
+
+
+def resume(folder, restore_file="checkpoint_last.pt", suffix=""):
+    """What the patched function returns, or the error that it raises; fairseq's own reads the last checkpoint."""
+    cfg = SimpleNamespace(restore_file=restore_file, save_dir=str(folder), load_checkpoint_on_all_dp_ranks=False)
+    trainer = SimpleNamespace(checkpoint_suffix=suffix, data_parallel_rank=0)
+    name = restore_file.replace(".pt", f"{suffix}.pt")
+    try:
+        return from_the_newest_good_one(lambda *arguments: checkpoint_files.load(folder / name))(cfg, trainer)
+    except CheckpointError as error:
+        return error
+
+
+def test_a_good_one_is_read_once_and_left_alone(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(checkpoint_files, "damage", lambda path: seen.append(path))
+    save(tmp_path / "checkpoint1.pt", 1.0)
+    save(tmp_path / "checkpoint_last.pt", 2.0)
+    assert resume(tmp_path)["model"]["w"] == 2.0
+    assert [os.path.basename(path) for path in seen] == ["checkpoint_last.pt"]
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "checkpoint_last.pt"]
+
+
+def test_a_training_continues_from_the_newest_good_one(corpus, tmp_path, caplog):
+    flags = ["--save-interval-updates", 1, "--no-epoch-checkpoints", "--disable-validation"]
+    train(corpus, tmp_path, "--max-update", 3, *flags)
+    last = tmp_path / "checkpoint_last.pt"
+    half = last.read_bytes()[:5000]
+    last.unlink()
+    last.write_bytes(half)
+    (tmp_path / "checkpoint_1_3.pt").unlink()
+    state = train(corpus, tmp_path, "--max-update", 4, *flags)
+    assert "RESUMING FROM checkpoint_1_2.pt" in caplog.text
+    assert state["optimizer_history"][-1]["num_updates"] == 4
+    assert (tmp_path / "checkpoint_last.pt.damaged").read_bytes() == half
+
+
+def test_only_the_last_checkpoint_is_replaced(tmp_path):
+    save(tmp_path / "checkpoint1.pt", 1.0)
+    (tmp_path / "pretrained.pt").write_bytes(b"PK\x03\x04 half")
+    assert "pretrained.pt is damaged" in str(resume(tmp_path, restore_file="pretrained.pt"))
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "pretrained.pt"]
+
+
+def test_files_without_checksums_are_read_with_a_warning(tmp_path, caplog):
+    torch.serialization.set_crc32_options(False)
+    try:
+        path = save(tmp_path / "x.pt", 3.0)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert value(path) == 3.0
+    assert checkpoint_files.load(path)["model"]["w"] == 3.0
+    assert "x.pt was saved without checksums" in caplog.text
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_an_archive_that_another_program_wrote_is_read(tmp_path, compression):
+    path = save(tmp_path / "x.pt", 3.0, size=500)
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "y.pt", "w", compression) as other:
+        for record in archive.infolist():
+            other.writestr(record.filename, archive.read(record))
+    assert value(tmp_path / "y.pt") == 3.0
+    assert checkpoint_files.load(tmp_path / "y.pt")["model"]["w"][0] == 3.0
+
+
+def test_a_file_that_would_fill_the_memory_is_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "x.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x/data.pkl", "w") as record:
+        for _ in range(64):
+            record.write(bytes(2**20))
+    monkeypatch.setattr(zipfile.ZipFile, "open", None)
+    monkeypatch.setattr(torch, "load", None)
+    with pytest.raises(CheckpointError, match=r"its 65,\d\d\d bytes would become 67,108,864, so it was not read"):
+        checkpoint_files.read(path)
 
 
 def test_no_flipped_bit_of_the_archive_escapes(tmp_path):
@@ -178,12 +247,12 @@ def test_no_flipped_bit_of_the_archive_escapes(tmp_path):
 
 
 def test_a_file_system_that_flushes_no_folders(tmp_path, monkeypatch):
-    flush = saving._flush
+    flush = whole_file._flush
 
     def refused(path):
         if path.is_dir():
             raise OSError(errno.EINVAL, "Invalid argument")
         flush(path)
 
-    monkeypatch.setattr(saving, "_flush", refused)
+    monkeypatch.setattr(whole_file, "_flush", refused)
     assert value(save(tmp_path / "x.pt", 1.0)) == 1.0

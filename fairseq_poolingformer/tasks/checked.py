@@ -1,0 +1,81 @@
+"""Checks of long runs that all tasks share: the dictionary of a checkpoint, and examples that spoil an update."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from fairseq import utils
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import FairseqTask
+
+from fairseq_poolingformer.text.data_folder import DataFolder, Layout
+from fairseq_poolingformer.text.dictionary import symbols_digest
+
+DIGESTS = "dictionaries"  # in a checkpoint's task state: the dictionaries' file names and digests
+
+
+@dataclass
+class CheckedConfig(FairseqDataclass):
+    skip_nonfinite: int = field(
+        default=0,
+        metadata={
+            "help": "drop up to so many updates of a run whose gradient is NaN or infinite, each named in the log; the "
+            "next one ends the training (default: 0)"
+        },
+    )
+
+
+class CheckedTask(FairseqTask):
+    """A task over data folders; ``cfg`` has ``data``.
+
+    Its checkpoints remember the dictionaries that they were trained with, and load with no others: where the numbers of
+    two words are exchanged, a model reads one for the other and nothing else tells.
+    """
+
+    layout: ClassVar[Layout]  # the files of its data folders
+
+    def remember(self, dictionaries: Mapping[str, Sequence[str]]) -> None:
+        """Save these dictionaries' digests in checkpoints: file name -> symbols of the file."""
+        self.dictionary_digests = {name: symbols_digest(symbols) for name, symbols in dictionaries.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What fairseq saves of the task, and the digests of its dictionaries."""
+        digests = getattr(self, "dictionary_digests", {})
+        return {**super().state_dict(), **({DIGESTS: digests} if digests else {})}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a checkpoint's state after comparing the dictionaries."""
+        self.check_dictionaries(state_dict)
+        super().load_state_dict({name: value for name, value in state_dict.items() if name != DIGESTS})
+
+    def check_dictionaries(self, state_dict: Mapping[str, Any]) -> None:
+        """Compare the data folder's dictionaries with those of a checkpoint; an older one does not name any.
+
+        Raises:
+            ValueError: one is another.
+        """
+        trained = state_dict.get(DIGESTS) or {}
+        for name, digest in getattr(self, "dictionary_digests", {}).items():
+            if trained.get(name, digest) != digest:
+                raise ValueError(
+                    f"it was trained with another {name} than that of {self.cfg.data}: the same numbers mean other "
+                    "words there. Give a data folder with the dictionary that it was trained with, or preprocess again "
+                    "with that folder's tokenizer"
+                )
+
+    def example_names(self, split: str, numbers: Sequence[int]) -> list[str]:
+        """The documents of examples, by their ids where the data folder has them.
+
+        Args:
+            split: the name of a loaded split.
+            numbers: the numbers of examples in its dataset.
+        """
+        documents_of = getattr(self.dataset(split), "documents_of", lambda number: [number])
+        documents = [documents_of(number) for number in numbers]
+        folders = utils.split_paths(self.cfg.data)
+        path = DataFolder(Path(folders[0]), self.layout).text_path(split, "id")
+        if len(folders) > 1 or not path.is_file():  # of several folders, one was loaded in this epoch
+            return [", ".join(map(str, found)) for found in documents]
+        ids = path.read_text(encoding="utf-8").split("\n")
+        return [", ".join(ids[document].replace("\t", " ") for document in found) for found in documents]

@@ -1,0 +1,251 @@
+"""Estimates time, memory and cost of an experiment on some GPUs, from its line in experiments.txt.
+
+    python run_scripts/estimate.py summarization/arxiv_16k [question_answering/nq_large …]
+        [--gpus v100 a100 h200] [--number 8] [--utilization 0.3] [--price 2.5] [--no-recompute]
+
+Time is the multiply-adds of the training over those of the GPUs, times an assumed utilization: nobody has measured the
+utilization of this project on a GPU. docs/scale.md says how to measure it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parent
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Size:
+    """The sizes of an architecture; ``decoder_layers`` is 0 for RoBERTa."""
+
+    width: int
+    inner: int
+    encoder_layers: int
+    decoder_layers: int
+    vocabulary: int
+
+
+@dataclass(frozen=True)
+class GPU:
+    """A kind of GPU.
+
+    Attributes:
+        name: for people.
+        teraflops: dense 16-bit matrix products at its peak, 10¹² floating-point operations a second.
+        gib: memory.
+        utilization: the share of the peak that a training is assumed to reach.
+        price: dollars an hour, assumed.
+    """
+
+    name: str
+    teraflops: float
+    gib: float
+    utilization: float
+    price: float
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Both levels: windows of one side in tokens, and which layers have the second."""
+
+    window: int
+    pooled_window: int = 0
+    pooled_layers: int = 0
+    kernel: int = 1
+    stride: int = 1
+
+
+@dataclass(frozen=True)
+class Training:
+    """One experiment: ``documents`` of ``source`` tokens an epoch, each with ``target`` tokens to predict."""
+
+    size: Size
+    attention: Attention
+    source: int
+    target: int
+    documents: int
+    batch: int
+    device_batch: int
+    updates: int
+
+
+SIZES = {
+    "bart_large": Size(1024, 4096, 12, 12, 50265),
+    "bart_base": Size(768, 3072, 6, 6, 50265),
+    "roberta_large": Size(1024, 4096, 24, 0, 50265),
+    "roberta_base": Size(768, 3072, 12, 0, 50265),
+}
+GPUS = {
+    "v100": GPU("V100-32G", 125, 32, 0.30, 2.5),
+    "a100": GPU("A100-80G", 312, 80, 0.35, 2.5),
+    "h200": GPU("H200", 989, 141, 0.25, 4.0),
+}
+MASKED = 0.15  # of the tokens of a block
+# Vectors of the model's width that one encoder layer keeps of each source token for the backward pass, everything
+# included; from the memory of training steps of the base size in docs/performance.md, gradients taken off.
+KEPT = 13.5
+
+
+def multiply_adds(size: Size, attention: Attention, source: int, target: int) -> dict[str, float]:
+    """Count the multiply-adds of a forward pass over one document, for pairs of tokens that see each other.
+
+    Args:
+        size: the architecture.
+        attention: its windows.
+        source: tokens of the document.
+        target: tokens of the summary, or masked tokens where there is no decoder.
+
+    Returns:
+        ``encoder``, ``decoder`` and ``output``; their sum is the whole.
+    """
+    d, one, pools = size.width, attention.window, attention.pooled_layers
+    layer = 4 * d * d + 2 * d * size.inner + (2 * one + 1) * 2 * d
+    # queries of every token; keys and values of every pool, and their means weighted by a product of the width
+    level_two = d * d + 2 * d * d / attention.stride + 4 * attention.kernel * d / attention.stride
+    level_two += 2 * attention.pooled_window / attention.stride * 2 * d
+    encoder = source * (size.encoder_layers * layer + pools * level_two)
+    written = 4 * d * d + 2 * d * d + 2 * d * size.inner + target / 2 * 2 * d + source * 2 * d
+    decoder = size.decoder_layers * (target * written + source * 2 * d * d)
+    head = 0 if size.decoder_layers else d * d
+    return {"encoder": encoder, "decoder": decoder, "output": target * (head + d * size.vocabulary)}
+
+
+def operations(training: Training, recompute: bool) -> float:
+    """Count the floating-point operations of an update: two for each multiply-add, thrice the forward pass, and a
+    fourth one of all layers where activations are recomputed."""
+    counts = multiply_adds(training.size, training.attention, training.source, training.target)
+    layers = counts["encoder"] + counts["decoder"]
+    return 2 * training.batch * (3 * sum(counts.values()) + recompute * layers)
+
+
+def parameters(size: Size, attention: Attention, positions: int) -> int:
+    """Count the parameters of a model, LDConv's included; exact for the sizes of SIZES.
+
+    Args:
+        size: the architecture.
+        attention: its windows.
+        positions: the longest source.
+    """
+    d, f = size.width, size.inner
+    norm, linear = 2 * d, d * d + d
+    layer = 4 * linear + 2 * norm + (d * f + f) + (f * d + d)
+    level_two = 3 * linear + 2 * attention.kernel * d  # keys and values have LDConv weights of their own
+    embeddings = size.vocabulary * d + (positions + 2) * d + norm
+    total = size.encoder_layers * layer + attention.pooled_layers * level_two + embeddings
+    if size.decoder_layers:
+        total += size.decoder_layers * (layer + 4 * linear + norm) + (1024 + 2) * d + norm
+    else:
+        total += linear + norm + size.vocabulary
+    return total
+
+
+def memory(training: Training, recompute: bool, half: bool = True, shards: int = 1) -> dict[str, float]:
+    """Estimate the memory of one device, in bytes.
+
+    Args:
+        training: the experiment.
+        recompute: whether layers keep their input alone, and compute the rest again.
+        half: 16-bit weights with a copy in 32 bits, as ``--fp16`` and ``--bf16`` have them; else 32 bits.
+        shards: among how many devices the state of the optimizer is divided, as ``--zero-sharding os`` does.
+
+    Returns:
+        ``weights`` with their gradients, ``optimizer`` with the copy in 32 bits, and ``activations``.
+    """
+    size, count = training.size, parameters(training.size, training.attention, training.source)
+    layers = size.encoder_layers
+    kept = layers + KEPT if recompute else layers * KEPT
+    tokens = training.device_batch * training.source
+    return {
+        "weights": count * (4 if half else 8),
+        "optimizer": count * (16 if half else 8) / shards,
+        "activations": tokens * size.width * kept * (2 if half else 4),
+    }
+
+
+def load(experiment: str) -> Training:
+    """Read an experiment of the run scripts.
+
+    Args:
+        experiment: FOLDER/NAME, such as ``summarization/arxiv_16k``.
+
+    Raises:
+        ValueError: there is no such line, or its architecture has no sizes here.
+    """
+    folder, _, name = experiment.partition("/")
+    path = SCRIPTS / folder / "experiments.txt"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    rows = [line.split() for line in lines if line and not line.startswith("#")]
+    found = [dict(zip(rows[0], row, strict=True)) for row in rows[1:] if row[0] == name]
+    if not found:
+        raise ValueError(f"{experiment}: give FOLDER/NAME of a line in run_scripts/FOLDER/experiments.txt")
+    row = found[0]
+    known = [size for part, size in SIZES.items() if row["arch"].endswith(part.replace("xlmr", "roberta"))]
+    if not known or row["arch"].startswith("longformer"):
+        raise ValueError(f"{experiment}: the sizes of {row['arch']} are not known here")
+    attention = Attention(int(row["w1"]))
+    if row["pooled_layers"] != "none":
+        first, last = map(int, row["pooled_layers"].split("-"))
+        attention = Attention(int(row["w1"]), int(row["w2"]), last - first + 1, int(row["kernel"]), int(row["stride"]))
+    source = int(row.get("input") or row["length"])
+    documents = int(row.get("examples") or row.get("segments") or row["epoch_blocks"])
+    target = int(row["target"]) if "target" in row else round(MASKED * source) if folder == "pretraining" else 0
+    batch = int(row["batch"])
+    updates = row.get("updates", "-")
+    updates = math.ceil(documents / batch) * int(row["epochs"]) if updates == "-" else int(updates)
+    return Training(known[0], attention, source, target, documents, batch, int(row["device_batch"]), updates)
+
+
+def table(experiments: Sequence[str], gpus: Sequence[GPU], number: int, recompute: bool) -> str:
+    """Write the estimates of experiments as a table in Markdown."""
+    heads = ["experiment", "GPUs", "PFLOP an update", "updates", "utilization", "s an update", "days", "GPU-hours"]
+    rows = [[*heads, "dollars", "GiB a GPU"]]
+    for experiment in experiments:
+        training = load(experiment)
+        work = operations(training, recompute)
+        for gpu in gpus:
+            seconds = work / (number * gpu.teraflops * 1e12 * gpu.utilization)
+            hours = seconds * training.updates / 3600
+            gib = sum(memory(training, recompute).values()) / GIB
+            fits = "" if gib < gpu.gib else f" (of {gpu.gib:g}: too much)"
+            cells = [experiment, f"{number} × {gpu.name}", f"{work / 1e15:.1f}", f"{training.updates}"]
+            cells += [f"{gpu.utilization:.0%}", f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"]
+            cells += [f"{hours / 24:.1f}", f"{hours * number:.0f}", f"{hours * number * gpu.price:.0f}"]
+            rows.append([*cells, f"{gib:.0f}{fits}"])
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("experiments", nargs="+", metavar="FOLDER/NAME", help="lines of experiments.txt")
+    parser.add_argument("--gpus", nargs="+", choices=GPUS, default=list(GPUS))
+    parser.add_argument("--number", type=int, default=8, help="of GPUs (default: 8)")
+    parser.add_argument("--utilization", type=float, help="share of the peak; default: an assumption for each kind")
+    parser.add_argument(
+        "--price", type=float, help="dollars for an hour of a GPU; default: an assumption for each kind"
+    )
+    parser.add_argument("--no-recompute", action="store_true", help="keep activations instead of recomputing them")
+    args = parser.parse_args(argv)
+    for name in ("number", "utilization", "price"):
+        if (value := getattr(args, name)) is not None and value <= 0:
+            parser.error(f"--{name} {value}: must be more than 0")
+    gpus = [
+        GPU(gpu.name, gpu.teraflops, gpu.gib, args.utilization or gpu.utilization, args.price or gpu.price)
+        for gpu in map(GPUS.get, args.gpus)
+    ]
+    try:
+        print(table(args.experiments, gpus, args.number, not args.no_recompute))
+    except ValueError as error:
+        parser.error(str(error))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

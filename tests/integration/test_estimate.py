@@ -1,0 +1,116 @@
+"""run_scripts/estimate.py against models, against a count by hand, and against measured training steps."""
+
+import dataclasses
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.models import tiny_bart, tiny_roberta
+
+SCRIPTS = Path(__file__).parents[2] / "run_scripts"
+
+
+@pytest.fixture(scope="module")
+def estimate():
+    spec = importlib.util.spec_from_file_location("estimate", SCRIPTS / "estimate.py")
+    module = sys.modules["estimate"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules["estimate"]
+
+
+@pytest.mark.parametrize("name", ["bart_large", "bart_base", "roberta_large", "roberta_base"])
+def test_parameters_are_those_of_the_models(estimate, name, tmp_path):
+    bart = name.startswith("bart")
+    folder = tiny_bart.write_data_folder(tmp_path) if bart else tiny_roberta.write_dictionary(tmp_path)
+    narrow = ["--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-attention-heads", "4"]
+    if bart:
+        narrow += ["--decoder-embed-dim", "32", "--decoder-ffn-embed-dim", "48", "--decoder-attention-heads", "4"]
+        narrow += ["--max-source-positions", "512"]
+    task, model = (tiny_bart if bart else tiny_roberta).build(folder, *narrow, arch=f"poolingformer_{name}")
+    size = dataclasses.replace(estimate.SIZES[name], width=32, inner=48, vocabulary=len(task.source_dictionary))
+    pooled = {"bart_large": 6, "bart_base": 3, "roberta_large": 6, "roberta_base": 3}[name]
+    attention = estimate.Attention(128, 512, pooled, kernel=5, stride=4)
+    expected = sum(parameter.numel() for parameter in model.parameters())
+    assert estimate.parameters(size, attention, 512 if bart else 4096) == expected
+
+
+def test_multiply_adds_of_four_tokens_by_hand(estimate):
+    """Width 2, inner width 3, one layer each, vocabulary 5; window 1, so three keys of each token."""
+    size = estimate.Size(2, 3, 1, 1, 5)
+    counts = estimate.multiply_adds(size, estimate.Attention(1), source=4, target=2)
+    projections, feed_forward, pairs = 4 * 4, 2 * 6, 3 * 2 * 2
+    assert counts["encoder"] == 4 * (projections + feed_forward + pairs)
+    # a target token: self-attention over half of two tokens; queries, outputs and four source tokens of cross attention
+    assert counts["decoder"] == 2 * (4 * 4 + 1 * 2 * 2 + 2 * 4 + 4 * 2 * 2 + 2 * 6) + 4 * 2 * 4
+    assert counts["output"] == 2 * 2 * 5
+    two = estimate.multiply_adds(size, estimate.Attention(1, 8, 1, 5, 4), source=4, target=2)
+    # level two: a query each; one pool of five tokens, key and value, weights and sums; four pools seen by each token
+    assert two["encoder"] - counts["encoder"] == 4 * 4 + (2 * 4 + 4 * 5 * 2) + 4 * 4 * 2 * 2
+    training = estimate.Training(size, estimate.Attention(1), 4, 2, 1, 1, 1, 1)
+    forward = sum(counts.values())
+    assert estimate.operations(training, recompute=False) == 6 * forward
+    assert estimate.operations(training, recompute=True) == 8 * forward - 2 * counts["output"]
+
+
+def base(estimate, source):
+    attention = estimate.Attention(128, 512, 3, 5, 4)
+    return estimate.Training(estimate.SIZES["bart_base"], attention, source, 256, 1, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "recompute", "gib"), [(4096, True, 0.76), (4096, False, 1.46), (16384, False, 4.86)]
+)
+def test_memory_beyond_the_model_is_about_the_measured(estimate, source, recompute, gib):
+    """docs/performance.md, training steps of the base size in float32: activations and gradients."""
+    training = base(estimate, source)
+    predicted = estimate.memory(training, recompute, half=False)["activations"]
+    predicted += 4 * estimate.parameters(training.size, training.attention, source)
+    assert predicted / 2**30 == pytest.approx(gib, rel=0.12)
+
+
+def test_measured_steps_reach_a_possible_share_of_the_machines_rate(estimate):
+    """docs/performance.md: 21.3 s of CPU time a step; three quarters of it products at the machine's rate, which level
+    one's 48 % in 0.235 s gives."""
+    pairs = 4096 * (2 * 128 + 1) * 768
+    rate = 2 * 7 * pairs / 0.235 / 0.48  # seven products: two forward, five backward, of which one is computed again
+    share = estimate.operations(base(estimate, 4096), recompute=False) / 21.3 / rate
+    assert 0.65 < share < 0.85
+
+
+def test_experiments_are_those_of_the_run_scripts(estimate):
+    training = estimate.load("summarization/arxiv_16k")
+    assert (training.source, training.target, training.batch, training.updates) == (16384, 256, 128, 15870)
+    assert training.attention == estimate.Attention(128, 512, 6, 5, 4)
+    assert training.size == estimate.SIZES["bart_large"]
+    assert estimate.load("question_answering/nq_large").updates == 2 * 11719
+    wikipedia = estimate.load("pretraining/poolingformer_base")
+    assert (wikipedia.updates, wikipedia.target, wikipedia.batch) == (65000, 614, 64)
+    with pytest.raises(ValueError, match="give FOLDER/NAME"):
+        estimate.load("summarization/nothing")
+
+
+def test_the_document_has_the_table_that_the_script_prints(estimate, capsys):
+    names = ["summarization/arxiv_16k", "question_answering/nq_large", "pretraining/thesis_large"]
+    assert estimate.main(names) == 0
+    table = capsys.readouterr().out
+    assert table in (SCRIPTS.parent / "docs" / "scale.md").read_text(encoding="utf-8")
+    assert len(table.splitlines()) == 2 + 3 * 3
+
+
+def test_time_falls_with_gpus_and_the_state_of_the_optimizer_is_divided(estimate, capsys):
+    estimate.main(["summarization/arxiv_4k", "--gpus", "a100", "--utilization", "0.5", "--price", "1"])
+    one = capsys.readouterr().out.splitlines()[-1].split("|")
+    estimate.main(
+        ["summarization/arxiv_4k", "--gpus", "a100", "--number", "16", "--utilization", "0.5", "--price", "1"]
+    )
+    two = capsys.readouterr().out.splitlines()[-1].split("|")
+    assert float(one[6]) == pytest.approx(2 * float(two[6]), rel=0.06)
+    assert one[8] == two[8]  # GPU-hours
+    whole = estimate.memory(base(estimate, 4096), True)
+    sharded = estimate.memory(base(estimate, 4096), True, shards=8)
+    assert whole["optimizer"] == 8 * sharded["optimizer"]
+    with pytest.raises(SystemExit):
+        estimate.main(["summarization/arxiv_4k", "--number", "0"])

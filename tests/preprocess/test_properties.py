@@ -1,0 +1,73 @@
+"""Preprocessors on lines that hypothesis chooses: no line ends a run, and shards never change a byte."""
+
+import functools
+import json
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from preprocess import arxiv_pubmed, natural_questions, plain_text, tydiqa
+from preprocess.pipeline import parts
+from preprocess.pipeline.encode import encode_texts
+from preprocess.pipeline.parts import group
+from preprocess.pipeline.records import Example, Record, Reject, Skipped
+from preprocess.questions.examples import QuestionExample
+
+KEYS = [
+    *("article", "article_text", "abstract", "abstract_text", "summary", "article_id", "section_names", "sections"),
+    *("document_text", "question_text", "example_id", "annotations", "long_answer_candidates", "document_tokens"),
+    *("document_plaintext", "passage_answer_candidates", "language", "minimal_answer", "start_token", "end_token"),
+]
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
+    max_leaves=12,
+)
+lines = st.binary(max_size=60) | values.map(lambda value: json.dumps(value).encode())
+PARSERS = {
+    "arxiv_pubmed": arxiv_pubmed.parse,
+    "plain_text": plain_text.parse,
+    "natural_questions": functools.partial(natural_questions.parse, html_tokens="keep", annotated=True),
+    "natural_questions, test": functools.partial(natural_questions.parse, html_tokens="keep", annotated=False),
+    "tydiqa": functools.partial(tydiqa.parse, annotated=True),
+}
+
+
+@pytest.mark.parametrize("corpus", PARSERS)
+@given(line=lines)
+def test_any_line_is_an_example_or_has_a_reason(corpus, line):
+    parsed = PARSERS[corpus](Record("file", 1, line))
+    assert isinstance(parsed, (Example, QuestionExample)) or (
+        parsed.reason if isinstance(parsed, Reject) else parsed.kind
+    )
+    assert not isinstance(parsed, Skipped) or corpus == "plain_text"
+
+
+@given(sizes=st.lists(st.integers(0, 40), max_size=40), part_bytes=st.integers(1, 100), shards=st.integers(1, 9))
+def test_every_record_is_in_one_part_of_one_shard(sizes, part_bytes, shards):
+    records = [Record("file", number, bytes(size)) for number, size in enumerate(sizes)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "PART_BYTES", part_bytes)
+        found = {}
+        for shard in range(shards):
+            mine = {number: part for number, part in enumerate(group(iter(records))) if number % shards == shard}
+            assert not found.keys() & mine.keys()
+            found |= mine
+    assert [record for number in sorted(found) for record in found[number]] == records
+
+
+@pytest.fixture(scope="module")
+def tokenizer(gpt2_folder):
+    from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
+
+    return GPT2Tokenizer(*(gpt2_folder / name for name in GPT2Tokenizer.files))
+
+
+@given(  # the dictionary has no z
+    texts=st.tuples(*[st.text(st.characters(codec="ascii", exclude_characters="z"), min_size=1, max_size=40)] * 2)
+)
+def test_what_is_encoded_decodes_to_the_text(tokenizer, texts):
+    encoded = encode_texts(tokenizer, Example("id", texts))
+    for ids, text in zip(encoded.arrays.values(), texts, strict=True):
+        assert tokenizer.decode(ids.tolist()) == text
