@@ -13,6 +13,13 @@ CORPORA = {
     "stdlib": "the Python installation itself: sources and their docstrings, no download",
     "natural_questions": "questions about Wikipedia pages: Natural Questions, both formats",
     "tydiqa": "questions about Wikipedia pages in eleven languages: TyDi QA, primary tasks",
+    "imdb": "film reviews with a sentiment each: the folder aclImdb",
+    "hyperpartisan": "news articles, hyperpartisan or not: the XML pair of the 2019 task",
+    "labelled_text": "any documents with a label each, lines of JSON",
+    "ontonotes": "documents whose mentions are marked, in the column format of CoNLL-2012: OntoNotes, for coreference",
+    "wikihop": "questions about several documents with candidate answers: WikiHop and MedHop",
+    "triviaqa": "questions about Wikipedia or web pages: TriviaQA with its evidence files",
+    "hotpotqa": "questions about several paragraphs with supporting facts: HotpotQA with distractors",
 }
 
 

@@ -199,7 +199,7 @@ def predict(
             index = batch["id"].numpy()
             batch = utils.apply_to_sample(lambda x: x.to(device, non_blocking=True), batch)
             log_probs = mean_log_probabilities([model(**batch["net_input"])[0] for model in models])
-            places = batch["net_input"]["answer_places"]
+            places = batch["net_input"]["head_inputs"]
             masks = places["paragraph_ids"], places["span_mask"], batch["has_text"], batch["document_has_paragraphs"]
             answers = best_answers(log_probs, *masks, max_answer_length)
             best.add(answers, segments.example[index], segments.first_token[index], batch)

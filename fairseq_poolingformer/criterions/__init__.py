@@ -8,6 +8,7 @@ from importlib.util import find_spec
 if find_spec("fairseq") is not None:
     from fairseq_poolingformer.criterions import (  # noqa: F401
         char_lm,
+        document_task,
         linear_cross_entropy,
         long_masked_lm,
         question_answering,

@@ -105,7 +105,7 @@ def output_projection(model) -> nn.Linear:
         model: a fairseq model with a decoder, or DistributedDataParallel around one.
 
     Raises:
-        ValueError: the model has no such layer, or the process does not have all of its weights.
+        ValueError: the model has no such layer.
     """
     decoder = getattr(model, "decoder", None)
     layer = getattr(decoder, "output_projection", None)
@@ -114,11 +114,5 @@ def output_projection(model) -> nn.Linear:
         raise ValueError(
             f"--criterion linear_cross_entropy needs a decoder with a linear output_projection, "
             f"which {type(model).__name__} does not have; {instead}"
-        )
-    sharded = not isinstance(layer.weight, nn.Parameter)  # fully_sharded makes it a view of a flat parameter
-    if sharded or layer.weight.shape != (layer.out_features, layer.in_features):
-        raise ValueError(
-            f"--criterion linear_cross_entropy needs the whole output_projection in each process, but its weight is "
-            f"{(*layer.weight.shape,)}, sharded as by --ddp-backend fully_sharded; {instead}"
         )
     return layer

@@ -82,6 +82,10 @@ class QuestionAnsweringDataset(FairseqDataset):
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
         return self.segments.size[indices]
 
+    def documents_of(self, index: int) -> list[int]:
+        """The number of the example that a segment belongs to, in a list."""
+        return [int(self.segments.example[index])]
+
     def used(self) -> np.ndarray:
         """Return the numbers of the segments that this epoch has, ascending."""
         if self.labels is None:
@@ -143,7 +147,7 @@ class QuestionAnsweringDataset(FairseqDataset):
             samples: items of this dataset.
 
         Returns:
-            ``net_input``: src_tokens (B, T); global_mask (B, T), True at ``<s>`` and the question; answer_places, the
+            ``net_input``: src_tokens (B, T); global_mask (B, T), True at ``<s>`` and the question; head_inputs, the
             head's arguments paragraph_ids (B, T), span_mask (B, T) and num_paragraphs. ``target``: (B,) for each of
             :data:`TARGETS`. ``has_text`` (B, T), True at document tokens that hold some text. ``first_paragraph`` (B,),
             the row of the paragraph with number 1. ``document_start`` (B,), the position of the first document token.
@@ -163,7 +167,7 @@ class QuestionAnsweringDataset(FairseqDataset):
             "net_input": {
                 "src_tokens": tokens,
                 "global_mask": positions < starts - 2,
-                "answer_places": {
+                "head_inputs": {
                     "paragraph_ids": _pad([sample["paragraph_ids"] for sample in samples], 0),
                     "span_mask": (positions == 0) | ((positions >= starts) & (positions < sizes - 1)),
                     "num_paragraphs": max(sample["num_paragraphs"] for sample in samples),

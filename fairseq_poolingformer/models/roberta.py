@@ -14,10 +14,10 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq.modules.transformer_sentence_encoder import init_bert_params
 from fairseq.utils import safe_hasattr
 from omegaconf import OmegaConf
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_poolingformer.models.hub import PoolingformerRobertaHubInterface
-from fairseq_poolingformer.models.loading import NEW
+from fairseq_poolingformer.models.loading import HEADS, NEW
 from fairseq_poolingformer.models.pretrained import (
     Architecture,
     LoadsCheckpoints,
@@ -27,11 +27,8 @@ from fairseq_poolingformer.models.pretrained import (
 from fairseq_poolingformer.modules.attention_flags import AttentionFlags
 from fairseq_poolingformer.modules.encoder import PoolingformerEncoder
 from fairseq_poolingformer.modules.positions import PartlyFrozenPositions
-from fairseq_poolingformer.modules.question_answering_head import QuestionAnsweringHead
-from fairseq_poolingformer.qa.answers import AnswerLogits
+from fairseq_poolingformer.optim.fused_adamw import HEAD
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-
-QA_HEAD = "question_answering_head"
 
 
 class PoolingformerRobertaEncoder(RobertaEncoder):
@@ -96,6 +93,7 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
 
     def __init__(self, args, encoder) -> None:
         super().__init__(args, encoder)
+        self.head_name: str | None = None
         if getattr(args, "freeze_pretrained", False):
             self._freeze(args.pretrained_positions)
 
@@ -145,31 +143,48 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
         features_only: bool = False,
         return_all_hiddens: bool = False,
         classification_head_name: str | None = None,
-        answer_places: dict[str, Any] | None = None,
+        head_inputs: dict[str, Any] | None = None,
         **kwargs: Any,
-    ) -> tuple[Tensor | AnswerLogits, dict[str, Any]]:
-        """Compute RoBERTa's forward pass, or logits of answers.
+    ) -> tuple[Any, dict[str, Any]]:
+        """Compute RoBERTa's forward pass, or that of the task's head.
 
         Args:
             src_tokens: (B, T) indices.
             features_only: return features instead of logits of the masked-language-model head.
             return_all_hiddens: also return every layer's output.
             classification_head_name: return logits of this classification head of fairseq's.
-            answer_places: return logits of answers; these are :class:`QuestionAnsweringHead`'s arguments beside the
-                features.
+            head_inputs: return the output of the task's head; these are its arguments beside the features.
             kwargs: see :meth:`PoolingformerRobertaEncoder.forward`.
 
         Returns:
-            (B, T, C) features, (B, T, V) logits, or :class:`AnswerLogits`; and fairseq's extra outputs.
+            (B, T, C) features, (B, T, V) logits, or the head's output; and fairseq's extra outputs.
         """
-        if answer_places is None:
+        if head_inputs is None:
             return super().forward(src_tokens, features_only, return_all_hiddens, classification_head_name, **kwargs)
         features, extra = self.encoder(src_tokens, True, return_all_hiddens, **kwargs)
-        return self.question_answering_head(features, **answer_places), extra
+        return self.get_submodule(self.head_name)(features, **head_inputs), extra
 
-    def register_question_answering_head(self) -> None:
-        """Add the heads of the question answering task (ICML §3.2)."""
-        self.add_module(QA_HEAD, QuestionAnsweringHead(self.args.encoder_embed_dim, self.args.dropout))
+    def register_head(self, name: str, head: nn.Module) -> None:
+        """Add the head of a task, and leave the language model's out of training.
+
+        Args:
+            name: one of :data:`~.loading.HEADS`; the parameters' names begin with ``NAME_head``.
+            head: takes (B, T, C) features and ``head_inputs``.
+
+        Raises:
+            ValueError: checkpoints could not be loaded with a head of that name, or there is a head already.
+        """
+        if name not in HEADS or self.head_name is not None:
+            raise ValueError(f"name must be one of {', '.join(HEADS)}, for a model without a head; got {name}")
+        self.head_name = f"{name}_head"
+        self.add_module(self.head_name, head)
+        for parameter in head.parameters():
+            parameter.param_group = HEAD  # for --head-lr
+        # DistributedDataParallel would wait for gradients that never come; the shared embedding gets some
+        embedding = self.encoder.sentence_encoder.embed_tokens.weight
+        for parameter in self.encoder.lm_head.parameters():
+            if parameter is not embedding:
+                parameter.requires_grad_(False)
 
     def _freeze(self, pretrained_positions: int) -> None:
         """Freeze all parameters but new ones: those of NEW, and absolute positions beyond the pretrained ones."""

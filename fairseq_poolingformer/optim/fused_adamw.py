@@ -13,12 +13,21 @@ from omegaconf import II
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+HEAD = "head"  # what the parameters of a task's head have as ``param_group``, fairseq's name for such a mark
+
 
 @dataclass
 class FusedAdamWConfig(FairseqDataclass):
     adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "betas of Adam, e.g. '(0.9, 0.98)'"})
     adam_eps: float = field(default=1e-8, metadata={"help": "epsilon of Adam"})
     weight_decay: float = field(default=0.0, metadata={"help": "decoupled weight decay"})
+    head_lr: float = field(
+        default=0.0,
+        metadata={
+            "help": "learning rate of a task's head where the scheduler sets the others to --lr; it rises and decays "
+            "with them. 0: --lr. With --fp16 it needs --fp16-no-flatten-grads"
+        },
+    )
     lr: list[float] = field(default=II("optimization.lr"))
 
 
@@ -88,7 +97,33 @@ class FairseqFusedAdamW(FairseqOptimizer):
 
     def __init__(self, cfg: FusedAdamWConfig, params):
         super().__init__(cfg)
-        self._optimizer = FusedAdamW(params, **self.optimizer_config)
+        self._optimizer = FusedAdamW(self._groups(list(params)), **self.optimizer_config)
+        self.set_lr(self.optimizer_config["lr"])
+
+    def _groups(self, params: list[Tensor]) -> list[Any]:
+        """The parameters in one group, or those of heads in a second one.
+
+        Raises:
+            ValueError: ``--head-lr`` is negative, or no parameter is known as a head's.
+        """
+        lr, head_lr = self.optimizer_config["lr"], self.cfg.head_lr
+        if head_lr < 0 or (head_lr and not lr):
+            raise ValueError(f"--head-lr must be 0 or more, and --lr more than 0 with it; got {head_lr} and {lr}")
+        if not head_lr:
+            return params
+        head = [parameter for parameter in params if getattr(parameter, "param_group", None) == HEAD]
+        if not head:
+            raise ValueError(
+                f"--head-lr {head_lr:g}: no parameter of a task's head. The task must be one of docs/tasks.md, and "
+                "--fp16 needs --fp16-no-flatten-grads, since all parameters are one otherwise"
+            )
+        others = [parameter for parameter in params if getattr(parameter, "param_group", None) != HEAD]
+        return [{"params": others}, {"params": head, "lr_scale": head_lr / lr}]
+
+    def set_lr(self, lr: float) -> None:
+        """Set the learning rate; a head's keeps its ratio to the others'."""
+        for group in self.param_groups:
+            group["lr"] = lr * group.get("lr_scale", 1.0)
 
     @property
     def optimizer_config(self) -> dict[str, Any]:
@@ -103,8 +138,15 @@ class FairseqFusedAdamW(FairseqOptimizer):
 
     def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
         """Take the state of this optimizer or of fairseq's ``adam``."""
+        scales = [group.get("lr_scale") for group in self.param_groups]  # of these options, not the checkpoint's
         groups = [{**group, "fused": True} for group in state_dict["param_groups"]]  # places the step count
         super().load_state_dict({**state_dict, "param_groups": groups}, optimizer_overrides)
+        lr = self.get_lr()
+        for group, scale in zip(self.param_groups, scales, strict=True):
+            group.pop("lr_scale", None)
+            if scale is not None:
+                group["lr_scale"] = scale
+        self.set_lr(lr)
 
     average_params = FairseqAdam.average_params
 

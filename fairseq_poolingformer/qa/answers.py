@@ -108,7 +108,7 @@ def best_answers(
     everywhere[:, 0] = 0
     region = torch.where(document_has_paragraphs.unsqueeze(1), paragraph_ids, everywhere)
     begin = _log_odds(log_probs.start).masked_fill(~has_text, -torch.inf)
-    span, length = _best_span_from_each_start(begin, _log_odds(log_probs.end), region, max_answer_length)
+    span, length = best_span_from_each_start(begin, _log_odds(log_probs.end), region, max_answer_length)
     paragraph = _paragraph_odds(log_probs.paragraph, document_has_paragraphs)
     best_span = torch.full_like(paragraph, -torch.inf).scatter_reduce(1, region, span, "amax")
     types = _log_odds(log_probs.answer_type)
@@ -144,8 +144,17 @@ def _paragraph_odds(log_probs: Tensor, document_has_paragraphs: Tensor) -> Tenso
     return odds
 
 
-def _best_span_from_each_start(start: Tensor, end: Tensor, region: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
-    """Score (B, T) of the best span that begins at each token, -inf where none may, and its last token's distance."""
+def best_span_from_each_start(start: Tensor, end: Tensor, region: Tensor, max_length: int) -> tuple[Tensor, Tensor]:
+    """Find the best span that begins at each token and ends in its region.
+
+    Args:
+        start, end: (B, T) scores of a span's first and last token; the score of a span is their sum.
+        region: (B, T) int64, the same number at the tokens of a region, 0 where no span may begin.
+        max_length: tokens of a span at most.
+
+    Returns:
+        (B, T) the score of that span, -inf where none may begin, and (B, T) the distance of its last token.
+    """
     reach = (0, max_length - 1)
     is_same = F.pad(region, reach).unfold(1, max_length, 1) == region.unsqueeze(2)
     ends = F.pad(end, reach, value=-torch.inf).unfold(1, max_length, 1)

@@ -7,21 +7,24 @@ ids), ``start`` and ``end`` (offsets of each document token in the corpus's unit
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from fairseq_poolingformer.text.data_folder import QUESTIONS, DataFolder
+from fairseq_poolingformer.text.data_folder import QUESTIONS, Layout
 from fairseq_poolingformer.text.sequences import Sequences
+from fairseq_poolingformer.text.split import Split, refuse
 
 PARAGRAPH_COLUMNS = ("first_token", "end_token", "candidate_index", "start_offset", "end_offset")
 ANNOTATION_COLUMNS = ("answer_type", "paragraph", "first_token", "end_token")
 
 
 @dataclass(frozen=True)
-class QuestionAnsweringSplit:
+class QuestionAnsweringSplit(Split):
     """One split; every field has one sequence for each example."""
+
+    layout: ClassVar[Layout] = QUESTIONS
 
     question: Sequences
     document: Sequences
@@ -30,44 +33,12 @@ class QuestionAnsweringSplit:
     paragraph: Sequences
     annotation: Sequences
 
-    @classmethod
-    def open(cls, folder: Path, split: str) -> QuestionAnsweringSplit:
-        """Map a split of a data folder.
-
-        Args:
-            folder: the data folder.
-            split: e.g. "train".
-
-        Raises:
-            FileNotFoundError: the folder has no such split.
-            ValueError: a file is damaged, or two of them do not belong together.
-        """
-        data = DataFolder(Path(folder), QUESTIONS)
-        found = cls(**{field.name: data.sequences(split, field.name) for field in fields(cls)})
-        found._check()
-        return found
-
-    def __len__(self) -> int:
-        return len(self.question)
-
     def paragraphs(self, example: int) -> np.ndarray:
         """Return the (P, 5) rows of an example's paragraphs."""
         return self.paragraph[example].reshape(-1, len(PARAGRAPH_COLUMNS))
 
-    def _check(self) -> None:
-        for field in fields(self):
-            sequences = getattr(self, field.name)
-            if len(sequences) != len(self):
-                raise ValueError(
-                    f"{sequences.prefix}: {len(sequences)} examples where {self.question.prefix} has {len(self)}; "
-                    "preprocess again"
-                )
+    def check(self) -> None:
         for sequences, columns in ((self.paragraph, PARAGRAPH_COLUMNS), (self.annotation, ANNOTATION_COLUMNS)):
-            _refuse(sequences, sequences.sizes % len(columns) != 0, f"not rows of {len(columns)}")
+            refuse(sequences, sequences.sizes % len(columns) != 0, f"not rows of {len(columns)}")
         for sequences in (self.start, self.end):
-            _refuse(sequences, sequences.sizes != self.document.sizes, "not one offset for each document token")
-
-
-def _refuse(sequences: Sequences, is_wrong: np.ndarray, what: str) -> None:
-    if is_wrong.any():
-        raise ValueError(f"{sequences.prefix}, example {int(is_wrong.argmax())}: {what}; preprocess again")
+            refuse(sequences, sequences.sizes != self.document.sizes, "not one offset for each document token")

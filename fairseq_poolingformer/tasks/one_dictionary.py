@@ -2,26 +2,25 @@
 
 import logging
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from fairseq import utils
 from fairseq.data import Dictionary
-from fairseq.tasks import FairseqTask
+from fairseq.models import BaseFairseqModel
 
-from fairseq_poolingformer.text.data_folder import DataFolder, Layout
+from fairseq_poolingformer.tasks.checked import CheckedTask
+from fairseq_poolingformer.text.data_folder import DataFolder
 
 logger = logging.getLogger(__name__)
 
 
-class OneDictionaryTask(FairseqTask):
+class OneDictionaryTask(CheckedTask):
     """A task whose data folders have one dictionary, ``dict.txt``; ``cfg`` has ``data`` and ``train_subset``.
 
     Args:
         cfg: the task's options.
         dictionary: of its inputs and targets.
     """
-
-    layout: ClassVar[Layout]  # the files of its data folders
 
     def __init__(self, cfg, dictionary: Dictionary) -> None:
         super().__init__(cfg)
@@ -34,10 +33,13 @@ class OneDictionaryTask(FairseqTask):
         Raises:
             FileNotFoundError: the folder has no ``dict.txt``.
         """
-        folder = DataFolder(Path(utils.split_paths(cfg.data)[0]), cls.layout)
-        dictionary = Dictionary.load(str(folder.dictionary()))
+        path = DataFolder(Path(utils.split_paths(cfg.data)[0]), cls.layout).dictionary()
+        dictionary = Dictionary.load(str(path))
         logger.info("dictionary: %d symbols", len(dictionary))
-        return cls(cfg, dictionary)
+        symbols = list(dictionary.symbols)  # tasks add further ones
+        task = cls(cfg, dictionary)
+        task.remember({path.name: symbols})
+        return task
 
     @property
     def source_dictionary(self) -> Dictionary:
@@ -58,3 +60,18 @@ class OneDictionaryTask(FairseqTask):
         """The data folder of a split; of several folders, each epoch trains on the next one."""
         paths = utils.split_paths(self.cfg.data)
         return Path(paths[(epoch - 1) % len(paths)] if split == self.cfg.train_subset else paths[0])
+
+
+def check_encoder(model: BaseFairseqModel, task: str, max_positions: int) -> None:
+    """Refuse a model that takes no head of a task, or fewer tokens than the task's segments have.
+
+    Raises:
+        ValueError: the model does not fit.
+    """
+    if not hasattr(model, "register_head"):
+        raise ValueError(
+            f"--task {task} needs an encoder such as --arch poolingformer_roberta_base, "
+            f"but {type(model).__name__} is of another kind"
+        )
+    if model.max_positions() < max_positions:
+        raise ValueError(f"--max-positions {max_positions}, but the model takes {model.max_positions()} tokens")

@@ -68,6 +68,33 @@ QUESTIONS = Layout(
     numbers=("start", "end", "paragraph", "annotation"),
     texts=("id", "notes"),
 )
+WIKIHOP = Layout(
+    made_with="poolingformer-preprocess wikihop",
+    ids=("question", "candidates", "supports"),
+    numbers=("candidate_sizes", "support_sizes", "answer"),
+    texts=("id", "candidates", "notes"),
+)
+CLASSIFICATION = Layout(
+    made_with="poolingformer-preprocess imdb, hyperpartisan or labelled_text", ids=("document",), numbers=("label",)
+)
+TRIVIAQA = Layout(
+    made_with="poolingformer-preprocess triviaqa",
+    ids=("question", "document"),
+    numbers=("answer",),
+    texts=("id", "notes"),
+)
+HOTPOTQA = Layout(
+    made_with="poolingformer-preprocess hotpotqa",
+    ids=("question", "document"),
+    numbers=("paragraph", "sentence", "answer", "answer_type"),
+    texts=("id", "titles", "notes"),
+)
+COREFERENCE = Layout(
+    made_with="poolingformer-preprocess ontonotes",
+    ids=("document",),
+    numbers=("word", "sentence", "speaker", "mention"),
+    texts=("id", "words", "notes"),
+)
 BYTES = Layout(made_with="poolingformer-preprocess char_lm", ids=("",), texts=())
 
 

@@ -15,6 +15,7 @@ from fairseq_poolingformer.text.json_lines import BadLine, read_object
 from fairseq_poolingformer.text.tokenizers import Tokenizer
 from preprocess.pipeline.encode import Encoded
 from preprocess.pipeline.records import Example, InputError, Record, Reject
+from preprocess.pipeline.tokens import Tokens
 
 NESTED = "long answer inside another candidate"
 SEVERAL = "several short answers"
@@ -180,7 +181,7 @@ def encode(tokenizer: Tokenizer, example: QuestionExample) -> Encoded | Reject:
     question = tokenizer.encode(example.texts[0])
     if not len(question):
         return Reject("empty question")
-    tokens = _Tokens(*tokenizer.encode_with_offsets(example.texts[1]))
+    tokens = Tokens(*tokenizer.encode_with_offsets(example.texts[1]))
     if not len(tokens.full):
         return Reject("empty document")
     if example.words is not None:
@@ -203,36 +204,17 @@ def encode(tokenizer: Tokenizer, example: QuestionExample) -> Encoded | Reject:
     return Encoded(arrays, {"id": example.id, "notes": "; ".join(notes)})
 
 
-class _Tokens:
-    """A document's tokens with their offsets in the corpus's unit.
-
-    Args:
-        ids, starts, ends: (T,) as :meth:`Tokenizer.encode_with_offsets` gives them.
-    """
-
-    def __init__(self, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray):
-        self.ids, self.starts, self.ends = ids, starts, ends
-        self.full = np.flatnonzero(ends > starts)  # those that have text
-
-    def of_span(self, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (S,) the first token of each span and (S,) the one after its last; both 0 where it has no text."""
-        first = np.searchsorted(self.ends[self.full], start, side="right")
-        last = np.searchsorted(self.starts[self.full], end, side="left") - 1
-        found = first <= last
-        return np.where(found, np.take(self.full, first, mode="clip"), 0), np.where(found, self.full[last] + 1, 0)
-
-
-def _in_words(tokens: _Tokens, text: str, words: np.ndarray) -> _Tokens:
+def _in_words(tokens: Tokens, text: str, words: np.ndarray) -> Tokens:
     """Change offsets to the corpus's own tokens; each token lies in one of them, and an empty token stays empty."""
     spaces = np.flatnonzero(np.frombuffer(text.encode("utf-8"), np.uint8) == ord(" "))
     starts = words[np.searchsorted(spaces, tokens.starts)]
     last = words[np.searchsorted(spaces, np.maximum(tokens.ends - 1, 0))]
     ends = np.where(tokens.ends > tokens.starts, last + 1, starts)
-    return _Tokens(tokens.ids, starts, np.maximum.accumulate(ends))
+    return Tokens(tokens.ids, starts, np.maximum.accumulate(ends))
 
 
 def _annotation_row(
-    answer: AnnotatedAnswer, tokens: _Tokens, places: np.ndarray, row_of_paragraph: np.ndarray, notes: list[str]
+    answer: AnnotatedAnswer, tokens: Tokens, places: np.ndarray, row_of_paragraph: np.ndarray, notes: list[str]
 ) -> tuple[int, int, int, int]:
     if answer.paragraph < 0:
         return answer.answer_type, -1, -1, -1
@@ -261,7 +243,7 @@ def _marker_ids(tokenizer: Tokenizer) -> np.ndarray:
     return np.array(spare)
 
 
-def _insert_markers(tokens: _Tokens, ids: np.ndarray, paragraphs: np.ndarray, annotations: np.ndarray) -> _Tokens:
+def _insert_markers(tokens: Tokens, ids: np.ndarray, paragraphs: np.ndarray, annotations: np.ndarray) -> Tokens:
     """Insert a symbol without text before each paragraph, and move the positions in both tables."""
     first = paragraphs[:, 0].copy()
     starts = tokens.starts[first]
@@ -273,4 +255,4 @@ def _insert_markers(tokens: _Tokens, ids: np.ndarray, paragraphs: np.ndarray, an
         position = annotations[short, column]
         annotations[short, column] += np.searchsorted(first, position + shift, side="right")
     ends = np.insert(tokens.ends, first, starts)
-    return _Tokens(np.insert(tokens.ids, first, ids), np.insert(tokens.starts, first, starts), ends)
+    return Tokens(np.insert(tokens.ids, first, ids), np.insert(tokens.starts, first, starts), ends)

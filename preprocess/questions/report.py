@@ -1,6 +1,5 @@
 """The table of a question answering corpus: lengths of documents, numbers of segments, kinds of answers."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from fairseq_poolingformer.qa.labels import (
 from fairseq_poolingformer.qa.segments import SegmentLimits, Segments, cut_into_segments
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.table import aligned
+from preprocess.pipeline.task_corpus import count_notes
 
 
 def table(
@@ -60,7 +60,7 @@ def table(
         if len(set(languages)) > 1:
             for language in np.unique(languages):
                 rows.append([*_row(f"  {language}", data, answers, cuts, languages == language), ""])
-        lines += _notes(split, folder.text(split, "notes"))
+        lines += count_notes(split, folder.text(split, "notes"))
         longer = count_longer(answers, MAX_ANSWER_LENGTH)
         if longer:
             lines.append(f"{split}: {longer} × short answer of more than {MAX_ANSWER_LENGTH} tokens")
@@ -99,10 +99,3 @@ def _row(
 def _languages(path: Path) -> np.ndarray:
     with open(path, encoding="utf-8") as lines:
         return np.array([line.rstrip("\n").partition("\t")[2] for line in lines])
-
-
-def _notes(split: str, path: Path) -> list[str]:
-    """Return one line for each kind of note; ``{split}.notes.txt`` names the examples."""
-    with open(path, encoding="utf-8") as lines:
-        counts = Counter(note for line in lines if line != "\n" for note in line.rstrip("\n").split("; "))
-    return [f"{split}: {count} × {note}" for note, count in counts.most_common()]

@@ -37,12 +37,12 @@ def test_batches_have_the_segments_of_the_examples_once_and_no_more_tokens(tmp_p
     dataset, _ = labelled(tmp_path, random_examples(60))
     seen = []
 
-    def model(src_tokens, global_mask, answer_places):
+    def model(src_tokens, global_mask, head_inputs):
         assert src_tokens.numel() <= 40
         seen.extend(src_tokens[:, 0].tolist())
-        mask = answer_places["span_mask"]
+        mask = head_inputs["span_mask"]
         spans = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
-        paragraphs = torch.zeros(len(mask), answer_places["num_paragraphs"] + 1)
+        paragraphs = torch.zeros(len(mask), head_inputs["num_paragraphs"] + 1)
         return AnswerLogits(spans, spans, paragraphs, torch.zeros(len(mask), 5)), {}
 
     records = predict([model], dataset, range(20, 40), device="cpu", max_tokens=40)

@@ -42,7 +42,7 @@ def test_every_parameter_that_is_trained_gets_a_gradient(model_and_batches):
 def segment_loss(model, dataset, index):
     """Loss parts and whether type, paragraph and span are right, of one segment alone, with plain softmax."""
     batch = dataset.collater([dataset[index]])
-    places = batch["net_input"].pop("answer_places")
+    places = batch["net_input"].pop("head_inputs")
     features, _ = model(**batch["net_input"], features_only=True)
     out = model.question_answering_head(features, places["paragraph_ids"], places["span_mask"])
     found = [x[0].double() for x in (out.start, out.end, out.paragraph, out.answer_type)]

@@ -14,7 +14,7 @@ def test_a_segment_is_framed_as_roberta_wants_pairs(tmp_path):
         tmp_path, [Example([5, 6], list(range(10, 22)), [(0, 3), (5, 9)], [(SHORT, 1, 6, 8)], (0, 5))]
     )
     batch = dataset.collater([dataset[0], dataset[1]])
-    tokens, places = batch["net_input"]["src_tokens"], batch["net_input"]["answer_places"]
+    tokens, places = batch["net_input"]["src_tokens"], batch["net_input"]["head_inputs"]
     assert tokens[0].tolist() == [0, 5, 6, 2, 2, *range(10, 20), 2]
     assert tokens[1].tolist() == [0, 5, 6, 2, 2, *range(14, 22), 2, 1, 1]
     assert batch["net_input"]["global_mask"].tolist() == [[True] * 3 + [False] * 13] * 2

@@ -7,6 +7,7 @@ import torch
 from fairseq.models.roberta import RobertaModel
 
 from fairseq_poolingformer.attention import Pooling, Window
+from fairseq_poolingformer.modules.question_answering_head import QuestionAnsweringHead
 from tests.models.tiny_roberta import PAD, SIZES, build, parse, sentences, write_dictionary
 
 WIDE = ["--window-size", "64", "--pooled-layers", "none", "--global-tokens", "0"]
@@ -142,7 +143,7 @@ def test_a_dictionary_of_another_size_is_named(folder, tmp_path, roberta_state):
 
 def test_task_heads_come_and_go_with_the_task(folder, caplog):
     _, with_head = build(folder, *SIZES)
-    with_head.register_question_answering_head()
+    with_head.register_head("question_answering", QuestionAnsweringHead(with_head.args.encoder_embed_dim))
     _, without = build(folder, *SIZES, seed=1)
     state = with_head.state_dict()
     with caplog.at_level(logging.INFO):

@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from fairseq.optim import FP16Optimizer
 from fairseq.optim.adam import Adam
 from fairseq.trainer import Trainer
 
-from fairseq_poolingformer.optim.fused_adamw import FairseqFusedAdamW, FusedAdamW, parse_betas
+from fairseq_poolingformer.optim.fused_adamw import HEAD, FairseqFusedAdamW, FusedAdamW, parse_betas
 from tests.compat.helpers import assert_same_parameters, train
 from tests.compat.test_precision import HALF
 
@@ -89,19 +90,81 @@ def test_training_equals_adams_and_resumes_to_the_bit(corpus, tmp_path, losses, 
     assert resumed["optimizer_history"][-1]["num_updates"] == 12
     copies_lost = half and "memory-efficient" not in precision
     assert_same_parameters(resumed, ours, **dict.fromkeys(("rtol", "atol"), 0.03 if copies_lost else 0.0))
+    groups = [state["last_optimizer_state"]["param_groups"] for state in (resumed, ours)]
+    assert groups[0] == groups[1]
 
 
 def test_settings_given_on_resuming_win_and_the_kernel_stays_fused():
-    cfg = SimpleNamespace(lr=[0.1], adam_betas="(0.9, 0.98)", adam_eps=1e-8, weight_decay=0.0)
+    cfg = SimpleNamespace(lr=[0.1], adam_betas="(0.9, 0.98)", adam_eps=1e-8, weight_decay=0.0, head_lr=0.0)
     parameters, gradients = quadratic()
     theirs = Adam(parameters, lr=0.5, betas=(0.8, 0.9))
     updated(theirs, parameters, gradients)
     optimizer = FairseqFusedAdamW(cfg, parameters)
     optimizer.load_state_dict(theirs.state_dict(), optimizer.optimizer_config)
     (group,) = optimizer.param_groups
+    assert "lr_scale" not in group
     assert (group["lr"], group["betas"], group["fused"]) == (0.1, (0.9, 0.98), True)
     assert all(int(state["step"]) == 20 for state in optimizer.optimizer.state.values())
     updated(optimizer, parameters, gradients)
+
+
+def with_head(lr, head_lr):
+    """Two parameters, the second one a head's, and their optimizer."""
+    parameters, gradients = quadratic(torch.float64)
+    parameters[1].param_group = HEAD
+    cfg = SimpleNamespace(lr=[lr], adam_betas="(0.9, 0.98)", adam_eps=1e-8, weight_decay=0.1, head_lr=head_lr)
+    return parameters, gradients, FairseqFusedAdamW(cfg, parameters)
+
+
+def test_a_head_has_a_learning_rate_of_its_own_that_rises_and_decays_with_the_others():
+    """Twenty updates equal those of two optimizers; they go on from a saved state half-way."""
+    settings = {"betas": (0.9, 0.98), "weight_decay": 0.1}
+    parameters, gradients, _ = with_head(0.01, 0.1)
+    separate = [torch.optim.AdamW([p], lr=lr, **settings) for p, lr in zip(parameters, (0.01, 0.1), strict=True)]
+    for number, step in enumerate(gradients):
+        for parameter, gradient, optimizer, lr in zip(parameters, step, separate, (0.01, 0.1), strict=True):
+            parameter.grad = gradient.clone()
+            optimizer.param_groups[0]["lr"] = lr * (20 - number) / 20
+            optimizer.step()
+    expected = [parameter.detach().clone() for parameter in parameters]
+
+    parameters, _, optimizer = with_head(0.01, 0.1)
+    for number, step in enumerate(gradients):
+        if number == 10:
+            values, state = [parameter.detach().clone() for parameter in parameters], optimizer.state_dict()
+            parameters, _, optimizer = with_head(0.01, 0.1)
+            optimizer.load_state_dict(state, optimizer.optimizer_config)
+            for parameter, value in zip(parameters, values, strict=True):
+                parameter.data.copy_(value)
+        optimizer.set_lr(0.01 * (20 - number) / 20)
+        assert optimizer.get_lr() == pytest.approx(0.01 * (20 - number) / 20)
+        updated(optimizer, parameters, [step])
+    for mine, other in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(mine.detach(), other)
+
+
+def test_a_heads_learning_rate_given_on_resuming_wins():
+    _, _, old = with_head(0.01, 0.1)
+    _, _, resumed = with_head(0.02, 0.03)
+    resumed.load_state_dict(old.state_dict(), resumed.optimizer_config)
+    assert [group["lr"] for group in resumed.param_groups] == pytest.approx([0.02, 0.03])
+
+
+def test_half_precision_keeps_a_heads_learning_rate_only_without_flat_parameters():
+    parameters, _, _ = with_head(0.01, 0.1)
+    cfg = SimpleNamespace(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=1e-8, weight_decay=0.0, head_lr=0.1)
+    args = SimpleNamespace(common=SimpleNamespace(pipeline_model_parallel=False))
+    copies = FP16Optimizer.build_fp32_params(args, parameters, flatten=False)
+    assert [group["lr"] for group in FairseqFusedAdamW(cfg, copies).param_groups] == pytest.approx([0.01, 0.1])
+    flat = torch.nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in parameters]))
+    with pytest.raises(ValueError, match="--fp16 needs --fp16-no-flatten-grads"):
+        FairseqFusedAdamW(cfg, [flat])
+
+
+@pytest.mark.parametrize(("lr", "head_lr"), [(0.01, -0.1), (0.0, 0.1)])
+def test_learning_rates_without_a_ratio_are_refused(lr, head_lr):
+    with pytest.raises(ValueError, match="--head-lr must be 0 or more, and --lr more than 0"):
+        with_head(lr, head_lr)
 
 
 @pytest.mark.parametrize("betas", ["0.9", "(0.9, 1.0)", "(0.9, 0.98, 0.99)", "('a', 'b')", "nonsense(", (0.5,), None])

@@ -1,6 +1,7 @@
 """Makes fixtures/official_figures.json: ``python -m tests.qa.make_official_figures FOLDER``.
 
-FOLDER has clones of google-research-datasets' natural-questions and tydiqa; absl-py and six must be installed.
+FOLDER has clones of google-research-datasets' natural-questions and tydiqa, which need absl-py and six, of
+mandarjoshi90's triviaqa and of hotpotqa's hotpot. The figures of a clone that is not there are kept.
 """
 
 import json
@@ -8,8 +9,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.downstream import random_triviaqa
+from tests.qa import random_answers
 from tests.qa.official_scripts import official_figures
-from tests.qa.random_answers import CLONES, MAKERS, write_set
 
 FIXTURE = Path(__file__).parent / "fixtures" / "official_figures.json"
 SEEDS, EXAMPLES = (4, 6, 15), 12
@@ -17,20 +19,29 @@ SEEDS, EXAMPLES = (4, 6, 15), 12
 
 def main(folder: Path) -> None:
     """Write the sets and the figures of the official scripts for them."""
-    content = {
-        "made_by": "tests/qa/make_official_figures.py: sets from tests/qa/random_answers.py, figures from nq_eval.py "
-        "(google-research-datasets/natural-questions) and tydi_eval.py (google-research-datasets/tydiqa)"
-    }
-    for kind, make in MAKERS.items():
-        sets = [make(seed, EXAMPLES) for seed in SEEDS]
-        with tempfile.TemporaryDirectory() as scratch:
-            files = [write_set(Path(scratch) / str(number), *one) for number, one in enumerate(sets)]
-            figures = official_figures(kind, folder / CLONES[kind], files)
-        content[kind] = [
-            {"gold": gold, "predictions": predictions, "figures": official}
-            for (gold, predictions), official in zip(sets, figures, strict=True)
-        ]
+    content = json.loads(FIXTURE.read_text(encoding="utf-8"))
+    content["made_by"] = (
+        "tests/qa/make_official_figures.py: sets from tests/qa/random_answers.py and tests/downstream/"
+        "random_triviaqa.py, figures from nq_eval.py (google-research-datasets/natural-questions), tydi_eval.py "
+        "(google-research-datasets/tydiqa), triviaqa_evaluation.py (mandarjoshi90/triviaqa) and hotpot_evaluate_v1.py "
+        "(hotpotqa/hotpot)"
+    )
+    for sets_of in (random_answers, random_triviaqa):
+        for kind, make in sets_of.MAKERS.items():
+            if (folder / sets_of.CLONES[kind]).is_dir():
+                content[kind] = _figures(kind, folder / sets_of.CLONES[kind], make, sets_of.write_set)
     FIXTURE.write_text(json.dumps(content, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+def _figures(kind: str, clone: Path, make, write_set) -> list[dict]:
+    sets = [make(seed, EXAMPLES) for seed in SEEDS]
+    with tempfile.TemporaryDirectory() as scratch:
+        files = [write_set(Path(scratch) / str(number), *one) for number, one in enumerate(sets)]
+        figures = official_figures(kind, clone, files)
+    return [
+        {"gold": gold, "predictions": predictions, "figures": official}
+        for (gold, predictions), official in zip(sets, figures, strict=True)
+    ]
 
 
 if __name__ == "__main__":

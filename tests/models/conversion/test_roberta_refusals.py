@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from fairseq_poolingformer.models.conversion import ConversionError, files, to_fairseq
+from fairseq_poolingformer.modules.question_answering_head import QuestionAnsweringHead
 from tests.models import tiny_huggingface
 from tests.models.conversion.test_roberta import ROWS, assert_agree, batch, globals_at, load, poolingformer, run
 
 
 def test_level_two_and_heads_are_left_out_only_on_demand(tmp_path, capsys):
     path, settings, model = poolingformer(tmp_path, window_size="4", pooled_window_size="8", pooled_layers="1-2")
-    model.register_question_answering_head()
+    model.register_head("question_answering", QuestionAnsweringHead(model.args.encoder_embed_dim))
     files.write_checkpoint(path, settings, model.state_dict())
     assert run("to-huggingface", path, tmp_path / "back", "--model-type", "longformer") == 1
     assert "--drop-pooled" in capsys.readouterr().err

@@ -1,0 +1,154 @@
+"""``poolingformer-predict``: predictions of a downstream task in its official format."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+from fairseq_poolingformer.cli import predict_qa
+from fairseq_poolingformer.cli.command import load_fairseq, run_command
+from fairseq_poolingformer.cli.options import DTYPES, add_device_options
+
+_QUESTIONS = ("natural_questions", "tydiqa")
+_EPILOG = """\
+examples:
+  poolingformer-predict data-bin/wikihop --path run/checkpoint_best.pt --subset valid --output predictions.json
+  poolingformer-score-task wikihop --gold qangaroo_v1.1/wikihop/dev.json --predictions predictions.json
+
+The data folder says which task it is. For Natural Questions and TyDi QA this is poolingformer-predict-qa, with its
+options.
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments and _kind(Path(arguments[0])) in _QUESTIONS:
+        return predict_qa.main(arguments)
+    return run_command(make_parser(), run, arguments)
+
+
+def _kind(folder: Path) -> str | None:
+    """The kind of a data folder; None of anything else."""
+    try:
+        return json.loads((folder / "corpus.json").read_text(encoding="utf-8")).get("kind")
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="poolingformer-predict",
+        description="Predict a split of a data folder and write the official prediction file of its task.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("data", type=Path, help="data folder")
+    add("--path", required=True, help="checkpoint of the folder's task")
+    add("--subset", default="valid", help="split to predict (default: %(default)s)")
+    add("--output", type=Path, required=True, help="file of the predictions")
+    add("--max-positions", type=int, metavar="N", help="tokens of a segment, at least 8 (default: as in training)")
+    add(
+        "--max-tokens",
+        type=int,
+        default=16384,
+        metavar="N",
+        help="tokens of a batch; an example of more is a batch by itself (default: %(default)s)",
+    )
+    add_device_options(parser)
+    add("--num-workers", type=int, default=1, metavar="N", help="processes that read data (default: %(default)s)")
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the predictions of a split."""
+    if not args.output.parent.is_dir():
+        raise FileNotFoundError(f"{args.output.parent}: no such folder to write {args.output.name} into")
+    load_fairseq()
+    from fairseq import checkpoint_utils
+
+    from fairseq_poolingformer.tasks.document_task import DocumentTask
+    from fairseq_poolingformer.tasks.one_dictionary import check_encoder
+
+    overrides = {"data": str(args.data.resolve())}
+    models, _, task = checkpoint_utils.load_model_ensemble_and_task([args.path], arg_overrides=overrides)
+    if not isinstance(task, DocumentTask):
+        raise ValueError(f"{args.path}: a checkpoint of {type(task).__name__}, which is no downstream task")
+    if _kind(args.data) != task.kind:
+        raise ValueError(f"{args.data} is a data folder of {_kind(args.data)}, but {args.path} is of {task.kind}")
+    if args.max_positions:
+        check_encoder(models[0], task.kind, args.max_positions)
+        task.cfg.max_positions = args.max_positions
+    model = models[0].to(device=args.device, dtype=DTYPES[args.precision]).eval()
+    predictor = task.predictor(args.data, args.subset)
+    predict(model, task, args.subset, predictor, args.device, args.max_tokens, args.num_workers)
+    predictor.write(args.output)
+
+
+@torch.inference_mode()
+def predict(model, task, subset: str, predictor, device: str, max_tokens: int, num_workers: int = 0) -> None:
+    """Give a predictor the outputs of all examples of a split.
+
+    Args:
+        model: on the device, in eval mode.
+        task: a :class:`~fairseq_poolingformer.tasks.document_task.DocumentTask`.
+        subset: the split.
+        predictor: of the task.
+        device: the model's.
+        max_tokens: of a batch, padding not counted; an example of more is a batch by itself.
+        num_workers: processes that read data.
+    """
+    from fairseq import utils
+
+    task.cfg.max_segments = 0  # the training split, too, is read whole
+    task.load_dataset(subset)
+    dataset = task.dataset(subset)
+    loader = DataLoader(
+        dataset,
+        batch_sampler=batches(dataset.sizes, max_tokens),
+        collate_fn=dataset.collater,
+        num_workers=num_workers,
+        pin_memory="cuda" in device,
+    )
+    with tqdm(total=len(dataset), unit="example", disable=None) as progress:
+        for batch in loader:
+            on_device = utils.apply_to_sample(lambda x: x.to(device, non_blocking=True), batch)
+            output, _ = model(**on_device["net_input"])
+            predictor.add(batch["id"].tolist(), _on_cpu(output), batch)
+            progress.update(len(batch["id"]))
+
+
+def _on_cpu(output: Any) -> Any:
+    """The tensors of a head's output, which may be a dataclass of tensors and dataclasses, on the CPU."""
+    from fairseq import utils
+
+    if not is_dataclass(output):
+        return utils.apply_to_sample(lambda x: x.cpu(), {"output": output})["output"]
+    return replace(output, **{field.name: _on_cpu(getattr(output, field.name)) for field in fields(output)})
+
+
+def batches(sizes, max_tokens: int) -> list[list[int]]:
+    """Put examples of similar size together, the longest first: a batch that does not fit into memory fails at once."""
+    found: list[list[int]] = []
+    longest = 0
+    for number in sorted(range(len(sizes)), key=lambda number: -int(sizes[number])):
+        if found and (len(found[-1]) + 1) * longest <= max_tokens:
+            found[-1].append(number)
+        else:
+            found.append([number])
+            longest = int(sizes[number])
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

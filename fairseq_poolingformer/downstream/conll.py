@@ -1,0 +1,246 @@
+"""Reads and writes the column format of CoNLL-2012, in which OntoNotes' coreference is released (``*_gold_conll``).
+
+A file holds documents, and a long document is cut into parts that are annotated each for itself; a part counts as a
+document everywhere here. Each line between ``#begin document (bc/cctv/00/cctv_0000); part 000`` and ``#end document``
+is a word, and a blank line ends a sentence. The columns: document, part, number of the word in its sentence, word, part
+of speech, parse, lemma, frame, sense, speaker, named entity, any number of predicates' arguments; the last one has the
+mentions: ``(5`` begins one of the entity 5, ``5)`` ends it, ``(5)`` is one word, and ``|`` separates several.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fairseq_poolingformer.text.json_lines import BadLine
+
+Mention = tuple[int, int]  # half-open, in words of the document
+
+WORD_COLUMN, SPEAKER_COLUMN = 3, 9
+RELEASED_COLUMNS = 12  # at least, in a released file: documents without predicates have no arguments
+SCORED_COLUMNS = 2  # at least, in files that are only scored: the official scorer reads nothing but the last one
+NO_MENTION = ("-", "_")
+_BEGIN = re.compile(r"#\s*begin document (.*)")
+_END = re.compile(r"#\s*end document\b")
+_NAME = re.compile(r"\((.+)\)(?:; *part (\d+))?;?")
+_BRACKET = re.compile(r"\((\d+)\)|\((\d+)|(\d+)\)")
+_BRACKETS = re.compile(rf"(?:{_BRACKET.pattern})(?:\|?(?:{_BRACKET.pattern}))*")
+_BLANKS = re.compile(r"[ \t]+")  # others, such as no-break spaces, may be in a word
+
+
+@dataclass(frozen=True)
+class RawDocument:
+    """The lines of a document that is not parsed yet.
+
+    Attributes:
+        lines: without their ends.
+        first_line: number of the first one in its file, from 1.
+    """
+
+    lines: list[str]
+    first_line: int
+
+
+@dataclass(frozen=True)
+class ConllDocument:
+    """A document, or one part of it.
+
+    Attributes:
+        name: what follows ``#begin document``, such as ``(bc/cctv/00/cctv_0000); part 000``.
+        words: its words.
+        speakers: who says each word; ``-`` where nobody is named.
+        sentences: words of each sentence.
+        clusters: the mentions of each entity, in the order in which they end.
+    """
+
+    name: str
+    words: tuple[str, ...]
+    speakers: tuple[str, ...]
+    sentences: tuple[int, ...]
+    clusters: tuple[tuple[Mention, ...], ...]
+
+
+def split_documents(lines: Iterable[str]) -> Iterator[RawDocument]:
+    """Cut a file's lines into documents.
+
+    A document that lacks its end goes up to the next beginning; lines that lie in no document, blank ones and comments
+    apart, become one of their own. :func:`parse_document` refuses both.
+
+    Args:
+        lines: of a file, in order.
+    """
+    found: list[str] = []
+    first = 0
+    for number, line in enumerate(lines, 1):
+        line = line.rstrip("\r\n")
+        begins = _BEGIN.match(line) is not None
+        if found and begins:
+            yield RawDocument(found, first)
+            found = []
+        if found or begins or (line.strip() and not line.startswith("#")):
+            first = first if found else number
+            found.append(line)
+        if found and _END.match(line):
+            yield RawDocument(found, first)
+            found = []
+    if found:
+        yield RawDocument(found, first)
+
+
+def parse_document(raw: RawDocument, columns: int = RELEASED_COLUMNS, annotated: bool = True) -> ConllDocument:
+    """Parse a document.
+
+    Mentions may be nested, cross those of other entities, and share their words. Of two mentions of one entity, the one
+    that began last ends first, as the official scorer reads them.
+
+    Args:
+        raw: its lines.
+        columns: the least number that a line must have.
+        annotated: read the mentions; the last column may hold anything otherwise.
+
+    Raises:
+        BadLine: a line has too few columns, a bracket has no partner, …; the message has the line's number.
+    """
+    name = _name(raw)
+    words, speakers, sentences = [], [], [0]
+    clusters: dict[str, list[Mention]] = {}
+    opened: dict[str, list[tuple[int, int]]] = {}  # of each entity: first word and line of mentions not yet ended
+    for number, line in enumerate(raw.lines[1:-1], raw.first_line + 1):
+        if line.startswith("#"):
+            continue
+        if not line.strip():
+            sentences.append(0)
+            continue
+        cells = _BLANKS.split(line.strip(" \t"))
+        if len(cells) < columns:
+            raise BadLine(f"too few columns: line {number} has {len(cells)}, and the format at least {columns}")
+        if annotated:
+            _read_brackets(cells[-1], len(words), number, clusters, opened)
+        words.append(cells[WORD_COLUMN] if len(cells) > WORD_COLUMN + 1 else "-")
+        speakers.append(cells[SPEAKER_COLUMN] if len(cells) >= RELEASED_COLUMNS else "-")
+        sentences[-1] += 1
+    for entity, begun in opened.items():
+        if begun:
+            raise BadLine(f"unbalanced bracket: ({entity} of line {begun[-1][1]} is never closed")
+    if not words:
+        raise BadLine(f"empty document: no word after line {raw.first_line}")
+    mentions = tuple(tuple(cluster) for cluster in clusters.values() if cluster)
+    return ConllDocument(name, tuple(words), tuple(speakers), tuple(filter(None, sentences)), mentions)
+
+
+def _name(raw: RawDocument) -> str:
+    begin = _BEGIN.match(raw.lines[0])
+    if begin is None:
+        raise BadLine(f"text outside of a document: line {raw.first_line} follows no #begin document")
+    if len(raw.lines) == 1 or not _END.match(raw.lines[-1]):
+        raise BadLine(f"no end: the document that begins in line {raw.first_line} has no #end document")
+    name = begin[1].strip()
+    if not _NAME.fullmatch(name):
+        raise BadLine(f"no name: line {raw.first_line} must read #begin document (NAME); part NUMBER")
+    return name
+
+
+def _read_brackets(
+    cell: str, word: int, line: int, clusters: dict[str, list[Mention]], opened: dict[str, list[tuple[int, int]]]
+) -> None:
+    """Add what the last column of a word begins and ends, in the official scorer's order: whole ones, beginnings, ends.
+
+    The order decides which of two mentions with the same words counts.
+    """
+    if cell in NO_MENTION:
+        return
+    if not _BRACKETS.fullmatch(cell):
+        raise BadLine(f"no mentions: the last column of line {line} is {cell!r}, not - or such as (5|(7)|3)")
+    found = list(_BRACKET.finditer(cell))
+    for whole in filter(None, (match[1] for match in found)):
+        clusters.setdefault(whole, []).append((word, word + 1))
+    for begun in filter(None, (match[2] for match in found)):
+        clusters.setdefault(begun, [])
+        opened.setdefault(begun, []).append((word, line))
+    for ended in filter(None, (match[3] for match in found)):
+        if not opened.get(ended):
+            raise BadLine(f"unbalanced bracket: {ended}) in line {line} closes nothing")
+        clusters[ended].append((opened[ended].pop()[0], word + 1))
+
+
+def document_and_part(name: str) -> tuple[str, int]:
+    """The first two columns of a document's lines: ``bc/cctv/00/cctv_0000`` and 0.
+
+    Raises:
+        ValueError: the name is not one of this format.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"name must read (NAME); part NUMBER, got {name!r}")
+    return match[1], int(match[2] or 0)
+
+
+def write_document(
+    name: str,
+    words: Sequence[str],
+    sentences: Sequence[int],
+    clusters: Sequence[Sequence[Mention]],
+    speakers: Sequence[str] | None = None,
+) -> Iterator[str]:
+    """Make the lines of a document, with ``-`` or ``*`` in the columns that coreference does not need.
+
+    Args:
+        name: as in :class:`ConllDocument`.
+        words: the document's.
+        sentences: words of each sentence.
+        clusters: mentions of each entity.
+        speakers: who says each word; None for nobody.
+
+    Yields:
+        Lines without their ends.
+
+    Raises:
+        ValueError: two mentions of an entity cross, which the format cannot say, or one lies outside the document.
+    """
+    document, part = document_and_part(name)
+    cells = _brackets(name, len(words), clusters)
+    yield f"#begin document {name}"
+    word = 0
+    for size in sentences:
+        for number in range(size):
+            speaker = speakers[word] if speakers else "-"
+            columns = (document, part, number, words[word], "-", "*", "-", "-", "-", speaker, "*", cells[word])
+            yield "\t".join(map(str, columns))
+            word += 1
+        yield ""
+    yield "#end document"
+
+
+def _brackets(name: str, size: int, clusters: Sequence[Sequence[Mention]]) -> list[str]:
+    """The last column of every word."""
+    ends: list[list[str]] = [[] for _ in range(size)]
+    wholes: list[list[str]] = [[] for _ in range(size)]
+    starts: list[list[str]] = [[] for _ in range(size)]
+    for entity, cluster in enumerate(clusters):
+        _refuse_crossing(name, size, cluster)
+        # the mention that begins first closes last
+        for start, end in sorted(cluster, key=lambda mention: (mention[0], -mention[1])):
+            if end - start == 1:
+                wholes[start].append(f"({entity})")
+            else:
+                starts[start].append(f"({entity}")
+                ends[end - 1].append(f"{entity})")
+    return ["|".join((*starts[word], *wholes[word], *ends[word])) or NO_MENTION[0] for word in range(size)]
+
+
+def _refuse_crossing(name: str, size: int, cluster: Sequence[Mention]) -> None:
+    open_ends: list[Mention] = []
+    for start, end in sorted(set(cluster), key=lambda mention: (mention[0], -mention[1])):
+        if not 0 <= start < end <= size:
+            raise ValueError(f"{name}: clusters has the mention {start}–{end}, but the document has {size} words")
+        # One ending at the word at which the next begins counts as well: the format's reader would pair them wrongly.
+        while open_ends and open_ends[-1][1] <= start:
+            open_ends.pop()
+        if open_ends and open_ends[-1][1] < end:
+            other = open_ends[-1]
+            raise ValueError(
+                f"{name}: the mentions {other[0]}–{other[1]} and {start}–{end} of one entity cross, which the format "
+                "cannot say; leave one out"
+            )
+        open_ends.append((start, end))

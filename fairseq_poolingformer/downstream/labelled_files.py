@@ -1,0 +1,90 @@
+"""The released files of documents with labels: lines of JSON, IMDB's folders, Hyperpartisan's ground truth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+from fairseq_poolingformer.text.json_lines import BadLine, read_object
+
+IMDB_LABELS = ("neg", "pos")
+HYPERPARTISAN_LABELS = ("false", "true")
+
+
+def label_of(fields: dict) -> str:
+    """Return the label of a JSON line as text: a string, a whole number, true or false.
+
+    Raises:
+        BadLine: there is none, or it is something else.
+    """
+    label = fields.get("label")
+    if isinstance(label, str) and label.strip():
+        return " ".join(label.split())
+    if isinstance(label, int):
+        return json.dumps(label)
+    raise BadLine("no label: 'label' must be a string, a whole number, true or false")
+
+
+def id_of(fields: dict, file: str, line: int) -> str:
+    """Return the id of a JSON line, or its file's name and number where it has none."""
+    name = fields.get("id", f"{Path(file).name}:{line}")
+    if not isinstance(name, (str, int)) or isinstance(name, bool):
+        raise BadLine("'id' must be a string or a whole number")
+    return " ".join(str(name).split())
+
+
+def imdb_id(path: Path) -> str:
+    """``test/pos/0_10`` for ``…/test/pos/0_10.txt``."""
+    return "/".join((*Path(path).parts[-3:-1], Path(path).stem))
+
+
+def read_ground_truth(path: Path) -> dict[str, str]:
+    """Read Hyperpartisan's ground truth: "true" or "false" by article id.
+
+    Raises:
+        ValueError: the file is not such XML.
+    """
+    labels: dict[str, str] = {}
+    try:
+        for _, element in ElementTree.iterparse(path):
+            if element.tag == "article":
+                name, label = element.get("id"), element.get("hyperpartisan")
+                if name is None or label not in HYPERPARTISAN_LABELS or name in labels:
+                    raise ValueError(f"{path}: article {name}: needs an id of its own and hyperpartisan=true or false")
+                labels[name] = label
+                element.clear()
+    except ElementTree.ParseError as error:
+        raise ValueError(f"{path}: not XML ({error})") from error
+    if not labels:
+        raise ValueError(f"{path}: no <article id=… hyperpartisan=…> in it")
+    return labels
+
+
+def read_gold(path: Path) -> dict[str, str]:
+    """Read the label of every document by its id.
+
+    Args:
+        path: a folder of IMDB with ``pos`` and ``neg``, ``.xml`` of Hyperpartisan, or lines of JSON.
+
+    Raises:
+        ValueError: the file is of none of these formats; the message names the place.
+    """
+    if path.is_dir():
+        files = [file for label in IMDB_LABELS for file in sorted((path / label).glob("*.txt"))]
+        return {imdb_id(file.resolve()): file.parent.name for file in files}
+    if path.suffix == ".xml":
+        return read_ground_truth(path)
+    return dict(_json_labels(path))
+
+
+def _json_labels(path: Path) -> Iterator[tuple[str, str]]:
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    fields = read_object(line)
+                    yield id_of(fields, str(path), number), label_of(fields)
+                except BadLine as error:
+                    raise ValueError(f"{path}, line {number}: {error}") from error

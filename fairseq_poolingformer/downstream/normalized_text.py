@@ -1,0 +1,83 @@
+"""Answers as the official scripts of TriviaQA and HotpotQA compare them: lower case, no punctuation, no articles."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_UNIT = re.compile(r"\w+|[^\w\s]")  # of a word: the script's words may hold “ or –, which is no punctuation for it
+_TRIVIAQA_BLANKS = dict.fromkeys(map(ord, string.punctuation + "‘’´`"), " ")  # the underscore is one of them
+_NO_PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How far a prediction's words are those of the right answer, from 0 to 1."""
+
+    f1: float = 0.0
+    precision: float = 0.0
+    recall: float = 0.0
+
+
+def triviaqa_words(text: str) -> list[str]:
+    """The words that TriviaQA's script compares: every punctuation mark separates words, and articles are left out."""
+    return _ARTICLE.sub(" ", text.lower().translate(_TRIVIAQA_BLANKS)).split()
+
+
+def hotpotqa_words(text: str) -> list[str]:
+    """The words that HotpotQA's script compares: punctuation marks vanish, and articles are left out."""
+    return _ARTICLE.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split()
+
+
+def overlap(predicted: Sequence[str], right: Sequence[str]) -> Overlap:
+    """Compare two lists of words without their order; both scripts count two empty lists as different."""
+    same = sum((Counter(predicted) & Counter(right)).values())
+    if same == 0:
+        return Overlap()
+    precision, recall = same / len(predicted), same / len(right)
+    return Overlap((2 * precision * recall) / (precision + recall), precision, recall)
+
+
+def find_answers(text: str, answers: Sequence[str]) -> list[tuple[int, int]]:
+    """Find every piece of a text that TriviaQA's script counts as exactly right.
+
+    Args:
+        text: a document.
+        answers: any of these is right.
+
+    Returns:
+        Half-open spans in characters, ascending, each once. They do not begin or end inside a run of letters and
+        digits, and have no article and no punctuation mark at their edges that could be left out.
+    """
+    wanted: dict[str, set[tuple[str, ...]]] = {}
+    for answer in answers:
+        if words := triviaqa_words(answer):
+            units = tuple(_UNIT.findall(" ".join(words)))
+            wanted.setdefault(units[0], set()).add(units)
+    right = {tuple(triviaqa_words(answer)) for answer in answers}
+    units, places = _units(text)
+    found = set()
+    for first, unit in enumerate(units):
+        for answer in wanted.get(unit, ()):
+            end = first + len(answer)
+            if tuple(units[first:end]) == answer:
+                span = places[first][0], places[end - 1][1]
+                if tuple(triviaqa_words(text[slice(*span)])) in right:  # the spaces between units may differ
+                    found.add(span)
+    return sorted(found)
+
+
+def _units(text: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """The units of a text's words as the script compares them, and their places in the text, in characters."""
+    lowered = text.lower()
+    kept = _ARTICLE.sub(lambda article: " " * len(article[0]), lowered.translate(_TRIVIAQA_BLANKS))
+    found = [(match[0], match.span()) for match in _UNIT.finditer(kept)]
+    units, places = [unit for unit, _ in found], [place for _, place in found]
+    if len(lowered) != len(text):  # "İ" becomes two characters
+        origin = [number for number, char in enumerate(text) for _ in char.lower()]
+        places = [(origin[start], origin[end - 1] + 1) for start, end in places]
+    return units, places

@@ -1,0 +1,42 @@
+"""The output layers of document classification."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class ClassificationHead(nn.Module):
+    """RoBERTa's head on ``<s>``: dropout, linear, tanh, dropout, linear; it reads the mean over a document's segments.
+
+    Args:
+        embed_dim: width C of the features.
+        num_labels: L.
+        dropout: applied to what each linear layer reads.
+    """
+
+    def __init__(self, embed_dim: int, num_labels: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.dense = nn.Linear(embed_dim, embed_dim)
+        self.out_proj = nn.Linear(embed_dim, num_labels)
+        for linear in (self.dense, self.out_proj):
+            nn.init.normal_(linear.weight, std=0.02)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, features: Tensor, example: Tensor, num_examples: int) -> Tensor:
+        """Compute the logits of B documents.
+
+        Args:
+            features: (N, T, C), ``<s>`` first.
+            example: (N,) int64, the document of each segment.
+            num_examples: B.
+
+        Returns:
+            (B, L), in float32 where the features have fewer bits.
+        """
+        first = features[:, 0].to(torch.promote_types(features.dtype, torch.float32))
+        sums = first.new_zeros(num_examples, first.size(1)).index_add(0, example, first)
+        means = sums / torch.bincount(example, minlength=num_examples).unsqueeze(1)
+        hidden = torch.tanh(self.dense(self.dropout(means.to(features.dtype))))
+        return self.out_proj(self.dropout(hidden)).to(first.dtype)

@@ -1,0 +1,73 @@
+"""The output layers of HotpotQA: spans, the kind of answer, relevant paragraphs, supporting facts."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_poolingformer.downstream.hotpotqa import AnswerType, HotpotqaLogits, MarkLogits
+from fairseq_poolingformer.modules.triviaqa_head import TriviaqaHead
+
+
+class HotpotqaHead(nn.Module):
+    """A linear layer for spans, one at ``<s>`` for the kind of answer, two layers at ``<t>`` and at ``[s]`` each.
+
+    The logits of the kind of answer are averaged over an example's segments (Longformer, appendix D).
+
+    Args:
+        embed_dim: width C of the features.
+        dropout: applied to what each linear layer reads.
+    """
+
+    def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.span = TriviaqaHead(embed_dim, dropout)
+        self.answer_type = nn.Sequential(nn.Dropout(dropout), nn.Linear(embed_dim, len(AnswerType)))
+        self.paragraph, self.sentence = (
+            nn.Sequential(
+                nn.Dropout(dropout),
+                nn.Linear(embed_dim, embed_dim),
+                nn.Tanh(),
+                nn.Dropout(dropout),
+                nn.Linear(embed_dim, 1),
+            )
+            for _ in range(2)
+        )
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+
+    def forward(
+        self, features: Tensor, example: Tensor, num_examples: int, piece: Tensor, paragraph: Tensor, sentence: Tensor
+    ) -> HotpotqaLogits:
+        """Compute the logits of a batch of B examples with N segments.
+
+        Args:
+            features: (N, T, C), ``<s>`` first.
+            example: (N,) int64, the example of each segment.
+            num_examples: B.
+            piece: (N, T) int64, see :class:`~fairseq_poolingformer.downstream.answer_spans.SpanLogits`.
+            paragraph, sentence: (N, T) int64, k at the mark of an example's k-th paragraph or sentence, counted from 1,
+                and 0 elsewhere.
+        """
+        kinds = _wide(self.answer_type(features[:, 0]))
+        sums = kinds.new_zeros(num_examples, kinds.size(1)).index_add(0, example, kinds)
+        count = torch.bincount(example, minlength=num_examples).unsqueeze(1)
+        return HotpotqaLogits(
+            span=self.span(features, example, num_examples, piece),
+            answer_type=sums / count,
+            paragraph=_at_marks(self.paragraph, features, example, paragraph),
+            sentence=_at_marks(self.sentence, features, example, sentence),
+        )
+
+
+def _at_marks(layers: nn.Module, features: Tensor, example: Tensor, marks: Tensor) -> MarkLogits:
+    row, place = marks.nonzero(as_tuple=True)
+    logit = _wide(layers(features[row, place]).squeeze(-1))
+    return MarkLogits(logit, row, place, example[row], marks[row, place] - 1)
+
+
+def _wide(logits: Tensor) -> Tensor:
+    """In float32 at least."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -1,0 +1,47 @@
+"""The output layer of WikiHop: a logit for each candidate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class WikihopHead(nn.Module):
+    """A linear layer at every ``[ent]``, whose logits are averaged over an example's segments (Longformer, appendix D).
+
+    Args:
+        embed_dim: width C of the features.
+        dropout: applied to what the layer reads.
+    """
+
+    def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.score = nn.Linear(embed_dim, 1)
+        nn.init.normal_(self.score.weight, std=0.02)
+        nn.init.zeros_(self.score.bias)
+
+    def forward(
+        self, features: Tensor, example: Tensor, num_examples: int, candidate: Tensor, num_candidates: Tensor
+    ) -> Tensor:
+        """Compute the logits of a batch of B examples with N segments.
+
+        Args:
+            features: (N, T, C).
+            example: (N,) int64, the example of each segment.
+            num_examples: B.
+            candidate: (N, T) int64, k at the ``[ent]`` of the k-th candidate, counted from 1, and 0 elsewhere.
+            num_candidates: (B,) int64.
+
+        Returns:
+            (B, K) float32 (float64 for float64), minus infinity beyond an example's candidates.
+        """
+        width = int(num_candidates.max())
+        row, place = candidate.nonzero(as_tuple=True)
+        scores = self.score(self.dropout(features[row, place])).squeeze(-1)
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        index = example[row] * width + candidate[row, place] - 1
+        sums = scores.new_zeros(num_examples * width).index_add(0, index, scores).view(num_examples, width)
+        count = torch.bincount(example, minlength=num_examples).unsqueeze(1)
+        beyond = torch.arange(width, device=scores.device) >= num_candidates.unsqueeze(1)
+        return (sums / count).masked_fill(beyond, -torch.inf)

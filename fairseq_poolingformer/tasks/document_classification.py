@@ -1,0 +1,48 @@
+"""fairseq's ``--task document_classification``: IMDB, Hyperpartisan, and any documents with a label each."""
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from fairseq.tasks import register_task
+from torch import Tensor
+
+from fairseq_poolingformer.downstream.document_classification import (
+    NO_LABEL,
+    ClassificationExamples,
+    ClassificationPredictor,
+    ClassificationSplit,
+    read_labels,
+)
+from fairseq_poolingformer.modules.classification_head import ClassificationHead
+from fairseq_poolingformer.tasks.document_task import DocumentTask, DocumentTaskConfig
+from fairseq_poolingformer.text.data_folder import CLASSIFICATION
+
+
+@register_task("document_classification", dataclass=DocumentTaskConfig)
+class DocumentClassificationTask(DocumentTask):
+    """Finds the label of a document (Longformer, §6.3)."""
+
+    kind = "document_classification"
+    layout = CLASSIFICATION
+
+    def build_head(self, embed_dim: int, dropout: float) -> ClassificationHead:
+        return ClassificationHead(embed_dim, len(read_labels(self.data_folder)), dropout)
+
+    def build_examples(self, folder: Path, split: str, max_segments: int) -> ClassificationExamples:
+        arrays = ClassificationSplit.open(folder, split)
+        use_global = not self.cfg.no_global_attention
+        return ClassificationExamples(arrays, self.symbols, self.cfg.max_positions, max_segments, use_global)
+
+    @staticmethod
+    def loss(output: Tensor, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cross entropy; a document without a label counts nothing."""
+        label = target["label"]
+        known = label != NO_LABEL
+        loss = F.cross_entropy(output, label, ignore_index=NO_LABEL, reduction="sum")
+        with torch.no_grad():
+            right = (output.argmax(-1) == label) & known
+        return loss, {"_accuracy_correct": right.sum(), "_accuracy_total": known.sum()}
+
+    def predictor(self, folder: Path, split: str) -> ClassificationPredictor:
+        return ClassificationPredictor(folder, split)

@@ -1,0 +1,39 @@
+"""JSON files that are read whole."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+from fairseq_poolingformer.text.json_lines import type_name
+
+
+def read_json_file(path: Path, kind: type = dict) -> Any:
+    """Read a file that holds one JSON value.
+
+    Args:
+        path: the file, plain or ``.gz``.
+        kind: dict for an object, list for a list.
+
+    Raises:
+        ValueError: naming the file and the place, if it is damaged or holds a value of another kind.
+    """
+    path = Path(path)
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            text = file.read().decode("utf-8-sig")
+        value = json.loads(text)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path}: damaged gzip file ({error})") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 (byte {error.start}, {error.reason})") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path}, line {error.lineno}: not JSON ({error.msg}, column {error.colno})") from None
+    except RecursionError:
+        raise ValueError(f"{path}: objects or lists are nested too deeply") from None
+    if not isinstance(value, kind):
+        raise ValueError(f"{path}: must hold {type_name(kind())}, holds {type_name(value)}")
+    return value

@@ -1,0 +1,61 @@
+"""One split of a data folder, memory-mapped: the base of the classes that name its arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+import numpy as np
+
+from fairseq_poolingformer.text.data_folder import DataFolder, Layout
+from fairseq_poolingformer.text.sequences import Sequences
+
+SomeSplit = TypeVar("SomeSplit", bound="Split")
+
+
+@dataclass(frozen=True)
+class Split:
+    """A subclass is a frozen dataclass whose fields are arrays of the layout, one sequence for each example."""
+
+    layout: ClassVar[Layout]
+
+    @classmethod
+    def open(cls: type[SomeSplit], folder: Path, split: str) -> SomeSplit:
+        """Map a split of a data folder.
+
+        Args:
+            folder: the data folder.
+            split: e.g. "train".
+
+        Raises:
+            FileNotFoundError: the folder has no such split.
+            ValueError: a file is damaged, or two of them do not belong together.
+        """
+        data = DataFolder(Path(folder), cls.layout)
+        found = cls(**{field.name: data.sequences(split, field.name) for field in fields(cls)})
+        first = found._first()
+        for field in fields(cls):
+            sequences = getattr(found, field.name)
+            if len(sequences) != len(found):
+                raise ValueError(
+                    f"{sequences.prefix}: {len(sequences)} examples where {first.prefix} has {len(found)}; "
+                    "preprocess again"
+                )
+        found.check()
+        return found
+
+    def __len__(self) -> int:
+        return len(self._first())
+
+    def check(self) -> None:
+        """Raise ValueError where the arrays contradict each other; subclasses compare theirs with :func:`refuse`."""
+
+    def _first(self) -> Sequences:
+        return getattr(self, fields(self)[0].name)
+
+
+def refuse(sequences: Sequences, is_wrong: np.ndarray, what: str) -> None:
+    """Raise ValueError with the first example at which ``is_wrong``, (n,) bool, is True."""
+    if is_wrong.any():
+        raise ValueError(f"{sequences.prefix}, example {int(is_wrong.argmax())}: {what}; preprocess again")

@@ -1,0 +1,304 @@
+"""Make a data folder from HotpotQA (Yang et al. 2018) with distractors, as it is released.
+
+The input is files such as hotpot_train_v1.1.json and hotpot_dev_distractor_v1.json. The second stage of Longformer's
+model reads a data folder of the paragraphs that the first stage keeps: the same input with --paragraph-scores.
+"""
+
+import argparse
+import functools
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_poolingformer.downstream.hotpotqa import AnswerType
+from fairseq_poolingformer.downstream.hotpotqa_predictions import PARAGRAPH_SCORES
+from fairseq_poolingformer.downstream.hotpotqa_scores import Fact, facts_of
+from fairseq_poolingformer.downstream.normalized_text import find_answers, hotpotqa_words
+from fairseq_poolingformer.qa import json_values
+from fairseq_poolingformer.text.blanks import byte_offsets
+from fairseq_poolingformer.text.data_folder import HOTPOTQA
+from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
+from fairseq_poolingformer.text.json_file import read_json_file
+from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.tokenizer_base import Tokenizer
+from preprocess.pipeline import task_corpus
+from preprocess.pipeline.encode import Encoded
+from preprocess.pipeline.json_elements import read_elements
+from preprocess.pipeline.records import Example, InputError, Record, Reject, describe_file
+from preprocess.pipeline.tokens import Tokens
+
+NO_PARAGRAPH = "supporting fact whose title no paragraph has"
+NO_SENTENCE = "supporting fact whose number no sentence has"
+DROPPED = "relevant paragraph that the first stage dropped"
+NO_PLACE = "answer that is not in its paragraphs"
+LEAST_KEPT = 2  # evidence comes from two paragraphs
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A title and sentences, each with its number in the input, and whether they are to be found."""
+
+    title: str
+    sentences: tuple[str, ...]
+    supporting: frozenset[int] = frozenset()
+    is_relevant: bool = False
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The title, and the sentences."""
+        return (_clean(self.title), *self.sentences)
+
+
+@dataclass(frozen=True)
+class HotpotqaExample(Example):
+    """``texts`` are the question, and of each paragraph its title and its sentences.
+
+    Attributes:
+        paragraphs: those that are kept.
+        answer_type: None where the answer is not public.
+        places: spans in characters of the places of the answer, with the number of their text, ascending.
+        notes: kinds of oddities.
+    """
+
+    paragraphs: tuple[Paragraph, ...]
+    answer_type: AnswerType | None
+    places: tuple[tuple[int, Span], ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which paragraphs the second stage reads: the best by the scores of the first one.
+
+    Args:
+        files: predictions of the first stage, each with its digest; without any, all paragraphs are kept.
+        most: keep so many at most.
+        threshold: of these, those with a larger score, and always the best two.
+    """
+
+    files: tuple[tuple[Path, str], ...] = ()
+    most: int = 5
+    threshold: float = -3.0
+
+    def kept(self, name: str, titles: Sequence[str]) -> list[int]:
+        """The numbers of a question's paragraphs that are kept, ascending.
+
+        Raises:
+            BadLine: the first stage has no scores for the question.
+        """
+        if not self.files:
+            return list(range(len(titles)))
+        scores = read_scores(self.files).get(name)
+        if scores is None:
+            raise BadLine("no scores of the first stage: --paragraph-scores lacks this question")
+        if [title for title, _ in scores] != list(titles):
+            raise BadLine("scores of other paragraphs: --paragraph-scores has other titles for this question")
+        odds = [-math.inf if score is None else score for _, score in scores]
+        ordered = sorted(range(len(titles)), key=lambda number: -odds[number])
+        best = [n for rank, n in enumerate(ordered) if rank < LEAST_KEPT or odds[n] > self.threshold]
+        return sorted(best[: self.most])
+
+
+@functools.lru_cache(maxsize=1)
+def read_scores(files: tuple[tuple[Path, str], ...]) -> dict[str, list[list]]:
+    """Read the titles and scores of the paragraphs of every question, once in a process.
+
+    Raises:
+        InputError: a file is something else.
+    """
+    found: dict[str, list[list]] = {}
+    for path, _ in files:
+        scores = read_json_file(path).get(PARAGRAPH_SCORES)
+        if not isinstance(scores, dict):
+            raise InputError(f"{path}: no {PARAGRAPH_SCORES!r} in it; give predictions of --task hotpotqa")
+        found |= scores
+    return found
+
+
+def parse(record: Record, annotated: bool, selection: Selection = Selection()) -> HotpotqaExample | Reject:
+    """Read an example from an element of the array.
+
+    Args:
+        record: the element.
+        annotated: whether it must have an answer and supporting facts.
+        selection: chooses its paragraphs.
+    """
+    return task_corpus.parse_object(record, functools.partial(_example, annotated=annotated, selection=selection))
+
+
+def _example(fields: dict, annotated: bool, selection: Selection) -> HotpotqaExample:
+    name = json_values.text_of(fields, "_id")
+    question = replace_lone_surrogates(json_values.text_of(fields, "question"))
+    if not question.strip():
+        raise BadLine("empty question: question")
+    everything = [_paragraph(value, number) for number, value in enumerate(json_values.list_of(fields, "context"))]
+    if not everything:
+        raise BadLine("no paragraphs: context")
+    notes: list[str] = []
+    if annotated:
+        everything = _mark_supporting(everything, facts_of(fields, "supporting_facts"), notes)
+    kept = [everything[number] for number in selection.kept(name, [paragraph.title for paragraph in everything])]
+    relevant = sum(paragraph.is_relevant for paragraph in everything)
+    notes += [DROPPED] * (relevant - sum(paragraph.is_relevant for paragraph in kept))
+    answer_type, places = None, ()
+    if annotated:
+        answer = replace_lone_surrogates(json_values.text_of(fields, "answer")).strip()
+        answer_type = {"yes": AnswerType.YES, "no": AnswerType.NO}.get(answer.lower(), AnswerType.SPAN)
+        if answer_type == AnswerType.SPAN:
+            places = tuple(_find(answer, kept))
+            notes += [] if places else [NO_PLACE]
+    texts = [question, *(text for paragraph in kept for text in paragraph.texts)]
+    return HotpotqaExample(name, tuple(texts), tuple(kept), answer_type, places, tuple(notes))
+
+
+def _paragraph(value: object, number: int) -> Paragraph:
+    is_pair = isinstance(value, list) and len(value) == 2
+    if not is_pair or not isinstance(value[0], str) or not isinstance(value[1], list):
+        raise BadLine(f"malformed: context[{number}] must be a title and a list of sentences")
+    if not all(isinstance(sentence, str) for sentence in value[1]):
+        raise BadLine(f"malformed: context[{number}] has a sentence that is no string")
+    return Paragraph(value[0], tuple(_clean(sentence) for sentence in value[1]))
+
+
+def _clean(text: str) -> str:
+    return replace_lone_surrogates(text).strip()
+
+
+def _mark_supporting(paragraphs: Sequence[Paragraph], facts: Iterable[Fact], notes: list[str]) -> list[Paragraph]:
+    """Mark the paragraphs and sentences that are to be found; of several with a title, the first one counts."""
+    supporting: dict[int, set[int]] = {}
+    titles = [paragraph.title for paragraph in paragraphs]
+    for title, sentence in dict.fromkeys(facts):
+        if title not in titles:
+            notes.append(NO_PARAGRAPH)
+            continue
+        numbers = supporting.setdefault(titles.index(title), set())
+        if 0 <= sentence < len(paragraphs[titles.index(title)].sentences):
+            numbers.add(sentence)
+        else:
+            notes.append(NO_SENTENCE)
+    return [
+        Paragraph(paragraph.title, paragraph.sentences, frozenset(supporting.get(number, ())), number in supporting)
+        for number, paragraph in enumerate(paragraphs)
+    ]
+
+
+def _find(answer: str, paragraphs: Sequence[Paragraph]) -> list[tuple[int, Span]]:
+    """Find the places of an answer: in supporting facts, or else in titles, or else in other sentences beside them.
+
+    A place has the answer as it is written, or else as the official script compares it.
+    """
+    groups: list[list[tuple[int, str]]] = [[], [], []]
+    number = 0
+    for paragraph in paragraphs:
+        for sentence, text in enumerate(paragraph.texts, -1):
+            number += 1
+            if paragraph.is_relevant:
+                groups[0 if sentence in paragraph.supporting else 1 if sentence < 0 else 2].append((number, text))
+    literal = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)")
+    words = hotpotqa_words(answer)
+    for group in groups if answer else ():
+        found = [(number, match.span()) for number, text in group for match in literal.finditer(text)]
+        found = found or [
+            (number, (start, end))
+            for number, text in group
+            for start, end in find_answers(text, [answer])
+            if hotpotqa_words(text[start:end]) == words
+        ]
+        if found:
+            return found
+    return []
+
+
+def encode(tokenizer: Tokenizer, example: HotpotqaExample) -> Encoded | Reject:
+    """Make the arrays of :class:`~fairseq_poolingformer.downstream.hotpotqa.HotpotqaSplit`."""
+    question = tokenizer.encode(" " + example.texts[0].strip())
+    tokens = [Tokens(*tokenizer.encode_with_offsets(" " + text if text else "")) for text in example.texts[1:]]
+    sizes = [len(one.ids) for one in tokens]
+    if not len(question) or not sum(sizes):
+        return Reject("nothing to encode: the tokenizer leaves no token of the question or the paragraphs")
+    begins = np.concatenate([[0], np.cumsum(sizes)])
+    spans = [
+        _token_span(tokens[number - 1], example.texts[number], span) + begins[number - 1]
+        for number, span in example.places
+    ]
+    texts = iter(sizes)
+    paragraphs, sentences = [], []
+    for paragraph in example.paragraphs:
+        paragraphs.append((next(texts), len(paragraph.sentences), paragraph.is_relevant))
+        sentences += [(next(texts), number in paragraph.supporting) for number in range(len(paragraph.sentences))]
+    arrays: Mapping[str, Sequence] = {
+        "paragraph": paragraphs,
+        "sentence": sentences,
+        "answer": np.unique(np.array(spans, np.int64).reshape(-1, 2), axis=0),
+        "answer_type": [] if example.answer_type is None else [example.answer_type],
+    }
+    ids = {"question": question, "document": np.concatenate([one.ids for one in tokens])}
+    titles = json.dumps([paragraph.title for paragraph in example.paragraphs])
+    return Encoded(
+        ids | {name: np.array(rows, np.int64).ravel() for name, rows in arrays.items()},
+        {"id": example.id, "titles": titles, "notes": "; ".join(example.notes)},
+    )
+
+
+def _token_span(tokens: Tokens, text: str, span: Span) -> np.ndarray:
+    """The first token of a piece of a text, and the one after its last; a space was put before the text."""
+    start, end = byte_offsets(text)[np.array(span)] + 1
+    return np.concatenate(tokens.of_span(np.array([start]), np.array([end])))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    files = "HotpotQA's JSON, plain, .gz or .bz2"
+    parser = task_corpus.make_parser("hotpotqa", __doc__.split("\n")[0], files)
+    second = parser.add_argument_group("second stage")
+    default = Selection()
+    second.add_argument(
+        "--paragraph-scores",
+        metavar="FILE",
+        type=Path,
+        nargs="+",
+        default=(),
+        help="predictions of the first stage for all splits: keep the paragraphs with the largest scores",
+    )
+    second.add_argument(
+        "--max-paragraphs", metavar="N", type=int, default=default.most, help="keep N at most (default: %(default)s)"
+    )
+    second.add_argument(
+        "--min-score",
+        metavar="S",
+        type=float,
+        default=default.threshold,
+        help="keep those with a score above S, and always the best two (default: %(default)s)",
+    )
+
+    def make_corpus(args: argparse.Namespace):
+        if args.max_paragraphs < LEAST_KEPT:
+            raise InputError(f"--max-paragraphs {args.max_paragraphs}: must be {LEAST_KEPT} or more")
+        missing = next((path for path in args.paragraph_scores if not path.is_file()), None)
+        if missing is not None:
+            raise InputError(f"--paragraph-scores {missing}: no such file")
+        described = [describe_file(path) for path in args.paragraph_scores]
+        files = tuple((path, one["sha256"]) for path, one in zip(args.paragraph_scores, described, strict=True))
+        read_scores(files)  # what is wrong with them is said now, and forked workers have them
+        selection = Selection(files, args.max_paragraphs, args.min_score)
+        settings = {"max_paragraphs": selection.most, "min_score": selection.threshold} if selection.files else {}
+        inputs = {"paragraph_scores": described} if described else {}
+        reader = functools.partial(parse, selection=selection)
+        return task_corpus.make_corpus(
+            args, "hotpotqa", "hotpotqa", HOTPOTQA, read_elements, reader, encode, settings=settings, inputs=inputs
+        )
+
+    return task_corpus.main(parser, make_corpus, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

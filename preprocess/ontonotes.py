@@ -1,0 +1,121 @@
+"""Make a data folder for coreference from OntoNotes' *_gold_conll, or other files in the column format of CoNLL-2012.
+
+A part of a document is an example. Text outside of documents, and documents with a bad line, are named and left out.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_poolingformer.downstream.conll import ConllDocument, RawDocument, parse_document, split_documents
+from fairseq_poolingformer.text.data_folder import COREFERENCE
+from fairseq_poolingformer.text.dictionary import UNK
+from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.tokenizer_base import Tokenizer
+from preprocess.pipeline import task_corpus
+from preprocess.pipeline.encode import Encoded, one_line
+from preprocess.pipeline.records import Example, Record, Reject, open_compressed
+
+# how the treebanks write these marks; a pretrained model knows them as they are
+PLAIN_WORDS = {
+    **{"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"},
+    **{"/.": ".", "/?": "?", "/-": "-"},
+}
+HIDDEN_WORD = "[WORD]"  # the release's skeleton files hide the words
+MAX_WIDTH = 30  # --max-span-width of the task, where it is not set
+WIDE = f"mention of more than {MAX_WIDTH} words, which the default --max-span-width leaves out"
+TWO_SENTENCES = "mention in two sentences, which is never found"
+CROSSING = "mention that crosses another one, so that one of the two is found at most"
+SHARED = "mention of two entities, which training takes for one"
+
+
+@dataclass(frozen=True)
+class CoreferenceExample(Example):
+    """A document; ``texts`` are its words as the tokenizer reads them."""
+
+    document: ConllDocument
+
+
+def read_files(paths: Sequence[Path]) -> Iterator[Record]:
+    """Read the documents of plain or compressed files."""
+    for path in paths:
+        with open_compressed(path) as (content, disk):
+            position = 0
+            with TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="\n") as lines:
+                for raw in split_documents(lines):
+                    data = "\n".join(raw.lines).encode("utf-8", "surrogateescape")
+                    yield Record(str(path), raw.first_line, data, disk.tell() - position)
+                    position = disk.tell()
+
+
+def parse(record: Record, annotated: bool) -> CoreferenceExample | Reject:
+    """Read a document; ``annotated`` says whether to read its mentions."""
+    try:
+        raw = RawDocument(record.data.decode("utf-8").split("\n"), record.line)
+        document = parse_document(raw, annotated=annotated)
+    except UnicodeDecodeError as error:
+        line = record.line + record.data[: error.start].count(b"\n")
+        return Reject(f"not UTF-8: line {line}, {error.reason}")
+    except BadLine as error:
+        return Reject(str(error))
+    if HIDDEN_WORD in document.words:
+        return Reject(f"words are hidden: {HIDDEN_WORD} in place of words; run the release's skeleton2conll.sh first")
+    words = tuple(PLAIN_WORDS.get(word, word) for word in document.words)
+    return CoreferenceExample(document.name, words, document)
+
+
+def encode(tokenizer: Tokenizer, example: CoreferenceExample) -> Encoded:
+    """Make the arrays of :class:`~fairseq_poolingformer.downstream.coreference.CoreferenceSplit`.
+
+    Each word is encoded for itself, behind a space, so that no piece belongs to two.
+    """
+    document = example.document
+    pieces = tokenizer.encode_batch([f" {word}" for word in example.texts])
+    pieces = [found if len(found) else np.array([UNK]) for found in pieces]
+    speakers: dict[str, int] = {}
+    rows = [(*mention, entity) for entity, cluster in enumerate(document.clusters, 1) for mention in cluster]
+    arrays = {
+        "document": np.concatenate(pieces),
+        "word": np.array(list(map(len, pieces))),
+        "sentence": np.array(document.sentences),
+        "speaker": np.array([speakers.setdefault(name, len(speakers)) for name in document.speakers]),
+        "mention": np.array(rows, np.int64).reshape(-1),
+    }
+    texts = {"id": one_line(example.id), "words": " ".join(document.words), "notes": "; ".join(notes(document))}
+    return Encoded(arrays, texts)
+
+
+def notes(document: ConllDocument) -> list[str]:
+    """Name each mention that training cannot learn from as it is."""
+    sentence = np.repeat(np.arange(len(document.sentences)), document.sentences)
+    mentions = [mention for cluster in document.clusters for mention in cluster]
+    found = []
+    for number, (start, end) in enumerate(mentions):
+        others = mentions[:number] + mentions[number + 1 :]
+        kinds = {
+            WIDE: end - start > MAX_WIDTH,
+            TWO_SENTENCES: sentence[start] != sentence[end - 1],
+            CROSSING: any(start < a < end < b or a < start < b < end for a, b in others),
+            SHARED: (start, end) in mentions[:number],
+        }
+        found += [kind for kind, is_so in kinds.items() if is_so]
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    files = "*_gold_conll, plain, .gz or .bz2"
+    parser = task_corpus.make_parser("ontonotes", __doc__.split("\n")[0], files)
+
+    def make_corpus(args):
+        return task_corpus.make_corpus(args, "ontonotes", "coreference", COREFERENCE, read_files, parse, encode)
+
+    return task_corpus.main(parser, make_corpus, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

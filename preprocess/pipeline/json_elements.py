@@ -1,0 +1,85 @@
+"""Reads the elements of a JSON array as records, one at a time, however long the file is.
+
+The corpora of question answering come as one array of hundreds of megabytes, on one line or many. This module only
+finds where its elements begin and end; workers parse them, and a bad one spoils no other.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from preprocess.pipeline.records import MAX_LINE_BYTES, InputError, Record, open_compressed
+
+_BLOCK = 2**20
+# a string, or where the block cuts it its quotation mark alone; brackets; commas
+_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)
+
+
+def read_elements(
+    paths: Sequence[Path], key: str | None = None, max_element_bytes: int = MAX_LINE_BYTES
+) -> Iterator[Record]:
+    """Read the elements of an array from each of several plain or compressed files.
+
+    A record's ``file`` names the file and the number of the element, from 1. An element of more than
+    ``max_element_bytes`` becomes a record without data.
+
+    Args:
+        paths: the files.
+        key: where the file is an object, the key of the array; None where the file is the array.
+        max_element_bytes: bound of an element.
+
+    Raises:
+        InputError: a file has no such array, ends inside it, or is damaged.
+    """
+    for path in paths:
+        with open_compressed(path) as (content, disk):
+            position = 0
+            for number, (line, data) in enumerate(_elements(content, str(path), key), 1):
+                kept = data if len(data) <= max_element_bytes else None
+                yield Record(f"{path}, element {number}", line, kept, disk.tell() - position)
+                position = disk.tell()
+
+
+def _elements(content: BinaryIO, name: str, key: str | None) -> Iterator[tuple[int, bytes]]:
+    """Yield the line and the bytes of each element."""
+    inside = 1 if key is None else 2  # depth of the array's elements
+    depth, start, line = 0, None, 1  # start: where the element begins in the buffer, None outside the array
+    buffer, position, last_string = b"", 0, b""
+    while True:
+        match = _TOKEN.search(buffer, position)
+        if match is None or match[0] == b'"':
+            block = content.read(_BLOCK)
+            if not block:
+                break
+            done = match.start() if match else len(buffer)
+            keep = done if start is None else start
+            line += buffer.count(b"\n", 0, keep)
+            buffer, position = buffer[keep:] + block, done - keep
+            start = None if start is None else 0
+            continue
+        token, position = match[0], match.end()
+        if token in (b"[", b"{"):
+            depth += 1
+            opens = start is None and token == b"[" and depth == inside
+            if opens and (key is None or last_string == b'"%b"' % key.encode()):
+                start = position
+        elif token in (b"]", b"}"):
+            depth -= 1
+        elif token != b",":
+            last_string = token
+        is_end = depth == inside - 1 and token == b"]"
+        if start is not None and (is_end or (depth == inside and token == b",")):
+            data = buffer[start : match.start()]
+            begin = start + len(data) - len(data.lstrip())
+            if data.strip() or not is_end:
+                yield line + buffer.count(b"\n", 0, begin), data.strip()
+            if is_end:
+                return
+            start = position
+    if start is None:
+        what = "no JSON array" if key is None else f"no object with an array under {key!r}"
+        raise InputError(f"{name}: {what} in it")
+    rest = buffer[start:]
+    line += buffer.count(b"\n", 0, start + len(rest) - len(rest.lstrip()))
+    raise InputError(f"{name}: ends inside the element that begins in line {line}; fetch it again")

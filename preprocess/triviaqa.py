@@ -1,0 +1,200 @@
+"""Make a data folder from TriviaQA (Joshi et al. 2017), its Wikipedia or its web set, as they are released.
+
+The input is files such as qa/wikipedia-train.json, and the folder evidence/ with the documents that they name. Every
+question with one of its documents is an example. All occurrences of all aliases of the answer are right, whatever their
+case, punctuation and articles, as the official script compares them.
+"""
+
+import argparse
+import functools
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fairseq_poolingformer.downstream.normalized_text import find_answers
+from fairseq_poolingformer.downstream.triviaqa_scores import DOMAINS, PAGE_LISTS, prediction_key, right_answers
+from fairseq_poolingformer.qa import json_values
+from fairseq_poolingformer.text.blanks import byte_offsets
+from fairseq_poolingformer.text.data_folder import TRIVIAQA
+from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
+from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.tokenizer_base import Tokenizer
+from preprocess.pipeline import task_corpus
+from preprocess.pipeline.encode import Encoded
+from preprocess.pipeline.json_elements import read_elements
+from preprocess.pipeline.records import Example, InputError, Record, Reject, Skipped, open_compressed
+from preprocess.pipeline.tokens import Tokens
+
+NO_ANSWER = "document without the answer"
+NOT_EXACT = "answer not on token edges"
+NO_DOCUMENT = "question without documents"
+TWICE = "document that a question names twice"
+# a quotation mark inside a string has a backslash before it
+_DOMAIN = re.compile(rf'"Domain"\s*:\s*"({"|".join(DOMAINS)})"'.encode())
+FOLDERS = dict(zip(PAGE_LISTS, ("wikipedia", "web"), strict=True))
+
+
+@dataclass(frozen=True)
+class TriviaqaExample(Example):
+    """A question and a document; ``answers`` are half-open spans in characters of the document, ascending."""
+
+    answers: tuple[tuple[int, int], ...]
+    notes: tuple[str, ...] = ()
+
+
+def read(paths: Sequence[Path], evidence: Path) -> Iterator[Record]:
+    """Read each question once for each of its documents; a record holds both.
+
+    A question that is not what it should be, or has no documents, is one record, as it is in the file.
+
+    Raises:
+        InputError: a file is damaged, or names no domain.
+    """
+    for path in paths:
+        domain = _domain(path)
+        for element in read_elements([path], "Data"):
+            yield from _with_documents(element, domain, evidence)
+
+
+def _domain(path: Path) -> str:
+    """Find the domain of a file, which may come after hundreds of megabytes of questions."""
+    with open_compressed(path) as (content, _):
+        end = b""
+        while block := content.read(2**20):
+            if found := _DOMAIN.search(end + block):
+                return found[1].decode()
+            end = (end + block)[-100:]
+    raise InputError(f"{path}: no 'Domain' of {' or '.join(DOMAINS)} in it; is this TriviaQA?")
+
+
+def _with_documents(element: Record, domain: str, evidence: Path) -> Iterator[Record]:
+    try:
+        question = json.loads(element.data or b"")
+        pages = [
+            f"{folder}/{json_values.text_of(json_values.as_object(page, name), 'Filename')}"
+            for name, folder in FOLDERS.items()
+            for page in (json_values.list_of(question, name) if name in question else ())
+        ]
+    except (ValueError, TypeError, RecursionError):
+        pages = []
+    if not pages:
+        yield element
+        return
+    kept = {key: question[key] for key in ("QuestionId", "Question", "Answer") if key in question}
+    for number, page in enumerate(pages):
+        fields = {**kept, "domain": domain, "page": page, "twice": page in pages[:number], **_document(evidence / page)}
+        yield Record(
+            f"{element.file}, {page}",
+            element.line,
+            json.dumps(fields).encode(),
+            element.progress if number == 0 else 0,
+        )
+
+
+def _document(path: Path) -> dict[str, str]:
+    """The text of an evidence file, or why there is none."""
+    try:
+        return {"document": path.read_bytes().decode("utf-8-sig")}
+    except FileNotFoundError:
+        return {"problem": f"no evidence file: {path}"}
+    except (OSError, ValueError) as error:
+        return {"problem": f"unreadable evidence file: {path} ({error})"}
+
+
+def parse(record: Record, annotated: bool) -> TriviaqaExample | Reject | Skipped:
+    """Read an example from a record of :func:`read`; ``annotated`` says whether it must have an answer."""
+    return task_corpus.parse_object(record, functools.partial(_example, annotated=annotated))
+
+
+def _example(fields: dict, annotated: bool) -> TriviaqaExample | Skipped:
+    name = json_values.text_of(fields, "QuestionId")
+    question = replace_lone_surrogates(json_values.text_of(fields, "Question"))
+    if not question.strip():
+        raise BadLine("empty question: Question")
+    if "page" not in fields:
+        for key in PAGE_LISTS:
+            for page in json_values.list_of(fields, key) if key in fields else ():
+                json_values.text_of(json_values.as_object(page, key), "Filename")
+        return Skipped(NO_DOCUMENT)
+    if fields["twice"]:
+        return Skipped(TWICE)
+    if "problem" in fields:
+        raise BadLine(fields["problem"])
+    document = replace_lone_surrogates(fields["document"])
+    if not document.strip():
+        raise BadLine(f"empty document: {fields['page']}")
+    answers, notes = (), []
+    if annotated:
+        texts = right_answers(json_values.as_object(fields.get("Answer"), "'Answer'"))
+        answers = tuple(find_answers(document, texts))
+        notes += [] if answers else [NO_ANSWER]
+    page = fields["page"]
+    key = prediction_key(fields["domain"], name, page.partition("/")[2])
+    return TriviaqaExample(json.dumps([key, page]), (question, document), answers, tuple(notes))
+
+
+def encode(tokenizer: Tokenizer, example: TriviaqaExample) -> Encoded | Reject:
+    """Make the arrays of :class:`~fairseq_poolingformer.downstream.triviaqa.TriviaqaSplit`."""
+    question, document = example.texts
+    ids = tokenizer.encode(question)
+    tokens = Tokens(*tokenizer.encode_with_offsets(document))
+    if not len(ids) or not len(tokens.full):
+        return Reject("nothing to encode: the tokenizer leaves no token of the question or the document")
+    answers = byte_offsets(document)[np.array(example.answers, np.int64).reshape(-1, 2)]
+    first, end = tokens.of_span(answers[:, 0], answers[:, 1])
+    notes = list(example.notes)
+    if (tokens.starts[first] != answers[:, 0]).any() or (tokens.ends[end - 1] != answers[:, 1]).any():
+        notes.append(NOT_EXACT)
+    spans = np.unique(np.column_stack([first, end]), axis=0)
+    arrays = {"question": ids, "document": tokens.ids, "answer": spans.ravel()}
+    return Encoded(arrays, {"id": example.id, "notes": "; ".join(notes)})
+
+
+def describe_evidence(folder: Path) -> dict[str, object]:
+    """Identify the evidence by the names and sizes of its files; to read half a million of them takes too long.
+
+    Raises:
+        InputError: there is no evidence.
+    """
+    digest, count = hashlib.sha256(), 0
+    for root, folders, files in os.walk(folder):
+        folders.sort()
+        for name in sorted(files):
+            path = Path(root, name)
+            digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
+            count += 1
+    if not count:
+        raise InputError(f"--evidence-folder {folder}: no files in it; give the folder with wikipedia/ and web/")
+    return {"files": count, "sha256": digest.hexdigest()}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    files = "TriviaQA's JSON, plain, .gz or .bz2"
+    parser = task_corpus.make_parser("triviaqa", __doc__.split("\n")[0], files)
+    parser.add_argument(
+        "--evidence-folder",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="the release's folder evidence/, which has wikipedia/ and web/",
+    )
+
+    def make_corpus(args: argparse.Namespace):
+        folder = args.evidence_folder
+        reader = functools.partial(read, evidence=folder)
+        inputs = {"evidence": describe_evidence(folder)}
+        return task_corpus.make_corpus(args, "triviaqa", "triviaqa", TRIVIAQA, reader, parse, encode, inputs=inputs)
+
+    return task_corpus.main(parser, make_corpus, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

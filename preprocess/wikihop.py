@@ -1,0 +1,103 @@
+"""Make a data folder from WikiHop or MedHop (QAngaroo, Welbl et al. 2018), as they are released.
+
+The input is an array of objects with ``id``, ``query``, ``candidates``, ``supports`` and, but for ``--test``,
+``answer``.
+"""
+
+import functools
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairseq_poolingformer.qa import json_values
+from fairseq_poolingformer.text.data_folder import WIKIHOP
+from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.tokenizer_base import Tokenizer
+from preprocess.pipeline import task_corpus
+from preprocess.pipeline.encode import Encoded, one_line
+from preprocess.pipeline.json_elements import read_elements
+from preprocess.pipeline.records import Example, Record, Reject
+
+UNMENTIONED_ANSWER = "answer that no support mentions"
+UNMENTIONED = "candidates that no support mentions"
+
+
+@dataclass(frozen=True)
+class WikihopExample(Example):
+    """``texts`` are the question, the candidates and the supports, in this order.
+
+    Attributes:
+        num_candidates: how many texts are candidates.
+        answer: the right one's number, None where it is not known.
+    """
+
+    num_candidates: int
+    answer: int | None
+    notes: tuple[str, ...] = ()
+
+
+def parse(record: Record, annotated: bool) -> WikihopExample | Reject:
+    """Read an example from an element of the array; ``annotated`` says whether it must have an answer."""
+    return task_corpus.parse_object(record, functools.partial(_example, annotated=annotated))
+
+
+def _example(fields: dict, annotated: bool) -> WikihopExample:
+    name = json_values.text_of(fields, "id")
+    question = json_values.text_of(fields, "query")
+    candidates, supports = (_texts(fields, key) for key in ("candidates", "supports"))
+    if not question.strip():
+        raise BadLine("empty question: query")
+    if not candidates:
+        raise BadLine("no candidates")
+    if len(set(candidates)) < len(candidates):
+        twice = next(text for text in candidates if candidates.count(text) > 1)
+        raise BadLine(f"candidate is there twice: {twice!r}")
+    answer = None
+    if annotated:
+        text = json_values.text_of(fields, "answer")
+        if text not in candidates:
+            raise BadLine(f"answer is no candidate: {text!r}")
+        answer = candidates.index(text)
+    whole = "\n".join(supports).lower()
+    missing = [text for text in candidates if text.lower() not in whole]
+    notes = [UNMENTIONED] * bool(missing)
+    if answer is not None and candidates[answer] in missing:
+        notes.append(UNMENTIONED_ANSWER)
+    return WikihopExample(name, (question, *candidates, *supports), len(candidates), answer, tuple(notes))
+
+
+def _texts(fields: dict, key: str) -> list[str]:
+    texts = json_values.list_of(fields, key)
+    for number, text in enumerate(texts):
+        if not isinstance(text, str) or not text.strip():
+            raise BadLine(f"empty or no text: {key}[{number}]")
+    return texts
+
+
+def encode(tokenizer: Tokenizer, example: WikihopExample) -> Encoded | Reject:
+    """Make the arrays of :class:`~fairseq_poolingformer.downstream.wikihop.WikihopSplit`."""
+    question, *rest = (tokenizer.encode(" " + text.strip()) for text in example.texts)
+    candidates, supports = rest[: example.num_candidates], rest[example.num_candidates :]
+    arrays = {"question": question, "answer": np.array([] if example.answer is None else [example.answer], np.int64)}
+    for name, texts in (("candidate", candidates), ("support", supports)):
+        arrays[f"{name}s"] = np.concatenate([np.zeros(0, np.int64), *texts])
+        arrays[f"{name}_sizes"] = np.array(list(map(len, texts)), np.int64)
+    names = json.dumps(example.texts[1 : example.num_candidates + 1])
+    return Encoded(arrays, {"id": one_line(example.id), "candidates": names, "notes": "; ".join(example.notes)})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit status."""
+    parser = task_corpus.make_parser("wikihop", __doc__.split("\n")[0], "QAngaroo's JSON, plain, .gz or .bz2")
+
+    def make_corpus(args):
+        return task_corpus.make_corpus(args, "wikihop", "wikihop", WIKIHOP, read_elements, parse, encode)
+
+    return task_corpus.main(parser, make_corpus, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""The run scripts of Longformer's downstream tasks: the paper's numbers at full size, one whole run at tiny size."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shlex
+import sys
+
+import pytest
+
+from tests.integration.test_run_scripts import SCRIPTS, call, options
+from tests.text.tiny_gpt2 import write_vocabulary
+
+SCRIPT = "longformer_tasks/run.sh"
+
+
+def commands(experiment: str, *arguments: object) -> dict[str, list[list[str]]]:
+    """The commands of a dry run on eight GPUs by the last part of their module's name, each as its words."""
+    arguments = [f"experiments={experiment}", f"python={sys.executable}", "out=/out", "dry_run=1", "gpus=8", *arguments]
+    output = call(SCRIPT, *arguments).replace("\\\n", " ")
+    found: dict[str, list[list[str]]] = {}
+    for words in (shlex.split(line) for line in output.splitlines() if "-m " in line):
+        name = next(w for w in reversed(words) if words[words.index(w) - 1] == "-m").split(".")[-1]
+        found.setdefault(name, []).append(words)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("experiment", "task", "batch", "wanted"),
+    [
+        ("imdb", "document_classification", 32, {"--lr": "3e-5", "--max-epoch": "15", "--warmup-updates": "1056"}),
+        ("wikihop", "wikihop", 32, {"--lr": "3e-5", "--max-epoch": "15", "--warmup-updates": "200"}),
+        ("triviaqa", "triviaqa", 32, {"--lr": "3e-5", "--max-epoch": "5", "--warmup-updates": "1000"}),
+        ("hotpotqa", "hotpotqa", 32, {"--lr": "3e-5", "--max-epoch": "5", "--warmup-updates": "1000"}),
+        ("wikihop_2048", "wikihop", 32, {"--max-positions": "2048", "--max-epoch": "5"}),
+        ("wikihop_roberta", "wikihop", 32, {"--max-positions": "512", "--window-size": "all"}),
+        ("wikihop_no_projections", "wikihop", 32, {"--arch": "poolingformer_roberta_base", "--pooled-layers": "none"}),
+        ("wikihop_large", "wikihop", 32, {"--arch": "longformer_roberta_large"}),
+    ],
+)
+def test_the_numbers_are_the_papers(experiment, task, batch, wanted):
+    steps = commands(experiment)
+    words = steps["train"][-1]
+    train = options(words)
+    roberta = experiment.endswith("roberta")
+    wanted = {"--task": task, "--lr-scheduler": "polynomial_decay", **wanted}
+    wanted |= {} if roberta else {"--window-size": "256"}
+    wanted |= {} if "--max-positions" in wanted else {"--max-positions": "4096"}
+    assert {name: train.get(name) for name in wanted} == wanted
+    assert int(train["--batch-size"]) * int(train["--update-freq"]) * 8 == batch
+    assert "--no-global-attention" not in words
+    assert options(steps["score_task"][0])["--predictions"] == f"/out/{experiment}/predictions"
+
+
+def test_hotpotqa_trains_a_second_stage_on_the_paragraphs_that_the_first_one_keeps():
+    steps = commands("hotpotqa")
+    first, second = steps["train"]
+    folder = "/out/hotpotqa"
+    assert ("/out/data/hotpotqa" in first, f"{folder}/second_stage" in second) == (True, True)
+    assert options(first)["--save-dir"] == f"{folder}/first_stage/checkpoints"
+    assert options(second)["--save-dir"] == f"{folder}/checkpoints"
+    scores = [f"{folder}/first_stage/{split}.json" for split in ("train", "valid")]
+    *first_stage, last = map(options, steps["predict"])
+    assert [found["--output"] for found in first_stage] == scores
+    assert [found["--subset"] for found in first_stage] == ["train", "valid"]
+    assert {found["--path"] for found in first_stage} == {f"{folder}/first_stage/checkpoints/checkpoint_best.pt"}
+    assert last["--path"] == f"{folder}/checkpoints/checkpoint_best.pt"
+    assert f"{folder}/second_stage" in steps["predict"][-1]
+    _, kept = steps["hotpotqa"]
+    place = kept.index("--paragraph-scores")
+    assert kept[place + 1 : place + 3] == scores
+    assert options(kept)["--output-folder"] == f"{folder}/second_stage"
+    assert "--train" in kept
+
+
+def test_coreference_has_two_learning_rates_and_no_global_tokens():
+    (words,) = commands("coreference")["train"]
+    train = options(words)
+    wanted = {"--lr": "1e-5", "--head-lr": "1e-4", "--batch-size": "1", "--update-freq": "1"}
+    assert {name: train.get(name) for name in wanted} == wanted
+    assert "--no-global-attention" in words
+    assert "--no-global-attention" in commands("wikihop_no_global")["train"][0]
+
+
+def test_hyperpartisan_is_trained_with_five_seeds():
+    steps = commands("hyperpartisan")
+    assert [options(words)["--seed"] for words in steps["train"]] == ["1", "2", "3", "4", "5"]
+    assert [options(words)["--output"] for words in steps["predict"]] == [
+        f"/out/hyperpartisan/seed{seed}/predictions" for seed in range(1, 6)
+    ]
+
+
+@pytest.mark.parametrize("script", ["table_7", "table_10", "large"])
+def test_every_table_runs_dry(script):
+    output = call(f"longformer_tasks/{script}.sh", f"python={sys.executable}", "out=/out", "dry_run=1", "gpus=8")
+    assert "published" in output
+    with_figures = [line.split() for line in output.splitlines() if line.split()[2:3] == ["-"]]
+    assert len(with_figures) == {"table_7": 12, "table_10": 9, "large": 3}[script]
+
+
+def test_far_evidence_has_the_answer_among_three_choices(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["far_answers.py", str(tmp_path), "--train", "5", "--dev", "3", "--wikihop"])
+    runpy.run_path(str(SCRIPTS / "question_answering" / "far_answers.py"), run_name="__main__")
+    for split, count in (("train", 5), ("dev", 3)):
+        examples = json.loads((tmp_path / f"{split}.json").read_text())
+        assert len({example["id"] for example in examples}) == count
+        for example in examples:
+            words = example["supports"][0].split()
+            town, answer = words.index(example["query"].split()[-1]), example["answer"]
+            assert len(example["candidates"]) == 3
+            assert answer in example["candidates"]
+            places = [n for n, word in enumerate(words) if word == answer and words[n - 2 : n] == ["they", "chose"]]
+            assert [280 <= abs(place - town) < 440 for place in places] == [True]
+
+
+@pytest.mark.slow
+def test_wikihop_from_the_released_files_to_its_figure(tmp_path):
+    """Four questions learnt by heart on a CPU, from JSON to accuracy."""
+    supports = ["the theory of attention", "another document that attends", "what is it"]
+    questions = [
+        {"id": f"WH_{k}", "query": q, "candidates": ["theory", "document", "it"], "supports": supports, "answer": a}
+        for k, (q, a) in enumerate([("the of", "theory"), ("that", "it"), ("is", "it"), ("attends", "document")])
+    ]
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for split in ("train", "dev"):
+        (raw / f"{split}.json").write_text(json.dumps(questions))
+    output = call(
+        *(SCRIPT, "experiments=wikihop", f"out={tmp_path}", f"raw={raw}", f"python={sys.executable}", "gpus=0"),
+        *(f"bpe={write_vocabulary(tmp_path / 'gpt2')}", "pretrained=-", "arch=longformer_roberta_tiny", "length=128"),
+        *("w1=8", "batch=4", "device_batch=4", "lr=3e-3", "warmup=2", "epochs=30", "recompute=0", "num_workers=0"),
+        *("preprocess_workers=1", "--", "--dropout", "0", "--attention-dropout", "0", "--validate-interval", "30"),
+    )
+    assert json.loads((tmp_path / "wikihop" / "scores.json").read_text())["accuracy"] == 100, output[-3000:]
+    assert output.splitlines()[-1].split() == ["wikihop", "accuracy", "100.00", "75.0"]

@@ -1,0 +1,221 @@
+"""HotpotQA's released format to a data folder: facts, answers, the second stage, everything that can be wrong."""
+
+import copy
+import json
+import re
+
+import numpy as np
+import pytest
+
+from fairseq_poolingformer.downstream.hotpotqa import AnswerType, HotpotqaSplit
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from preprocess import hotpotqa
+from tests.downstream.released_files import HOTPOTQA_QUESTIONS, write_hotpotqa
+from tests.preprocess.conftest import contents
+
+BRIDGE = HOTPOTQA_QUESTIONS[1]
+
+
+def convert(output, gpt2_folder, *args):
+    options = ("--gpt2-bpe", gpt2_folder, "--output-folder", output, "--workers", 1)
+    return hotpotqa.main([str(arg) for arg in (*options, *args)])
+
+
+def changed(base=BRIDGE, **fields):
+    record = copy.deepcopy(base) | {
+        key.removeprefix("the") if key == "the_id" else key: value for key, value in fields.items()
+    }
+    return {key: value for key, value in record.items() if value is not ...}
+
+
+def pieces(folder, split, number):
+    """Title and sentences of each paragraph, and which of them are to be found."""
+    tokenizer = load_tokenizer(folder)
+    sentences = iter(split.sentences(number).tolist())
+    read, paragraphs = 0, []
+    for size, count, is_relevant in split.paragraphs(number).tolist():
+        rows = [(size, is_relevant), *(next(sentences) for _ in range(count))]
+        texts = []
+        for length, mark in rows:
+            texts.append((tokenizer.decode(split.document[number][read : read + length]).strip(), mark))
+            read += length
+        paragraphs.append(texts)
+    return paragraphs
+
+
+def answers(folder, split, number):
+    tokenizer, rows = load_tokenizer(folder), split.answer[number].reshape(-1, 2)
+    return [tokenizer.decode(split.document[number][first:end]).strip() for first, end in rows]
+
+
+def test_paragraphs_facts_and_answers_come_back(tmp_path, gpt2_folder):
+    source = write_hotpotqa(tmp_path / "hotpot.json")
+    assert convert(tmp_path / "data", gpt2_folder, "--train", source, "--test", source) == 0
+    split = HotpotqaSplit.open(tmp_path / "data", "train")
+    tokenizer = load_tokenizer(tmp_path / "data")
+    for number, question in enumerate(HOTPOTQA_QUESTIONS):
+        facts = [tuple(fact) for fact in question["supporting_facts"]]
+        expected = [
+            [(title, title in dict(facts)), *((text.strip(), (title, k) in facts) for k, text in enumerate(sentences))]
+            for title, sentences in question["context"]
+        ]
+        assert pieces(tmp_path / "data", split, number) == expected
+        assert tokenizer.decode(split.question[number]).strip() == question["question"]
+    assert split.answer_type.values.tolist() == [AnswerType.YES, AnswerType.SPAN, AnswerType.NO]
+    assert [answers(tmp_path / "data", split, number) for number in range(3)] == [[], ["Chief of Protocol"], []]
+    test = HotpotqaSplit.open(tmp_path / "data", "test")
+    assert not test.answer_type.sizes.any()
+    assert not any(
+        mark for number in range(3) for texts in pieces(tmp_path / "data", test, number) for _, mark in texts
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("Shirley Temple", ["Shirley Temple", "Shirley Temple"]),  # every place in supporting facts
+        ("shirley temple", ["Shirley Temple", "Shirley Temple"]),  # not as it is written
+        ("Kiss and Tell (film)", ["Kiss and Tell (film)"]),  # in a title, which comes after the facts
+        ("success", ["success"]),  # in another sentence of a relevant paragraph
+        ("the Chief of Protocol", ["Chief of Protocol"]),
+        ("an actress", []),  # only in a paragraph that is not relevant
+        ("Temp", []),  # a part of a word
+        ("!", []),
+    ],
+)
+def test_places_of_an_answer(tmp_path, gpt2_folder, answer, expected):
+    source = write_hotpotqa(tmp_path / "hotpot.json", [changed(answer=answer)])
+    assert convert(tmp_path / "data", gpt2_folder, "--train", source) == 0
+    split = HotpotqaSplit.open(tmp_path / "data", "train")
+    assert answers(tmp_path / "data", split, 0) == expected
+    notes = (tmp_path / "data" / "train.notes.txt").read_text(encoding="utf-8")
+    assert ("answer that is not in its paragraphs" in notes) == (not expected)
+
+
+def test_facts_without_a_place_are_counted_and_the_others_kept(tmp_path, gpt2_folder, capsys):
+    facts = [["Shirley Temple", 1], ["Shirley Temple", 9], ["Janet Waldo", -1], ["Nobody", 0], ["Shirley Temple", 1]]
+    source = write_hotpotqa(tmp_path / "hotpot.json", [changed(supporting_facts=facts)])
+    assert convert(tmp_path / "data", gpt2_folder, "--train", source) == 0
+    marks = [
+        [mark for _, mark in texts]
+        for texts in pieces(tmp_path / "data", HotpotqaSplit.open(tmp_path / "data", "train"), 0)
+    ]
+    assert marks == [[0, 0, 0], [1, 0], [1, 0, 1]]
+    output = capsys.readouterr().out
+    assert "train: 2 × supporting fact whose number no sentence has" in output
+    assert "train: 1 × supporting fact whose title no paragraph has" in output
+
+
+BAD = {
+    "id": (changed(the_id=...), "'_id' must be a string, is missing"),
+    "question": (changed(question="\n"), "empty question"),
+    "answer": (changed(answer=...), "'answer' must be a string, is missing"),
+    "facts": (changed(supporting_facts=[["Shirley Temple"]]), "pairs of a title and the number of a sentence"),
+    "true": (changed(supporting_facts=[["Shirley Temple", True]]), "pairs of a title and the number of a sentence"),
+    "context": (changed(context=[]), "no paragraphs"),
+    "paragraph": (changed(context=[["A", "B"]]), r"context\[0\] must be a title and a list of sentences"),
+    "sentence": (changed(context=[["A", ["B"]], ["C", [None]]]), r"context\[1\] has a sentence that is no string"),
+    "string": ("question", "wrong type: the line is a string"),
+    "empty": (changed(the_id="blank", context=[["", [" ", ""]]]), "nothing to encode"),
+    "again": (BRIDGE, BRIDGE["_id"]),
+}
+
+
+def test_everything_bad_is_named_and_nothing_good_is_lost(tmp_path, gpt2_folder):
+    values = [*HOTPOTQA_QUESTIONS[:2], *(value for value, _ in BAD.values()), HOTPOTQA_QUESTIONS[2]]
+    source = write_hotpotqa(tmp_path / "hotpot.json", values)
+    assert convert(tmp_path / "data", gpt2_folder, "--train", source, "--max-reject-fraction", 0.9) == 0
+    kept = (tmp_path / "data" / "train.id.txt").read_text(encoding="utf-8").split()
+    assert kept == [question["_id"] for question in HOTPOTQA_QUESTIONS]
+    lines = (tmp_path / "data" / "train.rejects.jsonl").read_text(encoding="utf-8").splitlines()
+    for number, (line, (_, reason)) in enumerate(zip(lines, BAD.values(), strict=True), 3):
+        reject = json.loads(line)
+        assert reject["file"] == f"{source}, element {number}"
+        assert re.search(reason, reject["reason"]), reject
+
+
+def test_unusual_characters_keep_their_places(tmp_path, gpt2_folder):
+    context = [["Zoë 長\ud800", ["  Ünï 長い – “São Paulo” é.", "", "  "]], ["B", ["It is."]]]
+    record = changed(context=context, answer="São Paulo", supporting_facts=[["Zoë 長\ud800", 0], ["B", 0]])
+    source = write_hotpotqa(tmp_path / "hotpot.json", [record])
+    assert convert(tmp_path / "data", gpt2_folder, "--train", source) == 0
+    split = HotpotqaSplit.open(tmp_path / "data", "train")
+    assert answers(tmp_path / "data", split, 0) == ["São Paulo"]
+    assert split.paragraphs(0)[:, 1].tolist() == [3, 1]
+    titles = json.loads((tmp_path / "data" / "train.titles.txt").read_text(encoding="utf-8"))
+    assert titles == [title for title, _ in context]  # as the official script compares them
+
+
+def scored(scores):
+    """Predictions of the first stage with these scores for the three paragraphs of the bridge question."""
+    titles = [title for title, _ in BRIDGE["context"]]
+    return {"answer": {}, "sp": {}, "paragraph_scores": {BRIDGE["_id"]: list(zip(titles, scores, strict=True))}}
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "kept"),
+    [
+        ((2.0, 1.0, 3.0), (), [0, 1, 2]),
+        ((2.0, -3.0, 3.0), (), [0, 2]),  # the score must be above -3
+        ((2.0, -3.0, 3.0), ("--min-score", -3.5), [0, 1, 2]),
+        ((-4.0, -5.0, -6.0), (), [0, 1]),  # evidence comes from two
+        ((2.0, None, 3.0), ("--min-score", -99), [0, 2]),  # beyond the first stage's last segment
+        ((1.0, 2.0, 3.0), ("--max-paragraphs", 2), [1, 2]),
+    ],
+)
+def test_the_second_stage_keeps_the_best_paragraphs(tmp_path, gpt2_folder, capsys, scores, options, kept):
+    source = write_hotpotqa(tmp_path / "hotpot.json", [BRIDGE])
+    first = tmp_path / "first.json"
+    first.write_text(json.dumps(scored(scores)), encoding="utf-8")
+    arguments = ("--train", source, "--paragraph-scores", first, *options)
+    assert convert(tmp_path / "data", gpt2_folder, *arguments) == 0
+    titles = json.loads((tmp_path / "data" / "train.titles.txt").read_text(encoding="utf-8"))
+    assert titles == [BRIDGE["context"][number][0] for number in kept]
+    split = HotpotqaSplit.open(tmp_path / "data", "train")
+    assert [texts[0] for texts in pieces(tmp_path / "data", split, 0)] == [
+        (title, int(title != "Janet Waldo")) for title in titles
+    ]
+    dropped = "train: 1 × relevant paragraph that the first stage dropped" in capsys.readouterr().out
+    assert dropped == (len({0, 2} & set(kept)) < 2)
+
+
+def test_scores_of_other_questions_or_paragraphs_are_refused(tmp_path, gpt2_folder, capsys):
+    source = write_hotpotqa(tmp_path / "hotpot.json")
+    first = tmp_path / "first.json"
+    content = scored((1.0, 2.0, 3.0))
+    content["paragraph_scores"][HOTPOTQA_QUESTIONS[0]["_id"]] = [["Adam Collis", 1.0]]
+    first.write_text(json.dumps(content), encoding="utf-8")
+    arguments = ("--train", source, "--paragraph-scores", first, "--max-reject-fraction", 0.9)
+    assert convert(tmp_path / "data", gpt2_folder, *arguments) == 0
+    lines = (tmp_path / "data" / "train.rejects.jsonl").read_text(encoding="utf-8").splitlines()
+    reasons = [json.loads(line)["reason"].partition(":")[0] for line in lines]
+    assert reasons == ["scores of other paragraphs", "no scores of the first stage"]
+    first.write_text("{}", encoding="utf-8")
+    assert convert(tmp_path / "other", gpt2_folder, *arguments) == 1
+    assert "no 'paragraph_scores' in it; give predictions of --task hotpotqa" in capsys.readouterr().err
+    for options, message in (
+        (("--paragraph-scores", tmp_path / "absent"), "absent: no such file"),
+        (("--max-paragraphs", 1), "--max-paragraphs 1: must be 2 or more"),
+    ):
+        assert convert(tmp_path / "third", gpt2_folder, "--train", source, *options) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_other_scores_make_another_folder(tmp_path, gpt2_folder):
+    """The scores are a part of the input: a finished folder is not taken for that of other scores."""
+    source, first = write_hotpotqa(tmp_path / "hotpot.json", [BRIDGE]), tmp_path / "first.json"
+    for scores, count in (((2.0, 1.0, 3.0), 3), ((2.0, -9.0, 3.0), 2)):
+        first.write_text(json.dumps(scored(scores)), encoding="utf-8")
+        arguments = ("--train", source, "--paragraph-scores", first, "--overwrite")
+        assert convert(tmp_path / "data", gpt2_folder, *arguments) == 0
+        assert len(HotpotqaSplit.open(tmp_path / "data", "train").paragraphs(0)) == count
+
+
+def test_the_result_does_not_depend_on_workers(tmp_path, gpt2_folder, monkeypatch):
+    monkeypatch.setattr("preprocess.pipeline.parts.PART_RECORDS", 2)
+    questions = [changed(HOTPOTQA_QUESTIONS[k % 3], the_id=f"q{k}") for k in range(7)]
+    source = write_hotpotqa(tmp_path / "hotpot.json", questions)
+    for name, workers in (("one", 1), ("three", 3)):
+        assert convert(tmp_path / name, gpt2_folder, "--train", source, "--workers", workers) == 0
+    assert contents(tmp_path / "one") == contents(tmp_path / "three")
+    assert len(np.unique(HotpotqaSplit.open(tmp_path / "one", "train").document.sizes)) == 3

@@ -1,0 +1,180 @@
+"""TriviaQA's released files to a data folder: examples, answers, and everything that can be wrong with the input."""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+
+from fairseq_poolingformer.downstream.normalized_text import triviaqa_words
+from fairseq_poolingformer.downstream.triviaqa import TriviaqaSplit
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from preprocess import triviaqa
+from tests.downstream.released_files import TRIVIAQA_DOCUMENTS, TRIVIAQA_QUESTIONS, write_triviaqa
+from tests.preprocess.conftest import contents
+
+
+def convert(output, gpt2_folder, evidence, *args):
+    options = ("--gpt2-bpe", gpt2_folder, "--output-folder", output, "--evidence-folder", evidence, "--workers", 1)
+    return triviaqa.main([str(arg) for arg in (*options, *args)])
+
+
+def ids(folder, split="train"):
+    return [json.loads(line) for line in (folder / f"{split}.id.txt").read_text(encoding="utf-8").splitlines()]
+
+
+def test_questions_and_documents_come_back(tmp_path, gpt2_folder, capsys):
+    source = write_triviaqa(tmp_path)
+    folder = tmp_path / "data"
+    assert convert(folder, gpt2_folder, tmp_path / "evidence", "--train", source, "--test", source) == 0
+    tokenizer, split = load_tokenizer(folder), TriviaqaSplit.open(folder, "train")
+    pairs = [(name, question, page) for name, question, _, pages in TRIVIAQA_QUESTIONS for page in pages]
+    assert ids(folder) == [[name, f"wikipedia/{page}"] for name, _, page in pairs]
+    for number, (_, question, page) in enumerate(pairs):
+        assert tokenizer.decode(split.question[number]) == question
+        assert tokenizer.decode(split.document[number]) == TRIVIAQA_DOCUMENTS[page]
+    answers = [[tokenizer.decode(split.document[k][a:b]).strip() for a, b in split.answers(k)] for k in range(4)]
+    assert answers == [
+        ["PARIS"],
+        ["city of light", "Paris"],
+        ["Ross Bagdasarian", "David Seville"],
+        ["Sunset-Boulevard"],
+    ]
+    assert not TriviaqaSplit.open(folder, "test").answer.sizes.any()
+    assert json.loads((folder / "corpus.json").read_text(encoding="utf-8"))["kind"] == "triviaqa"
+    assert "without the answer" not in capsys.readouterr().out
+
+
+def test_the_web_sets_keys_name_the_document(tmp_path, gpt2_folder):
+    source = write_triviaqa(tmp_path, "Web")
+    compressed = source.with_suffix(".json.gz")
+    compressed.write_bytes(gzip.compress(source.read_bytes()))
+    assert convert(tmp_path / "data", gpt2_folder, tmp_path / "evidence", "--train", compressed) == 0
+    assert ids(tmp_path / "data")[0] == ["tc_1--France.txt", "web/France.txt"]
+
+
+def question(name, pages, answer=("Paris",), **fields):
+    record = {
+        "QuestionId": name,
+        "Question": "Which city?",
+        "Answer": {"NormalizedAliases": list(answer)},
+        "EntityPages": [{"Filename": page} for page in pages],
+    }
+    return {key: value for key, value in (record | fields).items() if value is not ...}
+
+
+BAD = {
+    "no evidence": (question("b1", ["Atlantis.txt"]), "no evidence file: .*wikipedia/Atlantis.txt"),
+    "bytes": (question("b2", ["bytes.txt"]), "unreadable evidence file: .*bytes.txt"),
+    "empty": (question("b3", ["empty.txt"]), "empty document: wikipedia/empty.txt"),
+    "unasked": (question("b4", ["Paris.txt"], Question=" "), "empty question"),
+    "unnamed": (question(..., ["Paris.txt"]), "'QuestionId' must be a string, is missing"),
+    "unanswered": (question("b5", ["Paris.txt"], Answer=...), "'Answer' must be a JSON object"),
+    "no alias": (question("b6", ["Paris.txt"], answer=()), "there must be one at least"),
+    "pages": (question("b7", [], EntityPages="Paris.txt"), "'EntityPages' must be a list"),
+    "page": (question("b8", [], EntityPages=[{"Title": "Paris"}]), "'Filename' must be a string, is missing"),
+    "list": (["b9"], "wrong type: the line is a list"),
+    "again": (question("g1", ["Paris.txt"]), r'\["g1", "wikipedia/Paris.txt"\]'),
+}
+
+
+def bad_release(folder):
+    """Good and bad questions, and one element that is no JSON."""
+    write_triviaqa(folder)
+    evidence = folder / "evidence" / "wikipedia"
+    (evidence / "bytes.txt").write_bytes(b"Paris \xff")
+    (evidence / "empty.txt").write_text(" \n")
+    good = [question("g1", ["Paris.txt", "Paris.txt"]), question("g2", ["France.txt"]), question("g3", [])]
+    last = question("g4", ["Webber.txt"])
+    elements = [json.dumps(value) for value in (*good, *(value for value, _ in BAD.values()))]
+    path = folder / "bad.json"
+    text = ",\n".join([*elements, '{"QuestionId": "b0",, }', json.dumps(last)])
+    path.write_text(f'{{"Data": [{text}], "Domain": "Wikipedia"}}', encoding="utf-8")
+    return path
+
+
+def test_everything_bad_is_named_and_nothing_good_is_lost(tmp_path, gpt2_folder, capsys):
+    source = bad_release(tmp_path)
+    options = ("--train", source, "--max-reject-fraction", 0.9)
+    assert convert(tmp_path / "data", gpt2_folder, tmp_path / "evidence", *options) == 0
+    assert [name for name, _ in ids(tmp_path / "data")] == ["g1", "g2", "g4"]
+    lines = (tmp_path / "data" / "train.rejects.jsonl").read_text(encoding="utf-8").splitlines()
+    rejects = [json.loads(line) for line in lines]
+    assert len(rejects) == len(BAD) + 1
+    for reject, (_, reason) in zip(rejects, BAD.values(), strict=False):
+        assert reject["file"].startswith(f"{source}, element ")
+        assert re.search(reason, reject["reason"]), reject
+    assert "broken JSON" in rejects[-1]["reason"]
+    assert rejects[0]["line"] == 4
+    output = capsys.readouterr()
+    assert "train: 1 × document without the answer" in output.out  # g4
+    assert "2 skipped (1 × document that a question names twice; 1 × question without documents)" in output.err
+
+
+def test_the_result_does_not_depend_on_workers_or_on_a_stop(tmp_path, gpt2_folder, monkeypatch):
+    source = write_triviaqa(tmp_path)
+    monkeypatch.setattr("preprocess.pipeline.parts.PART_RECORDS", 1)
+    for name, workers in (("one", 1), ("three", 3)):
+        options = ("--train", source, "--workers", workers)
+        assert convert(tmp_path / name, gpt2_folder, tmp_path / "evidence", *options) == 0
+    stopped = []
+
+    def stop(*args):
+        stopped.append(args)
+        if len(stopped) == 3:
+            raise KeyboardInterrupt
+        return triviaqa_encode(*args)
+
+    triviaqa_encode = triviaqa.encode
+    with monkeypatch.context() as patched:
+        patched.setattr(triviaqa, "encode", stop)
+        assert convert(tmp_path / "again", gpt2_folder, tmp_path / "evidence", "--train", source) == 130
+    assert convert(tmp_path / "again", gpt2_folder, tmp_path / "evidence", "--train", source) == 0
+    assert len(stopped) == 3
+    assert contents(tmp_path / "one") == contents(tmp_path / "three") == contents(tmp_path / "again")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"Data": [{"Question": "\\"Domain\\": \\"Web\\""}]}', "no 'Domain' of Wikipedia or Web"),
+        ('{"Domain": "Web", "Data": [{"QuestionId": "q"', "ends inside the element"),
+        ('{"Domain": "Web"}', "no object with an array under 'Data'"),
+    ],
+)
+def test_files_that_are_not_the_release_stop_the_command(tmp_path, gpt2_folder, capsys, text, message):
+    write_triviaqa(tmp_path)
+    path = tmp_path / "wrong.json"
+    path.write_text(text, encoding="utf-8")
+    assert convert(tmp_path / "data", gpt2_folder, tmp_path / "evidence", "--train", path) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert str(path) in error
+
+
+def test_an_empty_evidence_folder_stops_the_command(tmp_path, gpt2_folder, capsys):
+    source = write_triviaqa(tmp_path)
+    assert convert(tmp_path / "data", gpt2_folder, tmp_path / "nowhere", "--train", source) == 1
+    assert "nowhere: no files in it; give the folder with wikipedia/ and web/" in capsys.readouterr().err
+
+
+def test_real_files(tmp_path, shared_data):
+    """Every stored answer is a piece that the official script counts as right; a missing document is a reject."""
+    for sample in ("sample_allennlp", "sample_hf"):
+        root = shared_data / "triviaqa" / sample
+        for name in ("wikipedia", "web"):
+            splits = {split: root / "qa" / f"{name}-{split}.json" for split in ("train", "dev")}
+            output = tmp_path / sample / name
+            options = ("--train", splits["train"], "--valid", splits["dev"], "--max-reject-fraction", 1)
+            assert convert(output, shared_data / "gpt2_bpe", root / "evidence", *options) == 0
+            tokenizer, split = load_tokenizer(output), TriviaqaSplit.open(output, "train")
+            right = {
+                question["QuestionId"]: question["Answer"]["NormalizedAliases"]
+                for question in json.loads(splits["train"].read_text(encoding="utf-8"))["Data"]
+            }
+            for number, (key, _) in enumerate(ids(output)):
+                aliases = {tuple(triviaqa_words(alias)) for alias in right[key.partition("--")[0]]}
+                texts = [tokenizer.decode(split.document[number][a:b]) for a, b in split.answers(number)]
+                assert {tuple(triviaqa_words(text)) for text in texts} <= aliases
+            assert np.count_nonzero(split.answer.sizes) > 0

@@ -1,0 +1,90 @@
+"""WikiHop: the released format, and every way in which an element can be bad."""
+
+import json
+import re
+
+import numpy as np
+
+from fairseq_poolingformer.downstream.wikihop import WikihopSplit
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from preprocess import wikihop
+
+GOOD = {
+    "id": "WH_train_0",
+    "query": "part_of attention",
+    "answer": "the theory",
+    "candidates": ["another document", "the theory"],
+    "supports": ["the theory of attention", "what it attends to é 長"],
+}
+
+
+def changed(**fields):
+    return {key: value for key, value in {**GOOD, **fields}.items() if value is not ...}
+
+
+def write(path, values):
+    path.write_text(json.dumps(values), encoding="utf-8")
+    return path
+
+
+def convert(tmp_path, gpt2_folder, *args):
+    return wikihop.main(
+        [*map(str, ("--gpt2-bpe", gpt2_folder, "--output-folder", tmp_path / "data", "--workers", 1, *args))]
+    )
+
+
+def test_the_texts_come_back(tmp_path, gpt2_folder, capsys):
+    second = changed(id="WH_train_1", supports=[], candidates=["the"], answer="the")
+    train = write(tmp_path / "train.json", [GOOD, second])
+    test = write(tmp_path / "test.json", [changed(answer=...)])
+    assert convert(tmp_path, gpt2_folder, "--train", train, "--test", test) == 0
+    folder = tmp_path / "data"
+    tokenizer, split = load_tokenizer(folder), WikihopSplit.open(folder, "train")
+    for number, example in enumerate((GOOD, second)):
+        assert tokenizer.decode(split.question[number]) == " " + example["query"]
+        for name in ("candidates", "supports"):
+            sizes = getattr(split, f"{name[:-1]}_sizes")[number]
+            pieces = np.split(getattr(split, name)[number], np.cumsum(sizes))[:-1]
+            assert [tokenizer.decode(piece) for piece in pieces] == [" " + text for text in example[name]]
+        assert split.answer[number].tolist() == [example["candidates"].index(example["answer"])]
+    assert WikihopSplit.open(folder, "test").answer.sizes.tolist() == [0]
+    assert json.loads((folder / "corpus.json").read_text())["kind"] == "wikihop"
+    out = capsys.readouterr().out
+    assert "train: 2 × candidates that no support mentions" in out
+    assert "train: 1 × answer that no support mentions" in out
+
+
+BAD = {
+    "id": (changed(id=...), "'id' must be a string, is missing"),
+    "query": (changed(query=" "), "empty question"),
+    "none": (changed(candidates=[]), "no candidates"),
+    "twice": (changed(candidates=["the theory", "the theory"]), "candidate is there twice: 'the theory'"),
+    "answer": (changed(answer="theory"), "answer is no candidate: 'theory'"),
+    "unanswered": (changed(answer=...), "'answer' must be a string, is missing"),
+    "support": (changed(supports=["a", ""]), r"empty or no text: supports\[1\]"),
+    "number": (changed(candidates=["the theory", 3]), r"empty or no text: candidates\[1\]"),
+    "list": ([1], "wrong type: the line is a list"),
+    "again": (GOOD, "WH_train_0"),
+}
+
+
+def test_every_bad_element_is_named_and_no_good_one_is_lost(tmp_path, gpt2_folder):
+    good = [changed(id=f"good_{number}") for number in range(3)]
+    values = [GOOD, *good[:2], *(value for value, _ in BAD.values()), good[2]]
+    train = write(tmp_path / "train.json", values)
+    assert convert(tmp_path, gpt2_folder, "--train", train, "--max-reject-fraction", 0.9) == 0
+    assert (tmp_path / "data" / "train.id.txt").read_text().split() == ["WH_train_0", "good_0", "good_1", "good_2"]
+    rejects = [json.loads(line) for line in (tmp_path / "data" / "train.rejects.jsonl").read_text().splitlines()]
+    assert len(rejects) == len(BAD)
+    for number, (reject, (_, reason)) in enumerate(zip(rejects, BAD.values(), strict=True), 4):
+        assert reject["file"] == f"{train}, element {number}"
+        assert re.search(reason, reject["reason"]), reject
+
+
+def test_the_released_files_are_read(tmp_path, gpt2_folder, shared_data):
+    for corpus in ("wikihop", "medhop"):
+        files = {split: shared_data / "wikihop" / corpus / f"{split}.json" for split in ("train", "dev")}
+        output = tmp_path / corpus
+        args = ("--train", files["train"], "--valid", files["dev"], "--overwrite")
+        assert convert(output, gpt2_folder, *args) == 0
+        assert len(WikihopSplit.open(output / "data", "valid")) == 5

@@ -1,0 +1,162 @@
+"""``--task coreference`` from raw files to the official figures; every encoder; resuming; validation."""
+
+import pytest
+import torch
+from fairseq import options, tasks
+from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import metrics
+from fairseq_cli.train import main as train_main
+
+from fairseq_poolingformer import compat
+from fairseq_poolingformer.cli import predict, score_task
+from fairseq_poolingformer.criterions.document_task import DocumentTaskCriterion
+from fairseq_poolingformer.downstream.coreference_metrics import CoreferenceScore, score_document
+from fairseq_poolingformer.downstream.coreference_scores import score
+from fairseq_poolingformer.downstream.coreference_spans import Antecedents
+from fairseq_poolingformer.tasks.coreference import CoreferenceTask
+from preprocess import ontonotes
+from tests.compat.helpers import assert_same_parameters, parse
+from tests.models.tiny_bart import USER_DIR
+from tests.preprocess.test_ontonotes import TRAIN
+from tests.text.tiny_gpt2 import write_vocabulary
+
+UPDATES = 8
+SMALL = [
+    *("--max-positions", "64", "--dropout", "0"),
+    *("--head-hidden", "32", "--max-span-width", "9", "--head-dropout", "0"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The fixture as a data folder; its valid split is its train split, to see what has been learned by heart."""
+    path = tmp_path_factory.mktemp("coreference")
+    write_vocabulary(path / "gpt2")
+    arguments = ["--output-folder", path / "data", "--gpt2-bpe", path / "gpt2", "--workers", "1"]
+    assert ontonotes.main(list(map(str, [*arguments, "--train", TRAIN, "--valid", TRAIN]))) == 0
+    return path / "data"
+
+
+def arguments(folder, *extra, arch="longformer_roberta_tiny"):
+    return [
+        *(folder, "--user-dir", USER_DIR, "--task", "coreference", "--criterion", "document_task", "--arch", arch),
+        *("--optimizer", "fused_adamw", "--lr", "1e-3", "--head-lr", "2e-3", "--clip-norm", "1", "--batch-size", "1"),
+        *("--lr-scheduler", "polynomial_decay", "--cpu", "--num-workers", "0", "--no-progress-bar", "--seed", "3"),
+        *("--best-checkpoint-metric", "conll_f1", "--maximize-best-checkpoint-metric", "--attention-dropout", "0"),
+        *(*SMALL, *extra),
+    ]
+
+
+def train(folder, save_dir, updates, *extra):
+    length = ("--warmup-updates", "2", "--total-num-update", updates, "--save-dir", save_dir)
+    everything = arguments(folder, *length, "--validate-interval", "1000", *extra)
+    distributed_utils.call_main(parse(options.get_training_parser(), everything), train_main)
+    return compat.checkpoints.load(save_dir / "checkpoint_last.pt")
+
+
+def test_the_file_of_predictions_has_the_figures_of_validation(folder, tmp_path):
+    """Documents of one segment, two and three."""
+    checkpoint = train(folder, tmp_path, UPDATES, "--max-update", UPDATES, "--no-epoch-checkpoints")
+    path, predictions = tmp_path / "checkpoint_last.pt", tmp_path / "predictions.conll"
+    assert predict.main(list(map(str, [folder, "--path", path, "--output", predictions, "--device", "cpu"]))) == 0
+    assert score_task.main(["coreference", "--gold", str(TRAIN), "--predictions", str(predictions)]) == 0
+    figures = score([TRAIN], predictions)
+    assert checkpoint["extra_state"]["val_loss"] == pytest.approx(figures["conll_f1"], abs=0.006)
+
+
+def test_a_resumed_training_keeps_both_learning_rates(folder, tmp_path):
+    whole = train(folder, tmp_path / "whole", 8, "--max-update", "8", "--max-segments", "1")
+    train(folder, tmp_path / "halves", 8, "--max-update", "4", "--max-segments", "1")
+    resumed = train(folder, tmp_path / "halves", 8, "--max-update", "8", "--max-segments", "1")
+    assert [group["lr_scale"] for group in whole["last_optimizer_state"]["param_groups"][1:]] == [2.0]
+    assert_same_parameters(resumed, whole, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "arch", ["longformer_roberta_tiny", "poolingformer_roberta_tiny", "poolingformer_deberta_tiny"]
+)
+def test_every_encoder_trains_without_global_tokens(folder, arch):
+    args = options.parse_args_and_arch(
+        options.get_training_parser(), list(map(str, arguments(folder, "--max-segments", "2", arch=arch)))
+    )
+    task = tasks.setup_task(args)
+    model, criterion = task.build_model(args), task.build_criterion(args)
+    task.load_dataset("train")
+    batch = task.dataset("train").collater([task.dataset("train")[number] for number in range(3)])
+    assert not batch["net_input"]["global_mask"].any()
+    loss, documents, log = criterion(model, batch)
+    assert (documents, log["nsentences"]) == (3, 3)
+    assert loss.isfinite()
+    loss.backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.requires_grad}
+    without = [name for name, gradient in gradients.items() if gradient is None]
+    assert all("global" in name for name in without), without
+    assert all(gradient.isfinite().all() for gradient in gradients.values() if gradient is not None)
+    head = dict(model.coreference_head.named_parameters())
+    assert all(parameter.grad.any() for name, parameter in head.items() if name != "attention.bias")
+    assert all(parameter.param_group == "head" for parameter in head.values())
+
+
+def test_documents_of_a_batch_do_not_change_each_other(folder):
+    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, arguments(folder))))
+    task = tasks.setup_task(args)
+    torch.manual_seed(1)
+    model = task.build_model(args).double().eval()
+    task.load_dataset("valid")
+    data = task.dataset("valid")
+    together, _ = model(**data.collater([data[number] for number in range(4)])["net_input"])
+    for number in range(4):
+        (alone,), _ = model(**data.collater([data[number]])["net_input"])
+        assert alone.spans.equal(together[number].spans)
+        torch.testing.assert_close(alone.scores, together[number].scores)
+
+
+def output(spans, antecedents):
+    """Antecedents that are chosen for sure."""
+    scores = torch.full((len(spans), len(spans) + 1), -torch.inf)
+    scores[:, 0] = 0
+    for number, antecedent in enumerate(antecedents):
+        if antecedent >= 0:
+            scores[number, antecedent + 1] = 1
+    return Antecedents(torch.tensor(spans), torch.arange(len(spans)).expand(len(spans), -1), scores)
+
+
+def test_validation_logs_f1_of_all_documents_together():
+    outputs = [output([[0, 1], [2, 3], [4, 5]], [-1, 0, 1]), output([[0, 2], [3, 4]], [-1, 0])]
+    mentions = [
+        torch.tensor([[0, 1, 1], [2, 3, 1], [6, 7, 1]]),
+        torch.tensor([[0, 2, 2], [3, 4, 2], [5, 6, 3], [7, 8, 3]]),
+    ]
+    logs = []
+    with torch.no_grad():
+        for one, rows in zip(outputs, mentions, strict=True):
+            loss, sums = CoreferenceTask.loss([one], {"mentions": [rows]})
+            logs.append({"loss": loss, "sample_size": 1, "nsentences": 1, "ntokens": 1, **sums})
+    total = sum(
+        (
+            score_document([[(0, 1), (2, 3), (6, 7)]], [[(0, 1), (2, 3), (4, 5)]]),
+            score_document([[(0, 2), (3, 4)], [(5, 6), (7, 8)]], [[(0, 2), (3, 4)]]),
+        ),
+        CoreferenceScore(),
+    )
+    task = object.__new__(CoreferenceTask)
+    criterion = object.__new__(DocumentTaskCriterion)
+    with metrics.aggregate(new_root=True) as meters:
+        for log in logs:
+            task.reduce_metrics([log], criterion)
+        found = meters.get_smoothed_values()
+    assert found["conll_f1"] == pytest.approx(100 * total.conll_f1, abs=0.006)
+    assert found["mentions_f1"] == pytest.approx(100 * total.mentions.f1, abs=0.006)
+    assert not any(name.startswith("_") for name in found)
+
+
+def test_training_does_not_count(folder):
+    _, sums = CoreferenceTask.loss([output([[0, 1]], [-1])], {"mentions": [torch.zeros(0, 3, dtype=torch.long)]})
+    assert sums == {}
+
+
+def test_a_head_that_cannot_work_is_refused(folder):
+    flags = arguments(folder, "--coreference-depth", "0")
+    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, flags)))
+    with pytest.raises(ValueError, match="depth must be 1 or more, got 0"):
+        tasks.setup_task(args).build_model(args)

@@ -1,0 +1,205 @@
+"""The downstream tasks: marks and heads in every encoder, learning by heart, prediction and figures."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import torch
+from fairseq import options, tasks
+from fairseq.logging import metrics
+
+from fairseq_poolingformer.cli import predict
+from fairseq_poolingformer.criterions.document_task import DocumentTaskCriterion
+from fairseq_poolingformer.models.conversion.files import write_checkpoint
+from fairseq_poolingformer.text.marks import MARKS
+from tests.downstream.folders import random_wikihop, words, write, write_wikihop
+from tests.models.tiny_bart import USER_DIR
+from tests.models.tiny_roberta import SIZES, build
+
+SMALL = ("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-attention-heads", "4")
+CHUNKED_ROBERTA = (
+    "poolingformer_roberta_tiny",
+    "--pooled-layers",
+    "none",
+    "--window-size",
+    "40",
+    "--max-positions",
+    "40",
+)
+ENCODERS = [
+    ("longformer_roberta_tiny", "--max-positions", "80", "--window-size", "8"),
+    ("poolingformer_roberta_tiny", "--max-positions", "80", "--window-size", "8", "--pooled-window-size", "16"),
+    ("poolingformer_deberta_tiny", "--max-positions", "80", "--window-size", "8", "--pooled-window-size", "16"),
+    CHUNKED_ROBERTA,
+]
+
+
+def parse(folder, task, arch, *flags):
+    arguments = [
+        *(str(folder), "--user-dir", USER_DIR, "--task", task, "--arch", arch, "--cpu"),
+        *("--criterion", "document_task", "--dropout", "0", "--attention-dropout", "0", *SMALL, *flags),
+    ]
+    return options.parse_args_and_arch(options.get_training_parser(), arguments)
+
+
+def make(folder, task, arch, *flags):
+    args = parse(folder, task, arch, *flags)
+    task = tasks.setup_task(args)
+    torch.manual_seed(0)
+    return args, task, task.build_model(args)
+
+
+@pytest.fixture(scope="module")
+def wikihop(tmp_path_factory):
+    examples = [example for example in random_wikihop(8, seed=3) if example["answer"]][:4]
+    return write_wikihop(tmp_path_factory.mktemp("wikihop"), {"train": examples, "valid": examples}), examples
+
+
+def fit(task, model, updates=100, split="train"):
+    """Train on the whole split at once until all is right; returns the accuracy that is logged."""
+    criterion, dataset = DocumentTaskCriterion(task), task.dataset(split)
+    batch = dataset.collater([dataset[k] for k in range(len(dataset))])
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=5e-3)
+    for _ in range(updates):
+        optimizer.zero_grad()
+        loss, count, log = criterion(model, batch)
+        (loss / count).backward()
+        optimizer.step()
+        if log["_accuracy_correct"] == log["_accuracy_total"]:
+            break
+    missing = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert missing == []  # DistributedDataParallel would wait for these
+    with metrics.aggregate() as meters:
+        DocumentTaskCriterion.reduce_metrics([log])
+    return meters.get_smoothed_values()["accuracy"]
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=["longformer", "poolingformer", "deberta", "chunked"])
+def test_every_encoder_learns_wikihop_by_heart_and_predicts_it(wikihop, tmp_path, encoder):
+    folder, examples = wikihop
+    args, task, model = make(folder, "wikihop", *encoder)
+    task.load_dataset("train")
+    assert fit(task, model) == 1
+    write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
+    output = tmp_path / "predictions.json"
+    flags = ["--path", str(tmp_path / "model.pt"), "--output", str(output), "--device", "cpu", "--num-workers", "0"]
+    assert predict.main([str(folder), *flags, "--max-tokens", "100"]) == 0
+    assert json.loads(output.read_text()) == {f"WH_{k}": f"{k}.{x['answer'][0]}" for k, x in enumerate(examples)}
+
+
+def test_chunks_are_more_and_shorter_segments(wikihop):
+    folder, _ = wikihop
+    counts = []
+    for encoder in (ENCODERS[0], CHUNKED_ROBERTA):
+        _, task, _ = make(folder, "wikihop", *encoder)
+        task.load_dataset("valid")
+        dataset = task.dataset("valid")
+        segments = [segment for k in range(len(dataset)) for segment in dataset[k]["segments"]]
+        assert max(len(segment.tokens) for segment in segments) <= task.max_positions()
+        counts.append(len(segments))
+    assert counts[1] > counts[0]
+    _, task, _ = make(folder, "wikihop", *CHUNKED_ROBERTA, "--max-segments", "1", "--no-global-attention")
+    for split in ("train", "valid"):
+        task.load_dataset(split)
+    assert {len(task.dataset("train")[k]["segments"]) for k in range(4)} == {1}
+    assert max(len(task.dataset("valid")[k]["segments"]) for k in range(4)) > 1
+    assert not task.dataset("train")[0]["segments"][0].global_mask.any()
+
+
+def test_prediction_reads_whole_examples_of_the_training_split_too(wikihop):
+    folder, _ = wikihop
+    _, task, model = make(folder, "wikihop", *CHUNKED_ROBERTA, "--max-segments", "1")
+    counts = {}
+
+    class Counter:
+        def add(self, numbers, output, batch):
+            for row, number in enumerate(numbers):
+                counts[number] = int((batch["net_input"]["head_inputs"]["example"] == row).sum())
+
+    predict.predict(model.eval(), task, "train", Counter(), "cpu", 100)
+    task.load_dataset("valid")
+    assert counts == {k: len(task.dataset("valid")[k]["segments"]) for k in range(4)}
+    assert max(counts.values()) > 1
+
+
+def test_classification_learns_by_heart(tmp_path):
+    rng = np.random.default_rng(0)
+    documents = [words(rng, size) for size in (5, 100, 60, 12)]
+    arrays = {"document": documents, "label": [[0], [2], [1], [2]]}
+    texts = {"id": [f"d{k}" for k in range(4)]}
+    folder = write(tmp_path / "data", "document_classification", "train", arrays, texts, labels=["a", "b", "c"])
+    args, task, model = make(folder, "document_classification", *CHUNKED_ROBERTA)
+    task.load_dataset("train")
+    assert [len(task.dataset("train")[k]["segments"]) for k in range(4)] == [1, 3, 2, 1]
+    assert fit(task, model) == 1
+    write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
+    flags = ["--path", str(tmp_path / "model.pt"), "--subset", "train", "--device", "cpu", "--num-workers", "0"]
+    assert predict.main([str(folder), *flags, "--output", str(tmp_path / "p.jsonl")]) == 0
+    found = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    assert [(record["id"], record["label"]) for record in found] == [("d0", "a"), ("d1", "c"), ("d2", "b"), ("d3", "c")]
+
+
+def test_a_roberta_gets_new_rows_for_the_marks_alone(wikihop, caplog):
+    """Its own rows stay; the model's random ones are added to the embedding and the output layer, and are listed."""
+    folder, _ = wikihop
+    _, roberta = build(folder, *SIZES, "--max-positions", "40", "--pooled-layers", "none")
+    flags = ("longformer_roberta_tiny", *SIZES, "--max-positions", "40", "--window-size", "8")
+    _, task, model = make(folder, "wikihop", *flags)
+    state, own = roberta.state_dict(), {name: value.clone() for name, value in model.state_dict().items()}
+    with caplog.at_level(logging.INFO):
+        model.load_state_dict(dict(state))
+    rows = len(task.dictionary) - len(MARKS)
+    assert f"newly initialized: the embeddings of {', '.join(MARKS)}" in caplog.text
+    for name in ("sentence_encoder.embed_tokens.weight", "lm_head.weight", "lm_head.bias"):
+        found = model.state_dict()[f"encoder.{name}"]
+        assert torch.equal(found[:rows], state[f"encoder.{name}"])
+        assert torch.equal(found[rows:], own[f"encoder.{name}"][rows:])
+    assert [task.dictionary[rows + number] for number in range(len(MARKS))] == list(MARKS)
+    # the other way, and with any other number of rows, nothing is guessed
+    with pytest.raises(ValueError, match="dictionary must be the checkpoint's own"):
+        roberta.load_state_dict(dict(own))
+    short = {name: value[:-1] if len(value) == rows else value for name, value in state.items()}
+    with pytest.raises(ValueError, match="dictionary must be the checkpoint's own"):
+        model.load_state_dict(short)
+
+
+def test_longformers_weights_load_without_its_global_projections(wikihop, caplog):
+    folder, _ = wikihop
+    _, _, longformer = make(folder, "wikihop", *ENCODERS[0])
+    flags = ("poolingformer_roberta_tiny", *ENCODERS[0][1:], "--pooled-layers", "none")
+    _, _, model = make(folder, "wikihop", *flags)
+    model.load_state_dict(longformer.state_dict(), strict=True)
+    assert "left out, since the model has no separate global projections" in caplog.text
+    name = "encoder.sentence_encoder.layers.0.self_attn.q_proj.weight"
+    assert torch.equal(model.state_dict()[name], longformer.state_dict()[name])
+
+
+def test_a_head_makes_way_for_the_next_tasks(wikihop, tmp_path):
+    folder, _ = wikihop
+    _, _, trained = make(folder, "wikihop", *ENCODERS[0])
+    arrays = {"document": [[5, 6]], "label": [[0]]}
+    other = write(tmp_path, "document_classification", "train", arrays, {"id": ["d"]}, labels=["a", "b"])
+    _, _, model = make(other, "document_classification", *ENCODERS[0])
+    model.load_state_dict(trained.state_dict(), strict=True)
+    name = "encoder.sentence_encoder.embed_tokens.weight"
+    assert torch.equal(model.state_dict()[name], trained.state_dict()[name])
+    with pytest.raises(ValueError, match=r"name must be one of .*for a model without a head; got wikihop"):
+        model.register_head("wikihop", torch.nn.Linear(1, 1))
+
+
+def test_contradictions_are_refused(wikihop, tmp_path, capsys):
+    folder, _ = wikihop
+    with pytest.raises(ValueError, match="--max-positions must be 8 or more, got 3"):
+        make(folder, "wikihop", *ENCODERS[0], "--max-positions", "3")
+    with pytest.raises(ValueError, match="--task wikihop needs an encoder such as"):
+        make(folder, "wikihop", "poolingformer_bart_tiny")
+    args, _, model = make(folder, "wikihop", *ENCODERS[0])
+    write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
+    arrays = {"document": [[5, 6]], "label": [[0]]}
+    other = write(tmp_path / "data", "document_classification", "valid", arrays, {"id": ["d"]}, labels=["a", "b"])
+    flags = ["--path", str(tmp_path / "model.pt"), "--output", str(tmp_path / "p.json"), "--device", "cpu"]
+    assert predict.main([str(other), *flags]) == 1
+    assert "is a data folder of document_classification, but" in capsys.readouterr().err
+    assert predict.main([str(folder), *flags, "--max-positions", "81"]) == 1
+    assert "--max-positions 81, but the model takes 80 tokens" in capsys.readouterr().err
