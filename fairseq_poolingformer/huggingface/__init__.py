@@ -1,4 +1,4 @@
-"""Poolingformers for transformers: its own BART and RoBERTa with two-level attention in the encoder.
+"""Poolingformers for transformers: its own BART, mBART and RoBERTa with two-level attention in the encoder.
 
 Importing this registers the models with ``AutoConfig`` and ``AutoModel…``. It needs transformers 5 and no fairseq.
 """
@@ -12,8 +12,17 @@ from transformers import (
     AutoModelForSequenceClassification,
 )
 
-from fairseq_poolingformer.huggingface.bart import PoolingformerBartForConditionalGeneration, PoolingformerBartModel
-from fairseq_poolingformer.huggingface.configuration import PoolingformerBartConfig, PoolingformerRobertaConfig
+from fairseq_poolingformer.huggingface.bart import (
+    PoolingformerBartForConditionalGeneration,
+    PoolingformerBartModel,
+    PoolingformerMBartForConditionalGeneration,
+    PoolingformerMBartModel,
+)
+from fairseq_poolingformer.huggingface.configuration import (
+    PoolingformerBartConfig,
+    PoolingformerMBartConfig,
+    PoolingformerRobertaConfig,
+)
 from fairseq_poolingformer.huggingface.roberta import (
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaForQuestionAnswering,
@@ -25,6 +34,9 @@ __all__ = [
     "PoolingformerBartConfig",
     "PoolingformerBartForConditionalGeneration",
     "PoolingformerBartModel",
+    "PoolingformerMBartConfig",
+    "PoolingformerMBartForConditionalGeneration",
+    "PoolingformerMBartModel",
     "PoolingformerRobertaConfig",
     "PoolingformerRobertaForMaskedLM",
     "PoolingformerRobertaForQuestionAnswering",
@@ -32,11 +44,13 @@ __all__ = [
     "PoolingformerRobertaModel",
 ]
 
-for config in (PoolingformerBartConfig, PoolingformerRobertaConfig):
+for config in (PoolingformerBartConfig, PoolingformerMBartConfig, PoolingformerRobertaConfig):
     AutoConfig.register(config.model_type, config, exist_ok=True)
 for auto, model in (
     (AutoModel, PoolingformerBartModel),
     (AutoModelForSeq2SeqLM, PoolingformerBartForConditionalGeneration),
+    (AutoModel, PoolingformerMBartModel),
+    (AutoModelForSeq2SeqLM, PoolingformerMBartForConditionalGeneration),
     (AutoModel, PoolingformerRobertaModel),
     (AutoModelForMaskedLM, PoolingformerRobertaForMaskedLM),
     (AutoModelForQuestionAnswering, PoolingformerRobertaForQuestionAnswering),

@@ -9,7 +9,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers import initialization as init
 
-from fairseq_poolingformer.attention import TwoLevelAttention
+from fairseq_poolingformer.attention import GlobalTokens, LevelWeights, RelativeProjections, TwoLevelAttention
+from fairseq_poolingformer.attention.eager import exporting
+from fairseq_poolingformer.attention.global_tokens import FirstTokens
+from fairseq_poolingformer.attention.relative_projections import CoarsePositions
 from fairseq_poolingformer.modules.attention_flags import AttentionFlags
 
 
@@ -29,7 +32,72 @@ def planes(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:
     return torch.stack(masks, dim=1).unsqueeze(2)
 
 
-class BartSelfAttention(TwoLevelAttention):
+class EncoderSelfAttention(TwoLevelAttention):
+    """Two-level attention that transformers' layers call as their own self-attention.
+
+    Args:
+        embed_dim, num_heads, arguments: as :class:`TwoLevelAttention`'s.
+        global_tokens: how many first tokens are global, where the user does not say which are.
+        relative: the layer's projections of DeBERTa's relative positions; None without them.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        *,
+        global_tokens: int,
+        relative: RelativeProjections | None = None,
+        **arguments: Any,
+    ) -> None:
+        scale = None if relative is None else relative.scale
+        super().__init__(embed_dim, num_heads, scale=scale, **arguments)
+        self.global_tokens, self.relative_projections = global_tokens, relative
+
+    def forward(
+        self, hidden_states: Tensor, attention_mask: Tensor, output_attentions: bool = False, **kwargs: Any
+    ) -> tuple[Tensor, LevelWeights | None]:
+        """Attend.
+
+        Args:
+            hidden_states: (B, T, C).
+            attention_mask: the masks of :func:`planes`.
+            output_attentions: also return the weights.
+            kwargs: ``relative_positions`` (2k, C) and ``global_relative_positions`` (2k_g, C), in models that have
+                them; others are not used.
+
+        Returns:
+            (B, T, C), and both levels' weights in banded form or None.
+        """
+        arguments = self._arguments(attention_mask, **kwargs)
+        attended = super().forward(hidden_states, **arguments)
+        return attended, super().weights(hidden_states, **arguments) if output_attentions else None
+
+    def weights(self, hidden_states: Tensor, attention_mask: Tensor, **kwargs: Any) -> LevelWeights:
+        """Return both levels' weights in banded form; arguments as :meth:`forward`'s."""
+        return super().weights(hidden_states, **self._arguments(attention_mask, **kwargs))
+
+    def _arguments(
+        self,
+        masks: Tensor,
+        relative_positions: Tensor | None = None,
+        global_relative_positions: Tensor | None = None,
+        **unused: Any,
+    ) -> dict[str, Any]:
+        """Return the arguments of :class:`TwoLevelAttention`'s methods."""
+        terms = ()
+        if self.relative_projections is not None:
+            terms = (self.relative_projections(relative_positions, global_relative_positions),)
+        padding_mask = masks[:, 1, 0] if masks.size(1) == 2 else None
+        global_mask: Tensor | GlobalTokens | None = masks[:, 0, 0]
+        if self.global_tokens and exporting():
+            global_mask = FirstTokens(global_mask, self.global_tokens)
+        elif not self.global_tokens and (exporting() or not global_mask.any()):
+            global_mask = None  # such a model may have no relative positions for them
+        return {"global_mask": global_mask, "key_padding_mask": padding_mask, "score_terms": terms}
+
+
+class BartSelfAttention(EncoderSelfAttention):
     """Two-level attention in place of the encoder's ``BartAttention``; the parameters have the same names.
 
     Args:
@@ -39,14 +107,11 @@ class BartSelfAttention(TwoLevelAttention):
 
     def __init__(self, config: PreTrainedConfig, layer: int) -> None:
         arguments = AttentionFlags.of(config).arguments(layer, config.encoder_layers)
-        super().__init__(config.d_model, config.encoder_attention_heads, dropout=config.attention_dropout, **arguments)
-
-    def forward(self, hidden_states: Tensor, attention_mask: Tensor, **unused: Any) -> tuple[Tensor, None]:
-        """Return (B, T, C) from (B, T, C) and the masks of :func:`planes`."""
-        return _attend(super().forward, hidden_states, attention_mask), None
+        arguments |= {"dropout": config.attention_dropout, "global_tokens": config.global_tokens}
+        super().__init__(config.d_model, config.encoder_attention_heads, **arguments)
 
 
-class RobertaSelfAttention(TwoLevelAttention):
+class RobertaSelfAttention(EncoderSelfAttention):
     """Two-level attention in place of ``RobertaSelfAttention``; the parameters have the same names.
 
     W_o is outside, in transformers' ``output.dense``.
@@ -54,12 +119,15 @@ class RobertaSelfAttention(TwoLevelAttention):
     Args:
         config: the model's.
         layer: 0-based.
+        max_positions: tokens of the longest input.
     """
 
-    def __init__(self, config: PreTrainedConfig, layer: int) -> None:
-        arguments = AttentionFlags.of(config).arguments(layer, config.num_hidden_layers)
-        dropout = config.attention_probs_dropout_prob
-        super().__init__(config.hidden_size, config.num_attention_heads, dropout=dropout, **arguments)
+    def __init__(self, config: PreTrainedConfig, layer: int, max_positions: int) -> None:
+        flags, layers = AttentionFlags.of(config), config.num_hidden_layers
+        sizes = (config.hidden_size, config.num_attention_heads)
+        relative = flags.build_relative(layer, layers, *sizes, config.hidden_dropout_prob, max_positions)
+        arguments = flags.arguments(layer, layers) | {"dropout": config.attention_probs_dropout_prob}
+        super().__init__(*sizes, relative=relative, global_tokens=config.global_tokens, **arguments)
         for name, own in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj")):
             self.add_module(name, self._modules.pop(own))
         self.out_proj = nn.Identity()
@@ -68,20 +136,11 @@ class RobertaSelfAttention(TwoLevelAttention):
     k_proj = property(lambda self: self.key)
     v_proj = property(lambda self: self.value)
 
-    def forward(
-        self, hidden_states: Tensor, encoder_hidden_states: None = None, attention_mask: Tensor = None, **unused: Any
-    ) -> tuple[Tensor, None]:
-        """Return (B, T, C) from (B, T, C) and the masks of :func:`planes`."""
-        return _attend(super().forward, hidden_states, attention_mask), None
-
-
-def _attend(forward: Any, x: Tensor, masks: Tensor) -> Tensor:
-    padding_mask = masks[:, 1, 0] if masks.size(1) == 2 else None
-    return forward(x, global_mask=masks[:, 0, 0], key_padding_mask=padding_mask)
-
 
 def initialize(module: nn.Module) -> None:
-    """Initialize the dynamic weights of level two with N(0, 0.02²), unless a checkpoint gives them."""
+    """Initialize what transformers does not know, unless a checkpoint gives it: W_p of level two with N(0, 0.02²)."""
     if isinstance(module, TwoLevelAttention) and module.pooled_k_pool_weight is not None:
         init.normal_(module.pooled_k_pool_weight, std=0.02)
         init.normal_(module.pooled_v_pool_weight, std=0.02)
+    if isinstance(module, CoarsePositions):
+        init.constant_(module.tokens_per_row, module.row_length)

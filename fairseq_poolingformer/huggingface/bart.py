@@ -1,37 +1,33 @@
-"""Poolingformer-BART for transformers."""
+"""Poolingformer-BART and Poolingformer-mBART for transformers."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
-from transformers import BartForConditionalGeneration, BartModel
+from torch import Tensor
+from transformers import (
+    BartForConditionalGeneration,
+    BartModel,
+    LEDForConditionalGeneration,
+    MBartForConditionalGeneration,
+    MBartModel,
+)
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
-from transformers.models.bart.modeling_bart import BartEncoder, BartLearnedPositionalEmbedding
+from transformers.models.bart.modeling_bart import BartEncoder, BartEncoderLayer
+from transformers.models.mbart.modeling_mbart import MBartEncoder, MBartEncoderLayer
 from transformers.utils import can_return_tuple
 
-from fairseq_poolingformer.huggingface.attention import BartSelfAttention, initialize
-from fairseq_poolingformer.huggingface.configuration import PoolingformerBartConfig
-from fairseq_poolingformer.huggingface.padding import Rows
+from fairseq_poolingformer.huggingface.attention import BartSelfAttention
+from fairseq_poolingformer.huggingface.base import TwoLevelModel
+from fairseq_poolingformer.huggingface.configuration import PoolingformerBartConfig, PoolingformerMBartConfig
+from fairseq_poolingformer.huggingface.padding import encode
 from fairseq_poolingformer.huggingface.short_models import FromShort
 
 
-class _Initialized:
-    """The configuration and initialization of every model in this module."""
+class _Encoder(TwoLevelModel):
+    """An encoder of transformers' with two-level attention."""
 
-    config_class = PoolingformerBartConfig
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        initialize(module)
-
-
-class PoolingformerBartEncoder(_Initialized, BartEncoder):
-    """BART's encoder with two-level attention."""
-
-    def __init__(self, config: PoolingformerBartConfig) -> None:
+    def __init__(self, config: PoolingformerBartConfig | PoolingformerMBartConfig) -> None:
         super().__init__(config)
         for number, layer in enumerate(self.layers):
             layer.self_attn = BartSelfAttention(config, number)
@@ -55,49 +51,67 @@ class PoolingformerBartEncoder(_Initialized, BartEncoder):
             global_attention_mask: (B, T), 1 at global tokens; None for the first ``config.global_tokens`` ones.
             kwargs: as BART's.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give either input_ids or inputs_embeds, exactly one of the two")
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        if given.size(1) > self.config.max_position_embeddings:
-            raise ValueError(
-                f"input of {given.size(1)} tokens, the model takes {self.config.max_position_embeddings} "
-                "(max_position_embeddings): truncate it, or make a longer model with from_short"
-            )
-        rows = Rows.of(attention_mask)
-        kwargs["return_dict"] = True
-        encoded = super().forward(
-            input_ids=rows.moved(input_ids),
-            inputs_embeds=rows.moved(inputs_embeds),
-            attention_mask=rows.masks(given, global_attention_mask, self.config.global_tokens),
+        return encode(
+            super().forward,
+            {"input_ids": input_ids, "inputs_embeds": inputs_embeds},
+            attention_mask,
+            global_attention_mask,
+            longest=self.config.max_position_embeddings,
+            global_tokens=self.config.global_tokens,
             **kwargs,
         )
-        encoded.last_hidden_state = rows.back(encoded.last_hidden_state)
-        if encoded.hidden_states is not None:
-            encoded.hidden_states = tuple(map(rows.back, encoded.hidden_states))
-        return encoded
 
 
-class PoolingformerBartModel(_Initialized, BartModel):
-    """BART whose encoder has two-level attention, and whose encoder and decoder have their own numbers of positions."""
+class PoolingformerBartEncoder(_Encoder, BartEncoder):
+    """BART's encoder with two-level attention."""
 
-    def __init__(self, config: PoolingformerBartConfig) -> None:
+    config_class = PoolingformerBartConfig
+    _can_record_outputs: ClassVar = {"hidden_states": BartEncoderLayer, "attentions": BartSelfAttention}
+
+
+class PoolingformerMBartEncoder(_Encoder, MBartEncoder):
+    """mBART's encoder with two-level attention."""
+
+    config_class = PoolingformerMBartConfig
+    _can_record_outputs: ClassVar = {"hidden_states": MBartEncoderLayer, "attentions": BartSelfAttention}
+
+
+class _Model(TwoLevelModel):
+    """Encoder and decoder with their own numbers of positions."""
+
+    encoder_class: type[_Encoder]
+
+    def __init__(self, config: PoolingformerBartConfig | PoolingformerMBartConfig) -> None:
         super().__init__(config)
-        self.encoder = PoolingformerBartEncoder(config)
+        self.encoder = self.encoder_class(config)
         positions = config.max_decoder_position_embeddings
-        self.decoder.embed_positions = BartLearnedPositionalEmbedding(positions, config.d_model)
+        self.decoder.embed_positions = type(self.decoder.embed_positions)(positions, config.d_model)
         self.decoder.max_target_positions = positions
         self.post_init()
 
 
-class PoolingformerBartForConditionalGeneration(FromShort, _Initialized, BartForConditionalGeneration):
-    """Poolingformer-BART that generates text, such as summaries."""
+class PoolingformerBartModel(_Model, BartModel):
+    """BART whose encoder has two-level attention, and whose encoder and decoder have their own numbers of positions."""
 
-    short_class = BartForConditionalGeneration
-    short_types = ("bart",)
+    config_class = PoolingformerBartConfig
+    encoder_class = PoolingformerBartEncoder
 
-    def __init__(self, config: PoolingformerBartConfig) -> None:
+
+class PoolingformerMBartModel(_Model, MBartModel):
+    """mBART with two-level attention, changed as :class:`PoolingformerBartModel` is."""
+
+    config_class = PoolingformerMBartConfig
+    encoder_class = PoolingformerMBartEncoder
+
+
+class _ForConditionalGeneration(FromShort, TwoLevelModel):
+    """The language model around :class:`_Model`."""
+
+    model_class: type[_Model]
+
+    def __init__(self, config: PoolingformerBartConfig | PoolingformerMBartConfig) -> None:
         super().__init__(config)
-        self.model = PoolingformerBartModel(config)
+        self.model = self.model_class(config)
         self.post_init()
 
     @can_return_tuple
@@ -105,16 +119,47 @@ class PoolingformerBartForConditionalGeneration(FromShort, _Initialized, BartFor
         self,
         input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
         encoder_outputs: BaseModelOutput | None = None,
         inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
-        """Compute BART's forward pass; ``global_attention_mask`` as in :meth:`PoolingformerBartEncoder.forward`."""
+        """Compute BART's forward pass; ``global_attention_mask`` as the encoder's.
+
+        Trainer passes on only the inputs that the signature names.
+        """
         if encoder_outputs is None and (input_ids is not None or inputs_embeds is not None):
-            wanted = {name: kwargs[name] for name in ("output_hidden_states",) if name in kwargs}
+            names = ("output_hidden_states", "output_attentions")
+            wanted = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
             encoder_outputs = self.model.encoder(
                 input_ids, attention_mask, inputs_embeds, global_attention_mask, return_dict=True, **wanted
             )
         kwargs["return_dict"] = True
-        return super().forward(input_ids, attention_mask=attention_mask, encoder_outputs=encoder_outputs, **kwargs)
+        return super().forward(
+            input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            labels=labels,
+            **kwargs,
+        )
+
+
+class PoolingformerBartForConditionalGeneration(_ForConditionalGeneration, BartForConditionalGeneration):
+    """Poolingformer-BART that generates text, such as summaries."""
+
+    config_class = PoolingformerBartConfig
+    model_class = PoolingformerBartModel
+    short_classes: ClassVar = {"bart": BartForConditionalGeneration, "led": LEDForConditionalGeneration}
+
+
+class PoolingformerMBartForConditionalGeneration(_ForConditionalGeneration, MBartForConditionalGeneration):
+    """Poolingformer-mBART that generates text in many languages."""
+
+    config_class = PoolingformerMBartConfig
+    model_class = PoolingformerMBartModel
+    short_classes: ClassVar = {"mbart": MBartForConditionalGeneration}

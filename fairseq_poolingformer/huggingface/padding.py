@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
 
+from fairseq_poolingformer.attention.eager import exporting
 from fairseq_poolingformer.huggingface.attention import planes
 
 
@@ -26,6 +30,8 @@ class Rows:
     def of(cls, attention_mask: Tensor | None) -> Rows:
         """Make the rows of a mask, (B, T), 1 at real tokens; None for a batch without padding.
 
+        While a model is exported, padding is taken to be on the right: the graph cannot look.
+
         Raises:
             ValueError: the mask has another number of dimensions.
         """
@@ -34,6 +40,8 @@ class Rows:
         if attention_mask.dim() != 2:
             raise ValueError(f"attention_mask must be (batch, tokens), got {tuple(attention_mask.shape)}")
         real = attention_mask.bool()
+        if exporting():
+            return cls(None, ~real)
         if real.all():
             return cls(None, None)
         if (real[:, :-1] | ~real[:, 1:]).all():
@@ -65,6 +73,57 @@ class Rows:
         if self.padding_mask is not None:
             global_mask = global_mask & ~self.padding_mask
         return planes(self.padding_mask, global_mask)
+
+
+def encode(
+    run: Callable[..., BaseModelOutput],
+    inputs: dict[str, Tensor | None],
+    attention_mask: Tensor | None,
+    global_attention_mask: Tensor | None,
+    *,
+    longest: int,
+    global_tokens: int,
+    **kwargs: Any,
+) -> BaseModelOutput:
+    """Run an encoder of transformers' with each row's real tokens first, and move its outputs back.
+
+    Args:
+        run: the encoder's forward pass, which takes the masks of :func:`~.attention.planes` as ``attention_mask``.
+        inputs: ``input_ids``, (B, T), or ``inputs_embeds``, (B, T, C), the other one None; and other inputs by token.
+        attention_mask: (B, T), 1 at real tokens, padding on either side; None without padding.
+        global_attention_mask: (B, T), 1 at global tokens; None for the first ``global_tokens`` ones.
+        longest: the number of tokens that the model takes.
+        global_tokens: see ``global_attention_mask``.
+        kwargs: for ``run``.
+
+    Returns:
+        The encoder's output. Its ``attentions`` stay as they are: positions in them count a row's real tokens.
+
+    Raises:
+        ValueError: both or neither of ``input_ids`` and ``inputs_embeds`` are given, or the input is too long.
+    """
+    input_ids, inputs_embeds = inputs["input_ids"], inputs["inputs_embeds"]
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("give either input_ids or inputs_embeds, exactly one of the two")
+    given = input_ids if inputs_embeds is None else inputs_embeds
+    if given.size(1) > longest:
+        raise ValueError(
+            f"input of {given.size(1)} tokens, the model takes {longest} (max_position_embeddings): "
+            "truncate it, or make a longer model with from_short"
+        )
+    if exporting() and global_attention_mask is not None:
+        raise ValueError(
+            "global_attention_mask cannot be an input of an exported model, whose graph has a fixed number of global "
+            "tokens: leave it out, and the first global_tokens ones are global"
+        )
+    rows = Rows.of(attention_mask)
+    masks = rows.masks(given, global_attention_mask, global_tokens)
+    moved = {name: rows.moved(x) for name, x in inputs.items()}
+    encoded = run(**moved, attention_mask=masks, **{**kwargs, "return_dict": True})
+    encoded.last_hidden_state = rows.back(encoded.last_hidden_state)
+    if encoded.hidden_states is not None:
+        encoded.hidden_states = tuple(map(rows.back, encoded.hidden_states))
+    return encoded
 
 
 def _take(x: Tensor, order: Tensor) -> Tensor:

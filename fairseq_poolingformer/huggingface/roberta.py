@@ -2,47 +2,86 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 from transformers import (
+    LongformerForMaskedLM,
+    LongformerForQuestionAnswering,
+    LongformerForSequenceClassification,
+    LongformerModel,
+    PreTrainedModel,
     RobertaForMaskedLM,
     RobertaForQuestionAnswering,
     RobertaForSequenceClassification,
     RobertaModel,
 )
-from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceClassifierOutput
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPooling,
+    MaskedLMOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+)
+from transformers.models.roberta.modeling_roberta import RobertaLayer
 from transformers.utils import can_return_tuple
 
-from fairseq_poolingformer.huggingface.attention import RobertaSelfAttention, initialize
+from fairseq_poolingformer.attention.relative_projections import CoarsePositions
+from fairseq_poolingformer.huggingface.attention import RobertaSelfAttention
+from fairseq_poolingformer.huggingface.base import TwoLevelModel
 from fairseq_poolingformer.huggingface.configuration import PoolingformerRobertaConfig
-from fairseq_poolingformer.huggingface.padding import Rows
-from fairseq_poolingformer.huggingface.short_models import FromShort
+from fairseq_poolingformer.huggingface.padding import Rows, encode
+from fairseq_poolingformer.huggingface.short_models import OFFSET, FromShort
+from fairseq_poolingformer.modules.attention_flags import AttentionFlags
 
-OFFSET = 2  # rows of the position table before position 0
 
-
-class _Initialized:
-    """The configuration and initialization of every model in this module."""
+class _Roberta(FromShort, TwoLevelModel):
+    """What every model in this module has before transformers' own class."""
 
     config_class = PoolingformerRobertaConfig
 
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        initialize(module)
+
+def _short_classes(roberta: type[PreTrainedModel], longformer: type[PreTrainedModel]) -> dict[str, type]:
+    """Return the classes of short models; those of XLM-R have the same parameters as RoBERTa's."""
+    return {"roberta": roberta, "xlm-roberta": roberta, "longformer": longformer}
 
 
-class PoolingformerRobertaModel(FromShort, _Initialized, RobertaModel):
-    """RoBERTa's encoder with two-level attention."""
+class NoPositions(nn.Module):
+    """In place of the table of absolute positions in models that have relative ones alone."""
 
-    short_class = RobertaModel
+    def forward(self, position_ids: Tensor) -> float:
+        """Return 0, which transformers adds to the embeddings."""
+        return 0.0
+
+
+class PoolingformerRobertaModel(_Roberta, RobertaModel):
+    """RoBERTa's encoder with two-level attention, and with DeBERTa's relative positions where they are asked for.
+
+    Raises:
+        ValueError: the configuration has neither absolute nor relative positions.
+    """
+
+    short_classes = _short_classes(RobertaModel, LongformerModel)
+    _can_record_outputs: ClassVar = {"hidden_states": RobertaLayer, "attentions": RobertaSelfAttention}
 
     def __init__(self, config: PoolingformerRobertaConfig, add_pooling_layer: bool = True) -> None:
         super().__init__(config, add_pooling_layer=add_pooling_layer)
+        flags, self.max_tokens = AttentionFlags.of(config), config.max_position_embeddings - OFFSET
         for number, layer in enumerate(self.encoder.layer):
-            layer.attention.self = RobertaSelfAttention(config, number)
+            layer.attention.self = RobertaSelfAttention(config, number, self.max_tokens)
+        relative, bucket = flags.relative_attention != "none", flags.global_bucket(self.max_tokens)
+        self.encoder.relative_positions = self.encoder.global_relative_positions = None
+        if relative:
+            self.encoder.relative_positions = nn.Embedding(2 * flags.max_relative_positions, config.hidden_size)
+        if bucket is not None:
+            rows = 2 * flags.global_relative_positions
+            self.encoder.global_relative_positions = CoarsePositions(rows, config.hidden_size, bucket)
+        if not config.absolute_positions:
+            if not relative:
+                raise ValueError(
+                    "absolute_positions=False without relative_attention leaves the model without any positions: set "
+                    'relative_attention="c2p,p2c", or absolute_positions=True'
+                )
+            self.embeddings.position_embeddings = NoPositions()
         self.post_init()
 
     @can_return_tuple
@@ -66,57 +105,99 @@ class PoolingformerRobertaModel(FromShort, _Initialized, RobertaModel):
             global_attention_mask: (B, T), 1 at global tokens; None for the first ``config.global_tokens`` ones.
             kwargs: as RoBERTa's.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give either input_ids or inputs_embeds, exactly one of the two")
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        longest = self.config.max_position_embeddings - OFFSET
-        if given.size(1) > longest:
-            raise ValueError(
-                f"input of {given.size(1)} tokens, the model takes {longest} (max_position_embeddings − {OFFSET}): "
-                "truncate it, or make a longer model with from_short"
-            )
-        rows = Rows.of(attention_mask)
-        kwargs["return_dict"] = True
-        encoded = super().forward(
-            input_ids=rows.moved(input_ids),
-            attention_mask=rows.masks(given, global_attention_mask, self.config.global_tokens),
-            token_type_ids=rows.moved(token_type_ids),
-            position_ids=rows.moved(position_ids),
-            inputs_embeds=rows.moved(inputs_embeds),
+        inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds}
+        return encode(
+            super().forward,
+            {**inputs, "token_type_ids": token_type_ids, "position_ids": position_ids},
+            attention_mask,
+            global_attention_mask,
+            longest=self.max_tokens,
+            global_tokens=self.config.global_tokens,
+            **self._relative_tables(),
             **kwargs,
         )
-        encoded.last_hidden_state = rows.back(encoded.last_hidden_state)
-        if encoded.hidden_states is not None:
-            encoded.hidden_states = tuple(map(rows.back, encoded.hidden_states))
-        return encoded
+
+    def _relative_tables(self) -> dict[str, Tensor]:
+        """Return the tables of relative positions by the names that every layer's attention takes."""
+        tables = ("relative_positions", "global_relative_positions")
+        found = {name: getattr(self.encoder, name) for name in tables}
+        return {name: table.weight for name, table in found.items() if table is not None}
 
 
-class PoolingformerRobertaForMaskedLM(FromShort, _Initialized, RobertaForMaskedLM):
+class PoolingformerRobertaForMaskedLM(_Roberta, RobertaForMaskedLM):
     """Poolingformer-RoBERTa with its head for masked language modelling."""
 
-    short_class = RobertaForMaskedLM
+    short_classes = _short_classes(RobertaForMaskedLM, LongformerForMaskedLM)
 
     def __init__(self, config: PoolingformerRobertaConfig) -> None:
         super().__init__(config)
         self.roberta = PoolingformerRobertaModel(config, add_pooling_layer=False)
         self.post_init()
 
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> MaskedLMOutput:
+        """Compute RoBERTa's forward pass. Trainer passes on only the inputs that the signature names."""
+        return super().forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            labels=labels,
+            global_attention_mask=global_attention_mask,
+            **kwargs,
+        )
 
-class PoolingformerRobertaForQuestionAnswering(FromShort, _Initialized, RobertaForQuestionAnswering):
+
+class PoolingformerRobertaForQuestionAnswering(_Roberta, RobertaForQuestionAnswering):
     """Poolingformer-RoBERTa with transformers' head for spans."""
 
-    short_class = RobertaForQuestionAnswering
+    short_classes = _short_classes(RobertaForQuestionAnswering, LongformerForQuestionAnswering)
 
     def __init__(self, config: PoolingformerRobertaConfig) -> None:
         super().__init__(config)
         self.roberta = PoolingformerRobertaModel(config, add_pooling_layer=False)
         self.post_init()
 
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> QuestionAnsweringModelOutput:
+        """Compute RoBERTa's forward pass. Trainer passes on only the inputs that the signature names."""
+        return super().forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            start_positions=start_positions,
+            end_positions=end_positions,
+            global_attention_mask=global_attention_mask,
+            **kwargs,
+        )
 
-class PoolingformerRobertaForSequenceClassification(FromShort, _Initialized, RobertaForSequenceClassification):
+
+class PoolingformerRobertaForSequenceClassification(_Roberta, RobertaForSequenceClassification):
     """Poolingformer-RoBERTa with transformers' head for classes, which looks at the first token."""
 
-    short_class = RobertaForSequenceClassification
+    short_classes = _short_classes(RobertaForSequenceClassification, LongformerForSequenceClassification)
 
     def __init__(self, config: PoolingformerRobertaConfig) -> None:
         super().__init__(config)
@@ -131,6 +212,7 @@ class PoolingformerRobertaForSequenceClassification(FromShort, _Initialized, Rob
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
@@ -143,6 +225,7 @@ class PoolingformerRobertaForSequenceClassification(FromShort, _Initialized, Rob
             rows.moved(token_type_ids),
             rows.moved(position_ids),
             rows.moved(inputs_embeds),
+            labels=labels,
             global_attention_mask=rows.moved(global_attention_mask),
             **kwargs,
         )

@@ -1,45 +1,70 @@
-"""Make long models from short ones: ``from_short``."""
+"""Make long models from short ones, and two-level models from LED and Longformer: ``from_short``."""
 
 from __future__ import annotations
 
 import logging
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from fairseq_poolingformer.models.loading import extend_positions
 
 logger = logging.getLogger(__name__)
 
 OFFSET = 2  # rows of the position tables before position 0, in BART and in RoBERTa
-LEVEL_TWO = ".pooled_"
+FRESH = (".pooled_", ".relative_projections.", "relative_positions.")  # parameters that short models lack
 PROJECTIONS = {"q": (".q_proj.", ".query."), "k": (".k_proj.", ".key."), "v": (".v_proj.", ".value.")}
+POSITIONS = ("embed_positions.weight", "position_embeddings.weight")
 NOT_COPIED = ("model_type", "architectures", "transformers_version", "dtype", "torch_dtype", "max_position_embeddings")
+WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
+# names of LED's and Longformer's parameters -> names here
+RENAMED = (
+    (r"^led\.", "model."),
+    (r"^longformer\.", "roberta."),
+    (r"\.longformer_self_attn\.(query|key|value)\.", lambda match: f".{match[1][0]}_proj."),
+    (r"(\.longformer_self_attn|(?<=\.self))\.(query|key|value)_global\.", lambda match: f".global_{match[2][0]}_proj."),
+    (r"(encoder\.layers\.\d+\.self_attn)\.output\.", r"\1.out_proj."),
+)
 
 
 class FromShort:
     """Adds :meth:`from_short` to a model.
 
     Attributes:
-        short_class: transformers' model of the same kind.
-        short_types: the ``model_type`` of the short models that it takes.
+        short_classes: the ``model_type`` of each short model that it takes -> transformers' class of the same kind.
     """
 
-    short_class: type[PreTrainedModel]
-    short_types: tuple[str, ...] = ("roberta", "xlm-roberta")
+    short_classes: dict[str, type[PreTrainedModel]]
 
     @classmethod
-    def from_short(cls, model: str | Path | PreTrainedModel, **settings: Any) -> PreTrainedModel:
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> PreTrainedModel:
+        """Load a Poolingformer, or a LED or Longformer as :meth:`from_short` makes it."""
+        model = pretrained_model_name_or_path
+        if model is not None and not args and "config" not in kwargs and _model_type(model) in WINDOWED:
+            return cls.from_short(model, **kwargs)
+        return super().from_pretrained(model, *args, **kwargs)
+
+    @classmethod
+    def from_short(
+        cls, model: str | Path | PreTrainedModel, *, dtype: torch.dtype | None = None, **settings: Any
+    ) -> PreTrainedModel:
         """Make a long model with the weights of a short one.
 
         Positions are repeated in a loop, as everywhere in this package. Level two starts with random values,
         N(0, 0.02²); with ``pooled_init="level-one"`` its projections start as copies of level one's. Separate
-        projections of global tokens start as copies of the ordinary ones.
+        projections of global tokens start as copies of the ordinary ones. A LED or Longformer keeps its positions, its
+        windows, its global projections and their first global token, and has no level two unless ``pooled_layers``
+        asks for it.
 
         Args:
-            model: a loaded BART, RoBERTa or XLM-R, or its folder or name for ``from_pretrained``.
+            model: a loaded BART, mBART, LED, RoBERTa, XLM-R or Longformer, or its folder or name for
+                ``from_pretrained``.
+            dtype: of the long model; by default the short one's.
             settings: of the configuration, such as ``max_position_embeddings=16384, pooled_layers="3-5"``. The others
                 come from the short model or, for the two levels, from the configuration's defaults, but level two is in
                 the upper half of the layers.
@@ -48,26 +73,63 @@ class FromShort:
             The model, in eval mode.
 
         Raises:
-            ValueError: the short model is of another kind.
+            ValueError: the short model is of another kind, or a setting is unknown.
         """
-        short = model if isinstance(model, PreTrainedModel) else cls.short_class.from_pretrained(model)
-        if short.config.model_type not in cls.short_types:
-            raise ValueError(
-                f"the short model is a {short.config.model_type}; {cls.__name__} takes {' or '.join(cls.short_types)}"
-            )
-        shared = {name: value for name, value in short.config.to_dict().items() if name not in NOT_COPIED}
-        if hasattr(cls.config_class, "max_decoder_position_embeddings"):
-            shared["max_decoder_position_embeddings"] = short.config.max_position_embeddings
-        layers = short.config.num_hidden_layers
-        shared["pooled_layers"] = f"{layers // 2}-{layers - 1}"
-        config = cls.config_class(**{**shared, **settings})
-        long = cls(config).to(short.dtype).eval()
+        if unknown := sorted(set(settings) - {field.name for field in fields(cls.config_class)}):
+            raise ValueError(f"{cls.config_class.__name__} has no setting {', '.join(unknown)}")
+        loaded = isinstance(model, PreTrainedModel)
+        kind = model.config.model_type if loaded else _model_type(model)
+        if kind not in cls.short_classes:
+            raise ValueError(f"the short model is a {kind}; {cls.__name__} takes {' or '.join(cls.short_classes)}")
+        short = model if loaded else cls.short_classes[kind].from_pretrained(model)
+        config = cls.config_class(**{**_shared_settings(cls, short.config), **settings})
+        long = cls(config).to(dtype or short.dtype).eval()
         copies = ["global"] + ["pooled"] * (config.pooled_init == "level-one")
-        long.load_state_dict(_extended(short.state_dict(), long.state_dict(), copies))
+        long.load_state_dict(_extended(_renamed(short), long.state_dict(), copies))
         long.tie_weights()
         if short.can_generate():
             long.generation_config = short.generation_config
         return long
+
+
+def _model_type(folder: Any) -> str | None:
+    """Return the ``model_type`` in a folder's or a hub model's ``config.json``."""
+    return PreTrainedConfig.get_config_dict(folder)[0].get("model_type")
+
+
+def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str, Any]:
+    """Return the settings of the long model that follow from the short one's configuration."""
+    kind, layers = config.model_type, config.num_hidden_layers
+    own = {name: value for name, value in config.to_dict().items() if name not in NOT_COPIED}
+    if kind not in WINDOWED:
+        own["pooled_layers"] = f"{layers // 2}-{layers - 1}"
+        if hasattr(cls.config_class, "max_decoder_position_embeddings"):
+            own["max_decoder_position_embeddings"] = config.max_position_embeddings
+        return own
+    both_sides = own.pop("attention_window")
+    both_sides = [both_sides] * layers if isinstance(both_sides, int) else both_sides
+    own.pop("onnx_export", None)
+    longest = own.pop("max_encoder_position_embeddings", getattr(config, "max_position_embeddings", None))
+    return {
+        **own,
+        "window_size": ",".join(str(window // 2) for window in both_sides),
+        "pooled_layers": "none",
+        "separate_global_projections": True,
+        "max_position_embeddings": longest,
+    }
+
+
+def _renamed(short: PreTrainedModel) -> dict[str, Tensor]:
+    """Return the short model's state with the names, and the rows of position tables, that BART and RoBERTa have."""
+    state = {}
+    for name, value in short.state_dict().items():
+        if short.config.model_type in WINDOWED:
+            for pattern, replacement in RENAMED:
+                name = re.sub(pattern, replacement, name)
+        if short.config.model_type == "led" and name.endswith(POSITIONS):
+            value = torch.cat([value.new_zeros(OFFSET, value.size(1)), value])
+        state[name] = value
+    return state
 
 
 def _extended(short: dict[str, Tensor], long: dict[str, Tensor], copies: list[str]) -> dict[str, Tensor]:
@@ -83,10 +145,10 @@ def _extended(short: dict[str, Tensor], long: dict[str, Tensor], copies: list[st
         if given is None:
             fresh.append(name)
             given = own
-        if name.endswith(("embed_positions.weight", "position_embeddings.weight")) and given.size(0) != own.size(0):
+        if name.endswith(POSITIONS) and given.size(0) != own.size(0):
             given = extend_positions(given, own.size(0), OFFSET)
         state[name] = given
-    if odd := [name for name in fresh if LEVEL_TWO not in name]:
+    if odd := [name for name in fresh if not any(part in name for part in FRESH)]:
         raise ValueError(f"the short model lacks {', '.join(odd)}: give one of the same kind as the long model")
     if unused := sorted(set(short) - set(long) - {"final_logits_bias"}):
         logger.warning("left out, since the long model has no place for them: %s", ", ".join(unused))

@@ -58,7 +58,7 @@ class CrossAttention(MultiheadAttention):
 
     The beams of a sentence are more queries to the same keys, so that ``--beam 5`` projects and keeps the keys and
     values of a long source once, not five times. Attention weights are not returned, and ``--print-alignment`` and
-    ``--replace-unk`` do not work.
+    ``--replace-unk`` do not work; :meth:`weights` computes them for people who want to look at them.
     """
 
     def forward(
@@ -102,6 +102,21 @@ class CrossAttention(MultiheadAttention):
         )
         attended = attended.unflatten(2, (beams, length)).permute(3, 0, 2, 1, 4)
         return self.out_proj(attended.reshape(length, rows, channels)), None
+
+    def weights(self, query: Tensor, key: Tensor, key_padding_mask: Tensor | None = None) -> Tensor:
+        """Compute the weights of the queries on the source, without dropout.
+
+        Args:
+            query, key, key_padding_mask: as for :meth:`forward`, with one query row for each source.
+
+        Returns:
+            (B, H, T, S).
+        """
+        q, k = _split(self.q_proj(query), self.num_heads), _split(self.k_proj(key), self.num_heads)
+        scores = (q * self.scaling @ k.transpose(-1, -2)).float()
+        if key_padding_mask is not None:
+            scores = scores.masked_fill(key_padding_mask[:, None, None], -torch.inf)
+        return scores.softmax(-1)
 
     def _source(
         self, key: Tensor | None, padding: Tensor | None, incremental_state: dict[str, Any] | None

@@ -116,7 +116,7 @@ def test_padding_on_the_left_is_moved(made):
     ],
 )
 def test_from_short_computes_what_the_short_model_computes(cls):
-    short = tiny_huggingface.model("roberta", cls.short_class, max_position_embeddings=24)
+    short = tiny_huggingface.model("roberta", cls.short_classes["roberta"], max_position_embeddings=24)
     long = cls.from_short(short, max_position_embeddings=60, **WIDE)
     tokens = batch()
     with torch.no_grad():

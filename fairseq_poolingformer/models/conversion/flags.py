@@ -11,6 +11,7 @@ from fairseq_poolingformer.models.conversion.family import Family, Settings
 # The flags always name these and the positions, so that nobody trains with another attention by accident.
 LEVELS = ("window_size", "pooled_layers", "separate_global_projections", "global_tokens", "global_relative_positions")
 ATTENTION = (*LEVELS, "relative_attention", "max_relative_positions")
+TURNED_ON = {"no_token_positional_embeddings": "--no-absolute-positions"}  # the flag that makes a setting True
 TURNED_OFF = {  # the flag that makes a setting False
     "no_token_positional_embeddings": "--absolute-positions",
     "no_scale_embedding": "--scale-embedding",
@@ -72,14 +73,18 @@ def model_flags(family: Family, settings: Settings) -> str:
     """
     size = settings["arch"].rpartition("_")[2]
     values = {"arch": settings["arch"], **family.size_flags(settings, size)}
-    values.update({key: settings[key] for key, value in family.arch_defaults.items() if settings[key] != value})
+    values.update(
+        {key: settings[key] for key, value in family.arch_defaults.items() if settings.get(key, value) != value}
+    )
     values.update({key: settings[key] for key in (*family.position_tables.values(), *ATTENTION) if key in settings})
     words = []
     for key, value in values.items():
         if value is False:
             words += [TURNED_OFF[key]] if key in TURNED_OFF else []
             continue
-        words.append("--" + key.replace("_", "-"))
+        words.append(
+            TURNED_ON.get(key, "--" + key.replace("_", "-")) if value is True else "--" + key.replace("_", "-")
+        )
         if value is not True:
             words.append(str(value))
     return shlex.join(words)

@@ -1,0 +1,164 @@
+"""Long models from LED, Longformer, mBART and XLM-R, in Python and on the command line."""
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    LEDForConditionalGeneration,
+    LongformerForMaskedLM,
+    LongformerForSequenceClassification,
+    MBartConfig,
+    MBartForConditionalGeneration,
+)
+
+from fairseq_poolingformer.huggingface import (
+    PoolingformerBartForConditionalGeneration,
+    PoolingformerMBartForConditionalGeneration,
+    PoolingformerRobertaForMaskedLM,
+    PoolingformerRobertaForSequenceClassification,
+)
+from tests.huggingface.test_bart import WIDE, outputs, run
+from tests.models import tiny_huggingface
+from tests.models.conversion.test_roberta import batch, globals_at
+
+FUSION = ["--relative-attention", "c2p"]
+
+
+@torch.no_grad()
+def test_an_led_opens_as_a_poolingformer_without_level_two(tmp_path):
+    led = tiny_huggingface.model("led")
+    led.save_pretrained(tmp_path)
+    ours = PoolingformerBartForConditionalGeneration.from_pretrained(tmp_path)
+    assert (ours.config.pooled_layers, ours.config.window_size) == ("none", "2,4,2")
+    assert (ours.config.max_position_embeddings, ours.config.max_decoder_position_embeddings) == (48, 20)
+    source, target = tiny_huggingface.batch(length=45)
+    mask = globals_at(source, [0, 7], [0], [0, 2]).long()
+    expected = led(source, attention_mask=source.ne(1).long(), decoder_input_ids=target, global_attention_mask=mask)
+    _, logits = outputs(ours, source, target, global_attention_mask=mask)
+    torch.testing.assert_close(logits, expected.logits, rtol=0, atol=1e-5)
+    longer = PoolingformerBartForConditionalGeneration.from_short(led, max_position_embeddings=90, pooled_layers="1-2")
+    assert longer.model.encoder.layers[1].self_attn.pooling is not None
+    table = longer.model.encoder.embed_positions.weight
+    assert torch.equal(table[2:50], led.led.encoder.embed_positions.weight)
+    assert torch.equal(table[50:], table[2:44])
+    half = PoolingformerBartForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.bfloat16)
+    assert half.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (PoolingformerRobertaForMaskedLM, LongformerForMaskedLM),
+        (PoolingformerRobertaForSequenceClassification, LongformerForSequenceClassification),
+    ],
+)
+@torch.no_grad()
+def test_a_longformer_opens_as_a_poolingformer_without_level_two(tmp_path, ours, theirs):
+    longformer = tiny_huggingface.model("longformer", theirs)
+    longformer.save_pretrained(tmp_path)
+    tokens = batch((46, 1, 31))
+    inputs = {"attention_mask": tokens.ne(1).long(), "global_attention_mask": globals_at(tokens, [0, 9], [0], [0, 4])}
+    expected = longformer(tokens, **inputs).logits
+    found = ours.from_pretrained(tmp_path).eval()(tokens, **inputs).logits
+    real = tokens.ne(1) if found.dim() == 3 else slice(None)
+    torch.testing.assert_close(found[real], expected[real], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_an_mbart_becomes_long():
+    sizes = tiny_huggingface.config("bart").to_dict()
+    names = ("vocab_size", "d_model", "encoder_layers", "encoder_ffn_dim", "encoder_attention_heads", "decoder_layers")
+    own = {name: sizes[name] for name in (*names, "decoder_ffn_dim", "decoder_attention_heads")}
+    config = MBartConfig(**own, max_position_embeddings=22, scale_embedding=True, decoder_start_token_id=2)
+    torch.manual_seed(0)
+    short = MBartForConditionalGeneration(config).eval()
+    for parameter in short.parameters():
+        parameter.add_(torch.randn_like(parameter) * 0.1)
+    long = PoolingformerMBartForConditionalGeneration.from_short(short, max_position_embeddings=60, **WIDE)
+    source, target = tiny_huggingface.batch()
+    torch.testing.assert_close(outputs(long, source, target)[1], outputs(short, source, target)[1], rtol=0, atol=1e-5)
+    two_levels = PoolingformerMBartForConditionalGeneration.from_short(short, window_size="3")
+    assert outputs(two_levels, source, target, output_attentions=True)[1].isfinite().all()
+    with pytest.raises(ValueError, match=r"is a mbart; .* takes bart or led"):
+        PoolingformerBartForConditionalGeneration.from_short(short)
+
+
+@torch.no_grad()
+def test_an_xlm_r_becomes_long(tmp_path):
+    short = tiny_huggingface.model("xlm-roberta")
+    short.save_pretrained(tmp_path)
+    long = PoolingformerRobertaForMaskedLM.from_short(tmp_path, max_position_embeddings=80, **WIDE)
+    tokens = batch()
+    found, expected = (model(tokens, attention_mask=tokens.ne(1).long()).logits for model in (long, short))
+    torch.testing.assert_close(found[tokens.ne(1)], expected[tokens.ne(1)], rtol=0, atol=1e-5)
+
+
+def test_unknown_settings_are_named():
+    with pytest.raises(ValueError, match="PoolingformerBartConfig has no setting windowsize"):
+        PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart"), windowsize=3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "auto", "arguments", "expected"),
+    [
+        ("bart", AutoModelForSeq2SeqLM, ["--max-tokens", 60, "--pooled-layers", "2", "--pool-mix"], (60, "2", True)),
+        ("led", AutoModelForSeq2SeqLM, [], (48, "none", False)),
+        (
+            "roberta",
+            AutoModelForMaskedLM,
+            ["--max-tokens", 60, "--relative-attention", "c2p", "--global-tokens", 0],
+            (62, "1-2", False),
+        ),
+    ],
+)
+def test_from_short_on_the_command_line(tmp_path, capsys, kind, auto, arguments, expected):
+    source = tiny_huggingface.folder(tmp_path / "short", kind)
+    assert run("from-short", source, tmp_path / "long", "--window-size", "4", *arguments) == 0
+    assert f"for {expected[0] - 2 * (kind == 'roberta')} tokens, window_size 4" in capsys.readouterr().out
+    model, tokenizer = auto.from_pretrained(tmp_path / "long"), AutoTokenizer.from_pretrained(tmp_path / "long")
+    config = model.config
+    assert (config.max_position_embeddings, config.pooled_layers, config.pool_mix) == expected
+    ids = tokenizer(" the thing", return_tensors="pt")["input_ids"]
+    assert (
+        ids.tolist() == AutoTokenizer.from_pretrained(source)(" the thing", return_tensors="pt")["input_ids"].tolist()
+    )
+    assert config.global_tokens == (0 if kind == "roberta" else 1)
+    assert tokenizer.model_max_length == expected[0] - 2 * (kind == "roberta")
+    assert model(ids).logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "words"),
+    [
+        ("deberta", [], "the model is a deberta; can make long: bart, led, mbart, roberta"),
+        ("bart", ["--head", "masked-lm"], "--head masked-lm: a bart becomes a model that generates"),
+        ("bart", ["--relative-attention", "c2p"], "made of a bart has no --relative-attention"),
+        ("bart", ["--pooled-layers", "7"], "--pooled-layers 7 names layer 7"),
+    ],
+)
+def test_what_cannot_be_made_long_is_said(tmp_path, capsys, kind, arguments, words):
+    tiny_huggingface.model(kind).save_pretrained(tmp_path / "short")
+    assert run("from-short", tmp_path / "short", tmp_path / "long", *arguments) == 1
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "long").exists()
+
+
+def test_the_head_is_the_short_models_or_the_one_that_is_asked_for(tmp_path, capsys):
+    source = tiny_huggingface.folder(tmp_path / "short", "longformer")
+    assert run("from-short", source, tmp_path / "long", "--head", "question-answering") == 0
+    assert "PoolingformerRobertaForQuestionAnswering for 46 tokens" in capsys.readouterr().out
+
+
+def test_led_checkpoints_of_fairseq_convert_to_poolingformers(tmp_path):
+    """The other way to the same folder: LED -> fairseq -> transformers."""
+    source = tiny_huggingface.folder(tmp_path / "hf", "led")
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    options = ["--model-type", "poolingformer-bart"]
+    assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "long", *options) == 0
+    converted = PoolingformerBartForConditionalGeneration.from_pretrained(tmp_path / "long").eval()
+    opened = PoolingformerBartForConditionalGeneration.from_pretrained(source).eval()
+    assert isinstance(LEDForConditionalGeneration.from_pretrained(source), LEDForConditionalGeneration)
+    inputs = tiny_huggingface.batch()
+    torch.testing.assert_close(outputs(converted, *inputs)[1], outputs(opened, *inputs)[1], rtol=0, atol=1e-5)

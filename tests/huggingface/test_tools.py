@@ -1,0 +1,229 @@
+"""The usual tools around transformers: Trainer, accelerate, PEFT, sampling, torch.compile, ONNX."""
+
+import copy
+import inspect
+
+import pytest
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+import fairseq_poolingformer.huggingface
+from fairseq_poolingformer.attention import TwoLevelAttention
+from fairseq_poolingformer.huggingface import (
+    PoolingformerBartForConditionalGeneration,
+    PoolingformerRobertaForMaskedLM,
+    PoolingformerRobertaModel,
+)
+from tests.huggingface.test_bart import LEVELS, outputs
+from tests.models import tiny_huggingface
+from tests.models.conversion.test_roberta import batch
+
+PROJECTIONS = ["q_proj", "k_proj", "v_proj", "out_proj", *(f"pooled_{letter}_proj" for letter in "qkv")]
+
+
+def bart(**settings):
+    settings = {**LEVELS, "max_position_embeddings": 200, **settings}
+    return PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart"), **settings)
+
+
+def without_dropout(model):
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "dropout", None), float):
+            module.dropout = 0.0
+    return model
+
+
+def examples(number=8):
+    source, target = tiny_huggingface.batch(rows=3, length=40)
+    rows = [
+        {"input_ids": s, "attention_mask": s.ne(1).long(), "labels": t} for s, t in zip(source, target, strict=True)
+    ]
+    return [rows[n % 3] for n in range(number)]
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_trainer_lowers_the_loss(tmp_path, bf16):
+    """Loss from labels, gradient checkpointing, bfloat16 on a CPU."""
+    pytest.importorskip("accelerate")
+    model = without_dropout(bart())
+    before = _pool_weight(model).clone()
+    arguments = TrainingArguments(
+        tmp_path,
+        per_device_train_batch_size=4,
+        num_train_epochs=6,
+        learning_rate=0.01,
+        logging_steps=1,
+        lr_scheduler_type="constant",
+        gradient_checkpointing=True,
+        max_grad_norm=0.0,
+        bf16=bf16,
+        use_cpu=True,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+    trainer = Trainer(model, arguments, train_dataset=examples())
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < 0.9 * losses[0]
+    assert (_pool_weight(model) - before).abs().max() > 1e-5
+
+
+def _pool_weight(model):
+    return model.model.encoder.layers[1].self_attn.pooled_k_pool_weight
+
+
+def test_accelerate_trains_as_plain_pytorch_does():
+    accelerate = pytest.importorskip("accelerate")
+    plain = without_dropout(bart()).train()
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)  # other tests' precision
+    accelerator = accelerate.Accelerator(cpu=True)
+    wrapped = accelerator.prepare(copy.deepcopy(plain))
+    names = ("input_ids", "attention_mask", "labels")
+    inputs = {name: torch.stack([row[name] for row in examples(3)]) for name in names}
+    plain(**inputs).loss.backward()
+    accelerator.backward(wrapped(**inputs).loss)
+    for parameter, other in zip(plain.parameters(), wrapped.parameters(), strict=True):
+        if parameter.grad is not None:
+            torch.testing.assert_close(other.grad, parameter.grad, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{}, {"pool_share_weights": True}, {"ldconv_heads": 2}])
+def test_lora_on_every_projection_is_the_same_merged(settings):
+    peft = pytest.importorskip("peft")
+    model = bart(**settings)
+    source, target = tiny_huggingface.batch(length=40)
+    plain = outputs(model, source, target)[1]
+    names = [
+        name for name, _ in model.named_modules() if name.rpartition(".")[2] in PROJECTIONS and ".encoder." in name
+    ]
+    adapted = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=names, init_lora_weights=False)).eval()
+    apart = outputs(adapted, source, target)[1]
+    assert (apart - plain).abs().max() > 0.05
+    adapted.train()
+    adapted(source, attention_mask=source.ne(1).long(), labels=target).loss.backward()
+    trained = {name: p.grad for name, p in adapted.named_parameters() if p.requires_grad}
+    assert len(trained) == 2 * len(names)
+    assert all(grad is not None and grad.any() for grad in trained.values())
+    merged = adapted.merge_and_unload().eval()
+    torch.testing.assert_close(outputs(merged, source, target)[1], apart, rtol=0, atol=1e-4)
+    assert all(
+        type(getattr(m, "k_proj", None)) is nn.Linear for m in merged.modules() if isinstance(m, TwoLevelAttention)
+    )
+
+
+def test_sampling_is_repeatable_and_differs_from_greedy():
+    model = bart()
+    source, _ = tiny_huggingface.batch(length=40)
+    arguments = {"attention_mask": source.ne(1).long(), "max_length": 12, "min_length": 12}
+    greedy = model.generate(source, do_sample=False, num_beams=1, **arguments)
+    drawn = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        drawn.append(model.generate(source, do_sample=True, top_p=0.95, temperature=1.5, **arguments))
+    assert torch.equal(*drawn)
+    assert not torch.equal(drawn[0], greedy)
+    alone = model.generate(source[1:2, :13], do_sample=False, num_beams=1, max_length=12, min_length=12)
+    assert torch.equal(greedy[1, : alone.size(1)], alone[0])
+
+
+def test_the_encoder_reads_a_long_document_once_for_all_beams():
+    """The keys of cross-attention are computed once for each beam, not at every step, and are one tensor a layer."""
+    model, calls = bart(max_position_embeddings=2000), []
+    model.model.encoder.register_forward_hook(lambda module, inputs, output: calls.append(output[0].shape))
+    projected = []
+    model.model.decoder.layers[0].encoder_attn.k_proj.register_forward_hook(
+        lambda module, inputs, output: projected.append(inputs[0].shape)
+    )
+    source = torch.randint(4, 260, (1, 1900), generator=torch.Generator().manual_seed(0))
+    model.generate(source, num_beams=5, max_length=10, min_length=10)
+    assert calls == [(1, 1900, 24)]
+    assert len(projected) == 1
+
+
+@torch.no_grad()
+def test_compiled_models_compute_the_same():
+    model = PoolingformerRobertaForMaskedLM.from_short(tiny_huggingface.model("roberta"), **LEVELS)
+    compiled, tokens = torch.compile(model, backend="eager"), batch()
+    inputs = {"input_ids": tokens, "attention_mask": tokens.ne(1).long()}
+    torch.testing.assert_close(compiled(**inputs).logits, model(**inputs).logits, rtol=0, atol=1e-5)
+
+
+class Encoder(nn.Module):
+    """The inputs and the output that an exported encoder has."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids, attention_mask):
+        return self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+
+
+def dynamic(least, most):
+    rows, tokens = torch.export.Dim("rows", min=1, max=64), torch.export.Dim("tokens", min=least, max=most)
+    return {"input_ids": {0: rows, 1: tokens}, "attention_mask": {0: rows, 1: tokens}}
+
+
+def assert_same(run, model, lengths):
+    for length in lengths:
+        tokens = batch((length, max(1, length // 2)))
+        mask = tokens.ne(1).long()
+        with torch.no_grad():
+            expected = model(input_ids=tokens, attention_mask=mask).last_hidden_state
+        torch.testing.assert_close(run(tokens, mask)[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-5)
+
+
+@pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this PyTorch does not say that it exports")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"pool_type": "max", "pool_stride": 2, "global_tokens": 3, "separate_global_projections": True},
+    ],
+)
+def test_an_exported_encoder_takes_any_length(settings):
+    settings = {**LEVELS, "max_position_embeddings": 300, **settings}
+    short = tiny_huggingface.model("roberta", PoolingformerRobertaModel.short_classes["roberta"])
+    model = PoolingformerRobertaModel.from_short(short, **settings)
+    tokens = batch((90, 60))
+    program = torch.export.export(
+        Encoder(model), (tokens, tokens.ne(1).long()), dynamic_shapes=dynamic(5, 298), strict=False
+    )
+    assert_same(program.module(), model, (5, 63, 64, 65, 298))
+
+
+def test_onnx_encoders_take_any_length(tmp_path):
+    pytest.importorskip("onnxscript")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, tokens = bart(max_position_embeddings=300).get_encoder(), batch((90, 60))
+    names = {"input_names": ["input_ids", "attention_mask"], "output_names": ["last_hidden_state"]}
+    torch.onnx.export(
+        Encoder(model),
+        (tokens, tokens.ne(1).long()),
+        tmp_path / "encoder.onnx",
+        dynamic_shapes=dynamic(5, 300),
+        dynamo=True,
+        **names,
+    )
+    session = onnxruntime.InferenceSession(tmp_path / "encoder.onnx", providers=["CPUExecutionProvider"])
+
+    def run(tokens, mask):
+        (found,) = session.run(None, {"input_ids": tokens.numpy(), "attention_mask": mask.numpy()})
+        return torch.from_numpy(found)
+
+    assert_same(run, model, (5, 63, 64, 65, 300))
+
+
+@pytest.mark.parametrize("name", fairseq_poolingformer.huggingface.__all__)
+def test_trainer_sees_every_input_in_the_signatures(name):
+    """It drops the columns of a data set that ``forward`` does not name."""
+    if not name.startswith("PoolingformerRobertaFor") and not name.endswith("Generation"):
+        pytest.skip("no loss")
+    named = set(inspect.signature(getattr(fairseq_poolingformer.huggingface, name).forward).parameters)
+    labels = {"start_positions", "end_positions"} if name.endswith("QuestionAnswering") else {"labels"}
+    assert {"input_ids", "attention_mask", "global_attention_mask", *labels} <= named
