@@ -8,10 +8,10 @@ from fairseq_poolingformer.compat.patching import replace
 
 
 def apply() -> None:
-    """Patch the parsing of options; see :func:`bf16_without_tpu`."""
+    """Patch the parsing of options; see :func:`whole_help` and :func:`bf16_without_tpu`."""
     from fairseq import options
 
-    replace(options, "parse_args_and_arch", bf16_without_tpu)
+    replace(options, "parse_args_and_arch", lambda original: whole_help(bf16_without_tpu(original)))
 
 
 def bf16_without_tpu(original: Callable) -> Callable:
@@ -38,3 +38,48 @@ def bf16_without_tpu(original: Callable) -> Callable:
         return parsed
 
     return parse_args_and_arch
+
+
+def whole_help(original: Callable) -> Callable:
+    """Make ``--help`` beside ``--arch`` show the flags of that model, and of the task and the criterion.
+
+    fairseq parses twice: first for these names, then with the flags that they add. ``--help`` ended the first time.
+    Without ``--arch`` it still does.
+
+    Args:
+        original: ``fairseq.options.parse_args_and_arch``.
+
+    Returns:
+        The function to use in its place.
+    """
+
+    def parse_args_and_arch(parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any) -> Any:
+        given = {word.split("=")[0] for word in (sys.argv[1:] if input_args is None else input_args)}
+        if not ({"-h", "--help"} & given and {"-a", "--arch"} & given):
+            return original(parser, input_args, *args, **kwargs)
+        return original(parser, input_args, *args, **{**kwargs, "modify_parser": _helping_late(kwargs)})
+
+    return parse_args_and_arch
+
+
+def _helping_late(kwargs: dict[str, Any]) -> Callable[[Any], None]:
+    """Return a ``modify_parser``, which fairseq calls before it parses each time: no help the first time."""
+    given = kwargs.get("modify_parser")
+    silenced = []
+
+    def modify_parser(parser: Any) -> None:
+        if given is not None:
+            given(parser)
+        if silenced:
+            silenced.pop()()
+            return
+        print_help, leave = parser.print_help, parser.exit
+
+        def restore() -> None:
+            parser.print_help, parser.exit = print_help, leave
+
+        silenced.append(restore)
+        parser.print_help = lambda file=None: None
+        parser.exit = lambda status=0, message=None: leave(status, message) if status else None
+
+    return modify_parser

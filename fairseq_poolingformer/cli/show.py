@@ -1,0 +1,118 @@
+"""``poolingformer-show``: what a model looks at in a document, as a page for a browser and as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
+from fairseq_poolingformer.cli.options import DTYPES, add_device_options
+from fairseq_poolingformer.cli.summarize import find_data_folder, load_hub, read_text
+from fairseq_poolingformer.compat.checkpoints import load
+from fairseq_poolingformer.text.data_folder import tokenizer_config
+from fairseq_poolingformer.text.whole_file import whole_file
+
+_EPILOG = """\
+examples:
+  poolingformer-show run/checkpoint_best.pt paper.txt
+  poolingformer-show run/checkpoint_best.pt paper.txt --picture paper.png --word photosynthesis
+  poolingformer-show note.txt       # with the small model that comes with the package
+"""
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    return run_command(make_parser(), run, arguments)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="poolingformer-show",
+        description="Show which sentences of a document a model looks at: for each sentence and token of the summary "
+        "(cross-attention), and for each sentence of the document (level one, level two). Writes one HTML page that "
+        "needs nothing else.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "checkpoint",
+        nargs="?",
+        type=Path,
+        metavar="CHECKPOINT",
+        help="of a Poolingformer-BART, LED, or a Poolingformer or Longformer of RoBERTa's kind, which has no summary; "
+        "default: the reader, the small model that comes with the package",
+    )
+    add("file", metavar="FILE", help="the document, UTF-8 text; - reads standard input")
+    add("--output", type=Path, metavar="PAGE", help="(default: the document's name with .html, in this folder)")
+    add("--picture", type=Path, metavar="IMAGE", help="also draw a picture: a .png, .svg or .pdf (needs matplotlib)")
+    add("--summary", metavar="FILE", help="show the attention for this summary (default: the model writes one)")
+    add(
+        "--word",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="also show, token by token, what this word of the document looks at; may be given several times",
+    )
+    add("--data-folder", type=Path, help="folder with the dictionary and tokenizer/, as for poolingformer-summarize")
+    add("--beam", type=int, default=5, help="beam size of the summary (default: %(default)s)")
+    add("--lenpen", type=float, default=2.0, help="its length penalty (default: %(default)s)")
+    add("--max-length", type=int, default=256, metavar="N", help="its most tokens (default: %(default)s)")
+    add_device_options(parser)
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    """Write the page and the picture."""
+    if args.picture is not None and args.picture.suffix not in PICTURES:
+        raise UsageError(f"--picture must end in {', '.join(PICTURES)}, got {args.picture}")
+    text = read_text(args.file)
+    summary = None if args.summary is None else read_text(args.summary)
+    name = "standard input" if args.file == "-" else Path(args.file).name
+    output = args.output or Path(Path(name).stem.replace(" ", "-") + ".html")
+    load_fairseq()
+    from fairseq_poolingformer.models.looks import look
+    from fairseq_poolingformer.show.page import page
+
+    hub = _load(args.checkpoint, args.data_folder).to(device=args.device, dtype=DTYPES[args.precision]).eval()
+    options = {"beam": args.beam, "lenpen": args.lenpen, "max_length": args.max_length}
+    model = "the reader" if args.checkpoint is None else str(args.checkpoint)
+    found = look(hub, text, summary=summary, words=args.word, title=name, model=model, **options)
+    with whole_file(output) as path:
+        path.write_text(page(found), encoding="utf-8")
+    print(output)
+    if args.picture is not None:
+        from fairseq_poolingformer.show.picture import draw
+
+        draw(found, args.picture)
+        print(args.picture)
+
+
+def _load(checkpoint: Path | None, data_folder: Path | None):
+    """Load a summarizer, or a model of RoBERTa's kind."""
+    if checkpoint is not None and checkpoint.is_dir():
+        raise ValueError(
+            f"{checkpoint} is a folder: name a fairseq checkpoint. poolingformer-convert to-fairseq makes one of a "
+            "Hugging Face folder"
+        )
+    if checkpoint is None or not checkpoint.is_file():
+        return load_hub(checkpoint, data_folder)
+    saved = load(checkpoint)
+    settings = saved.get("args") or (saved.get("cfg") or {}).get("model")
+    arch = settings["arch"] if isinstance(settings, dict) else getattr(settings, "arch", "")
+    if not any(kind in arch for kind in ("roberta", "xlmr", "deberta")):
+        return load_hub(checkpoint, data_folder)
+    folder = data_folder or find_data_folder(checkpoint)
+    try:
+        tokenizer_config(folder)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error} (--data-folder names the folder that preprocessing wrote)") from None
+    from fairseq_poolingformer.models import PoolingformerRoberta
+
+    return PoolingformerRoberta.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""Attention weights of tokens, summed up to passages: what a :class:`Look` holds, and pages and pictures show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairseq_poolingformer.attention.weights import BandWeights
+from fairseq_poolingformer.show.passages import Passages
+
+CROSS, ONE, TWO = "cross", "one", "two"
+TITLES = {CROSS: "Cross-attention", ONE: "Level one", TWO: "Level two"}
+
+
+@dataclass(frozen=True)
+class View:
+    """What the rows of one kind of attention look at.
+
+    Attributes:
+        layers: the numbers of the layers, from 0.
+        weights: (layers, rows, passages + 1) shares of the attention, the mean of all heads and of the row's tokens;
+            the last column is ``<s>`` and ``</s>``. A row adds up to 1, or to 0 where the model has not read it.
+    """
+
+    layers: list[int]
+    weights: np.ndarray
+
+
+@dataclass(frozen=True)
+class WordLook:
+    """What one word of the document looks at, token by token.
+
+    Attributes:
+        span: its characters ``[start, end)``.
+        levels: kind -> (layers, tokens) shares of the attention on the document's tokens.
+    """
+
+    span: tuple[int, int]
+    levels: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a model looked at in a document.
+
+    Attributes:
+        title: the document's name.
+        model: a line about the model.
+        document: the document's passages, which levels one and two have as rows.
+        read: number of characters that the model read; the rest was cut off.
+        tokens: (tokens, 2) the characters ``[start, end)`` of each token that the model read.
+        views: kind (CROSS, ONE, TWO) -> :class:`View`.
+        summary: the summary's sentences, which the cross-attention has as rows; None for a model without.
+        pieces: the characters of each token of the summary.
+        piece_weights: (pieces, passages + 1) the cross-attention of each token, the mean of all layers.
+        words: chosen words of the document.
+    """
+
+    title: str
+    model: str
+    document: Passages
+    read: int
+    tokens: np.ndarray
+    views: dict[str, View]
+    summary: Passages | None = None
+    pieces: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    piece_weights: np.ndarray | None = None
+    words: list[WordLook] = field(default_factory=list)
+
+
+def seen_passages(weights: BandWeights, passage: Tensor, count: int) -> Tensor:
+    """Sum one level's weights up to passages.
+
+    Args:
+        weights: of a batch of one row.
+        passage: (T,) the passage of each token, 0 … ``count`` − 1.
+        count: number of passages.
+
+    Returns:
+        (count, count): the share of each passage's attention, the mean of its tokens and of all heads, that falls on
+        each passage. A passage without tokens has a row of zeros.
+    """
+    num_keys = weights.key_start.size(0)
+    seen = weights.band.new_zeros(count * num_keys)
+    band, keys = weights.band[0], weights.band_keys.clamp(min=0)
+    if keys.size(0) == 1:
+        band = band.mean(0, keepdim=True)
+    for head_band, head_keys in zip(band, keys, strict=True):
+        seen.index_add_(0, (passage[:, None] * num_keys + head_keys).flatten(), head_band.flatten() / len(band))
+    slots = weights.global_keys[0].clamp(min=0)
+    seen.index_add_(0, (passage[:, None] * num_keys + slots).flatten(), weights.to_global[0].mean(0).flatten())
+    seen = seen.view(count, num_keys)
+    used = weights.global_queries[0] >= 0
+    own = weights.from_global[0].mean(0)[used]
+    seen.index_add_(0, passage[weights.global_queries[0][used]], own)
+    tokens = torch.bincount(passage, minlength=count).clamp(min=1)
+    return to_passages(weights.over_tokens(seen / tokens[:, None]), passage, count)
+
+
+def to_passages(rows: Tensor, passage: Tensor, count: int) -> Tensor:
+    """Sum (rows, T) weights on tokens up to (rows, count) weights on passages."""
+    return rows.new_zeros(rows.size(0), count).index_add(1, passage, rows[:, : len(passage)])
+
+
+def mean_rows(rows: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:
+    """Return (count, …) means of the rows (rows, …) of each group; zeros where a group has none."""
+    sums = np.zeros((count, *rows.shape[1:]), dtype=rows.dtype)
+    np.add.at(sums, group, rows)
+    return sums / np.bincount(group, minlength=count).clip(1).reshape(-1, *[1] * (rows.ndim - 1))

@@ -1,0 +1,53 @@
+"""poolingformer-show, in this process: the reader, and a model without summaries."""
+
+import pytest
+
+from fairseq_poolingformer.cli import convert, show
+from tests.models import tiny_huggingface
+from tests.show.test_page import Elements
+
+TEXT = "The Hunba school. It lies in Konwood. It was built by Karga Stontov."
+
+
+@pytest.fixture
+def document(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "note.txt").write_text(TEXT, encoding="utf-8")
+    return tmp_path
+
+
+def run(*arguments) -> int:
+    return show.main([*map(str, arguments), "--device", "cpu"])
+
+
+def test_the_reader_writes_a_summary_and_shows_it(document, capsys):
+    assert run("note.txt", "--picture", "note.png", "--max-length", 8, "--beam", 1) == 0
+    assert capsys.readouterr().out.split() == ["note.html", "note.png"]
+    elements = Elements((document / "note.html").read_text(encoding="utf-8"))
+    assert [text for _, text in elements.all(**{"class": "passage"})] == TEXT.replace(". ", ".|").split("|")
+    assert elements.all(**{"data-row": "0"})
+    assert [attributes["data-view"] for attributes, _ in elements.all(role="tab")] == ["cross", "one"]
+    assert (document / "note.png").stat().st_size > 1000
+
+
+def test_a_model_without_summaries(document, capsys):
+    source = tiny_huggingface.folder(document / "hf", "roberta", max_position_embeddings=102)
+    assert convert.main(["to-fairseq", str(source), "model", "--arch", "longformer_roberta_base"]) == 0
+    assert run("model/model.pt", "note.txt", "--output", "page.html", "--word", "Konwood") == 0
+    elements = Elements((document / "page.html").read_text(encoding="utf-8"))
+    assert [attributes["data-view"] for attributes, _ in elements.all(role="tab")] == ["one"]
+
+
+def test_mistakes_are_one_sentence(document, capsys):
+    for arguments, message in (
+        (["no.txt"], "No such file"),
+        (["no.pt", "note.txt"], "no.pt: no such checkpoint"),
+        ([".", "note.txt"], "is a folder: name a fairseq checkpoint"),
+        (["note.txt", "--word", "absent", "--summary", "note.txt"], "--word 'absent' is not in what the model read"),
+    ):
+        assert run(*arguments) == 1
+        assert message in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run("note.txt", "--picture", "note.doc")
+    assert "--picture must end in .png, .svg, .pdf" in capsys.readouterr().err
+    assert sorted(path.name for path in document.iterdir()) == ["note.txt"]

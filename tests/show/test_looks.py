@@ -1,0 +1,45 @@
+"""Weights of tokens, summed up to passages, beside one token at a time."""
+
+import pytest
+import torch
+
+from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window
+from fairseq_poolingformer.show.looks import mean_rows, seen_passages
+
+LENGTH = 23
+
+
+@pytest.mark.parametrize("dilation", [1, (1, 3)])
+@pytest.mark.parametrize("global_tokens", [0, 2])
+@pytest.mark.parametrize("separate", [False, True])
+def test_passages_are_the_means_and_sums_of_their_tokens(dilation, global_tokens, separate):
+    torch.manual_seed(0)
+    layer = TwoLevelAttention(
+        8,
+        2,
+        window=Window(3, dilation=dilation),
+        pooled_window=Window(7),
+        pooling=Pooling(5, 4),
+        separate_global_projections=separate,
+    ).eval()
+    mask = torch.zeros(1, LENGTH, dtype=torch.bool)
+    mask[0, :global_tokens] = True
+    with torch.no_grad():
+        levels = layer.weights(3 * torch.randn(1, LENGTH, 8), global_mask=mask if global_tokens else None)
+    passage = torch.tensor([4, *[0] * 5, *[1] * 9, *[3] * 7, 4])  # passage 2 has no tokens
+    for level in levels:
+        expected = torch.zeros(5, 5)
+        for token in range(LENGTH):
+            for head in range(2):
+                on_tokens = level.over_tokens(level.of_query(token)[0, head])
+                for other in range(LENGTH):
+                    share = on_tokens[other] / 2 / (passage == passage[token]).sum()
+                    expected[passage[token], passage[other]] += share
+        seen = seen_passages(level, passage, 5)
+        torch.testing.assert_close(seen, expected)
+        torch.testing.assert_close(seen.sum(1), torch.tensor([1.0, 1, 0, 1, 1]))
+
+
+def test_means_of_groups():
+    rows = torch.arange(8.0).view(4, 2).numpy()
+    assert mean_rows(rows, torch.tensor([0, 2, 2, 0]).numpy(), 3).tolist() == [[3, 4], [0, 0], [3, 4]]
