@@ -60,6 +60,14 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="upper limits of the classes in tokens, such as w1 and w2 (default: 128 512)",
     )
+    add(
+        "--min-word-tokens",
+        type=int,
+        default=1,
+        metavar="N",
+        help="count tokens of words of at least N tokens; 2: of words that the vocabulary has no symbol for, such as "
+        "names (default: all)",
+    )
     add("--max-tokens", type=int, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
     add_device_options(parser)
     add("--output", type=Path, metavar="FILE", help="write the result as JSON")
@@ -72,11 +80,14 @@ def run(args: argparse.Namespace) -> None:
     limits = args.distances
     if limits != sorted(set(limits)) or limits[0] < 1:
         raise UsageError(f"--distances must ascend from 1 or more, got {' '.join(map(str, limits))}")
+    if args.min_word_tokens < 1:
+        raise UsageError(f"--min-word-tokens must be 1 or more, got {args.min_word_tokens}")
     results = []
     for path in args.path:
         distances, nll = evaluate(path, args)
         by_class = summarize(distances, nll, limits)
-        octaves = summarize(distances, nll, [2**k for k in range(1, 1 + max(1, int(distances.max())).bit_length())])
+        farthest = int(distances.max(initial=1))
+        octaves = summarize(distances, nll, [2**k for k in range(1, 1 + farthest.bit_length())])
         results.append({"checkpoint": path, "subset": args.subset, "classes": by_class, "octaves": octaves})
     print(table(results), flush=True)  # first, so that the work is not lost when a file cannot be written
     if args.output:
@@ -94,7 +105,7 @@ def evaluate(path: str, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarra
         args: the command's options.
 
     Returns:
-        (N,) the distance of each masked token, and (N,) its negative log-likelihood in nats.
+        (N,) the distance of each masked token that counts, and (N,) its negative log-likelihood in nats.
 
     Raises:
         FileNotFoundError: there is no such checkpoint or split.
@@ -118,14 +129,17 @@ def evaluate(path: str, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarra
     texts = load_tokenizer(args.data).symbol_texts()
     texts += [b""] * (len(task.dictionary) - len(texts))
     order = np.argsort(dataset.sizes, kind="stable")
-    distances, nll = [], []
+    distances, nll, lengths = [], [], []
     for numbers in tqdm(batches(order, dataset.sizes, args.max_tokens), unit="batch", disable=None):
         items = [dataset[int(number)] for number in numbers]
         nll.append(score(model, dataset.collater(items), args.device))
-        distances += [distances_of(item, dataset, texts) for item in items]
+        for item in items:
+            distances.append(distances_of(item, dataset, texts))
+            lengths.append(word_lengths(item, dataset))
     if not distances:
         raise ValueError(f"{args.data}: the split {args.subset!r} has no block")
-    return np.concatenate(distances), np.concatenate(nll)
+    counts = np.concatenate(lengths) >= args.min_word_tokens
+    return np.concatenate(distances)[counts], np.concatenate(nll)[counts]
 
 
 def batches(order: Sequence[int], sizes: np.ndarray, max_tokens: int) -> list[list[int]]:
@@ -141,11 +155,23 @@ def batches(order: Sequence[int], sizes: np.ndarray, max_tokens: int) -> list[li
 
 def distances_of(item: dict[str, Any], dataset: Any, texts: Sequence[bytes]) -> np.ndarray:
     """(M,) the distance of each masked token of a block."""
-    seen, target = item["tokens"].numpy(), item["target"].numpy()
-    is_target = target != dataset.dictionary.pad()
-    original = np.where(is_target, target, seen)
+    original, is_target = _original(item, dataset)
     words = dataset.masking.symbols.words(original)
-    return nearest_repetitions(original, words, seen == original, texts)[is_target]
+    return nearest_repetitions(original, words, item["tokens"].numpy() == original, texts)[is_target]
+
+
+def word_lengths(item: dict[str, Any], dataset: Any) -> np.ndarray:
+    """(M,) the number of tokens of each masked token's word."""
+    original, is_target = _original(item, dataset)
+    words = dataset.masking.symbols.words(original)
+    return np.bincount(words)[words[is_target]]
+
+
+def _original(item: dict[str, Any], dataset: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(T,) a block's tokens before masking, and (T,) bool, True where they are to be predicted."""
+    target = item["target"].numpy()
+    is_target = target != dataset.dictionary.pad()
+    return np.where(is_target, target, item["tokens"].numpy()), is_target
 
 
 @torch.inference_mode()

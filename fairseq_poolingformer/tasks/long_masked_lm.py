@@ -8,15 +8,17 @@ from typing import Any, Optional
 
 import numpy as np
 from fairseq.data import Dictionary
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
 from fairseq_poolingformer.data.masked_lm_dataset import MaskedLMDataset
+from fairseq_poolingformer.tasks.checked import CheckedConfig
 from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
 from fairseq_poolingformer.text.data_folder import DOCUMENTS, DataFolder
 from fairseq_poolingformer.text.document_blocks import DocumentBlocks, cut_into_blocks
 from fairseq_poolingformer.text.masking import Masking, SymbolTable
+from fairseq_poolingformer.text.repetitions import RepeatedNames
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 logger = logging.getLogger(__name__)
@@ -25,7 +27,7 @@ VALIDATION_SEED = 0  # of the masks, whatever a run's seed is, so that the losse
 
 
 @dataclass
-class LongMaskedLMConfig(FairseqDataclass):
+class LongMaskedLMConfig(CheckedConfig):
     data: str = field(
         default=MISSING,
         metadata={"help": "data folder, or several separated by colons; each epoch trains on the next one"},
@@ -52,8 +54,31 @@ class LongMaskedLMConfig(FairseqDataclass):
         default=False,
         metadata={"help": "mask all tokens of a word; for languages that write spaces between words"},
     )
+    mask_names: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "with --mask-whole-words: two distances in tokens, such as 129-512. Predict names, words that the "
+            "vocabulary has no symbol for, whose nearest other occurrence is so far away, and other words beside them"
+        },
+    )
+    mask_names_share: float = field(
+        default=0.5,
+        metadata={"help": "the share of such names among the words to predict, where a block has enough of them"},
+    )
     train_subset: str = II("dataset.train_subset")
     seed: int = II("common.seed")
+
+
+def _repeated_names(distances: str, texts: list[bytes]) -> RepeatedNames:
+    """The names that --mask-names chooses.
+
+    Raises:
+        ValueError: it is no two distances.
+    """
+    nearest, _, farthest = distances.partition("-")
+    if not (nearest.isdecimal() and farthest.isdecimal()):
+        raise ValueError(f"--mask-names must be two distances in tokens, such as 129-512; got {distances!r}")
+    return RepeatedNames(texts, int(nearest), int(farthest))
 
 
 @register_task("long_masked_lm", dataclass=LongMaskedLMConfig)
@@ -85,6 +110,8 @@ class LongMaskedLMTask(OneDictionaryTask):
             cfg.leave_unmasked_prob,
             cfg.random_token_prob,
             cfg.mask_whole_words,
+            cfg.mask_names and _repeated_names(cfg.mask_names, texts),
+            cfg.mask_names_share,
         )
 
     def max_positions(self) -> int:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairseq_poolingformer.text.repetitions import RepeatedNames
+
 
 @dataclass(frozen=True)
 class SymbolTable:
@@ -43,6 +45,13 @@ class SymbolTable:
         return np.cumsum(begins) - begins[:1]
 
 
+def first_halves(words: np.ndarray) -> np.ndarray:
+    """(T,) bool, True at the first half, rounded up, of each word of several tokens; ``words`` (T,) ascend from 0."""
+    lengths = np.bincount(words)
+    place = np.arange(len(words)) - (np.cumsum(lengths) - lengths)[words]
+    return (lengths[words] > 1) & (2 * place < lengths[words])
+
+
 @dataclass(frozen=True)
 class Masking:
     """RoBERTa's masking (Devlin et al., 2019, §3.1): 80 % of the tokens to predict are masked, 10 % replaced.
@@ -57,9 +66,12 @@ class Masking:
         leave_unmasked_prob: the share of these that stay as they are.
         random_token_prob: the share of these that a random symbol replaces.
         whole_words: draw words, which begin with a space, instead of tokens.
+        names: draw occurrences of these first; needs whole words. Of every drawn word of several symbols the first half
+            stays as it is: without it, nothing tells which of the names around is missing.
+        names_share: the share of the words to predict that are such names, where the sequence has enough of them.
 
     Raises:
-        ValueError: a share is out of range.
+        ValueError: a share is out of range, or names are drawn without whole words.
     """
 
     symbols: SymbolTable
@@ -68,6 +80,8 @@ class Masking:
     leave_unmasked_prob: float = 0.1
     random_token_prob: float = 0.1
     whole_words: bool = False
+    names: RepeatedNames | None = None
+    names_share: float = 0.5
 
     def __post_init__(self) -> None:
         if not 0 < self.mask_prob < 1:
@@ -76,6 +90,11 @@ class Masking:
             raise ValueError(
                 "leave_unmasked_prob and random_token_prob must be 0 or more and at most 1 together, "
                 f"got {self.leave_unmasked_prob} and {self.random_token_prob}"
+            )
+        if self.names is not None and not (self.whole_words and 0 < self.names_share <= 1):
+            raise ValueError(
+                "repeated names are whole words and a share between 0 and 1 of them, "
+                f"got whole_words={self.whole_words} and names_share={self.names_share}"
             )
 
     @property
@@ -98,11 +117,23 @@ class Masking:
         chance = np.full(
             len(tokens), np.inf
         )  # a unit's, which decides what happens to it; infinite where it is not drawn
-        chance[rng.choice(candidates, count, replace=False)] = rng.random(count)
+        chance[self._draw(tokens, unit, candidates, count, rng)] = rng.random(count)
         chance = chance[unit]
+        if self.names is not None:
+            chance[first_halves(unit)] = np.inf
         seen = tokens.copy()
         is_target = chance < np.inf
         is_random = chance < self.random_token_prob
         seen[is_target & (chance >= self._untouched_or_random)] = self.mask_index
         seen[is_random] = rng.choice(np.flatnonzero(self.symbols.has_text), int(is_random.sum()))
         return seen, is_target
+
+    def _draw(
+        self, tokens: np.ndarray, unit: np.ndarray, candidates: np.ndarray, count: int, rng: np.random.Generator
+    ) -> np.ndarray:
+        """(count,) different candidates, repeated names among them."""
+        if self.names is None:
+            return rng.choice(candidates, count, replace=False)
+        names = self.names.draw(tokens, unit, round(self.names_share * count), rng)
+        others = np.setdiff1d(candidates, names)
+        return np.concatenate([names, rng.choice(others, count - len(names), replace=False)])

@@ -4,7 +4,7 @@
 
 One text a line. A fact is right where the summary has the reference's sentence about it, letter by letter. With the
 documents it also counts by how many words of its paper are before the fact: the paper's first words say whether what
-follows is right.
+follows is right. Files of the same name are the seeds of one system: their row has the mean and the range.
 """
 
 import argparse
@@ -65,6 +65,12 @@ def shares_right(
     return {name: (right / max(1, total), total) for name, (right, total) in count.items()}
 
 
+def describe(percentages: tuple[float, ...]) -> str:
+    """The mean, and of several the least and the greatest."""
+    mean = f"{sum(percentages) / len(percentages):.0f}"
+    return mean if len(percentages) == 1 else f"{mean} [{min(percentages):.0f}, {max(percentages):.0f}]"
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -74,15 +80,18 @@ def main() -> int:
     args = parser.parse_args()
     references = args.references.read_text(encoding="utf-8").splitlines()
     documents = args.documents.read_text(encoding="utf-8").splitlines() if args.documents else None
-    rows = []
+    sizes: dict[str, int] = {}
+    found: dict[str, list[list[float]]] = {}
     for argument in args.summaries:
         name, _, path = argument.rpartition("=")
         hypotheses = Path(path).read_text(encoding="utf-8").splitlines()
         if len(hypotheses) != len(references):
             parser.error(f"{path} has {len(hypotheses)} lines, {args.references} {len(references)}")
         shares = shares_right(hypotheses, references, documents)
-        rows = rows or [["facts right, %", *shares], ["facts", *(str(total) for _, total in shares.values())]]
-        rows.append([name, *(f"{100 * share:.0f}" for share, _ in shares.values())])
+        sizes = {group: total for group, (_, total) in shares.items()}
+        found.setdefault(name, []).append([100 * share for share, _ in shares.values()])
+    rows = [["facts right, %", *sizes], ["facts", *map(str, sizes.values())]]
+    rows += [[name, *map(describe, zip(*seeds, strict=True))] for name, seeds in found.items()]
     print(aligned(rows))
     return 0
 

@@ -40,8 +40,8 @@ def trained(tmp_path_factory):
     return folder, model, task, tokenizer.symbol_texts()
 
 
-def naive(model, task, texts):
-    """(distance or None, bits) of every masked token."""
+def naive(model, task, texts, min_word_tokens=1):
+    """(distance or None, bits) of every masked token of words that have so many tokens."""
     found = []
     for item in map(task.dataset("valid").__getitem__, range(len(task.dataset("valid")))):
         with torch.no_grad():
@@ -61,6 +61,8 @@ def naive(model, task, texts):
         words = [(name.strip(AROUND), at, visible) for name, at, visible in words]
         for place in torch.nonzero(masked).flatten().tolist():
             own = places[place]
+            if places.count(own) < min_word_tokens:
+                continue
             distances = [
                 abs(at - words[own][1])
                 for number, (name, at, visible) in enumerate(words)
@@ -101,12 +103,28 @@ def test_classes_are_those_of_the_twin(trained, tmp_path, capsys):
     assert result["classes"][0]["bits_per_token"] == pytest.approx(bits, rel=1e-4)
 
 
+def test_names_alone(trained, tmp_path):
+    """Only words of several tokens count."""
+    folder, model, task, texts = trained
+    arguments = [str(folder / "data"), "--path", str(folder / "model.pt"), "--device", "cpu", "--min-word-tokens", "2"]
+    assert eval_mlm.main([*arguments, "--distances", *map(str, LIMITS), "--output", str(tmp_path / "bits.json")]) == 0
+    found = {c["distance"]: c for c in json.loads((tmp_path / "bits.json").read_text())[0]["classes"]}
+    expected = naive(model, task, texts, 2)
+    assert 3 < len(expected) < len(naive(model, task, texts))
+    assert found["all"]["tokens"] == len(expected)
+    assert found["all"]["bits_per_token"] == pytest.approx(sum(b for _, b in expected) / len(expected), rel=1e-4)
+    assert found["none"]["tokens"] == sum(distance is None for distance, _ in expected)
+
+
 def test_mistakes_get_a_sentence(trained, tmp_path, capsys):
     data = str(trained[0] / "data")
     assert eval_mlm.main([data, "--path", str(tmp_path / "none.pt")]) == 1
     assert "none.pt: no such checkpoint" in capsys.readouterr().err
     assert eval_mlm.main([data, "--path", str(trained[0] / "model.pt"), "--subset", "test"]) == 1
     assert "no split 'test'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        eval_mlm.main([data, "--path", "x", "--min-word-tokens", "0"])
+    assert "--min-word-tokens must be 1 or more, got 0" in capsys.readouterr().err
     for limits in (["5", "4"], ["0"], ["3", "3"]):
         with pytest.raises(SystemExit):
             eval_mlm.main([data, "--path", "x", "--distances", *limits])

@@ -12,6 +12,8 @@ from fairseq.criterions.masked_lm import MaskedLmLoss
 from fairseq.logging import metrics
 
 from fairseq_poolingformer.criterions.long_masked_lm import LongMaskedLMCriterion
+from fairseq_poolingformer.text.masking import first_halves
+from fairseq_poolingformer.text.repetitions import nearest_repetitions
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.models.tiny_bart import USER_DIR
 from tests.tasks.mlm_folder import random_texts, write_folder
@@ -155,6 +157,35 @@ def test_whole_words_are_the_tokenizers(folder):
                 inside = not tokenizer.decode([tokens[k]])[:1].isspace()
                 torn += inside and (target[k] == 1) != (target[k - 1] == 1)
         assert (torn == 0) == bool(whole)
+
+
+@pytest.mark.parametrize("distances", [(1, 5), (10, 40)])
+def test_names_are_chosen_by_distance(folder, distances):
+    """With a share of 1, all masked words are names at these distances wherever a block has any."""
+    flags = ("--mask-whole-words", "--mask-names-share", "1", "--mask-prob", "0.01")  # no word or one
+    _, task = build(folder, *flags, "--mask-names", "-".join(map(str, distances)))
+    task.load_dataset("train")
+    texts = load_tokenizer(folder).symbol_texts() + [b""] * 9
+    chosen = 0
+    for item in map(task.dataset("train").__getitem__, range(len(task.dataset("train")))):
+        masked = (item["target"] != 1).numpy()
+        original = np.where(masked, item["target"], item["tokens"])
+        words = task.masking.symbols.words(original)
+        nearest = nearest_repetitions(original, words, np.ones(len(words), dtype=bool), texts)
+        suits = (np.bincount(words)[words] > 1) & (nearest >= distances[0]) & (nearest <= distances[1])
+        if suits.any() and masked.any():
+            assert suits[masked].all()
+            assert not first_halves(words)[masked].any()
+            chosen += 1
+    assert chosen >= 3
+
+
+def test_distances_of_names_are_two_numbers(folder):
+    for text in ("5", "a-5", "5-", "-5"):
+        with pytest.raises(ValueError, match="--mask-names must be two distances in tokens, such as 129-512; got"):
+            build(folder, "--mask-whole-words", f"--mask-names={text}")
+    with pytest.raises(ValueError, match="repeated names are whole words"):
+        build(folder, "--mask-names", "5-6")
 
 
 def test_a_worker_process_gets_paths_not_data(folder):

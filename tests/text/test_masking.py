@@ -6,7 +6,8 @@ import sentencepiece
 import torch
 from fairseq.data import Dictionary, ListDataset, MaskTokensDataset
 
-from fairseq_poolingformer.text.masking import Masking, SymbolTable
+from fairseq_poolingformer.text.masking import Masking, SymbolTable, first_halves
+from fairseq_poolingformer.text.repetitions import RepeatedNames
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
 from tests.text.tiny_gpt2 import TEXT
 
@@ -152,3 +153,30 @@ def test_words_begin_at_spaces_after_line_ends_and_beside_special_symbols():
     assert symbols.words(np.array([0, 1, 1, 2, 1, 3, 1, 0, 0, 1])).tolist() == [0, 1, 1, 1, 2, 3, 3, 4, 5, 6]
     assert symbols.words(np.array([1, 3])).tolist() == [0, 1]
     assert symbols.words(np.array([], dtype=int)).tolist() == []
+
+
+def test_first_halves_by_hand():
+    words = [0, 1, 1, 2, 2, 2, 3, 4, 4, 4, 4]
+    assert np.flatnonzero(first_halves(np.array(words))).tolist() == [1, 3, 4, 7, 8]
+
+
+def test_names_are_drawn_first_and_keep_their_first_half():
+    names = RepeatedNames(WORDS, 1, 100)
+    masking = Masking(SymbolTable.of(WORDS), MASK, 0.5, 0.0, 0.0, True, names, 1.0)
+    # "longer" comes twice, the other words have one symbol or come once
+    tokens = np.array([BOS, LONG, ER, THE, THE, LONG, ER, THE, THE, THE, PART, REST, EOS])
+    shares = []
+    for seed in range(100):
+        seen, is_target = masking.apply(tokens, np.random.default_rng(seed))
+        assert is_target[2] or is_target[6]  # one of the two for sure; the other may be drawn as any word
+        assert not is_target[[0, 1, 5, 10, 12]].any()
+        assert (seen == np.where(is_target, MASK, tokens)).all()
+        shares.append(int(is_target.sum()))
+    assert set(shares) == {4}  # half of eight words, one token of each
+
+
+def test_names_are_whole_words():
+    names = RepeatedNames(WORDS, 1, 100)
+    for whole_words, share in ((False, 0.5), (True, 0.0), (True, 1.5)):
+        with pytest.raises(ValueError, match="repeated names are whole words and a share"):
+            Masking(SymbolTable.of(WORDS), MASK, whole_words=whole_words, names=names, names_share=share)

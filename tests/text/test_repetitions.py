@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.text.repetitions import NONE, nearest_repetitions
+from fairseq_poolingformer.text.repetitions import NONE, RepeatedNames, nearest_repetitions
 
 TEXTS = [b"", b" the", b"the", b" cat", b"s", b"\n", b" ", b"\xc3", b" (", b" cat.", b"cat"]
 
@@ -48,3 +48,37 @@ def test_as_all_pairs(seed):
         ]
         expected.append(min(distances, default=NONE))
     assert nearest_repetitions(tokens, words, visible, TEXTS).tolist() == expected
+
+
+def test_names_are_drawn_by_hand():
+    #        <s>  cat·s  the  cat·s  the  cat·cat  </s>  cat·s
+    tokens = np.array([0, 3, 4, 1, 3, 4, 1, 3, 10, 0, 3, 4])
+    words = np.array([0, 1, 1, 2, 3, 3, 4, 5, 5, 6, 7, 7])
+
+    def drawn(nearest, farthest, count=9):
+        names = RepeatedNames(TEXTS, nearest, farthest)
+        return {tuple(names.draw(tokens, words, count, np.random.default_rng(seed)).tolist()) for seed in range(40)}
+
+    # "cats" is at 1, 4 and 10; "the" has a symbol of its own, and "catcat" comes once
+    assert drawn(1, 20) == {(1,), (3,), (7,)}
+    assert drawn(4, 20) == {(7,)}  # the nearest one counts: 3 tokens from 4 to 1, 6 from 10 to 4
+    assert drawn(1, 3) == {(1,), (3,)}
+    assert drawn(7, 20) == {()}
+    assert drawn(1, 20, count=0) == {()}
+
+
+def test_no_name_is_drawn_twice():
+    rng = np.random.default_rng(0)
+    tokens, words = rng.choice([3, 4, 9, 10], 200), np.repeat(np.arange(100), 2)
+    names = RepeatedNames(TEXTS, 1, 200)
+    for count in (3, 200):
+        chosen = names.draw(tokens, words, count, rng)
+        texts = [b"".join(TEXTS[token] for token in tokens[words == word]).strip(b" .") for word in chosen]
+        assert len(set(texts)) == len(texts) > 2
+        assert len(texts) <= count
+
+
+def test_distances_of_names_ascend():
+    for distances in ((0, 5), (6, 5)):
+        with pytest.raises(ValueError, match="distances must ascend from 1"):
+            RepeatedNames(TEXTS, *distances)

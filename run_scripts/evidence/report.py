@@ -1,0 +1,124 @@
+"""The table of run.sh: bits per token by distance, means and ranges of seeds, beside a baseline; and a plot.
+
+    python run_scripts/evidence/report.py SYSTEM=FOLDER SYSTEM=FOLDER … [--baseline level_one] [--output-folder OUT]
+
+A folder is one training's; it has the bits.json of poolingformer-eval-mlm and the result.json of equal_budget.py.
+Folders of the same system are its seeds, in the same order for all systems. Trainings that are not there are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from fairseq_poolingformer.text.table import aligned
+from fairseq_poolingformer.text.whole_file import whole_file
+from run_scripts.plot_loss import read_log
+
+Bits = dict[str, float]
+
+
+def read_bits(folder: Path, what: str = "classes") -> Bits:
+    """Bits per token of each class, or of each power of two (``octaves``), where the split has such tokens."""
+    (result,) = json.loads((folder / "bits.json").read_text(encoding="utf-8"))
+    return {found["distance"]: found["bits_per_token"] for found in result[what] if found["bits_per_token"] is not None}
+
+
+def describe(values: Sequence[float], sign: str = "") -> str:
+    """``mean [least, greatest]``, or the only value."""
+    if not values:
+        return "-"
+    mean, least, greatest = (f"{x:{sign}.2f}" for x in (statistics.mean(values), min(values), max(values)))
+    return mean if len(values) == 1 else f"{mean} [{least}, {greatest}]"
+
+
+def table(systems: dict[str, dict[int, Path]], baseline: str) -> str:
+    """A row for each system, of its bits, and where the baseline has the seed too, a row of the differences from it.
+
+    Args:
+        systems: the folders of each system by seed.
+        baseline: one of them.
+    """
+    bits = {name: {seed: read_bits(folder) for seed, folder in seeds.items()} for name, seeds in systems.items()}
+    classes = list(next(iter(next(iter(bits.values())).values())))
+    rows = [["", *classes, "CPU s", "seeds"]]
+    for name, seeds in bits.items():
+        seconds = [json.loads((folder / "result.json").read_text())["cpu_seconds"] for folder in systems[name].values()]
+        cells = [describe([found[key] for found in seeds.values()]) for key in classes]
+        rows.append([name, *cells, f"{statistics.mean(seconds):.0f}", str(len(seeds))])
+    base = bits.get(baseline, {})
+    for name, seeds in bits.items():
+        common = [seed for seed in seeds if seed in base]
+        if name != baseline and common:
+            cells = [describe([seeds[seed][key] - base[seed][key] for seed in common], "+") for key in classes]
+            rows.append([f"{name} - {baseline}", *cells, "", str(len(common))])
+    return aligned(rows)
+
+
+def plot(systems: dict[str, dict[int, Path]], path: Path) -> None:
+    """Draw bits by powers of two of the distance, and the loss in training; means of the seeds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    by_distance, by_update = figure.subplots(1, 2)
+    for name, seeds in systems.items():
+        octaves = mean_curve([octave_curve(folder) for folder in seeds.values()])
+        losses = mean_curve([read_log(folder / "train.log")["training"] for folder in seeds.values()])
+        by_distance.plot(list(octaves), list(octaves.values()), marker="o", label=name)
+        by_update.plot(list(losses), list(losses.values()), label=name)
+    by_distance.set(xlabel="distance to the nearest occurrence, tokens", ylabel="bits per masked token")
+    by_distance.set_xscale("log", base=2)
+    by_distance.legend(fontsize="small")
+    by_update.set(xlabel="update", ylabel="training loss, bits per token")
+    with whole_file(path) as unfinished:
+        figure.savefig(unfinished, format="png", dpi=130)
+
+
+def octave_curve(folder: Path) -> dict[float, float]:
+    """Bits per token by the upper limit of each power of two."""
+    limits = {key.removeprefix("<= ").split("-")[-1]: bits for key, bits in read_bits(folder, "octaves").items()}
+    return {float(limit): bits for limit, bits in limits.items() if limit.isdecimal()}
+
+
+def mean_curve(curves: Sequence[dict[float, float]]) -> dict[float, float]:
+    """The mean of some curves at each place where any of them has a value."""
+    places = sorted({place for curve in curves for place in curve})
+    return {place: statistics.mean(curve[place] for curve in curves if place in curve) for place in places}
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("runs", nargs="+", metavar="SYSTEM=FOLDER")
+    parser.add_argument("--baseline", default="level_one", help="default: %(default)s")
+    parser.add_argument(
+        "--output-folder", type=Path, metavar="DIR", help="write table.txt and, with matplotlib, plot.png"
+    )
+    args = parser.parse_args()
+    systems: dict[str, dict[int, Path]] = {}
+    for run in args.runs:
+        name, folder = run.split("=", 1)
+        seeds = systems.setdefault(name, {})
+        seeds[len(seeds)] = Path(folder)
+    done = {
+        name: {seed: folder for seed, folder in seeds.items() if (folder / "bits.json").is_file()}
+        for name, seeds in systems.items()
+    }
+    done = {name: seeds for name, seeds in done.items() if seeds}
+    if not done:
+        parser.error("none of the folders has a bits.json: train first")
+    text = table(done, args.baseline)
+    print(text, flush=True)
+    if args.output_folder:
+        with whole_file(args.output_folder / "table.txt") as unfinished:
+            unfinished.write_text(text + "\n", encoding="utf-8")
+        if find_spec("matplotlib"):
+            plot(done, args.output_folder / "plot.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+#!/usr/bin/env bash
+# Does the second level help on real text? Small masked language models on the sources of Python's own library, whose
+# names come back after tens and hundreds of tokens. Nothing is downloaded.
+#
+#   run_scripts/evidence/run.sh [KEY=value …]
+#
+# One model with full attention learns to copy, and then to read blocks of 256 tokens: the start. Every system of
+# systems.txt continues from its weights on blocks of 1,024 tokens with its own attention, as people continue RoBERTa. Of
+# a name, a word of several symbols, the second half is masked. The table has bits per masked token of names by the
+# distance to the nearest other occurrence. Run again, the script does only what is missing. A training that was killed
+# starts anew, since its seconds must be those of a whole one.
+
+# shellcheck disable=SC2154 # parse_options sets the variables
+set -euo pipefail
+# shellcheck source=run_scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../lib.sh"
+
+options=(
+  "out=$root/runs/evidence" # the folder of all results
+  "steps=corpus,start,train,report" # what to do
+  "systems=full,level_one,level_one_96,mean,max,ldconv,mean_ldconv,mix,fine,share" # of systems.txt
+  "seeds=1,2,3" # of the masks and the order of blocks, and of what a system adds to the start
+  "sources=" # a folder of Python sources; default: the library of this Python
+  "vocabulary=2000" # sentencepiece pieces
+  "start_updates=400,800" # of 2,048 tokens: on passages that come twice, and then on the text
+  "start_lr=2e-3" # peak learning rate of both
+  "updates=200" # of each system
+  "tokens=4096" # of a system's update
+  "lr=1e-3" # peak learning rate of a system
+  "lengths=256,1024" # the most tokens of a block, of the start and of the systems
+  "lower=1,4" # windows of the two lower layers of all models
+  "distances=32,96,256" # upper limits of the classes of distances; the first is where far begins
+  "precision=bf16" # or fp32
+  "threads=1" # threads of a training on the CPU
+  "python=" # interpreter; default: the active virtual environment's, else .venv's
+  "dry_run=0" # 1: print the commands only
+)
+parse_options "$@"
+IFS=, read -r copy_updates read_updates <<<"$start_updates"
+require_positive copy_updates read_updates updates tokens threads vocabulary
+require_number lr start_lr
+[[ $precision == bf16 || $precision == fp32 ]] || fail "precision= must be bf16 or fp32, got $precision"
+python=$(find_python "$python")
+out=$(absolute "$out")
+here=$root/run_scripts/evidence
+export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=$threads
+IFS=, read -r start_length length <<<"$lengths"
+near=${distances%%,*}
+
+model=(
+  --user-dir "$root/fairseq_poolingformer" --task long_masked_lm --leave-unmasked-prob 0 --random-token-prob 0
+  --encoder-layers 4 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-attention-heads 4
+  --encoder-normalize-before --dropout 0 --attention-dropout 0
+)
+text=(--document-blocks pack --mask-whole-words --mask-names-share 0.7)
+
+# made FILE: whether an earlier run has made it; a dry run prints all commands.
+made() {
+  [[ $dry_run != 1 && -f $1 ]]
+}
+
+make_corpus() {
+  ! made "$out/twice/corpus.json" || return 0
+  run "$python" "$here/sources.py" "$out/raw" ${sources:+--root "$sources"}
+  run "$python" -m preprocess.plain_text --input "$out/raw/train.txt" --valid "$out/raw/valid.txt" --documents block \
+    --sentencepiece-train "$vocabulary" --output-folder "$out/data" --overwrite
+  run "$python" -m preprocess.plain_text --input "$out/raw/twice.txt" --documents block --valid-share 0 \
+    --sentencepiece-model "$out/data/tokenizer/sentencepiece.model" --output-folder "$out/twice" --overwrite
+}
+
+# architecture START: the flags of one of the two kinds of positions.
+architecture() {
+  case $1 in
+    absolute) printf '%s\n' --arch poolingformer_roberta_tiny ;;
+    # as far as the start's blocks are long
+    relative) printf '%s\n' --arch poolingformer_deberta_tiny --max-relative-positions "$start_length" ;;
+    *) fail "a start is absolute or relative, got $1" ;;
+  esac
+}
+
+# train_model NAME DATA UPDATES LR FLAG…: trains a model into out/NAME unless an earlier run has finished it.
+train_model() {
+  local folder=$out/$1 data=$2 updates=$3 peak=$4
+  shift 4
+  ! made "$folder/result.json" || return 0
+  [[ $dry_run == 1 ]] || { rm -rf "$folder" && mkdir -p "$folder"; }
+  [[ $precision == fp32 ]] || set -- "$@" "--$precision"
+  run "$python" "$root/run_scripts/equal_budget.py" measure "$folder/result.json" --log "$folder/train.log" -- \
+    "$python" -m fairseq_cli.train "$out/$data" "${model[@]}" --criterion long_masked_lm \
+    --cpu --distributed-world-size 1 --num-workers 0 --required-batch-size-multiple 1 \
+    --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 \
+    --lr "$peak" --lr-scheduler polynomial_decay --warmup-updates $((updates / 10 + 1)) \
+    --total-num-update "$updates" --max-update "$updates" --disable-validation \
+    --save-dir "$folder/checkpoints" --no-epoch-checkpoints \
+    --log-format json --log-interval $((updates < 20 ? updates : 20)) --log-file "$folder/train.log" "$@"
+}
+
+# train_start KIND: trains a start with full attention in its upper layers.
+train_start() {
+  local flags common
+  mapfile -t flags < <(architecture "$1")
+  # dense attention is the fastest for short blocks
+  common=(--window-size "$lower,all,all" --pooled-layers none --attention-backend reference)
+  flags+=(--max-positions "$start_length" "${common[@]}")
+  made "$out/copy_$1/result.json" ||
+    run "$python" "$here/first_weights.py" "$out/first_$1.pt" -- "$out/twice" "${model[@]}" "${flags[@]}"
+  train_model "copy_$1" twice "$copy_updates" "$start_lr" "${flags[@]}" \
+    --finetune-from-model "$out/first_$1.pt" --max-tokens 2048 --seed 1
+  train_model "start_$1" data "$read_updates" "$start_lr" "${flags[@]}" "${text[@]}" \
+    --finetune-from-model "$out/copy_$1/checkpoints/checkpoint_last.pt" \
+    --max-tokens 2048 --mask-names "1-$start_length" --seed 1
+}
+
+# read_system NAME: sets the columns of systems.txt.
+read_system() {
+  read -r _ start w1 w2 level2 pool flags < <(grep "^$1 " "$here/systems.txt") ||
+    fail "systems= has $1, which is not in $here/systems.txt"
+}
+
+train_starts() {
+  local system
+  declare -A kinds
+  for system in ${systems//,/ }; do
+    read_system "$system"
+    kinds[$start]=1
+  done
+  for start in "${!kinds[@]}"; do train_start "$start"; done
+}
+
+# evaluate NAME: bits per token of masked names by distance.
+evaluate() {
+  local folder=$out/$1 limits
+  IFS=, read -ra limits <<<"$distances"
+  ! made "$folder/bits.json" || return 0
+  run "$python" -m fairseq_poolingformer.cli.eval_mlm "$out/data" --path "$folder/checkpoints/checkpoint_last.pt" \
+    --distances "${limits[@]}" --min-word-tokens 2 --device cpu --output "$folder/bits.json"
+}
+
+train_systems() {
+  local seed system more attention
+  for seed in ${seeds//,/ }; do
+    for system in ${systems//,/ }; do
+      read_system "$system"
+      printf '\n# %s, seed %s\n' "$system" "$seed"
+      more=()
+      [[ $flags == - ]] || IFS=, read -ra more <<<"$flags"
+      mapfile -t attention < <(architecture "$start")
+      attention+=(--max-positions "$length" --window-size "$lower,$w1,$w1" --pooled-layers "$level2")
+      [[ $level2 == none ]] || attention+=(--pooled-window-size "$w2" --pool-type "$pool")
+      train_model "${system}_$seed" data "$updates" "$lr" "${attention[@]}" "${more[@]}" "${text[@]}" \
+        --finetune-from-model "$out/start_$start/checkpoints/checkpoint_last.pt" --max-tokens "$tokens" \
+        --mask-names "$((near + 1))-$length" --seed "$seed"
+      evaluate "${system}_$seed"
+    done
+  done
+}
+
+report() {
+  local seed system runs=()
+  for system in ${systems//,/ }; do
+    for seed in ${seeds//,/ }; do runs+=("$system=$out/${system}_$seed"); done
+  done
+  printf '\n# bits per token of masked names, by the distance to the nearest other occurrence; mean, and range of seeds\n'
+  run "$python" "$here/report.py" "${runs[@]}" --baseline level_one --output-folder "$out"
+}
+
+for step in ${steps//,/ }; do
+  case $step in
+    corpus) make_corpus ;;
+    start) train_starts ;;
+    train) train_systems ;;
+    report) report ;;
+    *) fail "steps= must be some of corpus,start,train,report; got $step" ;;
+  esac
+done
