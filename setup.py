@@ -5,16 +5,34 @@ isolation, so an ordinary resolver cannot install it. ``run_scripts/install.sh``
 gives the lines for doing that by hand.
 """
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+
+def long_description() -> str:
+    """Return the README for a package index, which has no files beside it.
+
+    Pictures of this repository are left out, and relative links become their text.
+    """
+    readme = (HERE / "README.md").read_text(encoding="utf-8")
+    readme = re.sub(r"^!\[[^\]]*\]\((?!https://)[^)]*\)\n\n?", "", readme, flags=re.MULTILINE)
+    return re.sub(r"\[([^\]]*)\]\((?!https?://)[^)]*\)", r"\1", readme)
+
 
 setup(
     name="fairseq-poolingformer",
     version="0.1.0",
     description="Poolingformer for fairseq: two-level sliding-window and pooling attention for long documents",
-    long_description=(Path(__file__).parent / "README.md").read_text(encoding="utf-8"),
+    long_description=long_description(),
     long_description_content_type="text/markdown",
+    project_urls={
+        "Poolingformer (paper)": "https://arxiv.org/abs/2105.04371",
+        "fairseq": "https://github.com/facebookresearch/fairseq",
+    },
     keywords="transformers, long documents, sparse attention, summarization, question answering, fairseq",
     classifiers=[
         "Development Status :: 4 - Beta",
@@ -30,7 +48,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10",
     packages=find_packages(include=["fairseq_poolingformer*", "preprocess*"]),
-    package_data={"fairseq_poolingformer": ["reader/*", "reader/tokenizer/*"]},
+    package_data={"fairseq_poolingformer": ["reader/*", "reader/tokenizer/*", "show/page.*"]},
     install_requires=[
         "torch>=2.6",
         "mwparserfromhell>=0.7",
@@ -40,17 +58,22 @@ setup(
         "tiktoken>=0.13",  # older ones are half as fast, and take a special token in text for one
         "rouge-score",
         "safetensors",
+        "scipy",  # aligns entities in coreference; scikit-learn, which fairseq needs, brings it along
         "tqdm",
     ],
     extras_require={
         "completion": ["shtab"],
+        "docs": ["furo", "myst-parser", "sphinx"],
         "huggingface": ["transformers>=5"],
-        "tensorboard": ["tensorboardX"],
+        "tensorboard": ["tensorboard"],
         "wandb": ["wandb"],
         "plot": ["matplotlib"],
+        "onnx": ["onnx", "onnxruntime", "onnxscript"],
         "test": [
+            "accelerate",
             "hypothesis",
             "matplotlib",
+            "peft",
             "protobuf",  # with which transformers reads sentencepiece models
             "pytest",
             "pytest-xdist",
@@ -68,10 +91,13 @@ setup(
             "poolingformer=fairseq_poolingformer.cli.main:main",
             "poolingformer-preprocess=preprocess.__main__:main",
             "poolingformer-summarize=fairseq_poolingformer.cli.summarize:main",
+            "poolingformer-show=fairseq_poolingformer.cli.show:main",
             "poolingformer-score=fairseq_poolingformer.cli.score:main",
             "poolingformer-score-qa=fairseq_poolingformer.cli.score_qa:main",
             "poolingformer-convert=fairseq_poolingformer.cli.convert:main",
             "poolingformer-predict-qa=fairseq_poolingformer.cli.predict_qa:main",
+            "poolingformer-predict=fairseq_poolingformer.cli.predict:main",
+            "poolingformer-score-task=fairseq_poolingformer.cli.score_task:main",
             "poolingformer-eval-lm=fairseq_poolingformer.cli.eval_lm:main",
             "poolingformer-eval-mlm=fairseq_poolingformer.cli.eval_mlm:main",
             "poolingformer-sample-lm=fairseq_poolingformer.cli.sample_lm:main",

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# All checks: the tests, and the form of Python and of shell scripts. .ci/run calls it.
+# All checks: the form of Python and of shell scripts, the links of the documents, the tests. .ci/run calls it.
 #
 #   run_scripts/test.sh [KEY=value …] [-- arguments for pytest]
 #
 # Installs into .venv first, which takes minutes the first time. A quick round: run_scripts/test.sh -- -m "not slow"
+# 1,000 cases of every property-based test instead of 20: run_scripts/test.sh -- --hypothesis-profile=thorough
 
 # shellcheck disable=SC2154 # parse_options sets the variables
 set -euo pipefail
@@ -22,7 +23,7 @@ require_count workers
 venv=$(absolute "$venv")
 if [[ $install == 1 ]]; then
   echo "Installation into $venv"
-  "$root/run_scripts/install.sh" "venv=$venv" extras=test "torch_index=$torch_index"
+  "$root/run_scripts/install.sh" "venv=$venv" extras=test,docs "torch_index=$torch_index"
 fi
 [[ -x $venv/bin/python ]] || fail "$venv has no bin/python: leave out install=0"
 cd "$root"
@@ -33,6 +34,9 @@ echo "ruff, shellcheck"
 scripts=(.ci/run)
 while IFS= read -r script; do scripts+=("$script"); done < <(find run_scripts benchmarks -name '*.sh' | sort)
 "$venv/bin/shellcheck" --external-sources "${scripts[@]}"
+
+echo "documents"
+"$venv/bin/sphinx-build" -W --keep-going --quiet docs docs/_build
 
 echo "pytest"
 # One thread to a worker: more of them than cores wait for one another.

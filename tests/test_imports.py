@@ -18,17 +18,20 @@ WITHOUT_FAIRSEQ = "import sys; sys.modules['fairseq'] = None; "
         "text.dictionary",
         "cli.score",
         "cli.score_qa",
+        "cli.score_task",
         "cli.convert",
         "qa.answers",
         "qa.labels",
         "qa.predictions",
+        "downstream.wikihop",
+        "downstream.coreference_scores",
     ],
 )
 def test_needs_no_fairseq(module):
     subprocess.run([sys.executable, "-c", WITHOUT_FAIRSEQ + f"import fairseq_poolingformer.{module}"], check=True)
 
 
-FAIRSEQ_FREE_COMMANDS = ["score", "score_qa", "convert"]
+FAIRSEQ_FREE_COMMANDS = ["score", "score_qa", "score_task", "convert"]
 
 
 @pytest.mark.parametrize("module", ["attention", *(f"cli.{name}" for name in FAIRSEQ_FREE_COMMANDS)])
@@ -44,7 +47,17 @@ def test_imports_no_fairseq_and_configures_no_logging(module):
 
 @pytest.mark.parametrize(
     "command",
-    ["summarize", "predict_qa", "eval_lm", "eval_mlm", "sample_lm", "average_checkpoints", "score", "convert"],
+    [
+        "summarize",
+        "predict",
+        "predict_qa",
+        "eval_lm",
+        "eval_mlm",
+        "sample_lm",
+        "average_checkpoints",
+        "score",
+        "convert",
+    ],
 )
 def test_help_needs_no_fairseq_and_prints_nothing_else(command):
     module = f"fairseq_poolingformer.cli.{command}"
@@ -52,6 +65,15 @@ def test_help_needs_no_fairseq_and_prints_nothing_else(command):
     result = subprocess.run([sys.executable, "-c", check], check=True, capture_output=True, text=True)
     assert result.stdout.startswith("usage: poolingformer-")
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["main", "score", "score_qa"])
+def test_commands_without_a_model_import_no_library_before_they_need_it(command):
+    check = (
+        f"import sys, fairseq_poolingformer.cli.{command}\n"
+        "assert not {'torch', 'nltk', 'scipy', 'transformers'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", check], check=True)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ PLUGIN = "fairseq_poolingformer"
 
 # each package may import those before it
 ORDER = [
-    *("attention", "text", "scoring", "qa", "compat"),
+    *("attention", "text", "scoring", "qa", "downstream", "show", "compat"),
     *("modules", "data", "optim", "criterions", "models", "tasks", "huggingface", "cli"),
 ]
-WITHOUT_FAIRSEQ = {"attention", "text", "qa", "scoring", "huggingface"}
+WITHOUT_FAIRSEQ = {"attention", "text", "qa", "scoring", "downstream", "show", "huggingface"}
 # what preprocess may use of the plugin
-BELOW_PREPROCESS = {"text", "qa", "cli"}
+BELOW_PREPROCESS = {"text", "qa", "downstream", "cli"}
 
 
 def modules() -> dict[str, Path]:

@@ -9,12 +9,14 @@ import argparse
 import sys
 from pathlib import Path
 
+from fairseq_poolingformer.cli import from_short
 from fairseq_poolingformer.cli.command import load_fairseq, run_command
-from fairseq_poolingformer.models import conversion
+from fairseq_poolingformer.models import conversion, remote_code
 from fairseq_poolingformer.models.conversion import (
     ConversionError,
     Family,
     adaptive_span,
+    card,
     files,
     gpt2_bpe,
     sentencepiece_model,
@@ -26,6 +28,7 @@ _EPILOG = """\
 examples:
   poolingformer-convert to-fairseq facebook-bart-large bart.large
   poolingformer-convert to-huggingface run/checkpoint_best.pt summarizer
+  poolingformer-convert from-short facebook/bart-base long-bart --max-tokens 16384 --pooled-layers 3-5
   poolingformer-convert from-adaptive-span enwik8.pt data-bin/enwik8 converted
 """
 
@@ -43,6 +46,10 @@ def to_fairseq(options: argparse.Namespace) -> None:
         settings = {**converted.settings, "data": str(output.resolve())}  # where the dictionary and the tokenizer are
         files.write_checkpoint(folder / "model.pt", settings, converted.state)
         (folder / "flags.txt").write_text(flags + "\n", encoding="utf-8")
+        text = card.model_card(
+            output.name, family, converted.settings, converted.state, library="fairseq", notes=converted.notes
+        )
+        card.write_card(folder, text, source)
     _report(output, converted.notes)
     print(training_commands(family, converted.settings, output))
 
@@ -68,7 +75,7 @@ def to_huggingface(options: argparse.Namespace) -> None:
     """Convert a fairseq checkpoint to ``config.json``, ``model.safetensors`` and tokenizer files."""
     source, output = options.source, options.output
     load_fairseq()  # whose classes the checkpoint may hold
-    settings, state = files.read_checkpoint(source)
+    settings, state, training = files.read_training(source)
     tokenizer = options.tokenizer or files.find_tokenizer(source, settings)
     if not tokenizer.is_dir():
         raise ConversionError(f"--tokenizer {tokenizer} is no folder")
@@ -96,8 +103,14 @@ def to_huggingface(options: argparse.Namespace) -> None:
             tokenizer_files.write_huggingface_tokenizer(
                 folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length
             )
+        if model_type in remote_code.CLASSES:
+            config["auto_map"] = remote_code.auto_map(model_type)
+            remote_code.write(folder)
         files.write_json(folder / "config.json", config)
         files.write_huggingface_weights(folder, converted.state)
+        family = conversion.FAMILIES[model_type]
+        text = card.model_card(output.name, family, settings, converted.state, training=training, notes=converted.notes)
+        card.write_card(folder, text, source.parent)
     _report(output, converted.notes)
 
 
@@ -105,11 +118,11 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = argparse.ArgumentParser(
         prog="poolingformer-convert",
-        description="Convert Hugging Face folders to fairseq's checkpoints and back.",
+        description="Convert Hugging Face folders to fairseq's checkpoints and back, and make short models long.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = top.add_subparsers(required=True, metavar="to-fairseq|to-huggingface|from-adaptive-span")
+    commands = top.add_subparsers(required=True, metavar="to-fairseq|to-huggingface|from-short|from-adaptive-span")
 
     fairseq = commands.add_parser("to-fairseq", help="Hugging Face folder -> fairseq checkpoint")
     fairseq.set_defaults(convert=to_fairseq)
@@ -150,6 +163,7 @@ def make_parser() -> argparse.ArgumentParser:
         "tokenizer/ of a data folder (default: tokenizer/ beside the checkpoint, or in the data folder that it was "
         "trained on)",
     )
+    from_short.add_command(commands)
     adaptive_span.add_command(commands)
     for command in (fairseq, huggingface):
         command.add_argument(

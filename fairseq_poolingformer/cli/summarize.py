@@ -25,9 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> None:
     """Write a summary of each document to standard output."""
-    documents = [(name, _read(name)) for name in args.files]
+    documents = [(name, read_text(name)) for name in args.files]
     load_fairseq()
-    hub = _load(args.checkpoint, args.data_folder).to(device=args.device, dtype=DTYPES[args.precision]).eval()
+    hub = load_hub(args.checkpoint, args.data_folder).to(device=args.device, dtype=DTYPES[args.precision]).eval()
     for first in range(0, len(documents), args.batch_size):
         batch = documents[first : first + args.batch_size]
         summaries = hub.summarize(
@@ -88,7 +88,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _read(name: str) -> str:
+def read_text(name: str) -> str:
     data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     try:
         text = data.decode("utf-8")
@@ -99,7 +99,7 @@ def _read(name: str) -> str:
     return text
 
 
-def _load(checkpoint: Path, data_folder: Path | None):
+def load_hub(checkpoint: Path, data_folder: Path | None):
     """Load the checkpoint with its dictionary and tokenizer.
 
     Raises:
@@ -113,7 +113,7 @@ def _load(checkpoint: Path, data_folder: Path | None):
         return load_reader()
     if not checkpoint.is_file():
         raise FileNotFoundError(f"{checkpoint}: no such checkpoint")
-    folder = data_folder or _find_data_folder(checkpoint)
+    folder = data_folder or find_data_folder(checkpoint)
     try:
         DataFolder(folder, PAIRS).dictionary()
         tokenizer_config(folder)
@@ -124,7 +124,7 @@ def _load(checkpoint: Path, data_folder: Path | None):
     return PoolingformerBART.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))
 
 
-def _find_data_folder(checkpoint: Path) -> Path:
+def find_data_folder(checkpoint: Path) -> Path:
     if (checkpoint.parent / "dict.source.txt").is_file():
         return checkpoint.parent
     config = load(checkpoint).get("cfg") or {}

@@ -74,6 +74,12 @@ class MaskedLMDataset(FairseqDataset):
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
         return self._sizes[indices]
 
+    def documents_of(self, index: int) -> list[int]:
+        """The numbers of the documents that a block has tokens of."""
+        ends = [self.blocks.first_token[index], self.blocks.end_token[index] - 1]
+        first, last = np.searchsorted(self.documents.bounds, ends, side="right") - 1
+        return list(range(first, last + 1))
+
     def ordered_indices(self) -> np.ndarray:
         """The order of the blocks from which fairseq cuts batches; it seeds numpy by epoch before."""
         if self.shuffle:

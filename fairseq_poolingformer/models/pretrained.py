@@ -13,9 +13,11 @@ from fairseq.models import register_model_architecture
 from torch import Tensor
 
 import fairseq_poolingformer
+from fairseq_poolingformer.compat.hub_archives import model_folder
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
 from fairseq_poolingformer.models.loading import adapt_state_dict
 from fairseq_poolingformer.modules.attention_flags import AttentionFlags, set_defaults
+from fairseq_poolingformer.text.marks import MARKS, count_marks
 
 Architecture = tuple[Callable[[argparse.Namespace], None], Mapping[str, Any]]
 
@@ -70,16 +72,18 @@ class LoadsCheckpoints:
         """Load a model for use in Python.
 
         Args:
-            model_name_or_path: folder of the checkpoint.
+            model_name_or_path: folder of the checkpoint, or an archive of such a folder (``.tar.gz``), or its address.
             checkpoint_file: its name in that folder.
             data_name_or_path: data folder with the dictionary and tokenizer; a path that begins with a dot starts in
                 the model's folder.
             kwargs: overrides of the checkpoint's settings.
 
         Raises:
-            FileNotFoundError: the data folder has no dictionary.
+            CheckpointError: the checkpoint or the archive cannot be loaded.
+            FileNotFoundError: there is no such folder, or the data folder has no dictionary.
         """
         fairseq_poolingformer.register()
+        model_name_or_path = model_folder(model_name_or_path)
         relative = data_name_or_path.startswith(".")
         folder = Path(model_name_or_path, data_name_or_path) if relative else Path(data_name_or_path)
         if not (folder / cls.dictionary_file).is_file():
@@ -96,4 +100,6 @@ class LoadsCheckpoints:
         super().upgrade_state_dict_named(state_dict, name)
         if name == "":
             pooled_init = AttentionFlags.of(self.args).pooled_init
-            adapt_state_dict(self, state_dict, offset=self.encoder.dictionary.pad() + 1, pooled_init=pooled_init)
+            dictionary = self.encoder.dictionary
+            marks = MARKS if count_marks(dictionary.symbols) else ()
+            adapt_state_dict(self, state_dict, dictionary.pad() + 1, pooled_init, marks)

@@ -258,6 +258,16 @@ class AttentionFlags:
         own = [f for f in fields(self) if f.name.endswith("relative_positions") and getattr(self, f.name) != f.default]
         return ["--" + field.name.replace("_", "-") for field in own]
 
+    def narrower_second_levels(self, num_layers: int) -> list[int]:
+        """The layers whose second level sees fewer tokens than their first, which the paper never has.
+
+        Args:
+            num_layers: layers of the encoder.
+        """
+        windows = per_layer("--window-size", self.window_size, num_layers)
+        pooled_windows = per_layer("--pooled-window-size", self.pooled_window_size, num_layers)
+        return [n for n in sorted(layer_numbers(self.pooled_layers)) if pooled_windows[n] < windows[n]]
+
     def _check_relative(self, window: int, layer: int) -> None:
         if self.relative_attention not in RELATIVE_ATTENTION:
             raise ValueError(

@@ -110,6 +110,12 @@ class PoolingformerEncoder(TransformerEncoderBase):
         self.windows_limited = any(window != UNLIMITED for window in windows)
         for name in flags.without_effect():
             logger.warning("%s does nothing without --relative-attention", name)
+        narrower = flags.narrower_second_levels(cfg.encoder.layers)
+        if narrower:
+            logger.warning(
+                "--pooled-window-size is less than --window-size in layers %s: level two sees less than level one",
+                ", ".join(map(str, narrower)),
+            )
         self.relative_positions = self.global_relative_positions = None
         if flags.relative_attention != "none":
             self.relative_positions = nn.Embedding(2 * flags.max_relative_positions, cfg.encoder.embed_dim)

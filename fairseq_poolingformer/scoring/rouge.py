@@ -1,7 +1,8 @@
 """ROUGE-1, -2, -L and -Lsum of summaries, with bootstrap intervals (Lin, 2004).
 
 Tokens, stems and n-grams are the rouge-score library's; the longest common subsequences are :mod:`.lcs`'s,
-which give the same numbers sooner.
+which give the same numbers sooner. That library is imported where it is first used: with nltk it takes more than a
+second, and ``poolingformer-score --help`` is to answer at once.
 """
 
 from collections.abc import Sequence
@@ -9,8 +10,6 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 import numpy as np
-from nltk.stem.porter import PorterStemmer
-from rouge_score import rouge_scorer, scoring, tokenize, tokenizers
 
 from fairseq_poolingformer.scoring.lcs import lcs_length, summary_lcs_hits
 from fairseq_poolingformer.scoring.sentences import SENTENCE_SPLITS, split_sentences
@@ -39,15 +38,19 @@ class RougeEstimate:
     f1: Estimate
 
 
-class _CachingTokenizer(tokenizers.Tokenizer):
+class _CachingTokenizer:
     """rouge-score's tokenizer, which stems every word once only: stemming would take most of the time."""
 
     def __init__(self, stemmer: bool):
+        from nltk.stem.porter import PorterStemmer
+        from rouge_score.tokenize import tokenize
+
+        self.split = tokenize
         self.stem = lru_cache(maxsize=1 << 18)(PorterStemmer().stem)
         self.stemmer = self if stemmer else None
 
     def tokenize(self, text: str) -> list[str]:
-        return tokenize.tokenize(text, self.stemmer)
+        return self.split(text, self.stemmer)
 
 
 @cache
@@ -82,6 +85,8 @@ def rouge_scores(
         )
     if sentence_split not in SENTENCE_SPLITS:
         raise ValueError(f"sentence_split={sentence_split!r}: choose one of {', '.join(SENTENCE_SPLITS)}")
+    from rouge_score import rouge_scorer
+
     tokenizer = _tokenizer(stemmer)
     ngrams = rouge_scorer.RougeScorer(["rouge1", "rouge2"], tokenizer=tokenizer)
     scores = {name: np.zeros((len(hypotheses), 3)) for name in ROUGE_TYPES}
@@ -107,7 +112,7 @@ def _score_lcs(hypothesis: list[str], reference: list[str], tokenizer: _CachingT
     else:
         hits = summary_lcs_hits(expected, predicted)
     precision, recall = hits / predicted_tokens, hits / expected_tokens
-    return precision, recall, scoring.fmeasure(precision, recall)
+    return precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0
 
 
 def mean_f1(

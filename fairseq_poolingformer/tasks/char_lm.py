@@ -11,12 +11,12 @@ import torch
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.data.iterators import EpochBatchIterator
-from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
 from fairseq_poolingformer.data.text_stream import TextBlocks, TextStream
 from fairseq_poolingformer.modules.carried_memory import CarriedMemory
+from fairseq_poolingformer.tasks.checked import CheckedConfig
 from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
 from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class CharLMConfig(FairseqDataclass):
+class CharLMConfig(CheckedConfig):
     data: str = field(
         default=MISSING,
         metadata={

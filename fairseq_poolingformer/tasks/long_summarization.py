@@ -21,6 +21,7 @@ from fairseq_poolingformer.data.framed_dataset import FramedDataset
 from fairseq_poolingformer.data.length_buckets import LengthBucketDataset
 from fairseq_poolingformer.data.symbols import DictionaryBPE
 from fairseq_poolingformer.scoring.rouge import ROUGE_TYPES, mean_f1
+from fairseq_poolingformer.tasks.checked import CheckedConfig, CheckedTask
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, check_file, pair_array
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class LongSummarizationConfig(TranslationConfig):
+class LongSummarizationConfig(CheckedConfig, TranslationConfig):
     source_lang: Optional[str] = field(default="source", metadata={"help": "name of the documents in the data folder"})
     target_lang: Optional[str] = field(default="target", metadata={"help": "name of the summaries in the data folder"})
     left_pad_source: bool = field(default=False, metadata={"help": "pad documents on the left"})
@@ -66,7 +67,7 @@ class LongSummarizationConfig(TranslationConfig):
 
 
 @register_task("long_summarization", dataclass=LongSummarizationConfig)
-class LongSummarizationTask(TranslationTask):
+class LongSummarizationTask(CheckedTask, TranslationTask):
     """Summarize documents as BART was trained: ``<s> text </s>`` on both sides.
 
     The task pads documents on the right, cuts them to the model's length, and logs how many it cut. The decoder reads
@@ -75,6 +76,7 @@ class LongSummarizationTask(TranslationTask):
     """
 
     cfg: LongSummarizationConfig
+    layout = PAIRS
 
     def __init__(self, cfg: LongSummarizationConfig, src_dict, tgt_dict) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
@@ -82,8 +84,10 @@ class LongSummarizationTask(TranslationTask):
             raise ValueError("documents and summaries are padded on the right: pooling counts from the first position")
         self.source_limit, self.target_limit = cfg.max_source_positions, cfg.max_target_positions
         self.data_folder = Path(utils.split_paths(cfg.data)[0])
-        for dictionary in DataFolder(self.data_folder, PAIRS).dictionary_paths():
-            check_file(self.data_folder, dictionary)
+        paths = DataFolder(self.data_folder, PAIRS).dictionary_paths()
+        for path in paths:
+            check_file(self.data_folder, path)
+        self.remember({path.name: held.symbols for path, held in zip(paths, (src_dict, tgt_dict), strict=True)})
 
     def build_model(self, cfg, from_checkpoint: bool = False):
         """Build the model and take the lengths of documents and summaries from it."""
@@ -187,6 +191,19 @@ class LongSummarizationTask(TranslationTask):
         if args is not None and getattr(args, "_name", None) is not None:
             return super().build_bpe(args)
         return DictionaryBPE(load_tokenizer(self.data_folder), self.tgt_dict)
+
+    def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, **kwargs):
+        """Build fairseq's generator.
+
+        Raises:
+            ValueError: the options ask for alignments, for which the decoder keeps no weights.
+        """
+        if getattr(args, "print_alignment", None):
+            raise ValueError(
+                "--print-alignment: the decoder keeps no weights while it writes; leave the flag out and see where it "
+                "looks with poolingformer-show CHECKPOINT FILE"
+            )
+        return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, **kwargs)
 
     def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
         """Generate summaries that begin with ``<s>``, as those of training do."""

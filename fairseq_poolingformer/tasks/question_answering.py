@@ -5,22 +5,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairseq.data import Dictionary
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from omegaconf import II, MISSING
 
 from fairseq_poolingformer.data.qa_dataset import QuestionAnsweringDataset
+from fairseq_poolingformer.modules.question_answering_head import QuestionAnsweringHead
 from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
 from fairseq_poolingformer.qa.labels import PARTIAL_SEGMENTS, LabelCounts, label_segments, read_answers
 from fairseq_poolingformer.qa.segments import SegmentLimits, Segments, cut_into_segments
-from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
+from fairseq_poolingformer.tasks.checked import CheckedConfig
+from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask, check_encoder
 from fairseq_poolingformer.text.data_folder import QUESTIONS
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class QuestionAnsweringConfig(FairseqDataclass):
+class QuestionAnsweringConfig(CheckedConfig):
     data: str = field(
         default=MISSING,
         metadata={"help": "data folder; of several, separated by colons, each epoch uses the next one"},
@@ -51,8 +53,7 @@ class QuestionAnsweringConfig(FairseqDataclass):
 class QuestionAnsweringTask(OneDictionaryTask):
     """Finds the answers to questions in documents that are cut into overlapping segments (ICML 2021, §3.2).
 
-    ``<s>`` and the question's tokens are global. The task gives the model a
-    :class:`~fairseq_poolingformer.modules.question_answering_head.QuestionAnsweringHead`.
+    ``<s>`` and the question's tokens are global. The task gives the model a :class:`QuestionAnsweringHead`.
     """
 
     cfg: QuestionAnsweringConfig
@@ -74,21 +75,10 @@ class QuestionAnsweringTask(OneDictionaryTask):
             ValueError: the architecture takes no such head, or takes fewer tokens than a segment has.
         """
         model = super().build_model(cfg, from_checkpoint)
-        if not hasattr(model, "register_question_answering_head"):
-            raise ValueError(
-                "--task question_answering needs an encoder such as --arch poolingformer_roberta_base, "
-                f"but {type(model).__name__} is of another kind"
-            )
-        if model.max_positions() < self.limits.max_positions:
-            raise ValueError(
-                f"--max-positions {self.limits.max_positions}, but the model takes {model.max_positions()} tokens"
-            )
-        model.register_question_answering_head()
-        # DistributedDataParallel would wait for gradients that never come; the shared embedding gets some
-        embedding = model.encoder.sentence_encoder.embed_tokens.weight
-        for parameter in model.encoder.lm_head.parameters():
-            if parameter is not embedding:
-                parameter.requires_grad_(False)
+        check_encoder(model, "question_answering", self.limits.max_positions)
+        model.register_head(
+            "question_answering", QuestionAnsweringHead(model.args.encoder_embed_dim, model.args.dropout)
+        )
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:

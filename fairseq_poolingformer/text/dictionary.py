@@ -1,5 +1,7 @@
 """fairseq's dictionary file and number types, without importing fairseq."""
 
+import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,11 @@ def read_symbols(path: Path) -> list[str]:
             seen.add(symbol)
             symbols.append(symbol)
     return symbols
+
+
+def symbols_digest(symbols: Iterable[str]) -> str:
+    """Digest symbols in their order (SHA-256, hexadecimal)."""
+    return hashlib.sha256("\n".join(symbols).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def smallest_dtype(dictionary_size: int) -> np.dtype:

@@ -29,7 +29,7 @@ def run(*command: object, cwd: Path | None = None, status: int = 0) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=600,
+        timeout=1200,
     )
     assert (done.returncode == 0) == (status == 0), done.stdout[-5000:]
     return done.stdout

@@ -41,6 +41,22 @@ def test_facts_right_are_counted_by_field(script):
     assert shares == expected | {"all": (2 / 5, 5)}
 
 
+def test_seeds_of_a_system_are_one_row(script, tmp_path, monkeypatch, capsys):
+    reference = "The A mill. It is in Bell. It opens in May."
+    texts = {"references": reference, "a1": "It is in Bell.", "a2": "It is in Bell. It opens in May.", "b": "Nothing."}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text + "\n", encoding="utf-8")
+    runs = [f"a={tmp_path}/a1", f"a={tmp_path}/a2", f"b={tmp_path}/b"]
+    monkeypatch.setattr(sys, "argv", ["count_facts.py", *runs, "--references", f"{tmp_path}/references"])
+    assert script("count_facts").main() == 0
+    head, facts, first, second = ([cell.strip() for cell in line.split("  ") if cell.strip()] for line in
+                                  capsys.readouterr().out.splitlines())  # fmt: skip
+    assert head == ["facts right, %", "place", "leader", "builder", "month", "rooms", "all"]
+    assert facts == ["facts", "1", "0", "0", "1", "0", "2"]
+    assert first == ["a", "100 [100, 100]", "0 [0, 0]", "0 [0, 0]", "50 [0, 100]", "0 [0, 0]", "75 [50, 100]"]
+    assert second == ["b", "0", "0", "0", "0", "0", "0"]
+
+
 def test_facts_right_are_counted_by_distance_from_the_head_of_their_paper(script):
     count_facts = script("count_facts")
     filler = "Nothing is said here at all. " * 5
@@ -132,7 +148,7 @@ def test_summarize_without_a_checkpoint_uses_the_reader(tmp_path, capsys):
 def test_pretraining_resumes(tmp_path):
     def pretrain(rounds):
         command = [sys.executable, SCRIPTS / "pretrain.py", "--output-folder", tmp_path, "--threads", "1"]
-        done = subprocess.run([*command, "--rounds", *rounds], capture_output=True, text=True, timeout=500)
+        done = subprocess.run([*command, "--rounds", *rounds], capture_output=True, text=True, timeout=1200)
         assert done.returncode == 0, done.stderr
         return [line for line in done.stdout.splitlines() if line.startswith("rounds")]
 

@@ -37,7 +37,7 @@ def test_every_flipped_byte_is_noticed(folder, capsys):
     assert "24 files as they were written" in capsys.readouterr().out
     rng = random.Random(0)
     names = [name for name, data in contents(folder.path).items() if data and name != "dict.target.txt"]
-    for number in range(150):
+    for number in range(200):
         path = folder.path / names[number % len(names)]
         good = path.read_bytes()
         data = bytearray(good)
@@ -51,6 +51,20 @@ def test_every_flipped_byte_is_noticed(folder, capsys):
         assert f"{path.name}: " in capsys.readouterr().err
         path.write_bytes(good)
     read_all(folder)
+
+
+def test_every_cut_file_is_noticed(folder):
+    rng = random.Random(1)
+    names = [name for name, data in contents(folder.path).items() if data and name != "dict.target.txt"]
+    for number in range(50):
+        path = folder.path / names[number % len(names)]
+        good = path.read_bytes()
+        path.write_bytes(good[: rng.randrange(len(good))])
+        if path.name == "corpus.json" and _content(path.read_bytes()) is not None:
+            continue  # without the line's end
+        with pytest.raises(ValueError, match=rf"{path.name}: "):
+            read_all(folder)
+        path.write_bytes(good)
 
 
 def _content(data):

@@ -218,3 +218,11 @@ class Namespace5:
     """Generation options, as fairseq reads them from a namespace."""
 
     beam, max_len_a, max_len_b, lenpen, nbest = 5, 0, 15, 2.0, 5
+
+
+def test_alignments_are_refused_in_words(folder):
+    task, model = build(folder, *SIZES)
+    options = Namespace5()
+    options.print_alignment = "hard"
+    with pytest.raises(ValueError, match=r"--print-alignment: .* poolingformer-show CHECKPOINT FILE"):
+        task.build_generator([model], options)

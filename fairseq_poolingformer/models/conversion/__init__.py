@@ -140,12 +140,13 @@ def default_model_type(settings: Settings, *, sentencepiece: bool = False, drop_
         ConversionError: the architecture is neither BART's nor RoBERTa's.
     """
     arch = settings["arch"]
+    is_bart = "bart" in arch or arch == "poolingformer_reader"
     full_attention = not arch.startswith(OWN_ARCHS)
     relative = settings.get("relative_attention", "none") != "none"
     two_levels = arch.startswith("poolingformer_") and settings.get("pooled_layers", "none") not in ("", "none")
-    if two_levels and not drop_pooled and not relative:
-        return POOLINGFORMER_BART.model_type if "bart" in arch else POOLINGFORMER_ROBERTA.model_type
-    if "bart" in arch:
+    if two_levels and not drop_pooled:
+        return POOLINGFORMER_BART.model_type if is_bart else POOLINGFORMER_ROBERTA.model_type
+    if is_bart:
         return "bart" if full_attention else "led"
     if relative:
         return "deberta"

@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from fairseq_poolingformer.compat.checkpoint_files import CheckpointError, load, read
+from fairseq_poolingformer.models.conversion.card import Training
 from fairseq_poolingformer.models.conversion.family import ConversionError, Settings, State, listed
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -140,7 +141,12 @@ def write_huggingface_weights(folder: Path, state: State) -> None:
 
 
 def read_checkpoint(path: Path) -> tuple[Settings, State]:
-    """Return the model settings and the parameters of a fairseq checkpoint.
+    """Return the model settings and the parameters of a fairseq checkpoint; see :func:`read_training`."""
+    return read_training(path)[:2]
+
+
+def read_training(path: Path) -> tuple[Settings, State, Training]:
+    """Return the model settings and the parameters of a fairseq checkpoint, and what it tells of its training.
 
     The settings include ``data``, the data folder of the training, if the checkpoint records it.
 
@@ -165,7 +171,7 @@ def read_checkpoint(path: Path) -> tuple[Settings, State]:
         )
     task = config.get("task") or {}
     settings = {**_as_dict(task), **_as_dict(settings)}
-    return settings, checkpoint["model"]
+    return settings, checkpoint["model"], Training.of(checkpoint)
 
 
 def _as_dict(settings: Any) -> Settings:

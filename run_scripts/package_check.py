@@ -1,0 +1,104 @@
+"""Checks an installed package without fairseq, outside the repository. ``test_package.sh`` runs it.
+
+It imports what needs no fairseq, asks every command for its help, and makes, saves, loads and runs tiny models.
+"""
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+
+import fairseq_poolingformer
+from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window
+from fairseq_poolingformer.cli.main import COMMANDS
+from fairseq_poolingformer.huggingface import (
+    PoolingformerBartConfig,
+    PoolingformerBartForConditionalGeneration,
+    PoolingformerRobertaConfig,
+    PoolingformerRobertaForMaskedLM,
+)
+
+WITHOUT_FAIRSEQ = ("attention", "text", "qa", "scoring", "downstream", "show", "huggingface")
+NEEDS_TRITON = "fairseq_poolingformer.attention.backends.triton."
+LEVELS = {"window_size": "4", "pooled_window_size": "16", "pooled_layers": "1"}
+
+
+def import_everything() -> int:
+    """Import every module of the packages that need no fairseq, and return their number."""
+    names = []
+    for package in WITHOUT_FAIRSEQ:
+        root = importlib.import_module(f"fairseq_poolingformer.{package}")
+        names += [module.name for module in pkgutil.walk_packages(root.__path__, f"{root.__name__}.")]
+    if importlib.util.find_spec("triton") is None:
+        names = [name for name in names if not name.startswith(NEEDS_TRITON)]
+    for name in names:
+        importlib.import_module(name)
+    assert "fairseq" not in sys.modules
+    return len(names)
+
+
+def ask_for_help() -> None:
+    """Run ``poolingformer --help`` and ``poolingformer-COMMAND --help`` as they are installed."""
+    scripts = Path(sysconfig.get_path("scripts"))
+    for script in ("poolingformer", *(f"poolingformer-{name}" for name in COMMANDS if name != "completion")):
+        output = subprocess.run([scripts / script, "--help"], capture_output=True, text=True, check=True).stdout
+        assert output.startswith(f"usage: {script}"), output
+
+
+def run_models() -> None:
+    """Compare both levels with the reference, and take tiny models through a folder."""
+    torch.manual_seed(0)
+    layer = TwoLevelAttention(16, 2, window=Window(3), pooled_window=Window(9), pooling=Pooling(5, 4)).eval()
+    x = torch.randn(2, 37, 16)
+    fast = layer(x)
+    layer.backend = "reference"
+    torch.testing.assert_close(fast, layer(x), rtol=1e-4, atol=1e-5)
+
+    sizes = {"encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    bart = PoolingformerBartConfig(vocab_size=40, d_model=16, max_position_embeddings=64, **sizes, **heads, **LEVELS)
+    tokens = torch.randint(4, 40, (2, 50))
+    model = PoolingformerBartForConditionalGeneration(bart).eval()
+    again = through_a_folder(model, AutoModelForSeq2SeqLM)
+    search = {"num_beams": 2, "max_length": 8, "do_sample": False}
+    assert again.generate(tokens, **search).equal(model.generate(tokens, **search))
+
+    roberta = PoolingformerRobertaConfig(
+        vocab_size=40,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        **LEVELS,
+    )
+    model = PoolingformerRobertaForMaskedLM(roberta).eval()
+    assert through_a_folder(model, AutoModelForMaskedLM)(tokens).logits.equal(model(tokens).logits)
+
+
+def through_a_folder(model, auto):
+    """Save a model and load it by ``AutoModel…``."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return auto.from_pretrained(folder).eval()
+
+
+def main() -> int:
+    """The command line."""
+    home = Path(fairseq_poolingformer.__file__).resolve().parent
+    assert Path(sysconfig.get_path("purelib")).resolve() in home.parents, f"{home} is not the installed package"
+    count = import_everything()
+    run_models()
+    ask_for_help()
+    print(f"Python {sys.version.split()[0]}, torch {torch.__version__}: {count} modules, commands and models work")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
