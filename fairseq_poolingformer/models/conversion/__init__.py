@@ -109,6 +109,9 @@ def to_huggingface(
     missing = sorted(set(family.needed) - set(settings))
     if missing:
         raise ConversionError(f"the checkpoint's settings lack {', '.join(missing)}")
+    for name in family.arch_sizes["base"]:
+        if name in settings and (type(settings[name]) is not int or settings[name] < 1):
+            raise ConversionError(f"the checkpoint's settings have {name} {settings[name]!r}, which is no size")
     notes = _attention_notes(family, settings, drop_pooled) if settings["arch"].startswith(OWN_ARCHS) else []
     state = dict(state)
     level_two = [name for name in family.names(settings).values() if LEVEL_TWO in name]
@@ -119,7 +122,7 @@ def to_huggingface(
         )
     family.modernize(state)
     embedding = next((state[name] for name in family.fairseq_tied if name in state), None)
-    if embedding is None:
+    if embedding is None or embedding.dim() != 2:
         raise ConversionError(f"the checkpoint has no token embedding ({family.fairseq_tied[0]})")
     settings = {**settings, "vocab_size": embedding.size(0)}
     config = {"model_type": family.model_type, "architectures": [family.architecture]}

@@ -180,3 +180,19 @@ def test_conventions_of_generation_are_told(key, limit):
     model = tiny_huggingface.model("bart")
     converted = conversion.to_fairseq({**model.config.to_dict(), key: limit}, dict(model.state_dict()))
     assert any(key in note for note in converted.notes)
+
+
+@pytest.mark.parametrize("size", ["x", "1", -1, 0, 1.0, None])
+def test_a_setting_that_is_no_size_is_named(size):
+    settings = {"arch": "bart_base", "encoder_layers": size}
+    settings = {**dict.fromkeys(conversion.FAMILIES["bart"].needed, False), **settings}
+    with pytest.raises(ConversionError, match=f"encoder_layers {size!r}, which is no size"):
+        conversion.to_huggingface(settings, {}, model_type="bart")
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_an_embedding_that_is_no_matrix_is_refused(shape):
+    settings = dict.fromkeys(conversion.FAMILIES["bart"].needed, False)
+    settings |= {**conversion.FAMILIES["bart"].arch_sizes["base"], "arch": "bart_base"}
+    with pytest.raises(ConversionError, match="no token embedding"):
+        conversion.to_huggingface(settings, {"encoder.embed_tokens.weight": torch.zeros(shape)}, model_type="bart")
