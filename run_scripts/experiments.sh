@@ -73,6 +73,15 @@ attention_flags() {
     --pool-stride "$stride" --pool-type "$pool"
 }
 
+# count_examples: prints the number of training examples, of the data folder or, before there is one, of the table.
+count_examples() {
+  if [[ -f $data_folder/corpus.json ]]; then
+    "$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["examples"]["train"])' "$data_folder/corpus.json"
+  else
+    echo "$examples"
+  fi
+}
+
 # set_update_freq: sets how many batches of all devices make one update of "batch". Lowers device_batch to the largest
 # number with which a whole number of them does.
 set_update_freq() {

@@ -108,7 +108,7 @@ def make_corpus(
         layout=CLASSIFICATION,
         encode=functools.partial(encode, labels=tuple(labels)),
         entries={"kind": "document_classification", "format": 1, "labels": list(labels)},
-        table=task_corpus.table,
+        table=task_corpus.length_table,
         unique_ids=True,
     )
 

@@ -1,4 +1,7 @@
-"""The part that the command lines of Longformer's downstream tasks share: their files, the corpus, the table."""
+"""The part that the command lines of Longformer's downstream tasks share: their files, the corpus, the table.
+
+Question answering makes its corpus here, too.
+"""
 
 import argparse
 import functools
@@ -38,7 +41,7 @@ def make_parser(corpus: str, description: str, files: str) -> argparse.ArgumentP
 
 
 def add_lengths(parser: argparse.ArgumentParser) -> None:
-    """Add ``--max-positions``, the lengths that :func:`table` reports."""
+    """Add ``--max-positions``, the lengths that :func:`length_table` reports."""
     parser.add_argument(
         "--max-positions",
         metavar="N",
@@ -61,11 +64,12 @@ def make_corpus(
     settings: Mapping[str, object] | None = None,
     entries: Mapping[str, object] | None = None,
     inputs: Mapping[str, object] | None = None,
+    table: Callable[..., str] | None = None,
 ) -> Corpus:
     """Describe the corpus that the command line names.
 
     Args:
-        args: parsed options of :func:`make_parser`.
+        args: parsed options, ``train``, ``valid`` and ``test`` among them.
         name: the corpus's name.
         kind: of task, as fairseq's ``--task``; goes into ``corpus.json``.
         layout: the files of the data folder.
@@ -75,6 +79,7 @@ def make_corpus(
         settings: everything that changes the result of ``parse``, as JSON values.
         entries: further entries of ``corpus.json``, which may change the result of ``encode``.
         inputs: identifies further input.
+        table: makes the report; None for :func:`length_table`.
 
     Raises:
         InputError: a file is missing, or there are no files.
@@ -101,7 +106,7 @@ def make_corpus(
         layout=layout,
         encode=encode,
         entries={"kind": kind, "format": 1, **(entries or {})},
-        table=table,
+        table=table or length_table,
         unique_ids=True,
     )
 
@@ -116,7 +121,7 @@ def parse_object(record: Record, make: Callable[[dict], Example]) -> Example | R
         return Reject(f"malformed: {error}")
 
 
-def table(
+def length_table(
     folder: DataFolder,
     name: str,
     splits: Sequence[str],

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from fairseq_poolingformer.qa.segments import SegmentLimits
 from fairseq_poolingformer.text.data_folder import QUESTIONS
 from preprocess.pipeline import command as pipeline_command
-from preprocess.pipeline.records import MAX_LINE_BYTES, InputError, describe_file, expand, read_lines
-from preprocess.pipeline.run import Corpus, Split
+from preprocess.pipeline import task_corpus
+from preprocess.pipeline.records import MAX_LINE_BYTES, InputError, read_lines
+from preprocess.pipeline.run import Corpus
 from preprocess.questions import examples, report
 
 main = pipeline_command.main
@@ -65,35 +66,22 @@ def make_corpus(args: argparse.Namespace, kind: str, unit: str, parse: Callable,
     Raises:
         InputError: a file is missing, or options contradict each other.
     """
-    named = {"train": args.train, "valid": args.valid, "test": args.test}
-    files = {split: expand(patterns) for split, patterns in named.items() if patterns}
-    if not files:
-        raise InputError("no data: give files with --train, --valid or --test")
-    if args.sentencepiece_train is not None and "train" not in files:
-        raise InputError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
+    corpus = task_corpus.make_corpus(
+        args,
+        kind,
+        kind,
+        QUESTIONS,
+        functools.partial(read_lines, max_line_bytes=args.max_line_bytes),
+        parse,
+        examples.encode,
+        settings={**settings, "max_line_bytes": args.max_line_bytes},
+        # 2: ids are JSON values, and GPT-2's tokens have the offsets of whole characters
+        entries={"unit": unit, "format": 2},
+        table=functools.partial(report.table, doc_stride=args.doc_stride),
+    )
     for length in args.max_source_length:
         try:
             SegmentLimits(length, args.doc_stride)
         except ValueError as error:
             raise InputError(f"--max-positions {length} --doc-stride {args.doc_stride}: {error}") from error
-    read = functools.partial(read_lines, max_line_bytes=args.max_line_bytes)
-    return Corpus(
-        name=kind,
-        splits={
-            split: Split(
-                functools.partial(read, paths),
-                sum(path.stat().st_size for path in paths),
-                functools.partial(parse, annotated=split != "test"),
-            )
-            for split, paths in files.items()
-        },
-        parse=functools.partial(parse, annotated=True),
-        settings={**settings, "max_line_bytes": args.max_line_bytes},
-        inputs={split: [describe_file(path) for path in paths] for split, paths in files.items()},
-        layout=QUESTIONS,
-        encode=examples.encode,
-        # 2: ids are JSON values, and GPT-2's tokens have the offsets of whole characters
-        entries={"kind": kind, "unit": unit, "format": 2},
-        table=functools.partial(report.table, doc_stride=args.doc_stride),
-        unique_ids=True,
-    )
+    return corpus

@@ -132,15 +132,6 @@ preprocess_files() {
   run "${command[@]}"
 }
 
-# count_examples: prints the examples of an epoch; without a data folder, the number in the table.
-count_examples() {
-  if [[ -f $data_folder/corpus.json ]]; then
-    "$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["examples"]["train"])' "$data_folder/corpus.json"
-  else
-    echo "$examples"
-  fi
-}
-
 train() {
   need "$data_folder/corpus.json" data
   each_seed train_one

@@ -70,15 +70,6 @@ preprocess() {
   run "${command[@]}"
 }
 
-# count_examples: prints the number of training examples, of the data folder or, before there is one, of the table.
-count_examples() {
-  if [[ -f $data_folder/corpus.json ]]; then
-    "$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["examples"]["train"])' "$data_folder/corpus.json"
-  else
-    echo "$examples"
-  fi
-}
-
 train() {
   need "$data_folder/corpus.json" data
   need "$bart_folder/model.pt" bart
