@@ -28,7 +28,7 @@ from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 from preprocess.pipeline import task_corpus
-from preprocess.pipeline.encode import Encoded
+from preprocess.pipeline.encode import Encoded, one_line
 from preprocess.pipeline.json_elements import read_elements
 from preprocess.pipeline.records import Example, InputError, Record, Reject, describe_file
 from preprocess.pipeline.tokens import Tokens
@@ -245,7 +245,7 @@ def encode(tokenizer: Tokenizer, example: HotpotqaExample) -> Encoded | Reject:
     titles = json.dumps([paragraph.title for paragraph in example.paragraphs])
     return Encoded(
         ids | {name: np.array(rows, np.int64).ravel() for name, rows in arrays.items()},
-        {"id": example.id, "titles": titles, "notes": "; ".join(example.notes)},
+        {"id": one_line(example.id), "titles": titles, "notes": "; ".join(example.notes)},
     )
 
 

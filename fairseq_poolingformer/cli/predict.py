@@ -86,9 +86,10 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"{args.path}: a checkpoint of {type(task).__name__}, which is no downstream task")
     if _kind(args.data) != task.kind:
         raise ValueError(f"{args.data} is a data folder of {_kind(args.data)}, but {args.path} is of {task.kind}")
-    if args.max_positions:
+    if args.max_positions is not None:
         check_encoder(models[0], task.kind, args.max_positions)
         task.cfg.max_positions = args.max_positions
+        task.check_lengths()
     model = models[0].to(device=args.device, dtype=DTYPES[args.precision]).eval()
     predictor = task.predictor(args.data, args.subset)
     predict(model, task, args.subset, predictor, args.device, args.max_tokens, args.num_workers)

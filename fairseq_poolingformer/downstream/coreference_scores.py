@@ -71,15 +71,17 @@ def read_files(paths: Sequence[Path]) -> dict[str, ConllDocument]:
     """
     found: dict[str, ConllDocument] = {}
     for path in paths:
-        with open(path, encoding="utf-8") as file:
-            for raw in split_documents(file):
-                try:
-                    document = parse_document(raw, SCORED_COLUMNS)
-                except BadLine as error:
-                    raise ValueError(f"{path}: {error}") from error
-                if document.name in found:
-                    raise ValueError(f"{path}, line {raw.first_line}: {document.name} occurs a second time")
-                found[document.name] = document
+        try:
+            with open(path, encoding="utf-8-sig", newline="\n") as file:
+                documents = [(raw.first_line, parse_document(raw, SCORED_COLUMNS)) for raw in split_documents(file)]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: not UTF-8 ({error.reason})") from error
+        except BadLine as error:
+            raise ValueError(f"{path}: {error}") from error
+        for line, document in documents:
+            if document.name in found:
+                raise ValueError(f"{path}, line {line}: {document.name} occurs a second time")
+            found[document.name] = document
     if not found:
         raise ValueError(f"{', '.join(map(str, paths))}: no document")
     return found

@@ -68,7 +68,7 @@ class HotpotqaPredictor:
         found = {self._ids[number]: self._found[number] for number in sorted(self._found)}
         answers, facts, scores = ({name: value[part] for name, value in found.items()} for part in range(3))
         content = HotpotqaPredictions(answers, facts).to_json() | {PARAGRAPH_SCORES: scores}
-        write_lines(path, [json.dumps(content, ensure_ascii=False)])
+        write_lines(path, [json.dumps(content)])  # in ASCII: a lone surrogate in a title has no UTF-8
 
 
 def _of_example(marks: MarkLogits, example: int, count: int) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -76,15 +75,20 @@ def read_gold(path: Path) -> dict[str, str]:
         return {imdb_id(file.resolve()): file.parent.name for file in files}
     if path.suffix == ".xml":
         return read_ground_truth(path)
-    return dict(_json_labels(path))
+    return _json_labels(path)
 
 
-def _json_labels(path: Path) -> Iterator[tuple[str, str]]:
+def _json_labels(path: Path) -> dict[str, str]:
+    labels: dict[str, str] = {}
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 try:
                     fields = read_object(line)
-                    yield id_of(fields, str(path), number), label_of(fields)
+                    name, label = id_of(fields, str(path), number), label_of(fields)
+                    if name in labels:
+                        raise BadLine(f"id {name} is there twice")
                 except BadLine as error:
                     raise ValueError(f"{path}, line {number}: {error}") from error
+                labels[name] = label
+    return labels

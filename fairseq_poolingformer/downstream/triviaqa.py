@@ -169,4 +169,4 @@ class TriviaqaPredictor:
     def write(self, path: Path) -> None:
         """Write the predictions in the order of the data folder."""
         ordered = {key: self._best[key][1] for key in self._keys if key in self._best}
-        write_lines(path, [json.dumps(ordered, ensure_ascii=False, indent=1)])
+        write_lines(path, [json.dumps(ordered, indent=1)])  # in ASCII: a lone surrogate has no UTF-8

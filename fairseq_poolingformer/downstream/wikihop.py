@@ -169,4 +169,4 @@ class WikihopPredictor:
     def write(self, path: Path) -> None:
         """Write the predictions in the order of the data folder."""
         ordered = {name: self._answers[name] for name in self._ids if name in self._answers}
-        write_lines(path, [json.dumps(ordered, ensure_ascii=False, indent=1)])
+        write_lines(path, [json.dumps(ordered, indent=1)])  # in ASCII: a lone surrogate has no UTF-8

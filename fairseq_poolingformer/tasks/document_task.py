@@ -67,9 +67,13 @@ class DocumentTask(OneDictionaryTask):
         marks = {mark: dictionary.add_symbol(mark, overwrite=True) for mark in MARKS}
         super().__init__(cfg, dictionary)
         self.symbols = Symbols(dictionary.bos(), dictionary.eos(), dictionary.pad(), marks)
+        self.check_lengths()
+
+    def check_lengths(self) -> None:
+        """Raise ValueError where the length or the number of segments is out of range."""
         for name, least in (("max_positions", 8), ("max_segments", 0)):
-            if getattr(cfg, name) < least:
-                raise ValueError(f"--{name.replace('_', '-')} must be {least} or more, got {getattr(cfg, name)}")
+            if getattr(self.cfg, name) < least:
+                raise ValueError(f"--{name.replace('_', '-')} must be {least} or more, got {getattr(self.cfg, name)}")
 
     @abstractmethod
     def build_head(self, embed_dim: int, dropout: float) -> nn.Module:

@@ -76,6 +76,14 @@ def test_the_command_prints_the_figures_and_writes_them(tmp_path, capsys):
     assert "muc_recall" in capsys.readouterr().out
 
 
+def test_files_are_read_as_preprocessing_reads_them(tmp_path):
+    """It takes a byte order mark, ends of lines of Windows, and a carriage return in a word."""
+    lines = ["#begin document (a); part 000", "a 0 0 b\rc - (1)", "", "a 0 0 d - -", "#end document"]
+    (tmp_path / "key").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    (document,) = read_files([tmp_path / "key"]).values()
+    assert (document.words, document.sentences, document.clusters) == (("b\rc", "d"), (1, 1), (((0, 1),),))
+
+
 def test_files_that_cannot_be_scored_are_named(tmp_path):
     write(tmp_path / "key", [[[(0, 1), (2, 4)]], [[(0, 1), (2, 4)]]])
     write(tmp_path / "longer", [[[(0, 1), (2, 4)]]], words=26)
@@ -89,6 +97,9 @@ def test_files_that_cannot_be_scored_are_named(tmp_path):
     (tmp_path / "other").write_text("#begin document (other); part 000\nx\t-\n#end document\n")
     with pytest.raises(ValueError, match="no document of the gold files"):
         score([tmp_path / "key"], tmp_path / "other")
+    (tmp_path / "latin").write_bytes("#begin document (é)".encode("latin-1"))
+    with pytest.raises(ValueError, match="latin: not UTF-8"):
+        score([tmp_path / "key"], tmp_path / "latin")
     (tmp_path / "empty").write_text("")
     with pytest.raises(ValueError, match="empty: no document"):
         score([tmp_path / "key"], tmp_path / "empty")

@@ -97,3 +97,6 @@ def test_gold_in_every_released_format(tmp_path):
     (tmp_path / "bad.xml").write_text("<articles>")
     with pytest.raises(ValueError, match=r"bad.xml: not XML"):
         document_classification_scores.score([tmp_path / "bad.xml"], found)
+    (tmp_path / "twice.jsonl").write_text('{"id": 1, "label": "true"}\n{"id": "1", "label": "false"}\n')
+    with pytest.raises(ValueError, match=r"twice.jsonl, line 2: id 1 is there twice"):
+        document_classification_scores.score([tmp_path / "truth.xml"], tmp_path / "twice.jsonl")

@@ -1,8 +1,11 @@
 """WikiHop's segments, against a builder that works token by token."""
 
-import pytest
+import json
 
-from fairseq_poolingformer.downstream.wikihop import NO_ANSWER, WikihopExamples, WikihopSplit
+import pytest
+import torch
+
+from fairseq_poolingformer.downstream.wikihop import NO_ANSWER, WikihopExamples, WikihopPredictor, WikihopSplit
 from tests.downstream.folders import MARK, SYMBOLS, random_wikihop, write_wikihop
 
 BOS, EOS = SYMBOLS.bos, SYMBOLS.eos
@@ -90,3 +93,15 @@ def test_arrays_that_contradict_each_other_are_named(tmp_path, field, value, mes
             (other / f"valid.supports{suffix}").replace(folder / f"valid.supports{suffix}")
     with pytest.raises(ValueError, match=message):
         WikihopSplit.open(folder, "valid")
+
+
+def test_predictions_are_candidates_as_they_are_written_in_the_release(tmp_path):
+    """A lone surrogate, which JSON can hold, has no UTF-8."""
+    folder = write_wikihop(tmp_path, {"valid": random_wikihop(3)})
+    names = [["a", "b"], ["長 é", "\ud800"], ["c", "d", "e"]]
+    (folder / "valid.candidates.txt").write_text("".join(json.dumps(row) + "\n" for row in names), encoding="utf-8")
+    predictor = WikihopPredictor(folder, "valid")
+    predictor.add([2, 1], torch.tensor([[1.0, 3.0, 2.0], [0.0, 1.0, -torch.inf]]), {})
+    predictor.write(tmp_path / "p.json")
+    found = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
+    assert list(found.items()) == [("WH_1", "\ud800"), ("WH_2", "d")]

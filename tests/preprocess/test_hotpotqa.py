@@ -136,7 +136,8 @@ def test_everything_bad_is_named_and_nothing_good_is_lost(tmp_path, gpt2_folder)
 
 def test_unusual_characters_keep_their_places(tmp_path, gpt2_folder):
     context = [["Zoë 長\ud800", ["  Ünï 長い – “São Paulo” é.", "", "  "]], ["B", ["It is."]]]
-    record = changed(context=context, answer="São Paulo", supporting_facts=[["Zoë 長\ud800", 0], ["B", 0]])
+    facts = [["Zoë 長\ud800", 0], ["B", 0]]
+    record = changed(the_id="a\nb\ud800", context=context, answer="São Paulo", supporting_facts=facts)
     source = write_hotpotqa(tmp_path / "hotpot.json", [record])
     assert convert(tmp_path / "data", gpt2_folder, "--train", source) == 0
     split = HotpotqaSplit.open(tmp_path / "data", "train")
@@ -144,6 +145,7 @@ def test_unusual_characters_keep_their_places(tmp_path, gpt2_folder):
     assert split.paragraphs(0)[:, 1].tolist() == [3, 1]
     titles = json.loads((tmp_path / "data" / "train.titles.txt").read_text(encoding="utf-8"))
     assert titles == [title for title, _ in context]  # as the official script compares them
+    assert (tmp_path / "data" / "train.id.txt").read_text(encoding="utf-8") == "a b\ufffd\n"
 
 
 def scored(scores):
