@@ -31,7 +31,7 @@ options.
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments and _kind(Path(arguments[0])) in _QUESTIONS:
+    if any(_kind(Path(argument)) in _QUESTIONS for argument in arguments):  # the folder may follow options
         return predict_qa.main(arguments)
     return run_command(make_parser(), run, arguments)
 

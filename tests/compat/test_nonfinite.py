@@ -1,6 +1,7 @@
 """Gradients that are not finite: named, skipped as often as is allowed, and never an update."""
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationConfig
 from torch import nn
 
-from fairseq_poolingformer.compat.nonfinite import FirstNonfinite, NonfiniteError
+from fairseq_poolingformer.compat.nonfinite import FirstNonfinite, NonfiniteError, _most_skipped
+from fairseq_poolingformer.tasks.checked import CheckedConfig
 from tests.compat.helpers import train
 
 POISONED = 5  # an example of the training split
@@ -90,6 +92,12 @@ def test_more_than_are_allowed_end_the_training(corpus, tmp_path, monkeypatch, w
     with_option(1)
     with pytest.raises(NonfiniteError):
         train(corpus, tmp_path, "--max-epoch", 2)
+
+
+def test_the_number_is_the_tasks_option():
+    assert _most_skipped(SimpleNamespace(task=SimpleNamespace(cfg=CheckedConfig(skip_nonfinite=3)))) == 3
+    assert _most_skipped(SimpleNamespace(task=SimpleNamespace(cfg=TranslationConfig()))) == 0
+    assert _most_skipped(SimpleNamespace(task=SimpleNamespace())) == 0
 
 
 def test_float16_goes_on_after_an_overflow_on_a_cpu(corpus, tmp_path, monkeypatch):

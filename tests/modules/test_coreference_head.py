@@ -107,6 +107,22 @@ def test_a_document_of_one_word_and_one_without_mentions_have_a_loss():
     assert all(parameter.grad.isfinite().all() for parameter in head.parameters())
 
 
+@torch.no_grad()
+def test_dropout_is_of_features_of_both_sides_of_the_coarse_scores_and_of_hidden_layers():
+    head, document = make_head(4, dropout=0.25), random_document(np.random.default_rng(4), 2)
+    modules = [module for module in head.modules() if isinstance(module, torch.nn.Dropout)]
+    assert [module.p for module in modules] == [0.25] * 4  # one of its own in each of the three networks
+    shapes = []
+    head.dropout.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)))
+    features, inputs, _ = batch([document], torch.Generator().manual_seed(4))
+    (output,) = head(features, **inputs)
+    kept, antecedents = output.numbers.shape
+    width = 3 * WIDTH + 3
+    assert len(shapes) == 7
+    assert shapes[0][1] == 3  # the widths of all spans
+    assert shapes[1:] == [(kept, 3), (kept, width), (kept, width), (10, 3), *[(kept, antecedents, 4 * 3)] * 2]
+
+
 def test_half_precision_is_close_and_finite():
     head = make_head(3)
     document = random_document(np.random.default_rng(3), 2)
