@@ -104,8 +104,7 @@ def _without_repeated(known: set[Hashable], response: Chains) -> tuple[list[list
             kept.append(mention)
             if mention in known:
                 seen.add(mention)
-        if kept:
-            chains.append(kept)
+        chains.append(kept)
     return chains, repeated
 
 

@@ -95,7 +95,7 @@ a 0 0 one -
 b 0 0 two -
 
 #end document
-
+ \t
 #begin document (c); part 000
 c 0 0 three -"""
     found = list(split_documents(text.split("\n")))
@@ -118,6 +118,11 @@ def test_writes_what_it_reads():
         assert sorted(map(sorted, found.clusters)) == sorted(map(sorted, clusters))
         assert (found.name, found.sentences) == (f"(x/{number}); part 003", (10, 1, 13))
         assert (found.words, found.speakers) == (tuple(words), tuple(speakers))
+
+
+def test_one_word_is_a_bracket_of_its_own_between_beginnings_and_ends():
+    lines = list(write_document("(a); part 000", ["w"] * 3, [3], [[(0, 1), (1, 3)], [(0, 3), (2, 3)]]))
+    assert [line.split("\t")[-1] for line in lines[1:4]] == ["(1|(0)", "(0", "(1)|0)|1)"]
 
 
 def test_refuses_to_write_what_the_format_cannot_say():

@@ -113,3 +113,5 @@ def test_a_missing_document_has_no_mentions_and_many_repeated_ones_are_refused(t
     write(tmp_path / "repeated", [[mentions, mentions]])
     with pytest.raises(ValueError, match="repeated: 12 mentions occur twice"):
         score([tmp_path / "key"], tmp_path / "repeated")
+    write(tmp_path / "allowed", [[mentions, mentions[:10]]])
+    assert score([tmp_path / "key"], tmp_path / "allowed")["muc_recall"] == 50

@@ -33,7 +33,8 @@ def data(tmp_path_factory):
 @pytest.mark.parametrize(("max_segments", "use_global"), [(0, True), (2, False)])
 def test_segments_are_the_document_between_two_symbols(data, max_segments, use_global):
     _, documents, split = data
-    examples = ClassificationExamples(split, SYMBOLS, 8, max_segments, use_global)
+    options = {} if use_global else {"use_global": False}
+    examples = ClassificationExamples(split, SYMBOLS, 8, max_segments, **options)
     for number, document in enumerate(documents):
         pieces = [document[start : start + 6] for start in range(0, len(document), 6)] or [[]]
         pieces = pieces[:max_segments] if max_segments else pieces

@@ -94,6 +94,9 @@ def test_no_token_is_global_where_that_is_wanted(split):
 def test_sizes_without_room_are_refused(split, sizes):
     with pytest.raises(ValueError, match="leaves no room"):
         TriviaqaExamples(split, SYMBOLS, **(SIZES | sizes))
+    for least in ({"max_positions": 13, "max_length": 13}, {"max_positions": 5, "max_question_length": 1}):
+        segments = TriviaqaExamples(split, SYMBOLS, **(SIZES | least)).segments(0)
+        assert len(segments[0].tokens) == least["max_positions"]  # with one token of the document
 
 
 def test_damaged_answers_are_named(split):

@@ -192,6 +192,13 @@ def test_scores_of_other_questions_or_paragraphs_are_refused(tmp_path, gpt2_fold
     lines = (tmp_path / "data" / "train.rejects.jsonl").read_text(encoding="utf-8").splitlines()
     reasons = [json.loads(line)["reason"].partition(":")[0] for line in lines]
     assert reasons == ["scores of other paragraphs", "no scores of the first stage"]
+    titles = [title for title, _ in BRIDGE["context"]]
+    for number, bad in enumerate((7, titles, [[title, "1"] for title in titles], [[title] for title in titles])):
+        content["paragraph_scores"][BRIDGE["_id"]] = bad
+        first.write_text(json.dumps(content), encoding="utf-8")
+        alone = write_hotpotqa(tmp_path / "alone.json", [BRIDGE])
+        assert convert(tmp_path / f"bad{number}", gpt2_folder, "--train", alone, "--paragraph-scores", first) == 1
+        assert "scores of other paragraphs" in capsys.readouterr().err
     first.write_text("{}", encoding="utf-8")
     assert convert(tmp_path / "other", gpt2_folder, *arguments) == 1
     assert "no 'paragraph_scores' in it; give predictions of --task hotpotqa" in capsys.readouterr().err
