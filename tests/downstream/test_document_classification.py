@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fairseq_poolingformer.downstream.document_classification import (
-    NO_LABEL,
     ClassificationExamples,
     ClassificationPredictor,
     ClassificationSplit,
@@ -42,7 +41,7 @@ def test_segments_are_the_document_between_two_symbols(data, max_segments, use_g
         assert [s.tokens.tolist() for s in segments] == [[SYMBOLS.bos, *piece, SYMBOLS.eos] for piece in pieces]
         assert all(s.global_mask.tolist() == [use_global] + [False] * (len(s.tokens) - 1) for s in segments)
         assert examples.sizes[number] == sum(len(s.tokens) for s in segments)
-        assert examples.targets(number) == {"label": LABELS[number][0] if LABELS[number] else NO_LABEL}
+        assert examples.targets(number) == {"label": LABELS[number][0] if LABELS[number] else -1}
 
 
 def test_predictions_are_lines_in_the_order_of_the_folder(data, tmp_path):
