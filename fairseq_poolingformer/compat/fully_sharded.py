@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 
 from fairseq_poolingformer.compat.patching import command_modules, replace
 
@@ -149,14 +148,18 @@ def _layers(module: nn.Module, uses: dict[int, int]) -> Iterator[nn.Module]:
 
 
 def _share_of_parameters(module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    from torch.distributed.tensor import DTensor
+
     for name, parameter in module.named_parameters(remove_duplicate=False):
         value = state_dict.get(prefix + name)
         if value is not None and isinstance(parameter, DTensor) and value.shape == parameter.shape:
             state_dict[prefix + name] = _share(value, parameter)
 
 
-def _share(value: Tensor, parameter: DTensor) -> Tensor:
-    """This process's share of a tensor that every process has, placed as a parameter is."""
+def _share(value: Tensor, parameter: Any) -> Tensor:
+    """This process's share of a tensor that every process has, placed as a DTensor is."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
     if isinstance(value, DTensor):
         return value
     value = value.to(parameter.device)
@@ -242,6 +245,8 @@ def gathered_state(original: Callable) -> Callable:
 
 
 def _whole(value: Any, keep: bool) -> Any:
+    from torch.distributed.tensor import DTensor  # not above: its import takes 0.7 s, for this option alone
+
     if isinstance(value, DTensor):
         whole = value.full_tensor()
         return whole.detach().cpu() if keep else None
