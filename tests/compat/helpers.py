@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import subprocess
-import sys
 import tempfile
 from argparse import ArgumentParser
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from fairseq.distributed import utils as distributed_utils
 
 import fairseq_poolingformer
 from fairseq_poolingformer import compat
+from tests.forked_python import PYTHON, start
 
 compat.apply()
 
@@ -62,8 +62,9 @@ def generate(corpus: Path, checkpoint: Path, *extra: Any) -> list[str]:
 
 def run(*command: Any, cwd: Path) -> subprocess.CompletedProcess:
     """Run ``python -m command…`` in a process of its own, with one thread."""
+    start()
     return subprocess.run(
-        [sys.executable, "-m", *map(str, command)],
+        [PYTHON, "-m", *map(str, command)],
         cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,

@@ -6,10 +6,11 @@ import json
 import os
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.forked_python import PYTHON, start
 
 ROOT = Path(__file__).parents[2]
 TEXT = "die Größe der Schlüssel wächst linear mit der Länge 長い 文書 を 要約 する naïve café attention window pooled"
@@ -21,9 +22,10 @@ def run(*command: object, cwd: Path | None = None, status: int = 0) -> str:
     Raises:
         AssertionError: the exit status is another one.
     """
+    start()
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-m", *map(str, command)],
+        [PYTHON, "-m", *map(str, command)],
         cwd=cwd or ROOT,
         env=environment,
         stdout=subprocess.PIPE,

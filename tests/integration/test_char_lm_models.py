@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq_poolingformer.cli import eval_lm, sample_lm
 from fairseq_poolingformer.compat.checkpoints import load
 from preprocess.char_lm import make_folder
+from tests.forked_python import PYTHON, start
 from tests.integration.conftest import ROOT
 
 TRAINING = [
@@ -87,7 +87,8 @@ def test_from_text_to_figures(arch, folder, tmp_path, capsys):
     sample_lm.main(["--path", checkpoint, "--length", "60", "--device", "cpu", "--prompt", "all work", "--top-k", "1"])
     assert "and no play makes jack a dull boy" in capsys.readouterr().out
 
-    command = [sys.executable, "run_scripts/char_lm/plot_spans.py", f"mine={checkpoint}", "--output"]
+    start()
+    command = [PYTHON, "run_scripts/char_lm/plot_spans.py", f"mine={checkpoint}", "--output"]
     picture = tmp_path / "spans.png"
     done = subprocess.run([*command, str(picture)], cwd=ROOT, capture_output=True, text=True, check=False)
     if arch == "longformer_lm":
@@ -105,7 +106,8 @@ def test_spans_of_what_is_no_checkpoint(content, tmp_path):
         torch.save([1], file)
     else:
         file.write_bytes(content)
-    command = [sys.executable, "run_scripts/char_lm/plot_spans.py", str(file), "--output", str(tmp_path / "spans.png")]
+    start()
+    command = [PYTHON, "run_scripts/char_lm/plot_spans.py", str(file), "--output", str(tmp_path / "spans.png")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert str(file) in done.stderr

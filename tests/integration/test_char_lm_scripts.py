@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +13,14 @@ from fairseq import tasks
 from fairseq.options import get_training_parser, parse_args_and_arch
 
 from fairseq_poolingformer.compat.checkpoints import load
+from tests.forked_python import PYTHON
 from tests.integration.conftest import ROOT
 from tests.integration.test_run_scripts import call, options
 
 
 def dry_run(script: str, *arguments: str) -> str:
     """The output of a script, a command in each line."""
-    dry = [f"python={sys.executable}", "out=/out", "dry_run=1"]
+    dry = [f"python={PYTHON}", "out=/out", "dry_run=1"]
     return call(f"char_lm/{script}", *dry, *arguments).replace("\\\n", " ")
 
 
@@ -218,7 +218,7 @@ def test_stages_go_on_from_one_another(tmp_path):
     """Parameters, the optimizer's state and the number of updates; windows double and the learning rate halves."""
     text = np.random.default_rng(0).integers(97, 101, 700, dtype=np.uint8)
     (tmp_path / "text").write_bytes(text.tobytes())
-    run = ["experiments=longformer_enwik8", f"out={tmp_path}", f"raw={tmp_path}/text", f"python={sys.executable}"]
+    run = ["experiments=longformer_enwik8", f"out={tmp_path}", f"raw={tmp_path}/text", f"python={PYTHON}"]
     run += ["gpus=0", "arch=longformer_lm_tiny", "lengths=10,20", "window_scale=1,2", "batch=4,2", "device_batch=2,2"]
     run += ["updates=4,3", "warmup=2,1", "lr=0.01,0.005", "num_workers=0", "context=30", "stride=10"]
     run += ["save_updates=100"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import runpy
 import shlex
-import sys
 
 import pytest
 
+from tests.forked_python import PYTHON
 from tests.integration.test_run_scripts import SCRIPTS, call, options
 from tests.text.tiny_gpt2 import write_vocabulary
 
@@ -17,7 +17,7 @@ SCRIPT = "longformer_tasks/run.sh"
 
 def commands(experiment: str, *arguments: object) -> dict[str, list[list[str]]]:
     """The commands of a dry run on eight GPUs by the last part of their module's name, each as its words."""
-    arguments = [f"experiments={experiment}", f"python={sys.executable}", "out=/out", "dry_run=1", "gpus=8", *arguments]
+    arguments = [f"experiments={experiment}", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8", *arguments]
     output = call(SCRIPT, *arguments).replace("\\\n", " ")
     found: dict[str, list[list[str]]] = {}
     for words in (shlex.split(line) for line in output.splitlines() if "-m " in line):
@@ -93,7 +93,7 @@ def test_hyperpartisan_is_trained_with_five_seeds():
 
 @pytest.mark.parametrize("script", ["table_7", "table_10", "large"])
 def test_every_table_runs_dry(script):
-    output = call(f"longformer_tasks/{script}.sh", f"python={sys.executable}", "out=/out", "dry_run=1", "gpus=8")
+    output = call(f"longformer_tasks/{script}.sh", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8")
     assert "published" in output
     with_figures = [line.split() for line in output.splitlines() if line.split()[2:3] == ["-"]]
     assert len(with_figures) == {"table_7": 12, "table_10": 9, "large": 3}[script]
@@ -127,7 +127,7 @@ def test_wikihop_from_the_released_files_to_its_figure(tmp_path):
     for split in ("train", "dev"):
         (raw / f"{split}.json").write_text(json.dumps(questions))
     output = call(
-        *(SCRIPT, "experiments=wikihop", f"out={tmp_path}", f"raw={raw}", f"python={sys.executable}", "gpus=0"),
+        *(SCRIPT, "experiments=wikihop", f"out={tmp_path}", f"raw={raw}", f"python={PYTHON}", "gpus=0"),
         *(f"bpe={write_vocabulary(tmp_path / 'gpt2')}", "pretrained=-", "arch=longformer_roberta_tiny", "length=128"),
         *("w1=8", "batch=4", "device_batch=4", "lr=3e-3", "warmup=2", "epochs=30", "recompute=0", "num_workers=0"),
         *("preprocess_workers=1", "--", "--dropout", "0", "--attention-dropout", "0", "--validate-interval", "30"),

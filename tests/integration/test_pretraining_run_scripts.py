@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forked_python import PYTHON
 from tests.integration.test_run_scripts import call, options
 
 
 def commands(experiment: str, *arguments: object) -> list[list[str]]:
     """The commands of a dry run on eight GPUs, each as its words."""
-    arguments = [f"experiments={experiment}", f"python={sys.executable}", "out=/out", "dry_run=1", "gpus=8", *arguments]
+    arguments = [f"experiments={experiment}", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8", *arguments]
     output = call("pretraining/run.sh", *arguments).replace("\\\n", " ")
     return [shlex.split(line) for line in output.splitlines() if "-m " in line]
 
@@ -63,7 +63,7 @@ def test_the_numbers_are_the_papers(experiment):
 
 def test_the_fusion_is_trained_as_the_model_beside_it():
     """Thesis table 3.6: the same budget, whatever it is."""
-    output = call("pretraining/thesis.sh", f"python={sys.executable}", "out=/out", "dry_run=1", "gpus=8", "steps=train")
+    output = call("pretraining/thesis.sh", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8", "steps=train")
     lines = output.replace("\\\n", " ").splitlines()
     thesis, fusion = (shlex.split(line) for line in lines if "-m " in line)
     assert options(fusion)["--arch"] == "poolingformer_deberta_large"
@@ -106,7 +106,7 @@ def write_dump(path: Path, pages: int) -> None:
 def test_a_dump_becomes_a_model_that_resumes(tmp_path):
     dump = tmp_path / "dump.xml"
     write_dump(dump, 20)
-    arguments = [f"out={tmp_path}", f"raw={dump}", "vocabulary=295", "valid_share=0.3", f"python={sys.executable}"]
+    arguments = [f"out={tmp_path}", f"raw={dump}", "vocabulary=295", "valid_share=0.3", f"python={PYTHON}"]
     arguments += ["arch=poolingformer_roberta_tiny", "length=64", "w1=8", "w2=24", "pooled_layers=1", "warmup=1"]
     arguments += ["batch=4", "device_batch=4", "epochs=1", "gpus=0", "num_workers=0", "preprocess_workers=1"]
     arguments += ["experiments=thesis_large"]

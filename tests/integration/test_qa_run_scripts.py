@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forked_python import PYTHON
 from tests.integration.test_run_scripts import SCRIPTS, call, options, tool
 from tests.qa.folders import Example, write_folder
 
@@ -19,7 +19,7 @@ BASE = ("128", "512", "6-8", "5", "4", "ldconv")
 
 def commands(experiment: str, *arguments: object) -> dict[str, list[str]]:
     """The commands of a dry run on eight GPUs by the last part of their module's name, each as its words."""
-    arguments = [f"experiments={experiment}", f"python={sys.executable}", "out=/out", "dry_run=1", "gpus=8", *arguments]
+    arguments = [f"experiments={experiment}", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8", *arguments]
     output = call("question_answering/run.sh", *arguments).replace("\\\n", " ")
     lines = [shlex.split(line) for line in output.splitlines() if "-m " in line]
     return {
@@ -130,7 +130,7 @@ def test_an_ensemble_never_overwrites_a_member(tmp_path):
         (tmp_path / name / "checkpoints" / "checkpoint_best.pt").touch()
     for file in files:
         file.write_text("a's")
-    steps = ["experiments=nq_large", "steps=predict,score", f"out={tmp_path}", "gpus=0", f"python={sys.executable}"]
+    steps = ["experiments=nq_large", "steps=predict,score", f"out={tmp_path}", "gpus=0", f"python={PYTHON}"]
     for members in ("b", "a,b", "b,c"):
         output = call("question_answering/run.sh", *steps, "name=a", f"ensemble={members}", status=1)
         assert "name=a is a trained model" in output
@@ -140,7 +140,7 @@ def test_an_ensemble_never_overwrites_a_member(tmp_path):
 
 def call_dry(*arguments: object) -> str:
     """The output of a dry run, each command on one line."""
-    arguments = [f"python={sys.executable}", "out=/out", "dry_run=1", *arguments]
+    arguments = [f"python={PYTHON}", "out=/out", "dry_run=1", *arguments]
     return call("question_answering/run.sh", *arguments).replace("\\\n", " ")
 
 
@@ -163,7 +163,7 @@ def test_mistakes_are_explained(arguments, message, tmp_path):
 
 def test_a_run_from_generated_questions_to_f1(tmp_path):
     arguments = [f"out={tmp_path}", "train=24", "dev=6", "epochs=1", "models=two_levels"]
-    output = call("question_answering/far_answers.sh", *arguments, f"python={sys.executable}")
+    output = call("question_answering/far_answers.sh", *arguments, f"python={PYTHON}")
     assert json.loads((tmp_path / "two_levels_1" / "scores.json").read_text())["all"]["short"]["gold"] == 6
     own = read_lines(tmp_path / "two_levels_1" / "predictions.json")
     assert len(own) == 6
@@ -174,7 +174,7 @@ def test_a_run_from_generated_questions_to_f1(tmp_path):
         "doc_stride=1024",
         "predict_tokens=16384",
         "gpus=0",
-        f"python={sys.executable}",
+        f"python={PYTHON}",
     ]
     tiny += [f"out={tmp_path}", f"dev_files={tmp_path}/raw/dev.jsonl", "experiments=tydi_large", "steps=predict,score"]
     output = call("question_answering/run.sh", *tiny, "name=twice", "ensemble=two_levels_1,two_levels_1")

@@ -18,6 +18,7 @@ from fairseq_poolingformer.cli import summarize
 from fairseq_poolingformer.models.reader import FOLDER, TIED, write_reader_checkpoint
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess.fact_documents import DocumentMaker, Shape
+from tests.forked_python import PYTHON, start
 
 SCRIPTS = Path(__file__).parents[2] / "run_scripts" / "reader"
 PROSE = ["This is the first sentence of the prose.", "A second one says no more than the first."]
@@ -147,7 +148,8 @@ def test_summarize_without_a_checkpoint_uses_the_reader(tmp_path, capsys):
 @pytest.mark.slow
 def test_pretraining_resumes(tmp_path):
     def pretrain(rounds):
-        command = [sys.executable, SCRIPTS / "pretrain.py", "--output-folder", tmp_path, "--threads", "1"]
+        start()
+        command = [PYTHON, SCRIPTS / "pretrain.py", "--output-folder", tmp_path, "--threads", "1"]
         done = subprocess.run([*command, "--rounds", *rounds], capture_output=True, text=True, timeout=1200)
         assert done.returncode == 0, done.stderr
         return [line for line in done.stdout.splitlines() if line.startswith("rounds")]

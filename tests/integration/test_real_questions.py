@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forked_python import PYTHON
 from tests.integration.test_run_scripts import call
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 # As many negatives as an epoch needs to have some: of 80 segments of the TyDi examples, three have an answer.
 TRAINING = ["pretrained=-", "arch=poolingformer_roberta_tiny", "w1=128", "pooled_layers=1", "w2=512", "negatives=0.1"]
 TRAINING += ["length=2048", "doc_stride=1024", "batch=2", "device_batch=2", "lr=1e-3", "recompute=0", "num_workers=0"]
-TRAINING += ["gpus=0", "predict_tokens=8192", "published=-", f"python={sys.executable}"]
+TRAINING += ["gpus=0", "predict_tokens=8192", "published=-", f"python={PYTHON}"]
 FLAGS = ["--dropout", "0", "--attention-dropout", "0", "--encoder-normalize-before"]
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.forked_python import PYTHON, start
+
 SCRIPTS = Path(__file__).parents[2] / "run_scripts"
 LAST = "checkpoint_last.pt"
 
@@ -26,7 +28,8 @@ def soak():
 
 
 def test_a_short_round_of_attacks_is_survived(tmp_path):
-    command = [SCRIPTS / "soak.sh", f"out={tmp_path / 'soak'}", "rounds=3", "updates=4", f"python={sys.executable}"]
+    start()
+    command = [SCRIPTS / "soak.sh", f"out={tmp_path / 'soak'}", "rounds=3", "updates=4", f"python={PYTHON}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stdout + done.stderr
     for attack in ("killed", "killed while saving", "asked to stop", "all"):
