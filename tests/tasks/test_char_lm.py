@@ -81,7 +81,7 @@ def test_blocks_with_carried_memory_are_one_long_forward(folder, workers):
         for batch in batches(task, "train", 2, workers, worker):
             total += criterion(model, batch)[0].item()
     for row in range(2 * workers):
-        expected += float(row_nll(model, task, "train", 2 * workers, row))
+        expected += row_nll(model, task, "train", 2 * workers, row).item()
     assert total == pytest.approx(expected, rel=1e-5)
 
 
