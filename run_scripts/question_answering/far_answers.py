@@ -6,15 +6,13 @@ A document is filler with three pairs of a cue, which names a town, and the word
 words before or after it and more than 480 from the cues of the others; a word is 1.1 tokens of a small sentencepiece
 model. The question asks what one of the towns chose. Nothing near a choice tells it from the other two, nor does its
 place, and no passage holds both cue and answer. Windows of 128 tokens in two layers reach 256. Only the question, which
-is global, sees the cue from everywhere and could tell all tokens its place. With ``--wikihop``, the file has WikiHop's
-format, and the three choices are the candidates.
+is global, sees the cue from everywhere and could tell all tokens its place.
 """
 
 import argparse
 import itertools
 import json
 import random
-import re
 from pathlib import Path
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
@@ -95,21 +93,6 @@ def make_pairs(length: int, generator: random.Random) -> tuple[list[int], list[i
                 return cues, answers
 
 
-def as_wikihop(example: dict) -> dict | None:
-    """Turn an example into WikiHop's format; None where two of its choices are alike."""
-    text, span = example["document_plaintext"], example["annotations"][0]["minimal_answer"]
-    candidates = sorted(set(re.findall(r"they chose (\w+)", text)))
-    if len(candidates) < 3:
-        return None
-    return {
-        "id": str(example["example_id"]),
-        "query": example["question_text"],
-        "candidates": candidates,
-        "supports": [text],
-        "answer": text[span["plaintext_start_byte"] : span["plaintext_end_byte"]],
-    }
-
-
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -117,7 +100,6 @@ def main() -> None:
     parser.add_argument("--train", type=int, default=3000, help="training examples (default: %(default)s)")
     parser.add_argument("--dev", type=int, default=200, help="examples to evaluate on (default: %(default)s)")
     parser.add_argument("--words", type=int, default=1500, help="words of a document (default: %(default)s)")
-    parser.add_argument("--wikihop", action="store_true", help="write WikiHop's format, without alike choices")
     parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default: %(default)s)")
     args = parser.parse_args()
     if args.words < 1500:
@@ -128,11 +110,6 @@ def main() -> None:
     vocabulary = {"filler": words[:60], "town": words[60:80], "choice": words[80:]}
     args.output_folder.mkdir(parents=True, exist_ok=True)
     for split, count, annotations in (("train", args.train, 1), ("dev", args.dev, 3)):
-        if args.wikihop:
-            examples = (make_example(number, args.words, 1, vocabulary, generator) for number in itertools.count())
-            chosen = list(itertools.islice(filter(None, map(as_wikihop, examples)), count))
-            (args.output_folder / f"{split}.json").write_text(json.dumps(chosen), encoding="utf-8")
-            continue
         with open(args.output_folder / f"{split}.jsonl", "w", encoding="utf-8") as file:
             for number in range(count):
                 example = make_example(number, args.words, annotations, vocabulary, generator)

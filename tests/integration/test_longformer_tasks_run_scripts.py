@@ -99,19 +99,23 @@ def test_every_table_runs_dry(script):
     assert len(with_figures) == {"table_7": 12, "table_10": 9, "large": 3}[script]
 
 
-def test_far_evidence_has_the_answer_among_three_choices(tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["far_answers.py", str(tmp_path), "--train", "5", "--dev", "3", "--wikihop"])
-    runpy.run_path(str(SCRIPTS / "question_answering" / "far_answers.py"), run_name="__main__")
+def test_far_evidence_is_near_one_choice_of_three(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["far_evidence.py", str(tmp_path), "--train", "5", "--dev", "3"])
+    runpy.run_path(str(SCRIPTS / "longformer_tasks" / "far_evidence.py"), run_name="__main__")
     for split, count in (("train", 5), ("dev", 3)):
-        examples = json.loads((tmp_path / f"{split}.json").read_text())
-        assert len({example["id"] for example in examples}) == count
-        for example in examples:
-            words = example["supports"][0].split()
-            town, answer = words.index(example["query"].split()[-1]), example["answer"]
-            assert len(example["candidates"]) == 3
-            assert answer in example["candidates"]
-            places = [n for n, word in enumerate(words) if word == answer and words[n - 2 : n] == ["they", "chose"]]
-            assert [280 <= abs(place - town) < 440 for place in places] == [True]
+        questions = json.loads((tmp_path / "qa" / f"wikipedia-{split}.json").read_text())["Data"]
+        assert len({question["QuestionId"] for question in questions}) == count
+        for question in questions:
+            (page,) = question["EntityPages"]
+            words = (tmp_path / "evidence" / "wikipedia" / page["Filename"]).read_text().split()
+            town = words.index("town")
+            places = [place + 2 for place in range(len(words)) if words[place : place + 2] == ["they", "chose"]]
+            assert len({words[place] for place in places}) == 3
+            near, *far = sorted(places, key=lambda place: abs(place - town))
+            assert 32 <= abs(near - town) < 46
+            assert min(abs(place - town) for place in far) > 64
+            assert question["Answer"]["Aliases"] == [words[near]]
+            assert words.count(words[near]) == 1
 
 
 @pytest.mark.slow

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked_python
+
 ROOT = Path(__file__).parents[2]
 
 # The part of SLURM that the scripts use. sbatch runs the job until it is not requeued, and sends the signal that the
@@ -100,16 +102,20 @@ def scheduler(tmp_path):
     programs = {"sbatch": SBATCH, "scontrol": SCONTROL, "srun": SRUN}
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!{sys.executable}\n{text}")
-    (tmp_path / "python").write_text(PYTHON.format(python=sys.executable))
     (tmp_path / "run.sh").write_text(SCRIPT)
     (tmp_path / "experiments.txt").write_text("name nothing\nmine x\n")
-    for name in (*programs, "python", "run.sh"):
+    for name in (*programs, "run.sh"):
         (tmp_path / name).chmod(0o755)
     (tmp_path / "fake_training.py").write_text(TRAINING)
     state = tmp_path / "state"
     state.mkdir()
+    forked_python.start()
 
     def submit(signals):
+        # a process that is forked elsewhere is not in its task's container
+        python = sys.executable if signals == "containers" else forked_python.PYTHON
+        (tmp_path / "python").write_text(PYTHON.format(python=python))
+        (tmp_path / "python").chmod(0o755)
         options = ["experiments=mine", f"python={tmp_path / 'python'}", f"out={tmp_path / 'out'}"]
         done = subprocess.run(
             [tmp_path / "sbatch", ROOT / "run_scripts" / "slurm.sh", tmp_path / "run.sh", *options],

@@ -1,0 +1,84 @@
+"""Write questions whose answer is 36 to 55 words from its evidence, in TriviaQA's format.
+
+    python run_scripts/longformer_tasks/far_evidence.py OUTPUT_FOLDER [--train 3000] [--dev 500] [--words 200] …
+
+A document is filler with one "in this town" and three "they chose X". The question asks what the town chose: the X
+that is 36 to 55 words before or after the town, where the other two are more than 64 away. Nothing near an X tells the
+right one, nor does its place; a reader who sees the three alone is right in a third of the cases. A word is a token of
+a small sentencepiece model, nearly always. So documents, distances and windows of far_evidence.sh are an eighth of
+those of question_answering/far_answers.py.
+"""
+
+import argparse
+import itertools
+import json
+import random
+from pathlib import Path
+
+SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
+NEAREST, FARTHEST, APART = 32, 46, 64  # words
+
+
+def make_words(count: int, generator: random.Random) -> list[str]:
+    """Make different words of two syllables."""
+    return ["".join(pair) for pair in generator.sample(list(itertools.product(SYLLABLES, repeat=2)), count)]
+
+
+def make_document(length: int, filler: list[str], choices: list[str], generator: random.Random) -> tuple[str, str]:
+    """Return a document of so many words, and the right choice."""
+    town, places = make_places(length, generator)
+    words, chosen = generator.choices(filler, k=length), generator.sample(choices, 3)
+    words[town - 2 : town + 1] = ["in", "this", "town"]
+    for place, choice in zip(places, chosen, strict=True):
+        words[place - 2 : place + 1] = ["they", "chose", choice]
+    return " ".join(words), chosen[0]
+
+
+def make_places(length: int, generator: random.Random) -> tuple[int, list[int]]:
+    """Draw the places of the town and of three choices, the right one first, until the distances are right."""
+    while True:
+        town, *others = (generator.randrange(2, length) for _ in range(3))
+        right = town + generator.choice((-1, 1)) * generator.randrange(NEAREST, FARTHEST)
+        places = [right, *others]
+        apart = all(abs(place - town) > APART for place in others)
+        room = all(after - before > 3 for before, after in itertools.pairwise(sorted([town, *places])))
+        if 2 <= right < length and apart and room:
+            return town, places
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("output_folder", type=Path)
+    parser.add_argument("--train", type=int, default=3000, help="training questions (default: %(default)s)")
+    parser.add_argument("--dev", type=int, default=500, help="questions to evaluate on (default: %(default)s)")
+    parser.add_argument("--words", type=int, default=200, help="words of a document (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="of the random numbers (default: %(default)s)")
+    args = parser.parse_args()
+    if args.words < 160:
+        parser.error("--words must be at least 160, to have room for all distances")
+    generator = random.Random(args.seed)
+    words = make_words(72, generator)  # few, so that a small sentencepiece model has a piece for each
+    evidence = args.output_folder / "evidence" / "wikipedia"
+    for folder in (evidence, args.output_folder / "qa"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for split, count in (("train", args.train), ("dev", args.dev)):
+        questions = []
+        for number in range(count):
+            name = f"{split}_{number}"
+            text, answer = make_document(args.words, words[:60], words[60:], generator)
+            (evidence / f"{name}.txt").write_text(text, encoding="utf-8")
+            questions.append(
+                {
+                    "QuestionId": name,
+                    "Question": "what did the town choose",
+                    "Answer": {"Value": answer, "Aliases": [answer], "NormalizedAliases": [answer]},
+                    "EntityPages": [{"Filename": f"{name}.txt", "Title": name}],
+                }
+            )
+        content = {"Data": questions, "Domain": "Wikipedia", "Split": split, "VerifiedEval": False, "Version": 1.0}
+        (args.output_folder / "qa" / f"wikipedia-{split}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
