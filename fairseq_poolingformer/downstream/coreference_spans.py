@@ -20,11 +20,15 @@ class Antecedents(NamedTuple):
         spans: (K, 2) their words, half-open, ascending.
         numbers: (K, A) the numbers of their antecedents among them; those from the span itself on are none.
         scores: (K, A + 1) float32: no antecedent, which is 0, then the antecedents; −∞ for those that are none.
+        candidates: (M, 2) all spans, kept or not.
+        mention_scores: (M,) float32 scores of the candidates, by which the best were kept.
     """
 
     spans: Tensor
     numbers: Tensor
     scores: Tensor
+    candidates: Tensor
+    mention_scores: Tensor
 
     def best(self) -> Tensor:
         """(K,) the number of the antecedent with the highest score, −1 for none."""

@@ -186,6 +186,12 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
             if parameter is not embedding:
                 parameter.requires_grad_(False)
 
+    def leave_out_global_parameters(self) -> None:
+        """Leave out of training what global tokens alone use, for a task without any: no gradient would come for it."""
+        for name, parameter in self.named_parameters():
+            if "global_" in name:
+                parameter.requires_grad_(False)
+
     def _freeze(self, pretrained_positions: int) -> None:
         """Freeze all parameters but new ones: those of NEW, and absolute positions beyond the pretrained ones."""
         for name, parameter in self.named_parameters():

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -42,6 +43,7 @@ class CoreferenceHead(nn.Module):
         hidden: width of the feed-forward networks' one hidden layer.
         feature_size: width of the embeddings of features.
         dropout: of hidden layers, features and coarse scores.
+        train_all_spans: let gradients through the mention scores of all spans, for :func:`mention_loss`.
 
     Raises:
         ValueError: a size is less than 1, or ``span_ratio`` not more than 0.
@@ -58,6 +60,7 @@ class CoreferenceHead(nn.Module):
         hidden: int = 3000,
         feature_size: int = 20,
         dropout: float = 0.3,
+        train_all_spans: bool = False,
     ) -> None:
         super().__init__()
         sizes = {
@@ -74,7 +77,7 @@ class CoreferenceHead(nn.Module):
         if not span_ratio > 0:
             raise ValueError(f"span_ratio must be more than 0, got {span_ratio}")
         self.max_span_width, self.span_ratio, self.depth = max_span_width, span_ratio, depth
-        self.max_antecedents = max_antecedents
+        self.max_antecedents, self.train_all_spans = max_antecedents, train_all_spans
         width = 3 * embed_dim + feature_size
 
         def scorer(inputs: int) -> nn.Sequential:
@@ -94,7 +97,8 @@ class CoreferenceHead(nn.Module):
         self.distance = nn.Embedding(len(DISTANCES) + 1, feature_size)
         self.segment_distance = nn.Embedding(segment_distances, feature_size)
         self.fine = scorer(3 * width + 4 * feature_size)
-        self.gate = nn.Linear(2 * width, width)
+        if depth > 1:
+            self.gate = nn.Linear(2 * width, width)
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=0.02)
@@ -137,26 +141,32 @@ class CoreferenceHead(nn.Module):
     ) -> Antecedents:
         words = candidate_spans(sentences.cpu().numpy(), self.max_span_width)
         spans = _Spans(words, starts.cpu().numpy(), ends.cpu().numpy(), pieces.device)
-        scores = torch.cat([self._block(self._mention_scores, pieces, *block) for block in spans.blocks()])
+        # of these spans few are kept, and no others get a gradient from their antecedents
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.train_all_spans):
+            every = [self._block(self._represent_and_score, pieces, *block)[1] for block in spans.blocks()]
+            mention_scores = torch.cat(every)
         limit = max(1, int(self.span_ratio * len(starts)))
-        kept = keep_spans(words, scores.detach().float().cpu().numpy(), limit)
-        scores = scores[torch.from_numpy(kept).to(scores.device)]
+        kept = keep_spans(words, mention_scores.detach().float().cpu().numpy(), limit)
+        candidates = spans.words
 
         spans = _Spans(words[kept], starts.cpu().numpy(), ends.cpu().numpy(), pieces.device)
-        vectors = torch.cat([self._block(self._represent, pieces, *block) for block in spans.blocks()])
+        blocks = [self._block(self._represent_and_score, pieces, *block) for block in spans.blocks()]
+        vectors, scores = (torch.cat(parts) for parts in zip(*blocks, strict=True))
         numbers, coarse = self._coarse(vectors, scores)
         segment = torch.searchsorted(sizes.cumsum(0), spans.first, right=True)
         relations = (speakers[spans.words[:, 0]], segment, genre)
         for left in reversed(range(self.depth)):
             rows = range(0, len(vectors), max(1, PAIRS_OF_A_BLOCK // numbers.size(1)))
+            sides = self._sides(vectors)
             blocks = [
-                self._block(self._fine, vectors, numbers, coarse, relations, row, row + rows.step) for row in rows
+                self._block(self._fine, vectors, sides, numbers, coarse, relations, row, row + rows.step)
+                for row in rows
             ]
             fine, attended = (torch.cat(parts) for parts in zip(*blocks, strict=True))
             if left:
                 gate = torch.sigmoid(self.gate(torch.cat([vectors, attended], 1)))
                 vectors = gate * attended + (1 - gate) * vectors
-        return Antecedents(spans.words, numbers, fine)
+        return Antecedents(spans.words, numbers, fine, candidates, mention_scores)
 
     @staticmethod
     def _block(function: Callable[..., Any], *args: Any) -> Any:
@@ -165,19 +175,18 @@ class CoreferenceHead(nn.Module):
             return checkpoint(function, *args, use_reentrant=False)
         return function(*args)
 
-    def _represent(self, pieces: Tensor, first: Tensor, end: Tensor, width: Tensor, low: int, high: int) -> Tensor:
-        """(M, 3C + F) g of spans that lie in the pieces from ``low`` to ``high``."""
+    def _represent_and_score(
+        self, pieces: Tensor, first: Tensor, end: Tensor, width: Tensor, low: int, high: int
+    ) -> tuple[Tensor, Tensor]:
+        """(M, 3C + F) g and (M,) s_m of spans that lie in the pieces from ``low`` to ``high``."""
         pieces, first, end = pieces[low:high], first - low, end - low
         position = torch.arange(high - low, device=pieces.device)
         inside = (position >= first[:, None]) & (position < end[:, None])
         attention = _wide(self.attention(pieces)).squeeze(1).expand_as(inside).masked_fill(~inside, -torch.inf)
         head = attention.softmax(1).to(pieces.dtype) @ pieces
-        return torch.cat([pieces[first], pieces[end - 1], head, self.dropout(self.span_width(width - 1))], 1)
-
-    def _mention_scores(self, pieces: Tensor, first: Tensor, end: Tensor, width: Tensor, low: int, high: int) -> Tensor:
-        """(M,) s_m of such spans."""
+        vectors = torch.cat([pieces[first], pieces[end - 1], head, self.dropout(self.span_width(width - 1))], 1)
         prior = self.width_prior_score(self.width_prior.weight)[width - 1]
-        return _wide(self.mention(self._represent(pieces, first, end, width, low, high)) + prior).squeeze(1)
+        return vectors, _wide(self.mention(vectors) + prior).squeeze(1)
 
     def _coarse(self, vectors: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         """(K, A) the numbers of the antecedents that each span keeps, and their coarse scores."""
@@ -197,9 +206,16 @@ class CoreferenceHead(nn.Module):
         distance = _bucket(number[:, None] - numbers)
         return numbers, bilinear.gather(1, numbers) + scores[:, None] + scores[numbers] + prior[distance]
 
+    def _sides(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """(K, hidden) each: the parts of g_i and of g_j in the hidden layer of a pair, computed once a span."""
+        width, first = vectors.size(1), self.fine[0]
+        own, other = first.weight[:, :width], first.weight[:, width : 2 * width]
+        return F.linear(vectors, own, first.bias), F.linear(vectors, other)
+
     def _fine(
         self,
         vectors: Tensor,
+        sides: tuple[Tensor, Tensor],
         numbers: Tensor,
         coarse: Tensor,
         relations: tuple[Tensor, Tensor, Tensor],
@@ -223,9 +239,10 @@ class CoreferenceHead(nn.Module):
             self.segment_distance(segment_distance),
         ]
         other = vectors[numbers]
-        wide = own[:, None].expand_as(other)
-        pairs = torch.cat([wide, other, wide * other, self.dropout(torch.cat(features, 2))], 2)
-        scores = coarse + _wide(self.fine(pairs)).squeeze(2)
+        pairs = torch.cat([own[:, None] * other, self.dropout(torch.cat(features, 2))], 2)
+        hidden = sides[0][row:end, None] + sides[1][numbers]
+        hidden = hidden + F.linear(pairs, self.fine[0].weight[:, 2 * vectors.size(1) :])
+        scores = coarse + _wide(self.fine[1:](hidden)).squeeze(2)
         scores = torch.cat([torch.zeros_like(scores[:, :1]), scores.masked_fill(distance < 1, -torch.inf)], 1)
         weights = scores.softmax(1).to(own.dtype)
         return scores, weights[:, :1] * own + (weights[:, None, 1:] @ other).squeeze(1)
@@ -259,15 +276,37 @@ def marginal_loss(output: list[Antecedents], mentions: list[Tensor]) -> Tensor:
         The sum over the spans of all documents.
     """
     losses = []
-    for (spans, numbers, scores), rows in zip(output, mentions, strict=True):
-        is_mention = (spans[:, None] == rows[:, :2]).all(2)
-        entity = (is_mention * rows[:, 2]).sum(1)
+    for (spans, numbers, scores, *_), rows in zip(output, mentions, strict=True):
+        entity = _entities(spans, rows)
         before = numbers < torch.arange(len(spans), device=spans.device)[:, None]
         is_right = before & (entity[numbers] == entity[:, None]) & (entity > 0)[:, None]
         is_right = torch.cat([~is_right.any(1, keepdim=True), is_right], 1)
         right = scores.masked_fill(~is_right, -torch.inf)
         losses.append((scores.logsumexp(1) - right.logsumexp(1)).sum())
     return torch.stack(losses).sum()
+
+
+def mention_loss(output: list[Antecedents], mentions: list[Tensor]) -> Tensor:
+    """Sum the binary cross entropies of the mention scores of all spans, kept or not.
+
+    The papers have no such loss. Without it, a span that is no mention can hide one that it crosses for good: once
+    its antecedents are right, nothing lowers its mention score, and a span that is not kept has no gradient. Large
+    corpora train mention scores by other documents.
+
+    Args:
+        output, mentions: as for :func:`marginal_loss`.
+    """
+    losses = [
+        F.binary_cross_entropy_with_logits(scores, (_entities(spans, rows) > 0).to(scores.dtype), reduction="sum")
+        for (*_, spans, scores), rows in zip(output, mentions, strict=True)
+    ]
+    return torch.stack(losses).sum()
+
+
+def _entities(spans: Tensor, mentions: Tensor) -> Tensor:
+    """(K,) the entity of each span, 0 of one that is no mention."""
+    is_mention = (spans[:, None] == mentions[:, :2]).all(2)
+    return (is_mention * mentions[:, 2]).sum(1)
 
 
 def _bucket(distance: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq.data import Dictionary
 from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from torch import Tensor
@@ -18,7 +19,7 @@ from fairseq_poolingformer.downstream.coreference import (
 )
 from fairseq_poolingformer.downstream.coreference_metrics import CoreferenceScore, RecallPrecision, score_document
 from fairseq_poolingformer.downstream.coreference_spans import Antecedents
-from fairseq_poolingformer.modules.coreference_head import CoreferenceHead, marginal_loss
+from fairseq_poolingformer.modules.coreference_head import CoreferenceHead, marginal_loss, mention_loss
 from fairseq_poolingformer.tasks.document_task import DocumentTask, DocumentTaskConfig
 from fairseq_poolingformer.text.data_folder import COREFERENCE
 
@@ -38,6 +39,12 @@ class CoreferenceConfig(DocumentTaskConfig):
     )
     head_hidden: int = field(default=3000, metadata={"help": "width of the head's hidden layers"})
     head_dropout: float = field(default=0.3, metadata={"help": "dropout in the head"})
+    mention_loss_weight: float = field(
+        default=0.0,
+        metadata={
+            "help": "weight of a binary cross entropy of mention scores, which small corpora need; the papers: 0"
+        },
+    )
 
 
 @register_task("coreference", dataclass=CoreferenceConfig)
@@ -51,6 +58,12 @@ class CoreferenceTask(DocumentTask):
     cfg: CoreferenceConfig
     kind = "coreference"
     layout = COREFERENCE
+    uses_global_tokens = False
+
+    def __init__(self, cfg: CoreferenceConfig, dictionary: Dictionary) -> None:
+        super().__init__(cfg, dictionary)
+        if not cfg.mention_loss_weight >= 0:
+            raise ValueError(f"--mention-loss-weight must be 0 or more, got {cfg.mention_loss_weight}")
 
     def build_head(self, embed_dim: int, dropout: float) -> CoreferenceHead:
         cfg = self.cfg
@@ -63,6 +76,7 @@ class CoreferenceTask(DocumentTask):
             depth=cfg.coreference_depth,
             hidden=cfg.head_hidden,
             dropout=cfg.head_dropout,
+            train_all_spans=cfg.mention_loss_weight > 0,
         )
 
     def build_examples(self, folder: Path, split: str, max_segments: int) -> CoreferenceExamples:
@@ -70,10 +84,11 @@ class CoreferenceTask(DocumentTask):
         arrays = CoreferenceSplit.open(folder, split)
         return CoreferenceExamples(arrays, names, self.symbols, self.cfg.max_positions, max_segments, self.cfg.seed)
 
-    @staticmethod
-    def loss(output: list[Antecedents], target: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+    def loss(self, output: list[Antecedents], target: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
         """−log Σ P of the right antecedents; in validation also the counts of the metrics."""
         loss = marginal_loss(output, target["mentions"])
+        if self.cfg.mention_loss_weight:
+            loss = loss + self.cfg.mention_loss_weight * mention_loss(output, target["mentions"])
         if torch.is_grad_enabled():
             return loss, {}
         total = sum(map(score_output, output, target["mentions"]), CoreferenceScore())

@@ -1,6 +1,8 @@
 """fairseq's ``--task document_classification``: IMDB, Hyperpartisan, and any documents with a label each."""
 
+import shlex
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +23,7 @@ from fairseq_poolingformer.text.data_folder import CLASSIFICATION
 
 @register_task("document_classification", dataclass=DocumentTaskConfig)
 class DocumentClassificationTask(DocumentTask):
-    """Finds the label of a document (Longformer, §6.3)."""
+    """Finds the label of a document (Longformer, §6.3). Checkpoints keep the names of the labels."""
 
     kind = "document_classification"
     layout = CLASSIFICATION
@@ -46,3 +48,20 @@ class DocumentClassificationTask(DocumentTask):
 
     def predictor(self, folder: Path, split: str) -> ClassificationPredictor:
         return ClassificationPredictor(folder, split)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of the task."""
+        return {"labels": read_labels(self.data_folder)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Check that a checkpoint which is to predict or to be validated has the data folder's labels.
+
+        Raises:
+            ValueError: it has others, or in another order.
+        """
+        own, trained = read_labels(self.data_folder), state_dict.get("labels")
+        if trained is not None and trained != own:
+            raise ValueError(
+                f"the checkpoint's labels are {', '.join(trained)}, but those of {self.data_folder} are "
+                f"{', '.join(own)}; make the folder with --labels {' '.join(map(shlex.quote, trained))}"
+            )

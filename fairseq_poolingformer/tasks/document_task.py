@@ -75,6 +75,11 @@ class DocumentTask(OneDictionaryTask):
             if getattr(self.cfg, name) < least:
                 raise ValueError(f"--{name.replace('_', '-')} must be {least} or more, got {getattr(self.cfg, name)}")
 
+    @property
+    def uses_global_tokens(self) -> bool:
+        """Whether examples have global tokens."""
+        return not self.cfg.no_global_attention
+
     @abstractmethod
     def build_head(self, embed_dim: int, dropout: float) -> nn.Module:
         """Build the head for features of that width; see :meth:`PoolingformerRoberta.register_head`."""
@@ -124,6 +129,8 @@ class DocumentTask(OneDictionaryTask):
         model = super().build_model(cfg, from_checkpoint)
         check_encoder(model, self.kind, self.cfg.max_positions)
         model.register_head(self.kind, self.build_head(model.args.encoder_embed_dim, model.args.dropout))
+        if not self.uses_global_tokens:
+            model.leave_out_global_parameters()
         return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:

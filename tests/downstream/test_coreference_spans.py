@@ -52,6 +52,8 @@ def test_the_best_antecedent_is_that_of_the_highest_score():
         spans=torch.tensor([[0, 1], [1, 2], [2, 4], [4, 5]]),
         numbers=torch.tensor([[2, 1], [0, 3], [1, 0], [2, 0]]),
         scores=torch.tensor([[0, -torch.inf, -torch.inf], [0, 2.0, -torch.inf], [0, -1.0, -2.0], [0, 0.5, 0.7]]),
+        candidates=torch.zeros(0, 2),
+        mention_scores=torch.zeros(0),
     )
     assert output.best().tolist() == [-1, 0, -1, 0]
     assert output.clusters() == [[(0, 1), (1, 2), (4, 5)]]

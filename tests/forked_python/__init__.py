@@ -3,7 +3,6 @@
 ``PYTHON`` is called as Python is. A server forks a process that runs the module or the file; ``PYTHON`` passes signals
 on to it and ends as it does (``client.py``, ``server.py``). Other command lines, and all while no server was started,
 run in the real Python. The plugin is not imported beforehand: each process loads it by itself, as a user's does.
-The process is no child of ``PYTHON``: the real Python is for tests that look for children or measure them.
 """
 
 import atexit

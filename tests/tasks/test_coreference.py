@@ -1,5 +1,7 @@
 """``--task coreference`` from raw files to the official figures; every encoder; resuming; validation."""
 
+import math
+
 import pytest
 import torch
 from fairseq import options, tasks
@@ -13,7 +15,8 @@ from fairseq_poolingformer.criterions.document_task import DocumentTaskCriterion
 from fairseq_poolingformer.downstream.coreference_metrics import CoreferenceScore, score_document
 from fairseq_poolingformer.downstream.coreference_scores import score
 from fairseq_poolingformer.downstream.coreference_spans import Antecedents
-from fairseq_poolingformer.tasks.coreference import CoreferenceTask
+from fairseq_poolingformer.models.conversion.files import write_checkpoint
+from fairseq_poolingformer.tasks.coreference import CoreferenceConfig, CoreferenceTask
 from preprocess import ontonotes
 from tests.compat.helpers import assert_same_parameters, parse
 from tests.models.tiny_bart import USER_DIR
@@ -64,6 +67,48 @@ def test_the_file_of_predictions_has_the_figures_of_validation(folder, tmp_path)
     assert checkpoint["extra_state"]["val_loss"] == pytest.approx(figures["conll_f1"], abs=0.006)
 
 
+LINES = [  # words with the brackets of their mentions; an empty line ends a sentence
+    *("Anna (0)", "saw", "the (1", "ferry 1)", "of", "her (0)", "town", ".", ""),
+    *("It (1)", "was", "Rosa (3|(2", "'s 3)", "ferry 2)", ".", ""),
+    *("She (3)", "sold", "it (2)", "to", "Anna (0)", "."),
+]
+
+
+def test_a_document_is_learned_by_heart(tmp_path):
+    """From its file to the official figures, nested mentions included."""
+    lines = ["#begin document (nw/a/00/a_0000); part 000"]
+    for line in LINES:
+        word, _, brackets = line.partition(" ")
+        columns = ["nw/a/00/a_0000", "0", "0", word, *("-",) * 7, brackets or "-"]
+        lines.append(" ".join(columns) if word else "")
+    gold, data, predictions = tmp_path / "gold.conll", tmp_path / "data", tmp_path / "predictions.conll"
+    gold.write_text("\n".join([*lines, "", "#end document", ""]), encoding="utf-8")
+    write_vocabulary(tmp_path / "gpt2")
+    flags = ["--output-folder", data, "--gpt2-bpe", tmp_path / "gpt2", "--workers", 1, "--train", gold, "--valid", gold]
+    assert ontonotes.main(list(map(str, flags))) == 0
+
+    flags = arguments(
+        data, "--max-span-width", "3", "--span-ratio", "4", "--mention-loss-weight", "1", "--total-num-update", "1"
+    )
+    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, flags)))
+    task = tasks.setup_task(args)
+    torch.manual_seed(1)
+    model, criterion = task.build_model(args), task.build_criterion(args)
+    task.load_dataset("train")
+    batch = task.dataset("train").collater([task.dataset("train")[0]])
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=2e-3)
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss, _, _ = criterion(model, batch)
+        loss.backward()
+        optimizer.step()
+    write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
+    flags = [data, "--path", tmp_path / "model.pt", "--output", predictions, "--device", "cpu", "--num-workers", 0]
+    assert predict.main(list(map(str, flags))) == 0
+    assert score_task.main(["coreference", "--gold", str(gold), "--predictions", str(predictions)]) == 0
+    assert score([gold], predictions)["conll_f1"] == 100
+
+
 def test_a_resumed_training_keeps_both_learning_rates(folder, tmp_path):
     whole = train(folder, tmp_path / "whole", 8, "--max-update", "8", "--max-segments", "1")
     train(folder, tmp_path / "halves", 8, "--max-update", "4", "--max-segments", "1")
@@ -73,12 +118,13 @@ def test_a_resumed_training_keeps_both_learning_rates(folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arch", ["longformer_roberta_tiny", "poolingformer_roberta_tiny", "poolingformer_deberta_tiny"]
+    ("arch", "depth"),
+    [("longformer_roberta_tiny", 2), ("poolingformer_roberta_tiny", 1), ("poolingformer_deberta_tiny", 2)],
 )
-def test_every_encoder_trains_without_global_tokens(folder, arch):
-    args = options.parse_args_and_arch(
-        options.get_training_parser(), list(map(str, arguments(folder, "--max-segments", "2", arch=arch)))
-    )
+def test_every_encoder_trains_without_global_tokens(folder, arch, depth):
+    """Every trained parameter gets a gradient, since DistributedDataParallel would wait for it."""
+    flags = arguments(folder, "--max-segments", "2", "--coreference-depth", depth, arch=arch)
+    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, flags)))
     task = tasks.setup_task(args)
     model, criterion = task.build_model(args), task.build_criterion(args)
     task.load_dataset("train")
@@ -89,9 +135,10 @@ def test_every_encoder_trains_without_global_tokens(folder, arch):
     assert loss.isfinite()
     loss.backward()
     gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.requires_grad}
-    without = [name for name, gradient in gradients.items() if gradient is None]
-    assert all("global" in name for name in without), without
-    assert all(gradient.isfinite().all() for gradient in gradients.values() if gradient is not None)
+    assert [name for name, gradient in gradients.items() if gradient is None] == []
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    assert all("global_" in name or "lm_head" in name for name in frozen)
     head = dict(model.coreference_head.named_parameters())
     assert all(parameter.grad.any() for name, parameter in head.items() if name != "attention.bias")
     assert all(parameter.param_group == "head" for parameter in head.values())
@@ -111,6 +158,13 @@ def test_documents_of_a_batch_do_not_change_each_other(folder):
         torch.testing.assert_close(alone.scores, together[number].scores)
 
 
+def without_folder(cfg):
+    """A task that has its settings alone."""
+    task = object.__new__(CoreferenceTask)
+    task.cfg = cfg
+    return task
+
+
 def output(spans, antecedents):
     """Antecedents that are chosen for sure."""
     scores = torch.full((len(spans), len(spans) + 1), -torch.inf)
@@ -118,7 +172,9 @@ def output(spans, antecedents):
     for number, antecedent in enumerate(antecedents):
         if antecedent >= 0:
             scores[number, antecedent + 1] = 1
-    return Antecedents(torch.tensor(spans), torch.arange(len(spans)).expand(len(spans), -1), scores)
+    numbers = torch.arange(len(spans)).expand(len(spans), -1)
+    spans = torch.tensor(spans)
+    return Antecedents(spans, numbers, scores, spans, torch.zeros(len(spans)))
 
 
 def test_validation_logs_f1_of_all_documents_together():
@@ -128,9 +184,10 @@ def test_validation_logs_f1_of_all_documents_together():
         torch.tensor([[0, 2, 2], [3, 4, 2], [5, 6, 3], [7, 8, 3]]),
     ]
     logs = []
+    task = without_folder(CoreferenceConfig())
     with torch.no_grad():
         for one, rows in zip(outputs, mentions, strict=True):
-            loss, sums = CoreferenceTask.loss([one], {"mentions": [rows]})
+            loss, sums = task.loss([one], {"mentions": [rows]})
             logs.append({"loss": loss, "sample_size": 1, "nsentences": 1, "ntokens": 1, **sums})
     total = sum(
         (
@@ -139,7 +196,6 @@ def test_validation_logs_f1_of_all_documents_together():
         ),
         CoreferenceScore(),
     )
-    task = object.__new__(CoreferenceTask)
     criterion = object.__new__(DocumentTaskCriterion)
     with metrics.aggregate(new_root=True) as meters:
         for log in logs:
@@ -151,8 +207,18 @@ def test_validation_logs_f1_of_all_documents_together():
 
 
 def test_training_does_not_count(folder):
-    _, sums = CoreferenceTask.loss([output([[0, 1]], [-1])], {"mentions": [torch.zeros(0, 3, dtype=torch.long)]})
+    task = without_folder(CoreferenceConfig())
+    _, sums = task.loss([output([[0, 1]], [-1])], {"mentions": [torch.zeros(0, 3, dtype=torch.long)]})
     assert sums == {}
+
+
+def test_the_loss_of_mention_scores_is_added_with_its_weight():
+    found = output([[0, 1], [2, 3], [4, 5]], [-1, 0, -1])._replace(mention_scores=torch.tensor([2.0, -1.0, 3.0]))
+    target = {"mentions": [torch.tensor([[0, 1, 1], [2, 3, 1]])]}
+    plain, _ = without_folder(CoreferenceConfig()).loss([found], target)
+    weighted, _ = without_folder(CoreferenceConfig(mention_loss_weight=0.5)).loss([found], target)
+    expected = sum(math.log1p(math.exp(wrong)) for wrong in (-2.0, 1.0, 3.0))
+    torch.testing.assert_close(weighted - plain, torch.tensor(0.5 * expected))
 
 
 def test_a_head_that_cannot_work_is_refused(folder):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fairseq import options, tasks
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.logging import metrics
 
 from fairseq_poolingformer.cli import predict
@@ -138,6 +139,23 @@ def test_classification_learns_by_heart(tmp_path):
     assert predict.main([str(folder), *flags, "--output", str(tmp_path / "p.jsonl")]) == 0
     found = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert [(record["id"], record["label"]) for record in found] == [("d0", "a"), ("d1", "c"), ("d2", "b"), ("d3", "c")]
+
+
+def test_a_checkpoint_keeps_its_labels(tmp_path):
+    """A folder with the same number of labels, of which two are exchanged, would be predicted wrong in silence."""
+    folders = {}
+    for name, labels in (("same", ["a", "b c"]), ("other", ["b c", "a"])):
+        arrays = {"document": [[5, 6]], "label": [[0]]}
+        path = tmp_path / name
+        folders[name] = write(path, "document_classification", "valid", arrays, {"id": ["d"]}, labels=labels)
+    args, task, model = make(folders["same"], "document_classification", *ENCODERS[0])
+    write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
+    checkpoint = torch.load(tmp_path / "model.pt", weights_only=False)
+    torch.save(checkpoint | {"task_state": task.state_dict()}, tmp_path / "model.pt")
+    models, _, _ = load_model_ensemble_and_task([str(tmp_path / "model.pt")])
+    assert len(models) == 1
+    with pytest.raises(ValueError, match=r"labels are a, b c, but those of .*other are b c, a; .* --labels a 'b c'"):
+        load_model_ensemble_and_task([str(tmp_path / "model.pt")], arg_overrides={"data": str(folders["other"])})
 
 
 def test_a_roberta_gets_new_rows_for_the_marks_alone(wikihop, caplog):
