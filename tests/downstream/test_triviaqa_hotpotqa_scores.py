@@ -61,6 +61,32 @@ def test_triviaqa_by_hand(tmp_path):
     )
 
 
+def test_triviaqa_of_the_web_asks_for_an_answer_to_each_question_and_document(tmp_path):
+    """The verified set has some questions and some of their documents, and the answers that people gave."""
+
+    def question(name, verified, entities, results):
+        pages = {
+            key: [{"Filename": page, "DocPartOfVerifiedEval": page.startswith("v")} for page in pages]
+            for key, pages in (("EntityPages", entities), ("SearchResults", results))
+        }
+        answer = {"NormalizedAliases": ["x y"], "HumanAnswers": [f"of {name}"]}
+        return {"QuestionId": name, "QuestionPartOfVerifiedEval": verified, "Answer": answer, **pages}
+
+    data = [question("a", True, ["v1.txt", "u.txt"], ["v2.txt"]), question("b", False, ["v3.txt"], [])]
+    texts = {"a": ["x y", "of a"], "b": ["x y", "of b"]}
+    every = {"a--v1.txt": texts["a"], "a--u.txt": texts["a"], "a--v2.txt": texts["a"], "b--v3.txt": texts["b"]}
+    content = {"Data": data, "Domain": "Web", "VerifiedEval": False}
+    gold, predictions = write_set(tmp_path, content, {"a--v1.txt": "the X-Y!", "a--v2.txt": "x", "c": "x y"})
+    assert triviaqa.read_gold(gold) == every
+    assert triviaqa.score([gold], predictions) == pytest.approx({"exact_match": 25, "f1": 100 * (1 + 2 / 3) / 4})
+    gold, predictions = write_set(tmp_path, {**content, "VerifiedEval": True}, {"b--v3.txt": "x y"})
+    assert triviaqa.read_gold(gold) == {"a--v1.txt": texts["a"], "a--v2.txt": texts["a"]}
+    with pytest.raises(ValueError, match="no key of the gold data has a prediction"):
+        triviaqa.score([gold], predictions)
+    gold, _ = write_set(tmp_path, {**content, "Domain": "Wikipedia"}, {})
+    assert triviaqa.read_gold(gold) == texts
+
+
 def test_hotpotqa_by_hand(tmp_path):
     gold = [
         {"_id": "a", "answer": "yes", "supporting_facts": [["T", 0], ["U", 1]]},
