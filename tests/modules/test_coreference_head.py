@@ -43,7 +43,7 @@ def batch(documents, generator):
 
 def make_head(seed, **options):
     torch.manual_seed(seed)
-    options = {"hidden": 5, "feature_size": 3, "max_span_width": 4, "max_antecedents": 3, "dropout": 0.0} | options
+    options = {"hidden": 5, "feature_size": 7, "max_span_width": 4, "max_antecedents": 3, "dropout": 0.0} | options
     head = CoreferenceHead(WIDTH, **options).double()
     for parameter in head.parameters():
         torch.nn.init.normal_(parameter, std=0.4)
@@ -60,7 +60,7 @@ def random_mentions(rng, output):
 def test_equals_loops_over_spans_and_antecedents(depth, monkeypatch):
     """Scores, loss and every gradient; blocks so small that there are several of each kind."""
     monkeypatch.setattr(coreference_head, "SPANS_OF_A_BLOCK", 7)
-    monkeypatch.setattr(coreference_head, "PAIRS_OF_A_BLOCK", 6)
+    monkeypatch.setattr(coreference_head, "PAIRS_OF_A_BLOCK", 2 * depth)  # also fewer than a span has
     rng, generator = np.random.default_rng(depth), torch.Generator().manual_seed(depth)
     head = make_head(depth, depth=depth)
     documents = [random_document(rng, segments) for segments in (1, 4)]
@@ -114,10 +114,10 @@ def test_dropout_is_of_features_of_both_sides_of_the_coarse_scores_and_of_hidden
     features, inputs, _ = batch([document], torch.Generator().manual_seed(4))
     (output,) = head(features, **inputs)
     kept, antecedents = output.numbers.shape
-    width = 3 * WIDTH + 3
+    width = 3 * WIDTH + 7
     assert len(shapes) == 7
-    assert shapes[0][1] == 3  # the widths of all spans
-    assert shapes[1:] == [(kept, 3), (kept, width), (kept, width), (10, 3), *[(kept, antecedents, 4 * 3)] * 2]
+    assert shapes[0][1] == 7  # the widths of all spans
+    assert shapes[1:] == [(kept, 7), (kept, width), (kept, width), (10, 7), *[(kept, antecedents, 4 * 7)] * 2]
 
 
 def test_half_precision_is_close_and_finite():
