@@ -39,7 +39,7 @@ def test_the_rows_of_a_batch_are_all_segments_of_its_examples():
         [7, 8, 9, 10, 11, 12, 13],
         [5, 6, 1, 1, 1, 1, 1],
     ]
-    assert inputs["global_mask"].dtype == torch.bool
+    assert (inputs["src_tokens"].dtype, inputs["global_mask"].dtype) == (torch.int64, torch.bool)
     assert inputs["global_mask"].nonzero().tolist() == [[row, 0] for row in range(6)]
     head = inputs["head_inputs"]
     assert head["example"].tolist() == [0, 0, 1, 1, 1, 2]
@@ -50,6 +50,7 @@ def test_the_rows_of_a_batch_are_all_segments_of_its_examples():
     assert batch["target"]["start"][5].tolist() == [15, 18, 0, 0, 0, 0, 0]
     assert batch["target"]["answer"].tolist() == [2, 6, 1]
     assert (batch["nsentences"], batch["ntokens"]) == (3, 2 * 3 + 3 * 7 + 2)
+    assert dataset.collater([dataset[4]])["net_input"]["head_inputs"]["count"].tolist() == [4]
     assert dataset.collater([]) == {}
 
 

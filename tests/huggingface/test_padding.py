@@ -31,6 +31,9 @@ def test_moved_and_back(shape):
         assert rows.padding_mask[number].tolist() == [place >= len(columns) for place in range(5)]
     assert rows.back(moved).equal(x)
     assert rows.moved(None) is None
+    as_they_are = Rows.of(None)
+    assert as_they_are.moved(x) is x
+    assert as_they_are.back(x) is x
 
 
 def test_global_tokens_are_the_first_real_ones_or_the_users():
@@ -53,12 +56,15 @@ def test_outputs_stand_where_the_inputs_stood(name):
 
     def run(input_ids, inputs_embeds, position_ids, attention_mask, return_dict, flag):
         assert (return_dict, flag, attention_mask.shape) == (True, 1, (5, 2, 1, 5))
+        assert attention_mask[:, 0, 0].nonzero().tolist() == [[2, 1], [3, 3]]  # columns 3 of the input
         places = position_ids[2, :2].tolist()
         assert places == [11, 13]  # real tokens first
         hidden = (input_ids.unsqueeze(-1) if inputs_embeds is None else inputs_embeds).float()
         return BaseModelOutput(last_hidden_state=hidden, hidden_states=(hidden * 2, hidden))
 
-    found = encode(run, inputs, MASK, None, longest=5, global_tokens=1, flag=1, return_dict=False)
+    chosen = torch.zeros(5, 5, dtype=torch.long)
+    chosen[2:4, 3] = 1
+    found = encode(run, inputs, MASK, chosen, longest=5, global_tokens=1, flag=1, return_dict=False)
     expected = (given.unsqueeze(-1) if name == "input_ids" else given).float()
     assert found.last_hidden_state.equal(expected)
     assert [states.equal(expected * (2 - number)) for number, states in enumerate(found.hidden_states)] == [True, True]
