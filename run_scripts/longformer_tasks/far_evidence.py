@@ -1,12 +1,12 @@
-"""Write questions whose answer is 36 to 55 words from its evidence, in TriviaQA's format.
+"""Write questions whose answer is 32 to 45 words from its evidence, in TriviaQA's format.
 
     python run_scripts/longformer_tasks/far_evidence.py OUTPUT_FOLDER [--train 3000] [--dev 500] [--words 200] …
 
 A document is filler with one "in this town" and three "they chose X". The question asks what the town chose: the X
-that is 36 to 55 words before or after the town, where the other two are more than 64 away. Nothing near an X tells the
-right one, nor does its place; a reader who sees the three alone is right in a third of the cases. A word is a token of
-a small sentencepiece model, nearly always. So documents, distances and windows of far_evidence.sh are an eighth of
-those of question_answering/far_answers.py.
+that is 32 to 45 words before or after the town, where the other two are more than 64 away. Nothing near an X tells the
+right one. Its place tells something: the right one is seldom between the two others, so that always taking the last is
+right in half of the cases. A word is 1.3 tokens of a small sentencepiece model. So documents, distances and windows of
+far_evidence.sh are an eighth of those of question_answering/far_answers.py.
 """
 
 import argparse
