@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -109,6 +110,14 @@ def test_the_clock_starts_with_the_first_progress_and_anew_with_each(watch, monk
     monkeypatch.setattr(heartbeat.time, "sleep", sleep)
     watch._count()
     assert ended == ([] if beats != "one" else [3 * 5.0 + 60.0])
+
+
+@pytest.mark.parametrize(("timeout", "processes", "tpu"), [(0, 2, False), (-1, 1, False), (60, 2, True)])
+def test_nothing_watches_without_a_limit_or_other_processes(timeout, processes, tpu):
+    options = SimpleNamespace(heartbeat_timeout=timeout, distributed_world_size=processes)
+    cfg = SimpleNamespace(distributed_training=options, common=SimpleNamespace(tpu=tpu))
+    assert heartbeat.with_a_limit(lambda cfg: 7)(cfg) == 7
+    assert heartbeat._watches == []
 
 
 def test_the_process_that_started_the_others_ends_with_their_status():

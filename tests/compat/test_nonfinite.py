@@ -129,11 +129,23 @@ def test_parameters_are_named():
         model(torch.ones(1, 2)).sum().backward()
 
 
+def test_values_in_dictionaries_and_lists_are_found():
+    class Dictionary(nn.Module):
+        def forward(self, x):
+            return {"states": [x * torch.nan]}
+
+    model = nn.Sequential(nn.Linear(2, 2), Dictionary())
+    with pytest.raises(FloatingPointError, match=r"are the output of 1$"), FirstNonfinite(model):
+        model(torch.ones(1, 2))["states"][0].sum().backward()
+
+
 def test_minus_infinity_hides_and_is_no_fault():
     class Masked(nn.Module):
         def forward(self, x):
             return {"scores": [x.masked_fill(x > 1, -torch.inf)], "none": None}
 
     model = nn.Sequential(nn.Linear(2, 2), Masked())
+    with torch.no_grad():  # one of the two scores stays
+        model[0].weight.copy_(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]))
     with pytest.raises(FloatingPointError, match="that of this process's batch alone is"), FirstNonfinite(model):
         model(torch.full((1, 2), 9.0))["scores"][0].softmax(-1).nan_to_num().sum().backward()

@@ -226,6 +226,27 @@ def test_predictions_of_a_perfect_model_are_right(folder, split, tmp_path, max_p
     assert list(found["answer"]) == [question["_id"] for question in HOTPOTQA_QUESTIONS]
 
 
+def test_an_answer_ends_with_its_last_token_and_what_was_not_read_has_no_score(folder, split, tmp_path):
+    examples = HotpotqaExamples(split, SYMBOLS, 4096, max_question_length=12)
+    logits, batch = right_logits(examples, [1], [AnswerType.SPAN])
+    first = int(logits.span.start[0].argmax())
+    logits.span.end[0, first] = 9.0  # of "Chief of Protocol" its first token alone
+    predictor = HotpotqaPredictor(folder, "train")
+    predictor.add([1], logits, batch)
+    short = HotpotqaExamples(split, SYMBOLS, 40, max_question_length=12, max_segments=1)
+    logits, batch = right_logits(short, [0], [AnswerType.SPAN])
+    logits.span.piece.zero_()  # as if no token were left
+    predictor.add([0], logits, batch)
+    predictor.write(tmp_path / "p.json")
+    found = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
+    ids = [question["_id"] for question in HOTPOTQA_QUESTIONS]
+    token = examples.segments(1)[0].tokens[first : first + 1]
+    assert found["answer"] == {ids[0]: "", ids[1]: words(folder, token)}
+    scores = [score for _, score in found["paragraph_scores"][ids[0]]]
+    assert None in scores
+    assert scores[0] is not None
+
+
 def test_an_example_without_a_public_answer_has_no_target(tmp_path):
     questions = [{**question, "answer": "?"} for question in HOTPOTQA_QUESTIONS]
     for question in questions:

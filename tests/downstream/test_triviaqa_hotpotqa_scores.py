@@ -104,6 +104,9 @@ def test_hotpotqa_by_hand(tmp_path):
     assert scores.joint_em == 0
     precision, recall = 1 * 0.5, 0.5 * 1  # of b
     assert scores.joint_f1 == pytest.approx(2 * precision * recall / (precision + recall) / 3)
+    gold_path, predictions_path = write_set(tmp_path, gold, predictions)
+    percent = hotpotqa.score([gold_path], predictions_path)
+    assert percent == pytest.approx({name: 100 * value for name, value in asdict(scores).items()})
 
 
 def _readers(module, folder: Path, gold, predictions):

@@ -43,3 +43,4 @@ def test_passages_are_the_means_and_sums_of_their_tokens(dilation, global_tokens
 def test_means_of_groups():
     rows = torch.arange(8.0).view(4, 2).numpy()
     assert mean_rows(rows, torch.tensor([0, 2, 2, 0]).numpy(), 3).tolist() == [[3, 4], [0, 0], [3, 4]]
+    assert mean_rows(rows, torch.tensor([0, 2, 1, 3]).numpy(), 4)[[0, 2, 1, 3]].tolist() == rows.tolist()
