@@ -1,7 +1,8 @@
 """Patches with which fairseq works on current Python, torch and numpy.
 
-Each module holds one kind of patch, and each patch says why it is needed. fairseq's own files are not changed; a
-replaced function keeps its original as ``__wrapped__``.
+Each module holds one kind of patch. A patch is a function that takes fairseq's function and returns the one to use in
+its place; it says why that is needed, and the module's ``apply`` says where it goes. fairseq's own files are not
+changed; a replaced function keeps its original as ``__wrapped__``.
 
 =====================  =================================================================================================
 :mod:`.checkpoints`    the allow-list of ``torch.load(weights_only=True)``; a missing ``--restore-file`` is an error;

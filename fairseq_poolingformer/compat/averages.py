@@ -20,12 +20,6 @@ def integers_as_they_are(original: Callable) -> Callable:
 
     fairseq multiplies every entry of the state dict by the decay in place, and torch refuses that for integers: the
     first update of a model with a count among its buffers ended in a RuntimeError.
-
-    Args:
-        original: ``fairseq.models.ema.EMA.__init__``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def __init__(self: Any, model: Any, config: Any, device: Any = None, skip_keys: Any = None) -> None:

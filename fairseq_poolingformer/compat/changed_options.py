@@ -6,7 +6,9 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from fairseq_poolingformer.attention.layers import layer_numbers
 from fairseq_poolingformer.compat.checkpoint_files import CheckpointError
+from fairseq_poolingformer.compat.patching import set_within
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +20,7 @@ MEANING = {
     *("pooled_layers", "pool_kernel_size", "pool_type", "ldconv_heads", "pool_mix", "pool_share_weights"),
     *("separate_global_projections", "max_relative_positions", "dilated_heads", "dilation", "span_ramp", "shared_span"),
 }
+EACH_LAYER = {"window_size", "pooled_window_size", "dilation"}  # one value, or one a layer
 # Options of a model that say how to compute and not what, or only matter when it is made
 QUIET = {"attention_backend", "pooled_init", "checkpoint_activations", "offload_activations", "arch", "_name"}
 # groups of options, and those of their names that a resume speaks of; None for all
@@ -48,11 +51,8 @@ def checked_states(trainer: Any, anew: bool) -> Iterator[None]:
         check(path, state, trainer, anew)
         return state
 
-    checkpoint_utils.load_checkpoint_to_cpu = load_checkpoint_to_cpu
-    try:
+    with set_within(checkpoint_utils, "load_checkpoint_to_cpu", load_checkpoint_to_cpu):
         yield
-    finally:
-        checkpoint_utils.load_checkpoint_to_cpu = original
 
 
 def check(path: str, state: Mapping[str, Any], trainer: Any, anew: bool) -> None:
@@ -106,7 +106,15 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any], names: set[str] |
     """
     both = [name for name in before if name in now and (names is None or name in names)]
     pairs = {name: (str(before[name]), str(now[name])) for name in both if None not in (before[name], now[name])}
-    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    return {name: pair for name, pair in pairs.items() if _value(name, pair[0]) != _value(name, pair[1])}
+
+
+def _value(name: str, text: str) -> Any:
+    """The value of an option's text: ``6-8`` and ``6,7,8`` are the same layers, ``4`` and ``4,4`` the same windows."""
+    if name == "pooled_layers":
+        return layer_numbers(text)
+    values = [value.strip() for value in text.split(",")] if name in EACH_LAYER else [text]
+    return values[:1] if len(set(values)) == 1 else values
 
 
 def _model_options(cfg: Mapping[str, Any]) -> dict[str, Any]:

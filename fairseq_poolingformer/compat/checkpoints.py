@@ -79,14 +79,7 @@ class _TorchThatExplains(types.ModuleType):
 
 
 def one_sentence(original: Callable) -> Callable:
-    """Print an error whose message says all that is needed as one sentence, without a traceback.
-
-    Args:
-        original: ``sys.excepthook``.
-
-    Returns:
-        The function to use in its place.
-    """
+    """Print an error whose message says all that is needed as one sentence, without a traceback."""
 
     def excepthook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
         if isinstance(error, CheckpointError | NonfiniteError):
@@ -105,12 +98,6 @@ def checked_and_explained(original: Callable) -> Callable:
     fairseq logs "No existing checkpoint found" and trains from random weights, with exit status 0, whatever was given
     as ``--restore-file``, ``--continue-once`` or (a folder, say) ``--finetune-from-model``. Only fairseq's default, the
     ``checkpoint_last.pt`` of the save directory, may be missing: that is the first launch.
-
-    Args:
-        original: ``fairseq.trainer.Trainer.load_checkpoint``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def load_checkpoint(self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any) -> Any:
@@ -132,14 +119,7 @@ def checked_and_explained(original: Callable) -> Callable:
 
 
 def models_explained(original: Callable) -> Callable:
-    """Name the checkpoint from which no model can be built.
-
-    Args:
-        original: ``fairseq.checkpoint_utils.load_model_ensemble_and_task``.
-
-    Returns:
-        The function to use in its place.
-    """
+    """Name the checkpoint from which no model can be built."""
 
     def load_model_ensemble_and_task(filenames: list[str], *args: Any, **kwargs: Any) -> Any:
         with explained(os.pathsep.join(map(str, filenames))):
@@ -180,12 +160,6 @@ def with_state_of_all_workers(original: Callable) -> Callable:
 
     fairseq asks the task for its state (``get_checkpoint_dict``) on the first worker only, where no other one can send
     its own. A task with a ``gather_checkpoint_state`` is asked before that, on all of them.
-
-    Args:
-        original: ``fairseq.checkpoint_utils.save_checkpoint``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def save_checkpoint(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:

@@ -86,15 +86,7 @@ def _value(node: ast.expr) -> Any:
 
 
 def checked(original: Callable) -> Callable:
-    """Refuse a checkpoint whose model or task builds more than layers.
-
-    Args:
-        original: ``fairseq.checkpoint_utils._upgrade_state_dict``, which sees each checkpoint that fairseq has read
-            before anything is built from it.
-
-    Returns:
-        The function to use in its place.
-    """
+    """Refuse a checkpoint whose model or task builds more than layers."""
 
     def _upgrade_state_dict(state: Any) -> Any:
         check_configuration(state)

@@ -26,12 +26,6 @@ def no_batch_dropped(original: Callable) -> Callable:
 
     Every caller in fairseq goes through this one function: with sizes as a vector or as a function, and with fixed
     shapes, where nothing is dropped. The batches cut the indices in order, so what is missing is a tail.
-
-    Args:
-        original: ``fairseq.data.data_utils.batch_by_size``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def batch_by_size(indices: Any, *args: Any, **kwargs: Any) -> list:

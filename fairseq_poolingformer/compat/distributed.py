@@ -37,12 +37,6 @@ def one_training(original: Callable) -> Callable:
 
     A command that reads a model with ``--path`` (generation, scoring) is left as it is, unless the world size is
     given: fairseq-eval-lm prints each process's share of the data as if it were the whole.
-
-    Args:
-        original: ``fairseq.distributed.utils.call_main``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def call_main(cfg: Any, main: Callable, **kwargs: Any) -> Any:
@@ -143,12 +137,6 @@ def gathered_without_cuda(original: Callable) -> Callable:
 
     fairseq sends them through a CUDA buffer. Criterions gather logging outputs in this way when they cannot be summed,
     and fairseq-validate always does.
-
-    Args:
-        original: ``fairseq.distributed.utils.all_gather_list``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def all_gather_list(data: Any, group: Any = None, max_size: int = 16384) -> list:

@@ -20,14 +20,7 @@ def apply() -> None:
 
 
 def counting_processes(original: Callable) -> Callable:
-    """Save the number of processes beside the number of batches that each has read.
-
-    Args:
-        original: ``fairseq.data.iterators.EpochBatchIterator.state_dict``.
-
-    Returns:
-        The method to use in its place.
-    """
+    """Save the number of processes beside the number of batches that each has read."""
 
     def state_dict(self: Any) -> dict[str, Any]:
         return {**original(self), PROCESSES: self.num_shards}
@@ -40,12 +33,6 @@ def at_the_same_batch(original: Callable) -> Callable:
 
     fairseq continues at the same number of batches of each process: twice as many processes then skip as many batches
     as were read, half as many read half of them again.
-
-    Args:
-        original: ``fairseq.data.iterators.EpochBatchIterator.load_state_dict``.
-
-    Returns:
-        The method to use in its place.
     """
 
     def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:

@@ -47,12 +47,6 @@ def sharded_trainer(original: Callable) -> Callable:
     """Shard the model of a Trainer: every layer by itself, and what is left of the model together.
 
     With ``--bf16`` the layers compute in bfloat16 from float32 shares, and gradients are summed in float32.
-
-    Args:
-        original: ``fairseq.trainer.Trainer.__init__``.
-
-    Returns:
-        The method to use in its place.
     """
 
     def __init__(self: Any, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None) -> None:
@@ -167,14 +161,7 @@ def _share(value: Tensor, parameter: Any) -> Tensor:
 
 
 def loading_its_share(original: Callable) -> Callable:
-    """Let a sharded optimizer load a whole state, of which each process takes its share.
-
-    Args:
-        original: ``fairseq.trainer.Trainer._build_optimizer``.
-
-    Returns:
-        The method to use in its place.
-    """
+    """Let a sharded optimizer load a whole state, of which each process takes its share."""
 
     def _build_optimizer(self: Any) -> None:
         original(self)
@@ -204,14 +191,7 @@ def _share_of_optimizer(optimizer: torch.optim.Optimizer, state_dict: dict[str, 
 
 
 def clipped_by_the_norm_of_all(original: Callable) -> Callable:
-    """Clip by the norm of the whole gradient, of which each process has a share.
-
-    Args:
-        original: ``fairseq.trainer.Trainer.clip_grad_norm``.
-
-    Returns:
-        The method to use in its place.
-    """
+    """Clip by the norm of the whole gradient, of which each process has a share."""
 
     def clip_grad_norm(self: Any, clip_norm: float) -> Tensor:
         if not _asks_for_sharding(self):
@@ -228,14 +208,7 @@ def clipped_by_the_norm_of_all(original: Callable) -> Callable:
 
 
 def gathered_state(original: Callable) -> Callable:
-    """Save whole tensors. All processes gather them, and the first one keeps them, on the CPU.
-
-    Args:
-        original: ``fairseq.trainer.Trainer.state_dict``.
-
-    Returns:
-        The method to use in its place.
-    """
+    """Save whole tensors. All processes gather them, and the first one keeps them, on the CPU."""
 
     def state_dict(self: Any) -> dict[str, Any]:
         state = original(self)

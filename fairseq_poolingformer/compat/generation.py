@@ -22,12 +22,6 @@ def repeats_blocked(original: Callable) -> Callable:
     The search hands over its whole buffer of tokens, most of it still padding, and fairseq's fallback in Python takes
     the end of that buffer for the end of the hypothesis: nothing is ever banned. Its loops also move every token to the
     CPU at each step, which this does not.
-
-    Args:
-        original: ``NGramRepeatBlock._no_repeat_ngram``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def _no_repeat_ngram(self: Any, tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int) -> Tensor:

@@ -42,12 +42,6 @@ def with_a_limit(original: Callable) -> Callable:
 
     When one is stopped or hangs, the others wait for it: in C++, where no signal handler of Python runs. So a thread of
     each process ends it after the time limit. The launcher then ends the others.
-
-    Args:
-        original: ``fairseq.distributed.utils.distributed_init``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def distributed_init(cfg: Any) -> int:
@@ -71,14 +65,7 @@ def with_a_limit(original: Callable) -> Callable:
 
 
 def beating(original: Callable) -> Callable:
-    """Count a call of a Trainer's method as progress.
-
-    Args:
-        original: a method of ``fairseq.trainer.Trainer``.
-
-    Returns:
-        The method to use in its place.
-    """
+    """Count a call of a Trainer's method as progress."""
 
     def method(self: Any, *arguments: Any, **named: Any) -> Any:
         result = original(self, *arguments, **named)

@@ -51,12 +51,6 @@ def locked(original: Callable) -> Callable:
     ``flock`` would live on in the processes that read data, which outlive a killed training by seconds.
 
     Whoever holds the lock removes what a killed training left of the file that it was writing.
-
-    Args:
-        original: ``fairseq.checkpoint_utils.verify_checkpoint_directory``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def verify_checkpoint_directory(save_dir: str) -> None:
@@ -92,12 +86,6 @@ def not_beyond_the_end(original: Callable) -> Callable:
 
     fairseq compares the number of updates with ``--max-update`` after an update only, so each further start of a
     finished training trained one more.
-
-    Args:
-        original: ``fairseq_cli.train.train``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def train(cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> tuple[list, bool]:
@@ -167,12 +155,6 @@ def stopping_when_asked(original: Callable) -> Callable:
     written: torchrun kills the others soon after the first one that ends with a status other than 0.
 
     A training whose last update is done is validated and saved as ever, because no later start would validate it.
-
-    Args:
-        original: ``fairseq_cli.train.validate_and_save``.
-
-    Returns:
-        The function to use in its place.
 
     Raises:
         SystemExit: with status :data:`STOPPED`, after the checkpoint is written.

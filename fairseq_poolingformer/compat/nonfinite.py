@@ -13,6 +13,7 @@ from fairseq_poolingformer.compat.patching import replace
 
 logger = logging.getLogger(__name__)
 
+COUNT = "skipped_updates"  # in a checkpoint's extra state, and of the trainer
 MOST_NAMES = 20  # of examples and of parameters in a message
 REMEDY = (
     "Look at these examples, lower --lr, set --clip-norm, or train in bfloat16 or float32 where this is float16; "
@@ -30,6 +31,8 @@ def apply() -> None:
 
     replace(trainer.Trainer, "train_step", naming_the_examples)
     replace(trainer.Trainer, "_check_grad_norms", skipping)
+    replace(trainer.Trainer, "state_dict", saving_the_count)
+    replace(trainer.Trainer, "load_checkpoint", continuing_the_count)
     trainer.NanDetector = FirstNonfinite
     if trainer.torch is torch and not torch.cuda.is_available():
         trainer.torch = _TorchWithoutCuda("torch")
@@ -41,12 +44,6 @@ def skipping(original: Callable) -> Callable:
     All workers have the same sum of gradients here, so all of them skip the same updates. fairseq itself reports such a
     gradient of several workers as one that differs between them. The skipping is that of fairseq for float16: the
     OverflowError makes it drop the gradients and go on with the next batch, and the update does not count.
-
-    Args:
-        original: ``fairseq.trainer.Trainer._check_grad_norms``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def _check_grad_norms(self: Any, grad_norm: Tensor) -> None:
@@ -54,12 +51,12 @@ def skipping(original: Callable) -> Callable:
             return original(self, grad_norm)
         from fairseq.logging import metrics
 
-        most, skipped = _most_skipped(self), getattr(self, "skipped_updates", 0)
+        most, skipped = _most_skipped(self), getattr(self, COUNT, 0)
         if skipped >= most:
             spent = f", and --skip-nonfinite {most} is used up" if most else ""
             raise FloatingPointError(f"the norm of the gradient is {float(grad_norm)}{spent}")
         self.skipped_updates = skipped + 1
-        metrics.log_scalar("skipped_updates", self.skipped_updates, weight=0, priority=600, round=0)
+        metrics.log_scalar(COUNT, self.skipped_updates, weight=0, priority=600, round=0)
         raise OverflowError(f"its norm is {float(grad_norm)}")
 
     return _check_grad_norms
@@ -69,29 +66,45 @@ def _most_skipped(trainer: Any) -> int:
     return getattr(getattr(trainer.task, "cfg", None), "skip_nonfinite", 0)
 
 
+def saving_the_count(original: Callable) -> Callable:
+    """Save the number of skipped updates: a training that was stopped and continued skips no more than others."""
+
+    def state_dict(self: Any) -> dict[str, Any]:
+        state = original(self)
+        state["extra_state"][COUNT] = getattr(self, COUNT, 0)
+        return state
+
+    return state_dict
+
+
+def continuing_the_count(original: Callable) -> Callable:
+    """Count on from the number that :func:`saving_the_count` saved, where the training continues."""
+
+    def load_checkpoint(self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **named: Any) -> Any:
+        extra_state = original(self, filename, reset_optimizer, *args, **named)
+        if extra_state is not None and not reset_optimizer:
+            self.skipped_updates = extra_state.get(COUNT, 0)
+        return extra_state
+
+    return load_checkpoint
+
+
 def naming_the_examples(original: Callable) -> Callable:
-    """Say which update and which examples have a gradient that is not finite.
-
-    Args:
-        original: ``fairseq.trainer.Trainer.train_step``.
-
-    Returns:
-        The function to use in its place.
-    """
+    """Say which update and which examples have a gradient that is not finite."""
 
     def train_step(self: Any, samples: list, *arguments: Any, **named: Any) -> Any:
-        update, before = self.get_num_updates() + 1, getattr(self, "skipped_updates", 0)
+        update, before = self.get_num_updates() + 1, getattr(self, COUNT, 0)
         try:
             result = original(self, samples, *arguments, **named)
         except NonfiniteError:  # of this function's inner call, which fairseq makes with --amp
             raise
         except FloatingPointError as error:
             raise NonfiniteError(f"update {update}: {error}. {_examples(self, samples)}. {REMEDY}") from error
-        skipped = getattr(self, "skipped_updates", 0)
+        skipped = getattr(self, COUNT, 0)
         if skipped > before:
             logger.warning(
                 f"update {update}: skipped, because its gradient is not finite; {skipped} of --skip-nonfinite "
-                f"{_most_skipped(self)} in this run. {_examples(self, samples)}"
+                f"{_most_skipped(self)} in this training. {_examples(self, samples)}"
             )
         return result
 

@@ -20,12 +20,6 @@ def bf16_without_tpu(original: Callable) -> Callable:
     fairseq sets ``args.tpu = True`` whenever ``--bf16`` is given, from the time when only TPUs had bfloat16, and then
     fails for want of torch_xla on every CPU and GPU. The trainer itself handles bfloat16 on any device. TPU mode stays
     for those who ask for it with ``--tpu``.
-
-    Args:
-        original: ``fairseq.options.parse_args_and_arch``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def parse_args_and_arch(parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -45,12 +39,6 @@ def whole_help(original: Callable) -> Callable:
 
     fairseq parses twice: first for these names, then with the flags that they add. ``--help`` ended the first time.
     Without ``--arch`` it still does.
-
-    Args:
-        original: ``fairseq.options.parse_args_and_arch``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def parse_args_and_arch(parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any) -> Any:

@@ -21,12 +21,6 @@ def unflattened_on_cpu(original: Callable) -> Callable:
 
     fairseq keeps the float32 copy of the parameters in one flat tensor per CUDA device, and asks CUDA which device that
     is even when the parameters are on the CPU. Copies that are not flat give the same updates.
-
-    Args:
-        original: ``fairseq.optim.FP16Optimizer.build_optimizer``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def build_optimizer(cls: type, cfg: Any, params: Iterable, **kwargs: Any) -> Any:

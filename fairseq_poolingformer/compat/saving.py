@@ -40,12 +40,6 @@ def written_whole(original: Callable) -> Callable:
 
     fairseq renames as well, but without waiting for the disk, so that a machine that loses its power can be left with
     an empty file. When a write fails, it writes the file again behind the bytes that are already there.
-
-    Args:
-        original: ``fairseq.checkpoint_utils.torch_persistent_save``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def torch_persistent_save(obj: Any, filename: Any, async_write: bool = False) -> None:
@@ -66,12 +60,6 @@ def copied_whole(original: Callable) -> Callable:
     fairseq saves one file and copies it to its other names. A kill during the copy leaves a part of a file under a good
     name. Here both names are links to one file where the file system has hard links: quick, and half the space. No
     name is ever written to, only replaced.
-
-    Args:
-        original: ``fairseq.file_io.PathManager.copy``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
@@ -113,12 +101,6 @@ def from_the_newest_good_one(original: Callable) -> Callable:
     """Resume from the newest checkpoint that is whole when ``checkpoint_last.pt`` is not.
 
     A damaged file keeps its bytes under another name, ``checkpoint_last.pt.damaged``.
-
-    Args:
-        original: ``fairseq.checkpoint_utils.load_checkpoint``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:

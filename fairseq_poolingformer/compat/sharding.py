@@ -38,12 +38,6 @@ def shared(original: Callable) -> Callable:
     Under torchrun, process R of P generates every P-th batch of its shard from batch R on. Process 0 prints all of
     them, as one process does: the same lines in the same order, and one result. The others do not wait for it: they
     leave their hypotheses in the store through which torchrun's processes meet.
-
-    Args:
-        original: ``fairseq_cli.generate.main``.
-
-    Returns:
-        The function to use in its place.
     """
 
     def main(cfg: Any) -> Any:

@@ -25,7 +25,6 @@ from transformers.modeling_outputs import (
 from transformers.models.roberta.modeling_roberta import RobertaLayer
 from transformers.utils import can_return_tuple
 
-from fairseq_poolingformer.attention.relative_projections import CoarsePositions
 from fairseq_poolingformer.huggingface.attention import RobertaSelfAttention
 from fairseq_poolingformer.huggingface.base import TwoLevelModel
 from fairseq_poolingformer.huggingface.configuration import PoolingformerRobertaConfig
@@ -68,15 +67,10 @@ class PoolingformerRobertaModel(_Roberta, RobertaModel):
         flags, self.max_tokens = AttentionFlags.of(config), config.max_position_embeddings - OFFSET
         for number, layer in enumerate(self.encoder.layer):
             layer.attention.self = RobertaSelfAttention(config, number, self.max_tokens)
-        relative, bucket = flags.relative_attention != "none", flags.global_bucket(self.max_tokens)
-        self.encoder.relative_positions = self.encoder.global_relative_positions = None
-        if relative:
-            self.encoder.relative_positions = nn.Embedding(2 * flags.max_relative_positions, config.hidden_size)
-        if bucket is not None:
-            rows = 2 * flags.global_relative_positions
-            self.encoder.global_relative_positions = CoarsePositions(rows, config.hidden_size, bucket)
+        tables = flags.build_tables(config.hidden_size, self.max_tokens)
+        self.encoder.relative_positions, self.encoder.global_relative_positions = tables
         if not config.absolute_positions:
-            if not relative:
+            if tables[0] is None:
                 raise ValueError(
                     "absolute_positions=False without relative_attention leaves the model without any positions: set "
                     'relative_attention="c2p,p2c", or absolute_positions=True'

@@ -6,46 +6,15 @@ import argparse
 from dataclasses import dataclass, fields
 from typing import Any
 
+from torch import nn
+
 from fairseq_poolingformer.attention import BACKENDS, POOL_TYPES, Pooling, TwoLevelAttention, Window
+from fairseq_poolingformer.attention.layers import layer_numbers, per_layer
 from fairseq_poolingformer.attention.patterns import ALIGNMENTS, UNLIMITED
-from fairseq_poolingformer.attention.relative_projections import RelativeProjections
+from fairseq_poolingformer.attention.relative_projections import CoarsePositions, RelativeProjections
 
 POOLED_INIT = ("random", "level-one")
 RELATIVE_ATTENTION = ("none", "c2p", "p2c", "c2p,p2c")
-
-
-def layer_numbers(text: str) -> frozenset[int]:
-    """Layer indices from ``"6-11"``, ``"0,2,4-6"``, ``"none"`` or ``""``.
-
-    Raises:
-        ValueError: the text is something else.
-    """
-    if text.strip() in ("", "none"):
-        return frozenset()
-    layers: set[int] = set()
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
-            raise ValueError(
-                f"--pooled-layers must be none, or 0-based layer numbers and ranges such as 0,3,6-11; got {text!r}"
-            )
-        layers.update(range(int(first), int(last or first) + 1))
-    return frozenset(layers)
-
-
-def per_layer(flag: str, text: str | int, num_layers: int) -> tuple[int, ...]:
-    """One number for each layer, from one number or a comma-separated list; ``all`` is a window without limits.
-
-    Raises:
-        ValueError: the text is something else, or the list has another length.
-    """
-    values = [value.strip() for value in str(text).split(",")]
-    if not all(value.isdigit() or value == "all" for value in values):
-        raise ValueError(f"{flag} must be a number, all, or one of these a layer separated by commas, got {text!r}")
-    if len(values) not in (1, num_layers):
-        raise ValueError(f"{flag} has {len(values)} values for {num_layers} layers; give one, or one a layer")
-    numbers = tuple(UNLIMITED if value == "all" else int(value) for value in values)
-    return numbers * num_layers if len(numbers) == 1 else numbers
 
 
 @dataclass(frozen=True)
@@ -240,6 +209,21 @@ class AttentionFlags:
             global_bucket=self.global_bucket(max_positions),
             dropout=dropout,
         )
+
+    def build_tables(self, embed_dim: int, max_positions: int) -> tuple[nn.Embedding | None, CoarsePositions | None]:
+        """The tables P and P_g that all layers share; None for those that the model does not have.
+
+        Args:
+            embed_dim: C.
+            max_positions: N, tokens of the longest input.
+        """
+        fine = coarse = None
+        if self.relative_attention != "none":
+            fine = nn.Embedding(2 * self.max_relative_positions, embed_dim)
+        bucket = self.global_bucket(max_positions)
+        if bucket is not None:
+            coarse = CoarsePositions(2 * self.global_relative_positions, embed_dim, bucket)
+        return fine, coarse
 
     def global_bucket(self, max_positions: int) -> int | None:
         """Tokens that share a coarse relative position: N/k_g, rounded up (T 2.25); None without such positions.

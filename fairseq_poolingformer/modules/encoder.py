@@ -12,9 +12,10 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import GlobalTokens
+from fairseq_poolingformer.attention.layers import per_layer
 from fairseq_poolingformer.attention.patterns import UNLIMITED
-from fairseq_poolingformer.attention.relative_projections import CoarsePositions, RelativeProjections
-from fairseq_poolingformer.modules.attention_flags import AttentionFlags, per_layer
+from fairseq_poolingformer.attention.relative_projections import RelativeProjections
+from fairseq_poolingformer.modules.attention_flags import AttentionFlags
 from fairseq_poolingformer.modules.recompute import SeededDropout, activated_linear
 
 logger = logging.getLogger(__name__)
@@ -116,13 +117,8 @@ class PoolingformerEncoder(TransformerEncoderBase):
                 "--pooled-window-size is less than --window-size in layers %s: level two sees less than level one",
                 ", ".join(map(str, narrower)),
             )
-        self.relative_positions = self.global_relative_positions = None
-        if flags.relative_attention != "none":
-            self.relative_positions = nn.Embedding(2 * flags.max_relative_positions, cfg.encoder.embed_dim)
-        bucket = flags.global_bucket(cfg.max_source_positions)
-        if bucket is not None:
-            rows = 2 * flags.global_relative_positions
-            self.global_relative_positions = CoarsePositions(rows, cfg.encoder.embed_dim, bucket)
+        tables = flags.build_tables(cfg.encoder.embed_dim, cfg.max_source_positions)
+        self.relative_positions, self.global_relative_positions = tables
 
     def build_encoder_layer(self, cfg) -> nn.Module:
         layer = PoolingformerEncoderLayer(cfg, self._layers_built)

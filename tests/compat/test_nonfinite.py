@@ -100,6 +100,14 @@ def test_the_number_is_the_tasks_option():
     assert _most_skipped(SimpleNamespace(task=SimpleNamespace())) == 0
 
 
+def test_a_continued_training_counts_on(corpus, tmp_path, monkeypatch, with_option):
+    poison(monkeypatch, in_forward)
+    with_option(1)
+    train(corpus, tmp_path, "--max-epoch", 1)
+    with pytest.raises(NonfiniteError):
+        train(corpus, tmp_path, "--max-epoch", 2)
+
+
 def test_float16_goes_on_after_an_overflow_on_a_cpu(corpus, tmp_path, monkeypatch):
     """fairseq alone puts a zero on the GPU then."""
     overflows, check = [], DynamicLossScaler.check_overflow

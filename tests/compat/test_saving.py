@@ -163,7 +163,7 @@ def test_a_part_of_a_checkpoint_is_not_replaced_by_that_of_another_update(tmp_pa
 
 
 def resume(folder, restore_file="checkpoint_last.pt", suffix=""):
-    """What the patched function returns, or the error that it raises; fairseq's own reads the last checkpoint."""
+    """The result of the patched function, or the error that it raises; fairseq's own reads the last checkpoint."""
     cfg = SimpleNamespace(restore_file=restore_file, save_dir=str(folder), load_checkpoint_on_all_dp_ranks=False)
     trainer = SimpleNamespace(checkpoint_suffix=suffix, data_parallel_rank=0)
     name = restore_file.replace(".pt", f"{suffix}.pt")
