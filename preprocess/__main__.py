@@ -4,6 +4,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from fairseq_poolingformer.cli.command import output_for_a_while
+
 CORPORA = {
     "arxiv_pubmed": "arXiv, PubMed, BigPatent and any other summarization corpus in JSON lines",
     "wikipedia": "a dump of Wikipedia, or of another wiki, in any language, for language models",
@@ -39,7 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
     name, *options = (sys.argv[1:] if argv is None else argv) or ["--help"]
     if name in ("-h", "--help"):
-        print(usage())
+        with output_for_a_while():
+            print(usage())
         return 0
     if name not in (*CORPORA, "check"):
         print(f"{usage()}\n\nerror: {name}: no such corpus", file=sys.stderr)

@@ -1,11 +1,12 @@
 """The one way to run a command: parse, run, a sentence for an error, an exit status."""
 
 import argparse
+import contextlib
 import logging
 import os
 import select
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 
 class UsageError(ValueError):
@@ -29,25 +30,37 @@ def run_command(
         The exit status: 0; 1 when an input was wrong; 130 when the user interrupted the command.
     """
     parser.add_argument("--traceback", action="store_true", help="print an error as Python does, for a report")
-    parsed = parser.parse_args(arguments)
-    show_traceback = vars(parsed).pop("traceback")
+    status = 0
+    with output_for_a_while():
+        parsed = parser.parse_args(arguments)
+        show_traceback = vars(parsed).pop("traceback")
+        try:
+            run(parsed)
+        except UsageError as error:
+            parser.error(str(error))
+        except (ValueError, OSError) as error:
+            if show_traceback or (isinstance(error, BrokenPipeError) and _nobody_reads_the_output()):
+                raise
+            print(f"{parser.prog}: {error} (--traceback shows where)", file=sys.stderr)
+            status = 1
+        except KeyboardInterrupt:
+            print(f"{parser.prog}: interrupted", file=sys.stderr)
+            status = 130
+    return status
+
+
+@contextlib.contextmanager
+def output_for_a_while() -> Iterator[None]:
+    """End the block without an error when the reader of standard output has seen enough, as ``head`` has."""
     try:
-        run(parsed)
-        sys.stdout.flush()
-    except UsageError as error:
-        parser.error(str(error))
-    except (ValueError, OSError) as error:
-        if isinstance(error, BrokenPipeError) and _nobody_reads_the_output():  # who did has seen enough, as `head` does
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of the buffer goes there at exit
-            return 0
-        if show_traceback:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        if not _nobody_reads_the_output():
             raise
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"{parser.prog}: interrupted", file=sys.stderr)
-        return 130
-    return 0
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the rest of the buffer goes there at exit
 
 
 def _nobody_reads_the_output() -> bool:

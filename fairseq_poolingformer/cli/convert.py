@@ -14,6 +14,7 @@ from fairseq_poolingformer.cli.command import load_fairseq, run_command
 from fairseq_poolingformer.models import conversion, remote_code
 from fairseq_poolingformer.models.conversion import (
     ConversionError,
+    Converted,
     Family,
     adaptive_span,
     card,
@@ -34,15 +35,32 @@ examples:
 
 
 def to_fairseq(options: argparse.Namespace) -> None:
-    """Convert a Hugging Face folder to ``model.pt``, dictionaries, ``tokenizer/`` and ``flags.txt``."""
-    source, output = options.source, options.output
+    """Convert a Hugging Face folder and tell the user of it."""
+    family, converted = write_fairseq(
+        options.source, options.output, options.arch, options.drop_heads, options.gpt2_bpe
+    )
+    _report(options.output, converted.notes)
+    print(training_commands(family, converted.settings, options.output))
+
+
+def write_fairseq(
+    source: Path, output: Path, arch: str | None = None, drop_heads: bool = False, original_bpe: Path | None = None
+) -> tuple[Family, Converted]:
+    """Convert a Hugging Face folder to ``model.pt``, dictionaries, ``tokenizer/`` and ``flags.txt``.
+
+    Args:
+        source: the folder.
+        output: the folder to make.
+        arch, drop_heads: as :func:`~fairseq_poolingformer.models.conversion.to_fairseq` takes them.
+        original_bpe: a folder with the original files of the tokenizer, to compare with.
+    """
     config = files.read_config(source)
     state = files.read_huggingface_weights(source)
-    converted = conversion.to_fairseq(config, state, arch=options.arch, drop_heads=options.drop_heads)
+    converted = conversion.to_fairseq(config, state, arch=arch, drop_heads=drop_heads)
     family = conversion.family_of(config["model_type"], "config.json: model_type")
     flags = model_flags(family, converted.settings)
     with files.new_folder(output) as folder:
-        _write_fairseq_tokenizer(folder, source, family, config["vocab_size"], options.gpt2_bpe)
+        _write_fairseq_tokenizer(folder, source, family, config["vocab_size"], original_bpe)
         settings = {**converted.settings, "data": str(output.resolve())}  # where the dictionary and the tokenizer are
         files.write_checkpoint(folder / "model.pt", settings, converted.state)
         (folder / "flags.txt").write_text(flags + "\n", encoding="utf-8")
@@ -50,8 +68,7 @@ def to_fairseq(options: argparse.Namespace) -> None:
             output.name, family, converted.settings, converted.state, library="fairseq", notes=converted.notes
         )
         card.write_card(folder, text, source)
-    _report(output, converted.notes)
-    print(training_commands(family, converted.settings, output))
+    return family, converted
 
 
 def _write_fairseq_tokenizer(folder: Path, source: Path, family: Family, rows: int, original: Path | None) -> None:

@@ -15,16 +15,16 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
+from fairseq_poolingformer.cli.command import UsageError, run_command
+from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import (
-    DTYPES,
     add_device_options,
     add_memory_option,
     add_shard_options,
     check_shard,
     shard,
 )
-from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.text.whole_file import write_lines
 
 _EPILOG = """\
 A model without memory reads overlapping sequences of --context bytes and is scored on the last --stride of each; the
@@ -71,8 +71,7 @@ def run(args: argparse.Namespace) -> None:
     text = json.dumps(result, indent=1)
     print(text, flush=True)  # first, so that hours of work are not lost when the file cannot be written
     if args.output:
-        with whole_file(args.output) as unfinished:
-            unfinished.write_text(text + "\n", encoding="utf-8")
+        write_lines(args.output, [text])
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -109,32 +108,6 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def load_model(path: str, device: str, precision: str) -> tuple[nn.Module, Any]:
-    """Load a checkpoint's model, in eval mode, and its task.
-
-    Args:
-        path: a checkpoint of task char_lm.
-        device: to compute on.
-        precision: a key of ``DTYPES``.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        CheckpointError: the file is no checkpoint.
-        ValueError: it is a checkpoint of another task.
-    """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such checkpoint")
-    load_fairseq()
-    from fairseq import checkpoint_utils
-
-    from fairseq_poolingformer.tasks.char_lm import CharLMTask
-
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path])
-    if not isinstance(task, CharLMTask):
-        raise ValueError(f"{path}: a checkpoint of {type(task).__name__}; give one of --task char_lm")
-    return model.to(device=device, dtype=DTYPES[precision]).eval(), task
-
-
 def set_memory_length(model: nn.Module, length: int) -> None:
     """Give a model another memory.
 
@@ -147,7 +120,7 @@ def set_memory_length(model: nn.Module, length: int) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
-    model, task = load_model(args.path, args.device, args.precision)
+    (model,), task = load_models([args.path], args.device, args.precision, task="char_lm")
     from fairseq_poolingformer.tasks.char_lm import load_text
 
     text = load_text(args.data, args.subset)

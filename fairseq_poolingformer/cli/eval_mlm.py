@@ -17,11 +17,13 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
-from fairseq_poolingformer.cli.options import DTYPES, add_device_options
+from fairseq_poolingformer.cli.command import UsageError, run_command
+from fairseq_poolingformer.cli.models import load_models
+from fairseq_poolingformer.cli.options import add_device_options
 from fairseq_poolingformer.text.repetitions import NONE, nearest_repetitions
 from fairseq_poolingformer.text.table import aligned
-from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 
 _EPILOG = """\
 A layer of level one reaches w1 tokens on each side, a layer of level two w2: level two can help most where the nearest
@@ -91,8 +93,7 @@ def run(args: argparse.Namespace) -> None:
         results.append({"checkpoint": path, "subset": args.subset, "classes": by_class, "octaves": octaves})
     print(table(results), flush=True)  # first, so that the work is not lost when a file cannot be written
     if args.output:
-        with whole_file(args.output) as unfinished:
-            unfinished.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write_lines(args.output, [json.dumps(results, indent=1)])
     if args.plot:
         plot(results, args.plot)
 
@@ -111,19 +112,7 @@ def evaluate(path: str, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarra
         FileNotFoundError: there is no such checkpoint or split.
         ValueError: the checkpoint is of another task.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such checkpoint")
-    load_fairseq()
-    from fairseq import checkpoint_utils
-
-    from fairseq_poolingformer.tasks.long_masked_lm import LongMaskedLMTask
-    from fairseq_poolingformer.text.tokenizers import load_tokenizer
-
-    overrides = {"data": str(args.data)}
-    (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([path], arg_overrides=overrides)
-    if not isinstance(task, LongMaskedLMTask):
-        raise ValueError(f"{path}: a checkpoint of {type(task).__name__}; give one of --task long_masked_lm")
-    model = model.to(device=args.device, dtype=DTYPES[args.precision]).eval()
+    (model,), task = load_models([path], args.device, args.precision, task="long_masked_lm", data=args.data)
     task.load_dataset(args.subset)
     dataset = task.dataset(args.subset)
     texts = load_tokenizer(args.data).symbol_texts()

@@ -5,7 +5,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from fairseq_poolingformer.cli.command import run_command
+from fairseq_poolingformer.cli.command import output_for_a_while, run_command
 
 # each command is also installed as poolingformer-COMMAND
 COMMANDS = {
@@ -40,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the named command and return its exit status."""
     name, *options = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("-h", "--help"):
-        print(usage())
+        with output_for_a_while():
+            print(usage())
         return 0
     if name not in COMMANDS:
         print(f"{usage()}\n\npoolingformer: there is no command {name}", file=sys.stderr)

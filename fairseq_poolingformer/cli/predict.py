@@ -14,8 +14,9 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from fairseq_poolingformer.cli import predict_qa
-from fairseq_poolingformer.cli.command import load_fairseq, run_command
-from fairseq_poolingformer.cli.options import DTYPES, add_device_options
+from fairseq_poolingformer.cli.command import run_command
+from fairseq_poolingformer.cli.models import load_models
+from fairseq_poolingformer.cli.options import add_device_options
 
 _QUESTIONS = ("natural_questions", "tydiqa")
 _EPILOG = """\
@@ -74,23 +75,18 @@ def run(args: argparse.Namespace) -> None:
     """Write the predictions of a split."""
     if not args.output.parent.is_dir():
         raise FileNotFoundError(f"{args.output.parent}: no such folder to write {args.output.name} into")
-    load_fairseq()
-    from fairseq import checkpoint_utils
-
+    (model,), task = load_models([args.path], args.device, args.precision, data=args.data)
     from fairseq_poolingformer.tasks.document_task import DocumentTask
     from fairseq_poolingformer.tasks.one_dictionary import check_encoder
 
-    overrides = {"data": str(args.data.resolve())}
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task([args.path], arg_overrides=overrides)
     if not isinstance(task, DocumentTask):
         raise ValueError(f"{args.path}: a checkpoint of {type(task).__name__}, which is no downstream task")
     if _kind(args.data) != task.kind:
         raise ValueError(f"{args.data} is a data folder of {_kind(args.data)}, but {args.path} is of {task.kind}")
     if args.max_positions is not None:
-        check_encoder(models[0], task.kind, args.max_positions)
+        check_encoder(model, task.kind, args.max_positions)
         task.cfg.max_positions = args.max_positions
         task.check_lengths()
-    model = models[0].to(device=args.device, dtype=DTYPES[args.precision]).eval()
     predictor = task.predictor(args.data, args.subset)
     predict(model, task, args.subset, predictor, args.device, args.max_tokens, args.num_workers)
     predictor.write(args.output)

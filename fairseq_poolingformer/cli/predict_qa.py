@@ -13,8 +13,9 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
-from fairseq_poolingformer.cli.options import DTYPES, add_device_options, add_shard_options, check_shard, shard
+from fairseq_poolingformer.cli.command import UsageError, run_command
+from fairseq_poolingformer.cli.models import load_models
+from fairseq_poolingformer.cli.options import add_device_options, add_shard_options, check_shard, shard
 from fairseq_poolingformer.qa.answers import BestAnswers, best_answers, mean_log_probabilities
 from fairseq_poolingformer.qa.example_ids import ExampleIds
 from fairseq_poolingformer.qa.labels import MAX_ANSWER_LENGTH, count_longer, read_answers
@@ -57,7 +58,6 @@ def run(args: argparse.Namespace) -> None:
     if args.join:
         write_predictions(args.output, ids.kind, join(args.join, ids))
     else:
-        load_fairseq()
         _predict(args, ids)
 
 
@@ -97,16 +97,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _predict(args: argparse.Namespace, ids: ExampleIds) -> None:
-    from fairseq import checkpoint_utils, utils
-
-    from fairseq_poolingformer.tasks.question_answering import QuestionAnsweringTask
-
     tokenizer = load_tokenizer(args.data) if args.readable else None
-    overrides = {"data": str(args.data.resolve())}
-    paths = utils.split_paths(args.path)
-    models, _, task = checkpoint_utils.load_model_ensemble_and_task(paths, arg_overrides=overrides)
-    if not isinstance(task, QuestionAnsweringTask):
-        raise ValueError(f"{paths[0]}: a checkpoint of {type(task).__name__}; give one of --task question_answering")
+    paths = args.path.split(":")
+    models, task = load_models(paths, args.device, args.precision, task="question_answering", data=args.data)
     dataset = task.load_whole(args.subset, _limits(args, task.limits, models))
     count = len(dataset.split)
     if count != len(ids):
@@ -121,7 +114,6 @@ def _predict(args: argparse.Namespace, ids: ExampleIds) -> None:
             file=sys.stderr,
         )
     examples = shard(args, count)
-    models = [model.to(device=args.device, dtype=DTYPES[args.precision]).eval() for model in models]
     records = predict(
         models,
         dataset,

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_poolingformer.cli.command import UsageError, run_command
-from fairseq_poolingformer.cli.eval_lm import load_model, set_memory_length
+from fairseq_poolingformer.cli.eval_lm import set_memory_length
+from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import add_device_options, add_memory_option
 from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE, bytes_to_ids
 from fairseq_poolingformer.text.dictionary import EOS
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> None:
         if value is not None and not value >= least:  # nan is not
             raise UsageError(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
     prompt = args.prompt_file.read_bytes() if args.prompt_file else args.prompt.encode("utf-8", "surrogateescape")
-    model, task = load_model(args.path, args.device, args.precision)
+    (model,), task = load_models([args.path], args.device, args.precision, task="char_lm")
     if args.memory_length is not None:
         set_memory_length(model, args.memory_length)
     elif getattr(model, "memory_length", 0) == 0 and getattr(model, "reach", None) is not None:

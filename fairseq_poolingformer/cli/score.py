@@ -20,7 +20,7 @@ from fairseq_poolingformer.scoring.rouge import (
 )
 from fairseq_poolingformer.scoring.sentences import SENTENCE_SPLITS, lead_baseline
 from fairseq_poolingformer.text.table import aligned
-from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.text.whole_file import write_lines
 
 _EPILOG = f"""\
 examples:
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> None:
             f"{len(hypotheses)} hypotheses but {len(references)} references: each hypothesis needs its reference"
         )
     if args.output:
-        _write_whole(args.output, "".join(hypothesis + "\n" for hypothesis in hypotheses))
+        write_lines(Path(args.output), hypotheses)
     flavours = _rouge_score_flavours(hypotheses, references)
     default = flavours[0]
     print(
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> None:
     print("\n" + table(flavours))
     if args.json:
         report = {"examples": len(hypotheses), "flavours": [asdict(flavour) for flavour in flavours]}
-        _write_whole(args.json, json.dumps(report, indent=2) + "\n")
+        write_lines(Path(args.json), [json.dumps(report, indent=2)])
 
 
 def _read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
@@ -146,12 +146,6 @@ def _read_lines(name: str) -> list[str]:
 
 def _read_plain(name: str) -> list[str]:
     return [generate_output.one_line(line) for line in _read_lines(name)]
-
-
-def _write_whole(name: str, text: str) -> None:
-    """Write the file beside its final name and rename it: a killed run leaves no half file under a good name."""
-    with whole_file(Path(name)) as unfinished:
-        unfinished.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _rouge_score_flavours(hypotheses: list[str], references: list[str]) -> list[Flavour]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
 
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
@@ -17,6 +18,7 @@ _EPILOG = """\
 examples:
   poolingformer-show run/checkpoint_best.pt paper.txt
   poolingformer-show run/checkpoint_best.pt paper.txt --picture paper.png --word photosynthesis
+  poolingformer-show summarizer paper.txt       # a folder that transformers opens
   poolingformer-show note.txt       # with the small model that comes with the package
 """
 PICTURES = (".png", ".svg", ".pdf")
@@ -43,7 +45,8 @@ def make_parser() -> argparse.ArgumentParser:
         type=Path,
         metavar="CHECKPOINT",
         help="of a Poolingformer-BART, LED, or a Poolingformer or Longformer of RoBERTa's kind, which has no summary; "
-        "default: the reader, the small model that comes with the package",
+        "fairseq's .pt file, or a folder of transformers; default: the reader, the small model that comes with the "
+        "package",
     )
     add("file", metavar="FILE", help="the document, UTF-8 text; - reads standard input")
     add("--output", type=Path, metavar="PAGE", help="(default: the document's name with .html, in this folder)")
@@ -92,11 +95,12 @@ def run(args: argparse.Namespace) -> None:
 
 def _load(checkpoint: Path | None, data_folder: Path | None):
     """Load a summarizer, or a model of RoBERTa's kind."""
-    if checkpoint is not None and checkpoint.is_dir():
-        raise ValueError(
-            f"{checkpoint} is a folder: name a fairseq checkpoint. poolingformer-convert to-fairseq makes one of a "
-            "Hugging Face folder"
-        )
+    if checkpoint is not None and checkpoint.is_dir():  # of transformers
+        from fairseq_poolingformer.cli.convert import write_fairseq
+
+        with tempfile.TemporaryDirectory() as temporary:
+            write_fairseq(checkpoint, Path(temporary, "model"), drop_heads=True)
+            return _load(Path(temporary, "model", "model.pt"), data_folder)
     if checkpoint is None or not checkpoint.is_file():
         return load_hub(checkpoint, data_folder)
     saved = load(checkpoint)

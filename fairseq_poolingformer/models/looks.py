@@ -1,4 +1,4 @@
-"""What a model looks at in a document: levels one and two, and the summary's attention to the document."""
+"""The places of a document that a model looks at: levels one and two, and the summary's attention to the document."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairseq_poolingformer.attention.modules import TwoLevelAttention
 from fairseq_poolingformer.attention.recorded_weights import recorded_weights
 from fairseq_poolingformer.attention.weights import BandWeights, LevelWeights
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
@@ -56,8 +57,11 @@ def look(
         What it looked at. In a notebook it shows itself.
 
     Raises:
-        ValueError: there is no text, a word is not in what the model read, or the tokenizer has no offsets.
+        ValueError: there is no text, a word is not in what the model read, the tokenizer has no offsets, or the model
+            has full attention.
     """
+    if not any(isinstance(module, TwoLevelAttention) for module in hub.model.modules()):
+        raise ValueError("the model has full attention, which is not shown: convert it with --arch of a long model")
     document = Passages.sentences(text)
     if not len(document):
         raise ValueError("the document has no text in it")

@@ -22,7 +22,7 @@ from torch import Tensor
 from fairseq_poolingformer.models.bart import PoolingformerBART
 from fairseq_poolingformer.models.conversion.files import write_checkpoint
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface
-from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 
 FOLDER = Path(__file__).resolve().parent.parent / "reader"
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
@@ -43,8 +43,7 @@ def write_reader(folder: Path, settings: Mapping[str, Any], state: Mapping[str, 
     weights = {name: value.to(torch.bfloat16).contiguous() for name, value in state.items() if name not in TIED}
     with whole_file(folder / WEIGHTS) as path:
         save_file(weights, path, metadata={"format": "pt"})
-    with whole_file(folder / SETTINGS) as path:
-        path.write_text(json.dumps(dict(settings), indent=1) + "\n", encoding="utf-8")
+    write_lines(folder / SETTINGS, [json.dumps(dict(settings), indent=1)])
 
 
 def write_reader_checkpoint(path: Path, folder: Path = FOLDER) -> None:

@@ -140,9 +140,7 @@ def mean_f1(
     return {name: 100 * float(rows[:, 2].mean()) if len(rows) else 0.0 for name, rows in scores.items()}
 
 
-def bootstrap(
-    scores: dict[str, np.ndarray], *, resamples: int = RESAMPLES, seed: int = SEED
-) -> dict[str, RougeEstimate]:
+def bootstrap(scores: dict[str, np.ndarray], seed: int = SEED) -> dict[str, RougeEstimate]:
     """Compute means over the corpus and their 95% percentile bootstrap intervals, the same ones for the same scores.
 
     The mean is that of the examples. ROUGE-1.5.5 reports the mean of the resamples and rouge-score their median; both
@@ -150,8 +148,7 @@ def bootstrap(
 
     Args:
         scores: what :func:`rouge_scores` returns, N ≥ 1.
-        resamples: number of corpora of N examples that are drawn with replacement.
-        seed: of the draws.
+        seed: of the draws, with replacement, of :data:`RESAMPLES` corpora of N examples.
 
     Returns:
         For each ROUGE type its estimates, as fractions.
@@ -164,7 +161,7 @@ def bootstrap(
     if not count:
         raise ValueError("scores are of no examples: there is nothing to average")
     generator = np.random.default_rng(seed)
-    weights = np.stack([np.bincount(generator.integers(count, size=count), minlength=count) for _ in range(resamples)])
+    weights = np.stack([np.bincount(generator.integers(count, size=count), minlength=count) for _ in range(RESAMPLES)])
     low, high = np.percentile(weights @ table / count, [2.5, 97.5], axis=0)
     estimates = [Estimate(*map(float, column)) for column in zip(table.mean(axis=0), low, high, strict=True)]
     return {name: RougeEstimate(*estimates[3 * i : 3 * i + 3]) for i, name in enumerate(scores)}

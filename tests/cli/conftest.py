@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fairseq import options
 
-from fairseq_poolingformer.cli.eval_lm import load_model
+from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.models.conversion.files import write_checkpoint
 from preprocess.char_lm import make_folder
 from tests.compat.conftest import corpus, dictionary  # noqa: F401  (fixtures)
@@ -62,6 +62,6 @@ def char_lm_checkpoint(tmp_path):
         args = options.parse_args_and_arch(options.get_training_parser(), arguments)
         path = tmp_path / f"{arch}.pt"
         write_checkpoint(path, vars(args), tiny_char_lm.build(arch, *flags).state_dict())
-        return path, load_model(str(path), "cpu", "fp32")[0]
+        return path, load_models([str(path)], "cpu", "fp32")[0][0]
 
     return make

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.cli.eval_lm import Stretch, cut, load_model, main, score
+from fairseq_poolingformer.cli.eval_lm import Stretch, cut, main, score
+from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.data.text_stream import TextStream
 from preprocess.char_lm import make_folder
 from tests.cli.conftest import SIZE
@@ -132,7 +133,7 @@ def test_a_model_that_sees_everything_reads_no_more_than_in_training(char_lm_che
         assert (result["context"], result["stride"]) == (context, min(context, 512))
     text = TextStream(data_folder / "test")
     contexts = [min(number // 7 * 7, SIZE - 7) for number in range(SIZE)]
-    expected = naive(load_model(str(full), "cpu", "fp32")[0], text, contexts)
+    expected = naive(load_models([str(full)], "cpu", "fp32")[0][0], text, contexts)
     assert evaluate(full, data_folder)["nll"] == pytest.approx(expected, rel=1e-5)
 
 

@@ -32,17 +32,29 @@ def test_the_reader_writes_a_summary_and_shows_it(document, capsys):
 
 def test_a_model_without_summaries(document, capsys):
     source = tiny_huggingface.folder(document / "hf", "roberta", max_position_embeddings=102)
+    assert run(source, "note.txt") == 1
+    assert "has full attention" in capsys.readouterr().err
     assert convert.main(["to-fairseq", str(source), "model", "--arch", "longformer_roberta_base"]) == 0
     assert run("model/model.pt", "note.txt", "--output", "page.html", "--word", "Konwood") == 0
     elements = Elements((document / "page.html").read_text(encoding="utf-8"))
     assert [attributes["data-view"] for attributes, _ in elements.all(role="tab")] == ["one"]
 
 
+def test_a_folder_of_transformers_is_shown_as_its_conversion(document):
+    tiny_huggingface.folder(document / "long", "longformer", max_position_embeddings=102)
+    assert convert.main(["to-fairseq", "long", "model"]) == 0
+    pages = []
+    for number, model in enumerate(("long", "model/model.pt")):
+        assert run(model, "note.txt", "--output", f"{number}.html", "--word", "Konwood") == 0
+        pages.append((document / f"{number}.html").read_text(encoding="utf-8").replace(model, ""))
+    assert pages[0] == pages[1]
+
+
 def test_mistakes_are_one_sentence(document, capsys):
     for arguments, message in (
         (["no.txt"], "No such file"),
         (["no.pt", "note.txt"], "no.pt: no such checkpoint"),
-        ([".", "note.txt"], "is a folder: name a fairseq checkpoint"),
+        ([".", "note.txt"], "config.json"),
         (["note.txt", "--word", "absent", "--summary", "note.txt"], "--word 'absent' is not in what the model read"),
     ):
         assert run(*arguments) == 1
