@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, FairseqDataset
+from fairseq.data import Dictionary
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_poolingformer.data.length_buckets import length_order
+from fairseq_poolingformer.data.sized_dataset import SizedDataset
 from fairseq_poolingformer.text.document_blocks import DocumentBlocks
 from fairseq_poolingformer.text.masking import Masking
 from fairseq_poolingformer.text.sequences import Sequences
 
 
-class MaskedLMDataset(FairseqDataset):
+class MaskedLMDataset(SizedDataset):
     """Reads blocks ``<s> … </s>`` from memory-mapped documents and masks them one at a time.
 
     The seed, the epoch and the block's number alone decide a block's mask: other blocks, workers and processes do not.
@@ -41,50 +41,20 @@ class MaskedLMDataset(FairseqDataset):
         seed: int = 1,
         shuffle: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(blocks.sizes, shuffle)
         self.documents, self.blocks, self.masking, self.dictionary = documents, blocks, masking, dictionary
-        self.seed, self.shuffle = seed, shuffle
-        self.epoch = 1
-        self._sizes = blocks.sizes
+        self.seed, self.epoch = seed, 1
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch whose masks to draw."""
         if self.shuffle:
             self.epoch = epoch
 
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """False, since every epoch has batches of its own."""
-        return False
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """(N,) the number of tokens of each block."""
-        return self._sizes
-
-    def size(self, index: int) -> int:
-        return int(self._sizes[index])
-
-    def num_tokens(self, index: int) -> int:
-        return int(self._sizes[index])
-
-    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        return self._sizes[indices]
-
     def documents_of(self, index: int) -> list[int]:
         """The numbers of the documents that a block has tokens of."""
         ends = [self.blocks.first_token[index], self.blocks.end_token[index] - 1]
         first, last = np.searchsorted(self.documents.bounds, ends, side="right") - 1
         return list(range(first, last + 1))
-
-    def ordered_indices(self) -> np.ndarray:
-        """The order of the blocks from which fairseq cuts batches; it seeds numpy by epoch before."""
-        if self.shuffle:
-            return length_order(self._sizes, None, np.random.permutation(len(self)))
-        return np.argsort(self._sizes, kind="stable")
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         text = self.documents.values[self.blocks.first_token[index] : self.blocks.end_token[index]]

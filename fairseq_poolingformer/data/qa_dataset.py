@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import Dictionary, FairseqDataset
+from fairseq.data import Dictionary
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_poolingformer.data.length_buckets import length_order
+from fairseq_poolingformer.data.sized_dataset import SizedDataset
 from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
 from fairseq_poolingformer.qa.labels import Answers, AnswerType, Label
 from fairseq_poolingformer.qa.segments import Segments, keep_negatives, paragraph_ids, visible_paragraphs
@@ -19,7 +19,7 @@ from fairseq_poolingformer.qa.segments import Segments, keep_negatives, paragrap
 TARGETS = ("start", "end", "paragraph", "answer_type")
 
 
-class QuestionAnsweringDataset(FairseqDataset):
+class QuestionAnsweringDataset(SizedDataset):
     """Segments, read from a memory-mapped split one at a time.
 
     Args:
@@ -48,39 +48,16 @@ class QuestionAnsweringDataset(FairseqDataset):
         seed: int = 1,
         shuffle: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(segments.size, shuffle)
         if not 0 <= negative_share <= 1:
             raise ValueError(f"negative_share must be between 0 and 1, got {negative_share}")
         self.split, self.segments, self.dictionary = split, segments, dictionary
         self.answers, self.labels = answers, labels
-        self.negative_share, self.seed, self.shuffle = negative_share, seed, shuffle
-        self.epoch = 1
+        self.negative_share, self.seed, self.epoch = negative_share, seed, 1
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch whose negatives are drawn."""
         self.epoch = epoch
-
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """Whether epochs are alike; in training every epoch has segments of its own."""
-        return not self.shuffle
-
-    def __len__(self) -> int:
-        return len(self.segments)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """(S,) tokens of the segments."""
-        return self.segments.size
-
-    def size(self, index: int) -> int:
-        return int(self.segments.size[index])
-
-    def num_tokens(self, index: int) -> int:
-        return int(self.segments.size[index])
-
-    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        return self.segments.size[indices]
 
     def documents_of(self, index: int) -> list[int]:
         """The number of the example that a segment belongs to, in a list."""
@@ -89,18 +66,11 @@ class QuestionAnsweringDataset(FairseqDataset):
     def used(self) -> np.ndarray:
         """Return the numbers of the segments that this epoch has, ascending."""
         if self.labels is None:
-            return np.arange(len(self))
+            return super().used()
         is_used = self.labels == Label.POSITIVE
         negative = np.flatnonzero(self.labels == Label.NEGATIVE)
         is_used[negative] = keep_negatives(self.segments, negative, self.negative_share, self.seed, self.epoch)
         return np.flatnonzero(is_used)
-
-    def ordered_indices(self) -> np.ndarray:
-        """Return the epoch's segments in the order in which fairseq forms batches; it seeds numpy by epoch before."""
-        used = self.used()
-        if self.shuffle:
-            return length_order(self.sizes, None, np.random.permutation(used))
-        return used[np.argsort(self.sizes[used], kind="stable")]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         segments, bos, eos = self.segments, self.dictionary.bos(), self.dictionary.eos()

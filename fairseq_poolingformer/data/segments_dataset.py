@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairseq.data import FairseqDataset
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_poolingformer.data.length_buckets import length_order
+from fairseq_poolingformer.data.sized_dataset import SizedDataset
 from fairseq_poolingformer.downstream.examples import Examples
 
 
-class SegmentsDataset(FairseqDataset):
+class SegmentsDataset(SizedDataset):
     """Examples of a downstream task; the rows of a batch are all segments of its examples.
 
     Args:
@@ -25,37 +24,16 @@ class SegmentsDataset(FairseqDataset):
     """
 
     def __init__(self, examples: Examples, pad: int, shuffle: bool = False) -> None:
-        super().__init__()
-        self.examples, self.pad, self.shuffle = examples, pad, shuffle
-        self.sizes = examples.sizes
+        super().__init__(examples.sizes, shuffle)
+        self.examples, self.pad = examples, pad
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the examples which epoch is read."""
         self.examples.set_epoch(epoch)
 
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """Whether epochs are alike; in training every epoch has batches of its own."""
-        return not self.shuffle
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def size(self, index: int) -> int:
-        return int(self.sizes[index])
-
-    def num_tokens(self, index: int) -> int:
-        return int(self.sizes[index])
-
-    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        return self.sizes[indices]
-
-    def ordered_indices(self) -> np.ndarray:
-        """Return the trainable examples in the order in which fairseq forms batches; it seeds numpy by epoch before."""
-        used = np.flatnonzero(self.examples.trainable)
-        if self.shuffle:
-            return length_order(self.sizes, None, np.random.permutation(used))
-        return used[np.argsort(self.sizes[used], kind="stable")]
+    def used(self) -> np.ndarray:
+        """The numbers of the trainable examples."""
+        return np.flatnonzero(self.examples.trainable)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         index = int(index)

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_poolingformer.attention import Window
+from fairseq_poolingformer.attention.layers import per_layer
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
-from fairseq_poolingformer.modules.attention_flags import per_layer
 from fairseq_poolingformer.modules.causal_initialization import INITIALIZATIONS
 from fairseq_poolingformer.modules.causal_layer import CausalAttention, CausalLayer, FeedForward, View
 from fairseq_poolingformer.modules.recompute import SeededDropout

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fairseq_poolingformer.modules.heads import initialize, mean_over_segments, wide
+
 
 class ClassificationHead(nn.Module):
     """RoBERTa's head on ``<s>``: dropout, linear, tanh, dropout, linear; it reads the mean over a document's segments.
@@ -20,9 +22,7 @@ class ClassificationHead(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.dense = nn.Linear(embed_dim, embed_dim)
         self.out_proj = nn.Linear(embed_dim, num_labels)
-        for linear in (self.dense, self.out_proj):
-            nn.init.normal_(linear.weight, std=0.02)
-            nn.init.zeros_(linear.bias)
+        initialize(self)
 
     def forward(self, features: Tensor, example: Tensor, num_examples: int) -> Tensor:
         """Compute the logits of B documents.
@@ -35,8 +35,6 @@ class ClassificationHead(nn.Module):
         Returns:
             (B, L), in float32 where the features have fewer bits.
         """
-        first = features[:, 0].to(torch.promote_types(features.dtype, torch.float32))
-        sums = first.new_zeros(num_examples, first.size(1)).index_add(0, example, first)
-        means = sums / torch.bincount(example, minlength=num_examples).unsqueeze(1)
+        means = mean_over_segments(wide(features[:, 0]), example, num_examples)
         hidden = torch.tanh(self.dense(self.dropout(means.to(features.dtype))))
-        return self.out_proj(self.dropout(hidden)).to(first.dtype)
+        return wide(self.out_proj(self.dropout(hidden)))

@@ -33,16 +33,13 @@ class CausalSelfAttention(MultiheadAttention):
         value: Tensor | None,
         key_padding_mask: Tensor | None = None,
         incremental_state: dict[str, Any] | None = None,
-        need_weights: bool = True,
-        static_kv: bool = False,
         attn_mask: Tensor | None = None,
-        before_softmax: bool = False,
-        need_head_weights: bool = False,
+        **others: Any,
     ) -> tuple[Tensor, Tensor | None]:
         """See :class:`fairseq.modules.MultiheadAttention`; ``attn_mask`` says only whether attention is causal."""
         if incremental_state is not None:
             return super().forward(
-                query, key, value, key_padding_mask, incremental_state, need_weights, static_kv, attn_mask
+                query, key, value, key_padding_mask, incremental_state, attn_mask=attn_mask, **others
             )
         attended = band_attention(
             *(_split(project(query), self.num_heads) for project in (self.q_proj, self.k_proj, self.v_proj)),
@@ -68,11 +65,7 @@ class CrossAttention(MultiheadAttention):
         value: Tensor | None,
         key_padding_mask: Tensor | None = None,
         incremental_state: dict[str, Any] | None = None,
-        need_weights: bool = True,
-        static_kv: bool = False,
-        attn_mask: Tensor | None = None,
-        before_softmax: bool = False,
-        need_head_weights: bool = False,
+        **unused: Any,
     ) -> tuple[Tensor, None]:
         """Attend to the source.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from fairseq_poolingformer.downstream.hotpotqa import AnswerType, HotpotqaLogits, MarkLogits
+from fairseq_poolingformer.modules.heads import initialize, mean_over_segments, wide
 from fairseq_poolingformer.modules.triviaqa_head import TriviaqaHead
 
 
@@ -33,10 +33,7 @@ class HotpotqaHead(nn.Module):
             )
             for _ in range(2)
         )
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=0.02)
-                nn.init.zeros_(module.bias)
+        initialize(self)
 
     def forward(
         self, features: Tensor, example: Tensor, num_examples: int, piece: Tensor, paragraph: Tensor, sentence: Tensor
@@ -51,12 +48,10 @@ class HotpotqaHead(nn.Module):
             paragraph, sentence: (N, T) int64, k at the mark of an example's k-th paragraph or sentence, counted from 1,
                 and 0 elsewhere.
         """
-        kinds = _wide(self.answer_type(features[:, 0]))
-        sums = kinds.new_zeros(num_examples, kinds.size(1)).index_add(0, example, kinds)
-        count = torch.bincount(example, minlength=num_examples).unsqueeze(1)
+        kinds = wide(self.answer_type(features[:, 0]))
         return HotpotqaLogits(
             span=self.span(features, example, num_examples, piece),
-            answer_type=sums / count,
+            answer_type=mean_over_segments(kinds, example, num_examples),
             paragraph=_at_marks(self.paragraph, features, example, paragraph),
             sentence=_at_marks(self.sentence, features, example, sentence),
         )
@@ -64,10 +59,5 @@ class HotpotqaHead(nn.Module):
 
 def _at_marks(layers: nn.Module, features: Tensor, example: Tensor, marks: Tensor) -> MarkLogits:
     row, place = marks.nonzero(as_tuple=True)
-    logit = _wide(layers(features[row, place]).squeeze(-1))
+    logit = wide(layers(features[row, place]).squeeze(-1))
     return MarkLogits(logit, row, place, example[row], marks[row, place] - 1)
-
-
-def _wide(logits: Tensor) -> Tensor:
-    """In float32 at least."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairseq_poolingformer.modules.heads import initialize, wide
 from fairseq_poolingformer.qa.answers import AnswerLogits
 from fairseq_poolingformer.qa.labels import AnswerType
 
@@ -28,9 +29,7 @@ class QuestionAnsweringHead(nn.Module):
         self.span = nn.Linear(embed_dim, 2)
         self.paragraph = nn.Linear(embed_dim, 1)
         self.answer_type = nn.Linear(embed_dim, len(AnswerType))
-        for linear in (self.span, self.paragraph, self.answer_type):
-            nn.init.normal_(linear.weight, std=0.02)
-            nn.init.zeros_(linear.bias)
+        initialize(self)
 
     def forward(
         self, features: Tensor, paragraph_ids: Tensor, span_mask: Tensor, num_paragraphs: int | None = None
@@ -81,7 +80,7 @@ def paragraph_means(features: Tensor, paragraph_ids: Tensor, num_paragraphs: int
     bins = num_paragraphs + 1
     rows = torch.arange(batch, device=features.device).unsqueeze(1) * bins
     index = (rows + paragraph_ids).flatten()
-    values = features.to(torch.promote_types(features.dtype, torch.float32)).flatten(0, 1)
+    values = wide(features).flatten(0, 1)
     sums = values.new_zeros(batch * bins, width).index_add(0, index, values)
     counts = values.new_zeros(batch * bins).index_add(0, index, torch.ones_like(values[:, 0]))
     sums, counts = sums.view(batch, bins, width)[:, 1:], counts.view(batch, bins)[:, 1:]

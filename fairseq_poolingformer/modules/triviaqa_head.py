@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from fairseq_poolingformer.downstream.answer_spans import SpanLogits
+from fairseq_poolingformer.modules.heads import initialize, wide
 
 
 class TriviaqaHead(nn.Module):
@@ -20,8 +20,7 @@ class TriviaqaHead(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.span = nn.Linear(embed_dim, 2)
-        nn.init.normal_(self.span.weight, std=0.02)
-        nn.init.zeros_(self.span.bias)
+        initialize(self)
 
     def forward(self, features: Tensor, example: Tensor, num_examples: int, piece: Tensor) -> SpanLogits:
         """Compute the logits of a batch of B examples with N segments.
@@ -32,6 +31,5 @@ class TriviaqaHead(nn.Module):
             num_examples: B.
             piece: (N, T) int64, see :class:`~fairseq_poolingformer.downstream.answer_spans.SpanLogits`.
         """
-        logits = self.span(self.dropout(features))
-        start, end = logits.to(torch.promote_types(logits.dtype, torch.float32)).unbind(-1)
+        start, end = wide(self.span(self.dropout(features))).unbind(-1)
         return SpanLogits(start, end, piece, example, num_examples)

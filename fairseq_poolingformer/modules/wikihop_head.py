@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fairseq_poolingformer.modules.heads import initialize, wide
+
 
 class WikihopHead(nn.Module):
     """A linear layer at every ``[ent]``, whose logits are averaged over an example's segments (Longformer, appendix D).
@@ -18,8 +20,7 @@ class WikihopHead(nn.Module):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.score = nn.Linear(embed_dim, 1)
-        nn.init.normal_(self.score.weight, std=0.02)
-        nn.init.zeros_(self.score.bias)
+        initialize(self)
 
     def forward(
         self, features: Tensor, example: Tensor, num_examples: int, candidate: Tensor, num_candidates: Tensor
@@ -38,8 +39,7 @@ class WikihopHead(nn.Module):
         """
         width = int(num_candidates.max())
         row, place = candidate.nonzero(as_tuple=True)
-        scores = self.score(self.dropout(features[row, place])).squeeze(-1)
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        scores = wide(self.score(self.dropout(features[row, place])).squeeze(-1))
         index = example[row] * width + candidate[row, place] - 1
         sums = scores.new_zeros(num_examples * width).index_add(0, index, scores).view(num_examples, width)
         count = torch.bincount(example, minlength=num_examples).unsqueeze(1)

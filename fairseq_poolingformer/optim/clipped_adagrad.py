@@ -1,6 +1,6 @@
 """fairseq's ``--optimizer clipped_adagrad``: Adagrad as adaptive span and GAA are trained with it."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +9,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from omegaconf import II
 from torch import Tensor
+
+from fairseq_poolingformer.optim.single_parameters import SingleParameters, first_lr
 
 EPSILON = 1e-10  # in both denominators, as in the published code
 
@@ -26,7 +28,7 @@ class ClippedAdagradConfig(FairseqDataclass):
     lr: list[float] = field(default=II("optimization.lr"))
 
 
-class ClippedAdagrad(torch.optim.Optimizer):
+class ClippedAdagrad(SingleParameters):
     """Adagrad whose learning rate shrinks where a parameter's gradient is large (Sukhbaatar et al. 2019, their code).
 
     For each parameter p, a whole tensor, with gradient g:
@@ -55,24 +57,8 @@ class ClippedAdagrad(torch.optim.Optimizer):
             raise ValueError(f"--parameter-clip-norm must be 0 or more, got {clip_norm}")
         super().__init__(params, {"lr": lr, "clip_norm": clip_norm, "weight_decay": weight_decay})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update all parameters that have a gradient.
-
-        Args:
-            closure: computes the loss again, as torch's optimizers take it.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._update(parameter, group)
-        return loss
-
-    def _update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+    def update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        """See the class."""
         dtype = torch.promote_types(parameter.dtype, torch.float32)
         gradient = parameter.grad.to(dtype)
         if group["weight_decay"]:
@@ -103,7 +89,7 @@ class FairseqClippedAdagrad(FairseqOptimizer):
     def optimizer_config(self) -> dict[str, Any]:
         """The optimizer's arguments, which also override those of a checkpoint."""
         return {
-            "lr": self.cfg.lr[0] if isinstance(self.cfg.lr, Collection) else self.cfg.lr,
+            "lr": first_lr(self.cfg.lr),
             "clip_norm": self.cfg.parameter_clip_norm,
             "weight_decay": self.cfg.weight_decay,
         }

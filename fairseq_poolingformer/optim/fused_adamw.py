@@ -1,7 +1,7 @@
 """fairseq's ``--optimizer fused_adamw``: torch's fused AdamW."""
 
 import ast
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ from fairseq.optim.adam import FairseqAdam
 from omegaconf import II
 from torch import Tensor
 from torch.optim.adamw import adamw
+
+from fairseq_poolingformer.optim.single_parameters import SingleParameters, first_lr
 
 HEAD = "head"  # what the parameters of a task's head have as ``param_group``, fairseq's name for such a mark
 
@@ -31,7 +33,7 @@ class FusedAdamWConfig(FairseqDataclass):
     lr: list[float] = field(default=II("optimization.lr"))
 
 
-class FusedAdamW(torch.optim.AdamW):
+class FusedAdamW(SingleParameters, torch.optim.AdamW):
     """torch's fused AdamW, which also updates half-precision parameters from float32 moments.
 
     torch alone would keep the moments of float16 parameters in float16, where squared gradients vanish.
@@ -48,18 +50,10 @@ class FusedAdamW(torch.optim.AdamW):
             closure: computes the loss again, as torch's optimizers take it.
         """
         if all(p.dtype in (torch.float32, torch.float64) for group in self.param_groups for p in group["params"]):
-            return super().step(closure)
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._step_in_float32(parameter, group)
-        return loss
+            return torch.optim.AdamW.step(self, closure)
+        return super().step(closure)
 
-    def _step_in_float32(self, parameter: Tensor, group: dict[str, Any]) -> None:
+    def update(self, parameter: Tensor, group: dict[str, Any]) -> None:
         """Update one parameter through a float32 copy; only one copy exists at a time."""
         copy = parameter.float()
         state = self.state[parameter]
@@ -129,7 +123,7 @@ class FairseqFusedAdamW(FairseqOptimizer):
     def optimizer_config(self) -> dict[str, Any]:
         """The optimizer's arguments, which also override those of a checkpoint."""
         return {
-            "lr": self.cfg.lr[0] if isinstance(self.cfg.lr, Collection) else self.cfg.lr,
+            "lr": first_lr(self.cfg.lr),
             "betas": parse_betas(self.cfg.adam_betas),
             "eps": self.cfg.adam_eps,
             "weight_decay": self.cfg.weight_decay,

@@ -12,12 +12,11 @@ from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks import register_task
-from omegaconf import II, MISSING
+from omegaconf import II
 
 from fairseq_poolingformer.data.text_stream import TextBlocks, TextStream
 from fairseq_poolingformer.modules.carried_memory import CarriedMemory
-from fairseq_poolingformer.tasks.checked import CheckedConfig
-from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
+from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryConfig, OneDictionaryTask
 from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.dictionary import read_symbols
@@ -26,14 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class CharLMConfig(CheckedConfig):
-    data: str = field(
-        default=MISSING,
-        metadata={
-            "help": "data folder of poolingformer-preprocess char_lm; with several, separated by colons, each epoch "
-            "reads the next"
-        },
-    )
+class CharLMConfig(OneDictionaryConfig):
     tokens_per_sample: int = field(default=512, metadata={"help": "bytes of a block"})
     require_memory: bool = field(
         default=False,
@@ -59,8 +51,6 @@ class CharLMConfig(CheckedConfig):
     eval_stride: int = field(
         default=512, metadata={"help": "poolingformer-eval-lm: bytes at the end of a sequence that are scored"}
     )
-    train_subset: str = II("dataset.train_subset")
-    seed: int = II("common.seed")
     amp: bool = II("common.amp")
     amp_batch_retries: int = II("common.amp_batch_retries")
 

@@ -27,7 +27,7 @@ class CheckedConfig(FairseqDataclass):
 
 
 class CheckedTask(FairseqTask):
-    """A task over data folders; ``cfg`` has ``data``.
+    """A task over data folders; ``cfg`` has ``data`` and ``train_subset``.
 
     Its checkpoints remember the dictionaries that they were trained with, and load with no others: where the numbers of
     two words are exchanged, a model reads one for the other and nothing else tells.
@@ -35,12 +35,22 @@ class CheckedTask(FairseqTask):
 
     layout: ClassVar[Layout]  # the files of its data folders
 
+    @property
+    def data_folder(self) -> Path:
+        """The first data folder."""
+        return self.folder(split="", epoch=1)
+
+    def folder(self, split: str, epoch: int) -> Path:
+        """The data folder of a split; of several folders, each epoch trains on the next one."""
+        paths = utils.split_paths(self.cfg.data)
+        return Path(paths[(epoch - 1) % len(paths)] if split == self.cfg.train_subset else paths[0])
+
     def remember(self, dictionaries: Mapping[str, Sequence[str]]) -> None:
         """Save these dictionaries' digests in checkpoints: file name -> symbols of the file."""
         self.dictionary_digests = {name: symbols_digest(symbols) for name, symbols in dictionaries.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """What fairseq saves of the task, and the digests of its dictionaries."""
+        """The state that fairseq saves of the task, and the digests of its dictionaries."""
         digests = getattr(self, "dictionary_digests", {})
         return {**super().state_dict(), **({DIGESTS: digests} if digests else {})}
 

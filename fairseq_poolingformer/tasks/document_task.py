@@ -8,24 +8,18 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from fairseq.data import Dictionary
-from omegaconf import II, MISSING
 from torch import Tensor, nn
 
 from fairseq_poolingformer.data.segments_dataset import SegmentsDataset
 from fairseq_poolingformer.downstream.examples import Examples, Symbols
-from fairseq_poolingformer.tasks.checked import CheckedConfig
-from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask, check_encoder
+from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryConfig, OneDictionaryTask, check_encoder
 from fairseq_poolingformer.text.marks import MARKS
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class DocumentTaskConfig(CheckedConfig):
-    data: str = field(
-        default=MISSING,
-        metadata={"help": "data folder; of several, separated by colons, each epoch uses the next one"},
-    )
+class DocumentTaskConfig(OneDictionaryConfig):
     max_positions: int = field(
         default=4096, metadata={"help": "tokens of a segment; longer documents have several (RoBERTa: 512)"}
     )
@@ -37,8 +31,6 @@ class DocumentTaskConfig(CheckedConfig):
         },
     )
     no_global_attention: bool = field(default=False, metadata={"help": "make no token global (Longformer, table 10)"})
-    train_subset: str = II("dataset.train_subset")
-    seed: int = II("common.seed")
 
 
 class Predictor(Protocol):

@@ -10,11 +10,9 @@ import numpy as np
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
-from omegaconf import II, MISSING
 
 from fairseq_poolingformer.data.masked_lm_dataset import MaskedLMDataset
-from fairseq_poolingformer.tasks.checked import CheckedConfig
-from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask
+from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryConfig, OneDictionaryTask
 from fairseq_poolingformer.text.data_folder import DOCUMENTS, DataFolder
 from fairseq_poolingformer.text.document_blocks import DocumentBlocks, cut_into_blocks
 from fairseq_poolingformer.text.masking import Masking, SymbolTable
@@ -27,11 +25,7 @@ VALIDATION_SEED = 0  # of the masks, whatever a run's seed is, so that the losse
 
 
 @dataclass
-class LongMaskedLMConfig(CheckedConfig):
-    data: str = field(
-        default=MISSING,
-        metadata={"help": "data folder, or several separated by colons; each epoch trains on the next one"},
-    )
+class LongMaskedLMConfig(OneDictionaryConfig):
     max_positions: int = field(default=4096, metadata={"help": "the most tokens of a block, with <s> and </s>"})
     document_blocks: ChoiceEnum(["separate", "pack"]) = field(
         default="separate",
@@ -65,8 +59,6 @@ class LongMaskedLMConfig(CheckedConfig):
         default=0.5,
         metadata={"help": "the share of such names among the words to predict, where a block has enough of them"},
     )
-    train_subset: str = II("dataset.train_subset")
-    seed: int = II("common.seed")
 
 
 def _repeated_names(distances: str, texts: list[bytes]) -> RepeatedNames:

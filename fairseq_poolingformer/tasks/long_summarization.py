@@ -83,7 +83,6 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         if cfg.left_pad_source or cfg.left_pad_target:
             raise ValueError("documents and summaries are padded on the right: pooling counts from the first position")
         self.source_limit, self.target_limit = cfg.max_source_positions, cfg.max_target_positions
-        self.data_folder = Path(utils.split_paths(cfg.data)[0])
         paths = DataFolder(self.data_folder, PAIRS).dictionary_paths()
         for path in paths:
             check_file(self.data_folder, path)
@@ -123,8 +122,7 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         Raises:
             FileNotFoundError: the folder has no such split.
         """
-        paths = utils.split_paths(self.cfg.data)
-        path = Path(paths[(epoch - 1) % len(paths)] if split == self.cfg.train_subset else paths[0])
+        path = self.folder(split, epoch)
         source = self._load_indexed(path, split, self.cfg.source_lang, self.src_dict)
         target = self._load_indexed(path, split, self.cfg.target_lang, self.tgt_dict)
         source = self._frame(source, source.sizes, self.source_limit)

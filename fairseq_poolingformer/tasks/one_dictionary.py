@@ -1,21 +1,33 @@
 """The base of tasks over data folders with one dictionary."""
 
 import logging
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel
+from omegaconf import II, MISSING
 
-from fairseq_poolingformer.tasks.checked import CheckedTask
+from fairseq_poolingformer.tasks.checked import CheckedConfig, CheckedTask
 from fairseq_poolingformer.text.data_folder import DataFolder
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass
+class OneDictionaryConfig(CheckedConfig):
+    data: str = field(
+        default=MISSING,
+        metadata={"help": "data folder; of several, separated by colons, each epoch trains on the next one"},
+    )
+    train_subset: str = II("dataset.train_subset")
+    seed: int = II("common.seed")
+
+
 class OneDictionaryTask(CheckedTask):
-    """A task whose data folders have one dictionary, ``dict.txt``; ``cfg`` has ``data`` and ``train_subset``.
+    """A task whose data folders have one dictionary, ``dict.txt``.
 
     Args:
         cfg: the task's options.
@@ -50,16 +62,6 @@ class OneDictionaryTask(CheckedTask):
     def target_dictionary(self) -> Dictionary:
         """The same."""
         return self.dictionary
-
-    @property
-    def data_folder(self) -> Path:
-        """The first data folder."""
-        return self.folder(split="", epoch=1)
-
-    def folder(self, split: str, epoch: int) -> Path:
-        """The data folder of a split; of several folders, each epoch trains on the next one."""
-        paths = utils.split_paths(self.cfg.data)
-        return Path(paths[(epoch - 1) % len(paths)] if split == self.cfg.train_subset else paths[0])
 
 
 def check_encoder(model: BaseFairseqModel, task: str, max_positions: int) -> None:

@@ -7,26 +7,20 @@ from typing import Any
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
-from omegaconf import II, MISSING
 
 from fairseq_poolingformer.data.qa_dataset import QuestionAnsweringDataset
 from fairseq_poolingformer.modules.question_answering_head import QuestionAnsweringHead
 from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
 from fairseq_poolingformer.qa.labels import PARTIAL_SEGMENTS, LabelCounts, label_segments, read_answers
 from fairseq_poolingformer.qa.segments import SegmentLimits, Segments, cut_into_segments
-from fairseq_poolingformer.tasks.checked import CheckedConfig
-from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryTask, check_encoder
+from fairseq_poolingformer.tasks.one_dictionary import OneDictionaryConfig, OneDictionaryTask, check_encoder
 from fairseq_poolingformer.text.data_folder import QUESTIONS
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
-class QuestionAnsweringConfig(CheckedConfig):
-    data: str = field(
-        default=MISSING,
-        metadata={"help": "data folder; of several, separated by colons, each epoch uses the next one"},
-    )
+class QuestionAnsweringConfig(OneDictionaryConfig):
     max_positions: int = field(
         default=4096, metadata={"help": "tokens of a segment, question and special symbols included"}
     )
@@ -45,8 +39,6 @@ class QuestionAnsweringConfig(CheckedConfig):
             "them to find no answer (Alberti et al. 2019)"
         },
     )
-    train_subset: str = II("dataset.train_subset")
-    seed: int = II("common.seed")
 
 
 @register_task("question_answering", dataclass=QuestionAnsweringConfig)

@@ -49,7 +49,7 @@ class TriviaqaTask(DocumentTask):
 
     @staticmethod
     def loss(output: SpanLogits, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Any right span will do: see :func:`~fairseq_poolingformer.downstream.answer_spans.span_losses`."""
+        """Every right span counts: see :func:`~fairseq_poolingformer.downstream.answer_spans.span_losses`."""
         losses, _ = span_losses(output, target["first"], target["last"])
         return losses.sum(), count_right_spans(output, target["first"], target["last"])
 

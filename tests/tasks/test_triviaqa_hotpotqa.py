@@ -56,7 +56,7 @@ def train(folder, kind, encoder, path, updates=100):
 
 
 def figures(folder, kind, checkpoint, gold):
-    """What the two commands make of the validation split, which is the training split."""
+    """The figures of the two commands for the validation split, which is the training split."""
     found, scores = (checkpoint.with_name(f"{checkpoint.stem}.{name}.json") for name in ("predictions", "scores"))
     flags = ["--path", str(checkpoint), "--output", str(found), "--device", "cpu", "--num-workers", "0"]
     assert predict.main([str(folder), *flags]) == 0
