@@ -30,7 +30,7 @@ from preprocess.pipeline.records import (
     InputError,
     Record,
     Reject,
-    describe_file,
+    describe_files,
     expand,
     read_lines,
 )
@@ -156,13 +156,10 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     read = functools.partial(read_lines, max_line_bytes=args.max_line_bytes)
     return Corpus(
         name="arxiv_pubmed",
-        splits={
-            split: Split(functools.partial(read, paths), sum(path.stat().st_size for path in paths))
-            for split, paths in files.items()
-        },
+        splits={split: Split.of_files(read, paths) for split, paths in files.items()},
         parse=functools.partial(parse, **options),
         settings={**options, "max_line_bytes": args.max_line_bytes},
-        inputs={split: [describe_file(path) for path in paths] for split, paths in files.items()},
+        inputs=describe_files(files),
     )
 
 

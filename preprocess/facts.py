@@ -5,7 +5,6 @@ test have names and prose of their own, so that a right summary of theirs was re
 """
 
 import argparse
-import functools
 import json
 import sys
 import sysconfig
@@ -15,18 +14,12 @@ from random import Random
 
 from preprocess.fact_documents import DocumentMaker, Shape
 from preprocess.pipeline import command
-from preprocess.pipeline.records import Example, InputError, Record, Reject
+from preprocess.pipeline.records import InputError, Record, pack, unpack
 from preprocess.pipeline.run import Corpus, Split
 from preprocess.python_prose import read_prose
 from preprocess.python_sources import digest, find_modules
 
 DEFAULT_VOCABULARY = 2000
-
-
-def parse(record: Record) -> Example | Reject:
-    """An example of a record that :func:`make_records` made."""
-    name, text, summary = json.loads(record.data)
-    return Example(name, (text, summary))
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
@@ -43,11 +36,11 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         is_held_out = split != "train"
         maker = DocumentMaker(prose[is_held_out], is_held_out, shape)
         records = list(make_records(maker, split, count, args.seed))
-        splits[split] = Split(functools.partial(iter, records), sum(record.progress for record in records))
+        splits[split] = Split.of_records(records)
     return Corpus(
         name="facts",
         splits=splits,
-        parse=parse,
+        parse=unpack,
         settings={"counts": counts, "words": args.words, "seed": args.seed},
         inputs={"python": sys.version.split()[0], "prose": digest(json.dumps(list(prose.values())))},
     )
@@ -58,8 +51,7 @@ def make_records(maker: DocumentMaker, split: str, count: int, seed: int) -> Ite
     for number in range(count):
         name = f"{split}-{number}"
         document = maker.make(Random(f"{seed} {name}"))
-        data = json.dumps([name, document.text, document.summary]).encode()
-        yield Record(name, 1, data, len(data))
+        yield pack(name, document.text, document.summary)
 
 
 def read_sentences(is_held_out: bool) -> list[str]:

@@ -23,6 +23,7 @@ from fairseq_poolingformer.qa.example_ids import example_id_text
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine
 from preprocess.pipeline.records import Record, Reject
+from preprocess.pipeline.task_corpus import parse_object
 from preprocess.questions import command, examples
 from preprocess.questions.examples import MARKERS, AnnotatedAnswer, Candidate, QuestionExample
 
@@ -42,7 +43,7 @@ def parse(record: Record, html_tokens: str, annotated: bool) -> QuestionExample 
     Returns:
         The example, or the reason for the reject.
     """
-    return examples.read(record, functools.partial(_example, html_tokens=html_tokens, annotated=annotated))
+    return parse_object(record, functools.partial(_example, html_tokens=html_tokens, annotated=annotated))
 
 
 def _example(fields: dict, html_tokens: str, annotated: bool) -> QuestionExample:

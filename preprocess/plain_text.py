@@ -17,11 +17,11 @@ from preprocess.pipeline.records import (
     Record,
     Reject,
     Skipped,
-    describe_file,
+    describe_files,
     expand,
     open_compressed,
 )
-from preprocess.pipeline.run import Corpus
+from preprocess.pipeline.run import Corpus, Split
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
 
@@ -83,17 +83,13 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     files = {"train": expand(args.input)}
     if args.valid:
         files["valid"] = expand(args.valid)
-    read = {"file": read_files, "block": read_blocks}[args.documents]
+    read = functools.partial(
+        {"file": read_files, "block": read_blocks}[args.documents], max_bytes=args.max_document_bytes
+    )
     return documents.make_corpus(
         args,
         name="plain_text",
-        read={
-            split: (
-                functools.partial(read, paths, args.max_document_bytes),
-                sum(path.stat().st_size for path in paths),
-            )
-            for split, paths in files.items()
-        },
+        splits={split: Split.of_files(read, paths) for split, paths in files.items()},
         key=lambda record: record.data or b"",
         parse=functools.partial(parse, min_chars=args.min_chars),
         settings={
@@ -101,7 +97,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
             "min_chars": args.min_chars,
             "max_document_bytes": args.max_document_bytes,
         },
-        inputs={split: [describe_file(path) for path in paths] for split, paths in files.items()},
+        inputs=describe_files(files),
     )
 
 

@@ -5,9 +5,7 @@ paragraphs. The sources are those of the standard library and, without ``--no-pa
 """
 
 import argparse
-import functools
 import hashlib
-import json
 import logging
 import sys
 import sysconfig
@@ -17,19 +15,13 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from preprocess.pipeline import command
-from preprocess.pipeline.records import Example, InputError, Record, Reject
+from preprocess.pipeline.records import InputError, Record, pack, unpack
 from preprocess.pipeline.run import Corpus, Split
 from preprocess.python_sources import Document, digest, drop_duplicates, find_modules, read_module
 
 logger = logging.getLogger("preprocess")
 
 DEFAULT_VOCABULARY = 8000
-
-
-def parse(record: Record) -> Example | Reject:
-    """Make an example of a record of :func:`make_corpus`."""
-    name, text, summary = json.loads(record.data)
-    return Example(name, (text, summary))
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
@@ -45,20 +37,16 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     splits: dict[str, list[Record]] = {"train": [], "valid": [], "test": []}
     seen = hashlib.sha256()
     for document in sorted(documents, key=lambda document: digest(document.name)):
-        data = json.dumps([document.name, document.text, document.summary]).encode()
-        seen.update(data)
-        records = splits[split_of(document.module)]
-        records.append(Record(document.name, 1, data, len(data)))
+        record = pack(document.name, document.text, document.summary)
+        seen.update(record.data)
+        splits[split_of(document.module)].append(record)
     for split, records in splits.items():
         if not records:
             raise InputError(f"{split}: no document; {roots[0]} has too few sources with docstrings to learn from")
     return Corpus(
         name="stdlib",
-        splits={
-            split: Split(functools.partial(iter, records), sum(record.progress for record in records))
-            for split, records in splits.items()
-        },
-        parse=parse,
+        splits={split: Split.of_records(records) for split, records in splits.items()},
+        parse=unpack,
         settings={"packages": not args.no_packages},
         inputs={"python": sys.version.split()[0], "documents": len(documents), "sha256": seen.hexdigest()},
     )

@@ -16,6 +16,7 @@ from fairseq_poolingformer.qa.spans import tydiqa_span
 from fairseq_poolingformer.text.json_lines import BadLine
 from preprocess.pipeline.encode import one_line
 from preprocess.pipeline.records import Record, Reject
+from preprocess.pipeline.task_corpus import parse_object
 from preprocess.questions import command, examples
 from preprocess.questions.examples import AnnotatedAnswer, Candidate, QuestionExample
 
@@ -30,7 +31,7 @@ def parse(record: Record, annotated: bool) -> QuestionExample | Reject:
     Returns:
         The example, or the reason for the reject.
     """
-    return examples.read(record, functools.partial(_example, annotated=annotated))
+    return parse_object(record, functools.partial(_example, annotated=annotated))
 
 
 def _example(fields: dict, annotated: bool) -> QuestionExample:

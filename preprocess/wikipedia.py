@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from preprocess.pipeline import command, documents
 from preprocess.pipeline.records import Example, InputError, Record, Reject, Skipped, describe_file, expand
-from preprocess.pipeline.run import Corpus
+from preprocess.pipeline.run import Corpus, Split
 from preprocess.wikitext.bounded import MIN_MEMORY, Bounds, PageTooHard, clean
 from preprocess.wikitext.dump import (
     ARTICLES,
@@ -75,7 +75,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         raise InputError(f"--max-page-memory {args.max_page_memory}: must be {MIN_MEMORY} or more")
     paths = expand(args.input)
     bounds = Bounds(args.max_page_seconds, args.max_page_memory)
-    read = functools.partial(read_pages, paths, args.max_page_bytes)
+    read = functools.partial(read_pages, max_page_bytes=args.max_page_bytes)
     parse_record = functools.partial(
         parse,
         sites={str(path): read_site(path) for path in paths},
@@ -88,7 +88,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     return documents.make_corpus(
         args,
         name="wikipedia",
-        read={"train": (read, sum(path.stat().st_size for path in paths))},
+        splits={"train": Split.of_files(read, paths)},
         key=lambda record: title_of(record).encode(),
         parse=parse_record,
         settings={

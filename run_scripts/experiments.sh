@@ -106,6 +106,44 @@ training_flags() {
   [[ $precision == fp32 ]] || echo "--$precision"
 }
 
+# find_pretrained: sets weights_folder and weights to those of the column pretrained.
+find_pretrained() {
+  weights_folder=$pretrained
+  [[ $pretrained == - || -e $pretrained ]] || weights_folder=$out/$pretrained
+  [[ ! -d $weights_folder/checkpoints ]] || weights_folder=$weights_folder/checkpoints
+  weights=$weights_folder/model.pt
+  [[ -e $weights || ! -e $weights_folder/checkpoint_best.pt ]] || weights=$weights_folder/checkpoint_best.pt
+}
+
+# gpt2_folder: prints the folder with the GPT-2 BPE of the pretrained weights; the last one is our own pretraining's.
+gpt2_folder() {
+  local folder
+  for folder in "$bpe" "$weights_folder/tokenizer" "$weights_folder" "$out/data/wiki/tokenizer"; do
+    [[ ! -f $folder/vocab.bpe ]] || break
+  done
+  [[ -f $folder/vocab.bpe ]] || folder=${bpe:-$weights_folder}
+  echo "$folder"
+}
+
+# fine_tuning_flags COUNT: prints the flags of a training from the pretrained weights on so many examples an epoch.
+fine_tuning_flags() {
+  local updates=$((epochs * (($1 + batch - 1) / batch)))
+  if [[ $pretrained != - ]]; then
+    # unlike --restore-file with its resets, this leaves a run that is resumed alone
+    printf '%s\n' --finetune-from-model "$weights"
+  fi
+  printf '%s\n' --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1.0 \
+    --dropout 0.1 --attention-dropout 0.1 --lr "$lr" --lr-scheduler polynomial_decay \
+    --warmup-updates "$(awk "BEGIN {print $warmup < 1 ? int($updates * $warmup) : $warmup}")" \
+    --total-num-update "$updates" --max-epoch "$epochs"
+}
+
+# run_preprocess WORD…: runs a command of preprocessing with the processes that preprocess_workers= asks for.
+run_preprocess() {
+  [[ $preprocess_workers == auto ]] || set -- "$@" --workers "$preprocess_workers"
+  run "$@"
+}
+
 # launch WORD…: runs fairseq-train with these arguments, as one process or through torchrun on every device.
 launch() {
   local processes=$devices

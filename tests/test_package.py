@@ -1,4 +1,4 @@
-"""What a package index shows, and what the package says of itself."""
+"""The page that a package index shows, and the version that the package says it has."""
 
 import re
 import runpy

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import softmax_dtype
+from fairseq_poolingformer.attention.backends.reference import softmax_or_zeros
 from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm
 from fairseq_poolingformer.attention.eager import outside_the_compiler
 from fairseq_poolingformer.attention.functional import checked_call
@@ -179,7 +180,7 @@ def _block(call: Call, queries: range, band_keys: Tensor, global_keys: GlobalTok
         to_global = _scores(call, query, key, queries, global_keys.index, with_global=True)
         to_global = to_global.masked_fill(global_keys.hidden(call.key_padding_mask)[:, None, None], -torch.inf)
         scores = torch.cat([scores, to_global], dim=3)
-    return _softmax(scores)
+    return softmax_or_zeros(scores) if scores.size(-1) else scores
 
 
 def _from_global(call: Call, tokens: GlobalTokens | None) -> Tensor:
@@ -190,7 +191,7 @@ def _from_global(call: Call, tokens: GlobalTokens | None) -> Tensor:
     scores = _scores(call, tokens.gather(call.query), call.key, tokens.index, keys, with_global=True)
     if call.key_padding_mask is not None:
         scores = scores.masked_fill(call.key_padding_mask[:, None, None], -torch.inf)
-    return _softmax(scores).masked_fill(tokens.unused[:, None, :, None], 0.0)
+    return softmax_or_zeros(scores).masked_fill(tokens.unused[:, None, :, None], 0.0)
 
 
 def _scores(
@@ -212,14 +213,6 @@ def _scores(
     for term in call.score_terms if scores.numel() else ():
         scores = scores + term.scores(pairs)
     return scores
-
-
-def _softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last dimension; zeros where all scores are -inf, or where there are none."""
-    if not scores.size(-1):
-        return scores
-    blind = scores.amax(-1, keepdim=True) == -torch.inf
-    return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
 
 
 def _index(call: Call, tokens: GlobalTokens | None) -> Tensor:

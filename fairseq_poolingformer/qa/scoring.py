@@ -141,10 +141,10 @@ def official_order(gold: Mapping[int | str, GoldExample]) -> list[int | str]:
     return list(set(gold.keys()))
 
 
-def describe_ids(ids: Iterable[int | str], shown: int = 3) -> str:
+def describe_ids(ids: Iterable[int | str]) -> str:
     """Say how many examples there are, and name the first few."""
     ids = sorted(ids, key=str)
-    names = ", ".join(map(str, ids[:shown])) + (", …" if len(ids) > shown else "")
+    names = ", ".join(map(str, ids[:3])) + (", …" if len(ids) > 3 else "")
     return f"{len(ids)} example{'' if len(ids) == 1 else 's'}" + (f" ({names})" if ids else "")
 
 

@@ -15,15 +15,3 @@ ID_DTYPE = np.dtype(np.uint16)  # fairseq's choice for a dictionary of that size
 def bytes_to_ids(text: bytes) -> np.ndarray:
     """(n,) indices of a text's n bytes."""
     return np.frombuffer(text, np.uint8).astype(ID_DTYPE) + ID_DTYPE.type(FIRST_BYTE)
-
-
-def ids_to_bytes(ids: np.ndarray) -> bytes:
-    """The text of (n,) indices.
-
-    Raises:
-        ValueError: an index is a special symbol and no byte.
-    """
-    values = np.asarray(ids, np.int64) - FIRST_BYTE
-    if values.size and not (values.min() >= 0 and values.max() <= 255):
-        raise ValueError(f"indices {FIRST_BYTE} to {NUM_SYMBOLS - 1} are bytes; got {values.min() + FIRST_BYTE}")
-    return values.astype(np.uint8).tobytes()

@@ -217,35 +217,12 @@ def tokenizer_config(folder: Path) -> Path:
     return path
 
 
-def folder_of_checkpoint(checkpoint: Path, data: str | None, layout: Layout | None = None) -> Path:
-    """The folder with a checkpoint's tokenizer: the checkpoint's own, or the data that it was trained on.
-
-    Args:
-        checkpoint: the checkpoint's file.
-        data: data folders that the checkpoint names, separated by colons; None where it names none.
-        layout: the folder must also have the dictionaries of this layout.
-
-    Raises:
-        FileNotFoundError: neither folder has a tokenizer.
-    """
-    names = ["tokenizer/config.json", *(layout.dictionaries if layout else ())]
-    folders = [Path(checkpoint).parent, *map(Path, data.split(":") if data else ())]
-    for folder in folders:
-        if all((folder / name).is_file() for name in names):
-            return folder
-    raise FileNotFoundError(
-        f"{checkpoint}: no tokenizer found; {' and '.join(names)} must be in one of these folders: "
-        f"{', '.join(map(str, folders))}"
-    )
-
-
-def check_file(folder: Path, path: Path, whole: bool = False) -> None:
+def check_file(folder: Path, path: Path) -> None:
     """Compare a file of a data folder with its description in ``corpus.json``, if there is one.
 
     Args:
         folder: the data folder.
         path: the file.
-        whole: read large files whole, see :func:`fairseq_poolingformer.text.digests.check`.
 
     Raises:
         ValueError: the file, or ``corpus.json``, is no longer the one that preprocessing wrote.
@@ -253,7 +230,7 @@ def check_file(folder: Path, path: Path, whole: bool = False) -> None:
     if (Path(folder) / "corpus.json").is_file():
         expected = _read_corpus(folder).get("files", {}).get(path.relative_to(folder).as_posix())
         if expected is not None:
-            digests.check(path, expected, whole)
+            digests.check(path, expected)
 
 
 def check_folder(folder: Path) -> tuple[int, list[str]]:

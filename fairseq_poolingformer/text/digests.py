@@ -11,7 +11,7 @@ _SAMPLES, _SAMPLE_BYTES = 64, 4096
 def describe(path: Path) -> dict[str, object]:
     """Describe a file: its size, the digest of its content and, of a large file, the digest of a sample."""
     size = path.stat().st_size
-    found: dict[str, object] = {"bytes": size, "sha256": _digest(path)}
+    found: dict[str, object] = {"bytes": size, "sha256": digest_of(path)}
     if size > SMALL_BYTES:
         found["sample_sha256"] = _sample_digest(path, size)
     return found
@@ -33,7 +33,7 @@ def check(path: Path, expected: Mapping[str, object], whole: bool = False) -> No
     if size != expected["bytes"]:
         raise ValueError(_damaged(path, f"{size:,} bytes instead of {expected['bytes']:,}"))
     by_sample = size > SMALL_BYTES and not whole
-    found = _sample_digest(path, size) if by_sample else _digest(path)
+    found = _sample_digest(path, size) if by_sample else digest_of(path)
     if found != expected["sample_sha256" if by_sample else "sha256"]:
         raise ValueError(_damaged(path, "its bytes have changed"))
 
@@ -42,7 +42,8 @@ def _damaged(path: Path, what: str) -> str:
     return f"{path}: not the file that preprocessing wrote: {what}. Restore the file from a copy, or preprocess again"
 
 
-def _digest(path: Path) -> str:
+def digest_of(path: Path) -> str:
+    """Digest the content of a file (SHA-256, hexadecimal)."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(SMALL_BYTES):

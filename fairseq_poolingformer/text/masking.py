@@ -114,9 +114,8 @@ class Masking:
         unit = self.symbols.words(tokens) if self.whole_words else np.arange(len(tokens))
         candidates = np.unique(unit[self.symbols.has_text[tokens]])
         count = int(self.mask_prob * len(candidates) + rng.random())
-        chance = np.full(
-            len(tokens), np.inf
-        )  # a unit's, which decides what happens to it; infinite where it is not drawn
+        # a unit's chance decides what happens to it; it is infinite where the unit is not drawn
+        chance = np.full(len(tokens), np.inf)
         chance[self._draw(tokens, unit, candidates, count, rng)] = rng.random(count)
         chance = chance[unit]
         if self.names is not None:

@@ -4,7 +4,7 @@ import argparse
 import functools
 import hashlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from fairseq_poolingformer.text.data_folder import DOCUMENTS, DOCUMENTS_WITH_TEXT
@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser, min_chars: int) -> None:
 def make_corpus(
     args: argparse.Namespace,
     name: str,
-    read: dict[str, tuple[Callable[[], Iterator[Record]], int]],
+    splits: Mapping[str, Split],
     key: Callable[[Record], bytes],
     parse: Parse,
     settings: dict[str, object],
@@ -58,8 +58,8 @@ def make_corpus(
     Args:
         args: the options of :func:`add_options`.
         name: for people.
-        read: for each split that is given by itself, a function that reads its records, and its size in bytes. Where
-            there is no ``valid``, the hash of a key takes it out of ``train``.
+        splits: ``train``, and ``valid`` where it is given by itself; otherwise the hash of a key takes it out of
+            ``train``.
         key: the bytes whose hash decides a document's split.
         parse: record to example.
         settings: everything but the split that decides the records and what ``parse`` makes of them.
@@ -71,12 +71,13 @@ def make_corpus(
     share = args.valid_share
     if not 0 <= share < 1:
         raise InputError(f"--valid-share {share:g}: must be 0 or more and less than 1")
-    splits = {split: Split(records, size) for split, (records, size) in read.items()}
-    if share and "valid" not in read:
-        records, size = read["train"]
-        limit = _valid_limit(records, key, parse, share)
-        for split in ("train", "valid"):
-            splits[split] = Split(functools.partial(_choose, records, key, limit, split), size)
+    if share and "valid" not in splits:
+        whole = splits["train"]
+        limit = _valid_limit(whole.records, key, parse, share)
+        splits = {
+            split: Split(functools.partial(_choose, whole.records, key, limit, split), whole.size)
+            for split in ("train", "valid")
+        }
         settings = settings | {"valid_share": share}
     layout = DOCUMENTS_WITH_TEXT if args.write_text else DOCUMENTS
     return Corpus(

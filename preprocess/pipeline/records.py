@@ -4,12 +4,14 @@ import bz2
 import contextlib
 import glob
 import gzip
-import hashlib
+import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from fairseq_poolingformer.text.digests import digest_of
 
 MAX_LINE_BYTES = 64 * 2**20
 TOO_LONG = "too long: more bytes than --max-line-bytes or --max-document-bytes allows"
@@ -124,8 +126,21 @@ def _read_open_file(name: str, lines: BinaryIO, disk: BinaryIO, max_line_bytes: 
 
 def describe_file(path: Path) -> dict[str, object]:
     """Identify an input file, whatever folder it is in: name, size, digest."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest_of(path)}
+
+
+def describe_files(files: Mapping[str, Sequence[Path]]) -> dict[str, list[dict[str, object]]]:
+    """Identify the input files of each split."""
+    return {split: [describe_file(path) for path in paths] for split, paths in files.items()}
+
+
+def pack(name: str, *texts: str) -> Record:
+    """Make a record of an example that a program made, such as a document about the Python installation."""
+    data = json.dumps([name, *texts]).encode()
+    return Record(name, 1, data, len(data))
+
+
+def unpack(record: Record) -> Example:
+    """Make the example of a record of :func:`pack`."""
+    name, *texts = json.loads(record.data)
+    return Example(name, tuple(texts))

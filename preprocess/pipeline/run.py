@@ -11,7 +11,7 @@ import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +46,18 @@ class Split:
     records: Callable[[], Iterator[Record]]
     size: int
     parse: Parse | None = None
+
+    @classmethod
+    def of_files(
+        cls, read: Callable[[Sequence[Path]], Iterator[Record]], paths: Sequence[Path], parse: Parse | None = None
+    ) -> "Split":
+        """The records that ``read`` finds in files."""
+        return cls(functools.partial(read, paths), sum(path.stat().st_size for path in paths), parse)
+
+    @classmethod
+    def of_records(cls, records: Sequence[Record]) -> "Split":
+        """Records that are there already."""
+        return cls(functools.partial(iter, records), sum(record.progress for record in records))
 
 
 @dataclass(frozen=True)

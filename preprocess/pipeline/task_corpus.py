@@ -17,7 +17,7 @@ from fairseq_poolingformer.text.sequences import read_sizes
 from fairseq_poolingformer.text.table import aligned
 from preprocess.pipeline import command
 from preprocess.pipeline.parts import Encode
-from preprocess.pipeline.records import Example, InputError, Record, Reject, Skipped, describe_file, expand
+from preprocess.pipeline.records import Example, InputError, Record, Reject, Skipped, describe_files, expand
 from preprocess.pipeline.run import Corpus, Split
 
 main = command.main
@@ -32,12 +32,17 @@ def make_parser(corpus: str, description: str, files: str) -> argparse.ArgumentP
         files: the kind of input files, for the help.
     """
     parser = command.make_parser(corpus, description, counts_truncated=False)
+    add_inputs(parser, files)
+    add_lengths(parser)
+    return parser
+
+
+def add_inputs(parser: argparse.ArgumentParser, files: str) -> None:
+    """Add ``--train``, ``--valid`` and ``--test``, whose kind of files ``files`` says."""
     group = parser.add_argument_group(f"input ({files})")
     group.add_argument("--train", metavar="FILE", nargs="+", help="files or globs to train on")
     group.add_argument("--valid", metavar="FILE", nargs="+", help="files or globs to validate on: the development set")
     group.add_argument("--test", metavar="FILE", nargs="+", help="files or globs to predict only: answers are not read")
-    add_lengths(parser)
-    return parser
 
 
 def add_lengths(parser: argparse.ArgumentParser) -> None:
@@ -93,16 +98,12 @@ def make_corpus(
     return Corpus(
         name=name,
         splits={
-            split: Split(
-                functools.partial(read, paths),
-                sum(path.stat().st_size for path in paths),
-                functools.partial(parse, annotated=split != "test"),
-            )
+            split: Split.of_files(read, paths, functools.partial(parse, annotated=split != "test"))
             for split, paths in files.items()
         },
         parse=functools.partial(parse, annotated=True),
         settings=settings or {},
-        inputs={split: [describe_file(path) for path in paths] for split, paths in files.items()} | (inputs or {}),
+        inputs={**describe_files(files), **(inputs or {})},
         layout=layout,
         encode=encode,
         entries={"kind": kind, "format": 1, **(entries or {})},

@@ -18,13 +18,8 @@ main = pipeline_command.main
 def make_parser(corpus: str, description: str) -> argparse.ArgumentParser:
     """Return a parser with the options that every such corpus has."""
     parser = pipeline_command.make_parser(corpus, description, counts_truncated=False)
-    files = parser.add_argument_group("input (JSON lines, plain or .gz)")
-    files.add_argument("--train", metavar="FILE", nargs="+", help="files or globs to train on")
-    files.add_argument("--valid", metavar="FILE", nargs="+", help="files or globs to validate on: the development set")
-    files.add_argument(
-        "--test", metavar="FILE", nargs="+", help="files or globs to predict only: annotations are not read"
-    )
-    files.add_argument(
+    task_corpus.add_inputs(parser, "JSON lines, plain or .gz")
+    parser.add_argument(
         "--max-line-bytes",
         metavar="N",
         type=int,

@@ -4,17 +4,17 @@ Offsets count the corpus's own unit, bytes of the document's text in UTF-8 or to
 """
 
 import bisect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fairseq_poolingformer.qa import json_values
 from fairseq_poolingformer.qa.labels import AnswerType
-from fairseq_poolingformer.text.json_lines import BadLine, read_object
+from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizers import Tokenizer
 from preprocess.pipeline.encode import Encoded
-from preprocess.pipeline.records import Example, InputError, Record, Reject
+from preprocess.pipeline.records import Example, InputError, Reject
 from preprocess.pipeline.tokens import Tokens
 
 NESTED = "long answer inside another candidate"
@@ -67,16 +67,6 @@ class QuestionExample(Example):
     notes: tuple[str, ...]
     words: np.ndarray | None = None
     markers: tuple[int, ...] | None = None
-
-
-def read(record: Record, parse: Callable[[dict], QuestionExample]) -> QuestionExample | Reject:
-    """Parse the object of a line; return the reason where the line is bad."""
-    try:
-        return parse(read_object(record.data))
-    except BadLine as error:
-        return Reject(str(error))
-    except ValueError as error:
-        return Reject(f"malformed: {error}")
 
 
 def outermost(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fairseq_poolingformer.text.table import aligned
-from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 from run_scripts.plot_loss import read_log
 
 Bits = dict[str, float]
@@ -114,8 +114,7 @@ def main() -> None:
     text = table(done, args.baseline)
     print(text, flush=True)
     if args.output_folder:
-        with whole_file(args.output_folder / "table.txt") as unfinished:
-            unfinished.write_text(text + "\n", encoding="utf-8")
+        write_lines(args.output_folder / "table.txt", [text])
         if find_spec("matplotlib"):
             plot(done, args.output_folder / "plot.png")
 

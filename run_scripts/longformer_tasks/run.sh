@@ -50,11 +50,7 @@ prepare() {
   [[ $task_lr == - ]] || require_number task_lr
   require_switch global
   require_number warmup
-  weights_folder=$pretrained
-  [[ $pretrained == - || -e $pretrained ]] || weights_folder=$out/$pretrained
-  [[ ! -d $weights_folder/checkpoints ]] || weights_folder=$weights_folder/checkpoints
-  weights=$weights_folder/model.pt
-  [[ -e $weights || ! -e $weights_folder/checkpoint_best.pt ]] || weights=$weights_folder/checkpoint_best.pt
+  find_pretrained
   raw_folder=${raw:-$out/raw/$corpus}
   data_folder=${data:-$out/data/$corpus}
   first_seed=$seed
@@ -92,14 +88,9 @@ each_seed() {
 tokenizer_flags() {
   if [[ -n $vocabulary ]]; then
     printf '%s\n' --sentencepiece-train "$vocabulary"
-    return
+  else
+    printf '%s\n' --gpt2-bpe "$(gpt2_folder)"
   fi
-  local folder
-  for folder in "$bpe" "$weights_folder/tokenizer" "$weights_folder" "$out/data/wiki/tokenizer"; do
-    [[ ! -f $folder/vocab.bpe ]] || break
-  done
-  [[ -f $folder/vocab.bpe ]] || folder=${bpe:-$weights_folder}
-  printf '%s\n' --gpt2-bpe "$folder"
 }
 
 # preprocess OPTION…: makes the data folder, with these options besides.
@@ -126,10 +117,8 @@ preprocess_files() {
   [[ $corpus != medhop ]] || module=wikihop
   mapfile -t tokenizer < <(tokenizer_flags)
   [[ ${tokenizer[0]} != --gpt2-bpe ]] || need "${tokenizer[1]}/vocab.bpe" bpe
-  local command=("$python" -m "preprocess.$module" "$@" "${tokenizer[@]}" --output-folder "$output"
-    --max-reject-fraction "$max_reject_fraction")
-  [[ $preprocess_workers == auto ]] || command+=(--workers "$preprocess_workers")
-  run "${command[@]}"
+  run_preprocess "$python" -m "preprocess.$module" "$@" "${tokenizer[@]}" --output-folder "$output" \
+    --max-reject-fraction "$max_reject_fraction"
 }
 
 train() {
@@ -158,16 +147,11 @@ train_one() {
 
 # fit: trains on data_folder and writes to run_folder.
 fit() {
-  local count updates flags
+  local count flags
+  [[ $pretrained == - ]] || need "$weights" pretrained
   set_update_freq
   count=$(count_examples)
-  updates=$((epochs * ((count + batch - 1) / batch)))
-  mapfile -t flags < <(attention_flags && training_flags && best_metric)
-  if [[ $pretrained != - ]]; then
-    need "$weights" pretrained
-    # unlike --restore-file with its resets, this leaves a run that is resumed alone
-    flags+=(--finetune-from-model "$weights")
-  fi
+  mapfile -t flags < <(attention_flags && training_flags && fine_tuning_flags "$count" && best_metric)
   if [[ $task_lr != - ]]; then
     flags+=(--head-lr "$task_lr")
     # flat, the gradients of encoder and head would have one learning rate
@@ -176,11 +160,6 @@ fit() {
   ((global)) || flags+=(--no-global-attention)
   launch "$data_folder" --user-dir "$root/fairseq_poolingformer" --task "$task" --arch "$arch" \
     --criterion document_task --max-positions "$length" --max-segments "$segments" \
-    --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1.0 \
-    --dropout 0.1 --attention-dropout 0.1 \
-    --lr "$lr" --lr-scheduler polynomial_decay \
-    --warmup-updates "$(awk "BEGIN {print $warmup < 1 ? int($updates * $warmup) : $warmup}")" \
-    --total-num-update "$updates" --max-epoch "$epochs" \
     "${flags[@]}" "${rest[@]}"
 }
 

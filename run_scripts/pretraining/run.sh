@@ -64,8 +64,7 @@ preprocess() {
   fi
   local command=("$python" -m preprocess.wikipedia --input "${input[@]}" "${tokenizer[@]}"
     --valid-share "$valid_share" --output-folder "$data_folder")
-  [[ $preprocess_workers == auto ]] || command+=(--workers "$preprocess_workers")
-  run "${command[@]}"
+  run_preprocess "${command[@]}"
 }
 
 # count_updates: prints the number of updates; where the row gives epochs, it counts the blocks.

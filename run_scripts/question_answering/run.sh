@@ -50,11 +50,7 @@ prepare() {
   require_number lr
   check_ensemble
   [[ $warmup =~ ^0?\.[0-9]+$ ]] || fail "warmup= is a share of the updates such as 0.1, got $warmup"
-  weights_folder=$pretrained
-  [[ $pretrained == - || -e $pretrained ]] || weights_folder=$out/$pretrained
-  [[ ! -d $weights_folder/checkpoints ]] || weights_folder=$weights_folder/checkpoints
-  weights=$weights_folder/model.pt
-  [[ -e $weights || ! -e $weights_folder/checkpoint_best.pt ]] || weights=$weights_folder/checkpoint_best.pt
+  find_pretrained
   raw_folder=${raw:-$out/raw/$corpus}
   local patterns=("$raw_folder/train/*.jsonl.gz" "$raw_folder/dev/*.jsonl.gz")
   [[ $corpus == nq ]] || patterns=("$raw_folder/tydiqa-v1.0-train.jsonl.gz" "$raw_folder/tydiqa-v1.0-dev.jsonl.gz")
@@ -87,12 +83,7 @@ tokenizer_flags() {
   elif [[ -n $sentencepiece || $arch == *xlmr* ]]; then
     printf '%s\n' --sentencepiece-model "${sentencepiece:-$weights_folder/sentencepiece.bpe.model}"
   else
-    local folder
-    for folder in "$bpe" "$weights_folder/tokenizer" "$weights_folder" "$out/data/wiki/tokenizer"; do
-      [[ ! -f $folder/vocab.bpe ]] || break # the last one is that of our own pretraining
-    done
-    [[ -f $folder/vocab.bpe ]] || folder=${bpe:-$weights_folder}
-    printf '%s\n' --gpt2-bpe "$folder"
+    printf '%s\n' --gpt2-bpe "$(gpt2_folder)"
   fi
 }
 
@@ -109,8 +100,7 @@ preprocess() {
   local command=("$python" -m "preprocess.$module" --train "${train_patterns[@]}" --valid "${dev_patterns[@]}"
     --test "${dev_patterns[@]}" "${tokenizer[@]}" --output-folder "$data_folder")
   [[ $limit == - ]] || command+=(--limit "$limit")
-  [[ $preprocess_workers == auto ]] || command+=(--workers "$preprocess_workers")
-  run "${command[@]}"
+  run_preprocess "${command[@]}"
 }
 
 # segment_flags: how documents are cut and which segments are trained on.
@@ -136,16 +126,11 @@ train() {
     return
   fi
   need "$data_folder/corpus.json" data
-  local count updates flags
+  local count flags
+  [[ $pretrained == - ]] || need "$weights" pretrained
   set_update_freq
   count=$(count_segments)
-  updates=$((epochs * ((count + batch - 1) / batch)))
-  mapfile -t flags < <(segment_flags && attention_flags && training_flags)
-  if [[ $pretrained != - ]]; then
-    need "$weights" pretrained
-    # unlike --restore-file with its resets, this leaves a run that is resumed alone
-    flags+=(--finetune-from-model "$weights")
-  fi
+  mapfile -t flags < <(segment_flags && attention_flags && training_flags && fine_tuning_flags "$count")
   case $level_two in
     -) ;;
     mix) flags+=(--pool-mix) ;;
@@ -153,12 +138,7 @@ train() {
     *) fail "level_two= must be -, mix or share, got $level_two" ;;
   esac
   launch "$data_folder" --user-dir "$root/fairseq_poolingformer" --task question_answering --arch "$arch" \
-    --criterion question_answering \
-    --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1.0 \
-    --dropout 0.1 --attention-dropout 0.1 \
-    --lr "$lr" --lr-scheduler polynomial_decay --warmup-updates "$(awk "BEGIN {print int($updates * $warmup)}")" \
-    --total-num-update "$updates" --max-epoch "$epochs" \
-    "${flags[@]}" "${rest[@]}"
+    --criterion question_answering "${flags[@]}" "${rest[@]}"
 }
 
 predict() {

@@ -33,6 +33,7 @@ from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
 from fairseq_poolingformer.text.whole_file import whole_file
 from preprocess import facts
 from preprocess.fact_documents import SUMMARIES, DocumentMaker, FactDocument, Shape
+from preprocess.pipeline.records import unpack
 from preprocess.pipeline.run import Corpus, Split
 from preprocess.pipeline.vocabulary import train_sentencepiece
 
@@ -93,8 +94,7 @@ def make_tokenizer(folder: Path, sentences: list[str]) -> Tokenizer:
     if not (folder / "dict.target.txt").is_file():
         maker = DocumentMaker(sentences, False, STAGES[-1][0])
         records = list(facts.make_records(maker, "vocabulary", 4000, seed=0))
-        split = Split(functools.partial(iter, records), sum(record.progress for record in records))
-        corpus = Corpus("facts", {"train": split}, facts.parse, settings={}, inputs={})
+        corpus = Corpus("facts", {"train": Split.of_records(records)}, unpack, settings={}, inputs={})
         train_sentencepiece(corpus, facts.DEFAULT_VOCABULARY, "unigram", folder)
         for side in ("source", "target"):
             load_tokenizer(folder).write_dictionary(folder / f"dict.{side}.txt")

@@ -66,8 +66,7 @@ preprocess() {
   local command=("$python" -m preprocess.arxiv_pubmed --input-folder "$raw_folder" --gpt2-bpe "$bpe_folder"
     --output-folder "$data_folder")
   [[ $limit == - ]] || command+=(--limit "$limit")
-  [[ $preprocess_workers == auto ]] || command+=(--workers "$preprocess_workers")
-  run "${command[@]}"
+  run_preprocess "${command[@]}"
 }
 
 train() {

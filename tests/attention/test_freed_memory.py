@@ -30,7 +30,7 @@ print(resident() - before)
 
 
 def kept(**environment: str) -> tuple[bool, int]:
-    """What keep_freed_memory returns, and the bytes that stay after 256 MiB are freed."""
+    """The result of keep_freed_memory, and the bytes that stay after 256 MiB are freed."""
     folder = str(ROOT / "fairseq_poolingformer" / "attention")  # the module alone, without torch
     program = PROGRAM.format(folder=folder, size=256 * MIB)
     done = subprocess.run(

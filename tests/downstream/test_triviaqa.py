@@ -124,7 +124,7 @@ def test_damaged_answers_are_named(split):
 
 
 def predictions(folder, scores, tmp_path):
-    """What is written where the only good span of each example is its first answer, with the given scores."""
+    """The predictions where the only good span of each example is its first answer, with the given scores."""
     split = TriviaqaSplit.open(folder, "train")
     examples = TriviaqaExamples(split, SYMBOLS, 200, 0)
     predictor = TriviaqaPredictor(folder, "train")

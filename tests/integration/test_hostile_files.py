@@ -119,7 +119,7 @@ def outcome(command, path, data):
             status = COMMANDS[command](path, data)
     except (CheckpointError, FileNotFoundError) as error:  # fairseq's commands print these as one sentence
         return str(error)
-    except Exception as error:
+    except Exception as error:  # fairseq raises a plain Exception, which nothing narrower catches
         if type(error) is Exception and str(error).startswith(WRONG_PARAMETERS):
             return str(error)
         raise
@@ -158,6 +158,6 @@ def test_nothing_runs_and_each_is_a_sentence(tmp_path, data, good, hostile, comm
 
 @pytest.mark.parametrize("command", ["train", "finetune", "generate", "validate", "hub", "average"])
 def test_a_good_file_is_read(tmp_path, data, good, command):
-    """What the hostile files are made of is refused by none of these commands."""
+    """Every command takes the whole files from which the hostile ones are made."""
     torch.save(good, tmp_path / "good.pt")
     assert outcome(command, tmp_path / "good.pt", data) is None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import runpy
-import shlex
 
 import pytest
 
 from tests.forked_python import PYTHON
-from tests.integration.test_run_scripts import SCRIPTS, call, options
+from tests.integration.test_run_scripts import SCRIPTS, call, dry_run, module, options
 from tests.text.tiny_gpt2 import write_vocabulary
 
 SCRIPT = "longformer_tasks/run.sh"
@@ -17,12 +16,9 @@ SCRIPT = "longformer_tasks/run.sh"
 
 def commands(experiment: str, *arguments: object) -> dict[str, list[list[str]]]:
     """The commands of a dry run on eight GPUs by the last part of their module's name, each as its words."""
-    arguments = [f"experiments={experiment}", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8", *arguments]
-    output = call(SCRIPT, *arguments).replace("\\\n", " ")
     found: dict[str, list[list[str]]] = {}
-    for words in (shlex.split(line) for line in output.splitlines() if "-m " in line):
-        name = next(w for w in reversed(words) if words[words.index(w) - 1] == "-m").split(".")[-1]
-        found.setdefault(name, []).append(words)
+    for words in dry_run(SCRIPT, f"experiments={experiment}", "gpus=8", *arguments):
+        found.setdefault(module(words), []).append(words)
     return found
 
 

@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.forked_python import PYTHON
-from tests.integration.test_run_scripts import call, options
+from tests.integration.test_run_scripts import call, dry_run, options
 
 
 def commands(experiment: str, *arguments: object) -> list[list[str]]:
     """The commands of a dry run on eight GPUs, each as its words."""
-    arguments = [f"experiments={experiment}", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8", *arguments]
-    output = call("pretraining/run.sh", *arguments).replace("\\\n", " ")
-    return [shlex.split(line) for line in output.splitlines() if "-m " in line]
+    return dry_run("pretraining/run.sh", f"experiments={experiment}", "gpus=8", *arguments)
 
 
 def expected(arch, lr, batch, window, layers, length="4096", pretrained=None, **others):

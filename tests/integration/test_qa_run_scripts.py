@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.forked_python import PYTHON
-from tests.integration.test_run_scripts import SCRIPTS, call, options, tool
+from tests.integration.test_run_scripts import SCRIPTS, call, dry_run, module, options, tool
 from tests.qa.folders import Example, write_folder
 
 ROOT = Path(__file__).parents[2]
@@ -19,12 +19,8 @@ BASE = ("128", "512", "6-8", "5", "4", "ldconv")
 
 def commands(experiment: str, *arguments: object) -> dict[str, list[str]]:
     """The commands of a dry run on eight GPUs by the last part of their module's name, each as its words."""
-    arguments = [f"experiments={experiment}", f"python={PYTHON}", "out=/out", "dry_run=1", "gpus=8", *arguments]
-    output = call("question_answering/run.sh", *arguments).replace("\\\n", " ")
-    lines = [shlex.split(line) for line in output.splitlines() if "-m " in line]
-    return {
-        next(w for w in reversed(words) if words[words.index(w) - 1] == "-m").split(".")[-1]: words for words in lines
-    }
+    commands = dry_run("question_answering/run.sh", f"experiments={experiment}", "gpus=8", *arguments)
+    return {module(words): words for words in commands}
 
 
 def attention(words: list[str]) -> tuple[str | None, ...]:

@@ -46,9 +46,18 @@ def commands(experiment: str, *arguments: object, **environment: str) -> list[li
     script, first = f"summarization/{experiment}.sh", []
     if not (SCRIPTS / script).exists():
         script, first = "summarization/run.sh", [f"experiments={experiment}"]
-    arguments = [*first, f"python={PYTHON}", "out=/out", "dry_run=1", *arguments]
-    output = call(script, *arguments, **environment).replace("\\\n", " ")
-    return [shlex.split(line) for line in output.splitlines() if "-m " in line]
+    return dry_run(script, *first, *arguments, **environment)
+
+
+def dry_run(script: str, *arguments: object, **environment: str) -> list[list[str]]:
+    """The commands of a dry run of a script, each as its words."""
+    output = call(script, f"python={PYTHON}", "out=/out", "dry_run=1", *arguments, **environment)
+    return [shlex.split(line) for line in output.replace("\\\n", " ").splitlines() if "-m " in line]
+
+
+def module(words: list[str]) -> str:
+    """The last part of the name of the module that a command runs."""
+    return next(w for w in reversed(words) if words[words.index(w) - 1] == "-m").split(".")[-1]
 
 
 def options(words: list[str]) -> dict[str, str]:

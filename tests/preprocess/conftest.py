@@ -29,14 +29,13 @@ def gpt2_folder(tmp_path_factory):
 
 
 @pytest.fixture
-def command(monkeypatch, gpt2_folder):
+def command(gpt2_folder):
     """Runs the arxiv_pubmed command line in this process, with a small GPT-2 vocabulary unless told otherwise."""
 
     def run(output, *args, tokenizer=None):
         tokenizer = ["--gpt2-bpe", gpt2_folder] if tokenizer is None else tokenizer
-        argv = ["arxiv_pubmed", *tokenizer, "--output-folder", output, "--workers", "1", *args]
-        monkeypatch.setattr("sys.argv", [str(arg) for arg in argv])
-        return arxiv_pubmed.main()
+        argv = [*tokenizer, "--output-folder", output, "--workers", "1", *args]
+        return arxiv_pubmed.main([str(arg) for arg in argv])
 
     return run
 

@@ -14,7 +14,7 @@ from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 
 from fairseq_poolingformer.tasks.char_lm import load_text
-from fairseq_poolingformer.text.byte_symbols import bytes_to_ids, ids_to_bytes
+from fairseq_poolingformer.text.byte_symbols import bytes_to_ids
 from preprocess import char_lm
 from preprocess.char_lm import main, make_folder, split_sizes
 from preprocess.pipeline.records import InputError
@@ -63,10 +63,8 @@ def test_the_standard_splits():
 
 
 def test_bytes_and_ids():
-    assert ids_to_bytes(bytes_to_ids(TEXT)) == TEXT
+    assert bytes_to_ids(TEXT).tolist() == [4 + byte for byte in TEXT]
     assert bytes_to_ids(b"\0\xff").tolist() == [4, 259]
-    with pytest.raises(ValueError, match="got 3"):
-        ids_to_bytes(np.array([3]))
 
 
 def test_every_kind_of_file_gives_the_same(file, tmp_path):

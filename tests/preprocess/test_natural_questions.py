@@ -35,14 +35,13 @@ def marked_gpt2(gpt2_folder, tmp_path_factory):
 
 
 @pytest.fixture
-def convert(monkeypatch, marked_gpt2):
+def convert(marked_gpt2):
     """Runs the command line in this process."""
 
     def run(output, *args, tokenizer=None):
         tokenizer = ["--gpt2-bpe", marked_gpt2] if tokenizer is None else tokenizer
-        argv = ["natural_questions", *tokenizer, "--output-folder", output, "--workers", "1", *args]
-        monkeypatch.setattr("sys.argv", [str(arg) for arg in argv])
-        return natural_questions.main()
+        argv = [*tokenizer, "--output-folder", output, "--workers", "1", *args]
+        return natural_questions.main([str(arg) for arg in argv])
 
     return run
 

@@ -15,14 +15,12 @@ from tests.preprocess.conftest import contents
 
 
 @pytest.fixture
-def convert(monkeypatch, gpt2_folder):
+def convert(gpt2_folder):
     """Runs the command line in this process."""
 
     def run(output, *args, valid_share=0, workers=1):
-        argv = ["plain_text", "--gpt2-bpe", gpt2_folder, "--output-folder", output, "--workers", workers]
-        argv += ["--valid-share", valid_share, *args]
-        monkeypatch.setattr("sys.argv", [str(arg) for arg in argv])
-        return plain_text.main()
+        argv = ["--gpt2-bpe", gpt2_folder, "--output-folder", output, "--workers", workers]
+        return plain_text.main([str(arg) for arg in (*argv, "--valid-share", valid_share, *args)])
 
     return run
 

@@ -87,10 +87,9 @@ def test_a_module_and_its_classes_are_in_one_split():
 
 
 @pytest.mark.slow
-def test_command_line(monkeypatch, tmp_path, capsys):
-    argv = ["stdlib", "--no-packages", "--output-folder", tmp_path, "--sentencepiece-train", "1000", "--limit", "50"]
-    monkeypatch.setattr("sys.argv", [str(arg) for arg in argv])
-    assert stdlib.main() == 0
+def test_command_line(tmp_path, capsys):
+    argv = ["--no-packages", "--output-folder", tmp_path, "--sentencepiece-train", "1000", "--limit", "50"]
+    assert stdlib.main([str(arg) for arg in argv]) == 0
     assert read_sizes(tmp_path / "train.source-target.source").shape == (50,)
     assert read_sizes(tmp_path / "valid.source-target.target").min() > 5
     assert len(load_tokenizer(tmp_path)) == 1000

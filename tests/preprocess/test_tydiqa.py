@@ -24,16 +24,8 @@ TRAIN, VALID = FIXTURES / "tydiqa_train.jsonl", FIXTURES / "tydiqa_valid.jsonl"
 NOT_EXACT = "short answer not on token edges"
 
 
-@pytest.fixture
-def convert(monkeypatch):
-    """Runs the command line in this process."""
-
-    def run(output, *args):
-        argv = ["tydiqa", "--output-folder", output, "--workers", "1", *args]
-        monkeypatch.setattr("sys.argv", [str(arg) for arg in argv])
-        return tydiqa.main()
-
-    return run
+def convert(output, *args):
+    return tydiqa.main([str(arg) for arg in ("--output-folder", output, "--workers", "1", *args)])
 
 
 @pytest.fixture(params=["gpt2", "sentencepiece"])
@@ -81,7 +73,7 @@ def check_examples(folder, split, examples):
     return exact
 
 
-def test_every_answer_leads_back_to_its_bytes(convert, tmp_path, capsys, tokenizer):
+def test_every_answer_leads_back_to_its_bytes(tmp_path, capsys, tokenizer):
     assert convert(tmp_path, "--train", TRAIN, "--valid", VALID, *tokenizer) == 0
     exact = check_examples(tmp_path, "train", list(read_json_lines(TRAIN)))
     exact += check_examples(tmp_path, "valid", list(read_json_lines(VALID)))
@@ -96,7 +88,7 @@ def test_every_answer_leads_back_to_its_bytes(convert, tmp_path, capsys, tokeniz
     ]  # fmt: skip
 
 
-def test_an_edge_inside_a_token_is_widened_and_counted(convert, tmp_path, write_lines):
+def test_an_edge_inside_a_token_is_widened_and_counted(tmp_path, write_lines):
     """A model of whole words: "window" is one token, and so is "pooled", whose first letters are the answer."""
     text = "the pooled window"
     model = io.BytesIO()
@@ -146,7 +138,7 @@ BAD = [
 ]
 
 
-def test_bad_examples_are_named_and_the_good_ones_go_on(convert, tmp_path, write_lines, gpt2_folder):
+def test_bad_examples_are_named_and_the_good_ones_go_on(tmp_path, write_lines, gpt2_folder):
     good = list(read_json_lines(TRAIN))
     bad = []
     for number, (apply, _) in enumerate(BAD):
@@ -161,7 +153,7 @@ def test_bad_examples_are_named_and_the_good_ones_go_on(convert, tmp_path, write
     assert check_examples(tmp_path / "out", "train", good[:2]) == 2
 
 
-def test_real_examples(convert, shared_data, tmp_path, tokenizer):
+def test_real_examples(shared_data, tmp_path, tokenizer):
     dev, plain = (shared_data / "tydiqa" / name for name in ("tiny_dev.jsonl.gz", "tiny_dev_no_annotations.jsonl.gz"))
     gold = shared_data / "tydiqa" / "small_gold_annotation.jsonl"
     if tokenizer[0] == "--gpt2-bpe":

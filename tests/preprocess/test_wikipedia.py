@@ -39,14 +39,13 @@ LARGE = "*\n" * 1_000_000
 
 
 @pytest.fixture
-def convert(monkeypatch, gpt2_folder):
+def convert(gpt2_folder):
     """Runs the command line in this process."""
 
     def run(output, *args, valid_share=0, max_reject_fraction=0.01, workers=1):
-        argv = ["wikipedia", "--gpt2-bpe", gpt2_folder, "--output-folder", output, "--workers", workers, "--write-text"]
+        argv = ["--gpt2-bpe", gpt2_folder, "--output-folder", output, "--workers", workers, "--write-text"]
         argv += ["--valid-share", valid_share, "--max-reject-fraction", max_reject_fraction, "--input", *args]
-        monkeypatch.setattr("sys.argv", [str(arg) for arg in argv])
-        return wikipedia.main()
+        return wikipedia.main([str(arg) for arg in argv])
 
     return run
 

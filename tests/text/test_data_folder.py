@@ -11,7 +11,6 @@ from fairseq_poolingformer.text.data_folder import (
     PAIRS,
     QUESTIONS,
     DataFolder,
-    folder_of_checkpoint,
     tokenizer_config,
 )
 from fairseq_poolingformer.text.sequences import SequencesWriter
@@ -75,16 +74,3 @@ def test_a_damaged_corpus_json_is_named(content, tmp_path):
         DataFolder(tmp_path, PAIRS).corpus()
     (tmp_path / "corpus.json").write_text(json.dumps({"corpus": "stdlib"}))
     assert DataFolder(tmp_path, PAIRS).corpus() == {"corpus": "stdlib"}
-
-
-def test_the_folder_of_a_checkpoint_is_its_own_or_its_datas(tmp_path):
-    checkpoint = tmp_path / "run" / "checkpoint_best.pt"
-    first, second = tmp_path / "first", write_tokenizer(tmp_path / "second", "dict.txt")
-    data = f"{first}:{second}"
-    assert folder_of_checkpoint(checkpoint, data) == second
-    with pytest.raises(FileNotFoundError, match=r"dict\.source\.txt.* must be in one of .*run, .*first, .*second"):
-        folder_of_checkpoint(checkpoint, data, PAIRS)
-    with pytest.raises(FileNotFoundError, match="no tokenizer found"):
-        folder_of_checkpoint(checkpoint, None)
-    beside = write_tokenizer(tmp_path / "run", "dict.source.txt", "dict.target.txt")
-    assert folder_of_checkpoint(checkpoint, data, PAIRS) == beside

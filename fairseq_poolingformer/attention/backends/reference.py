@@ -57,7 +57,11 @@ def run(call: Call) -> Tensor:
     for term in call.score_terms:
         scores = scores + term.scores(pairs)
     scores = scores.masked_fill(~visibility(call), -torch.inf)
-    blind = scores.amax(-1, keepdim=True) == -torch.inf  # a term may hide pairs as well
-    weights = scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
-    weights = F.dropout(weights.to(call.value.dtype), call.dropout_p)
+    weights = F.dropout(softmax_or_zeros(scores).to(call.value.dtype), call.dropout_p)
     return weights @ call.value
+
+
+def softmax_or_zeros(scores: Tensor) -> Tensor:
+    """Softmax over the last dimension; zeros where all scores are -inf, since score terms may hide pairs as well."""
+    blind = scores.amax(-1, keepdim=True) == -torch.inf
+    return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)

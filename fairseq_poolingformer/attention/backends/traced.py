@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends import reference
+from fairseq_poolingformer.attention.backends.reference import softmax_or_zeros
 from fairseq_poolingformer.attention.call import Call
 from fairseq_poolingformer.attention.patterns import UNLIMITED, Band, band_of
 
@@ -72,16 +73,10 @@ def _with_globals(call: Call, scores: Tensor, values: Tensor) -> Tensor:
     from_global = call.scale * tokens.gather(call.query) @ call.key.transpose(-1, -2)
     if call.key_padding_mask is not None:
         from_global = from_global.masked_fill(call.key_padding_mask[:, None, None], -torch.inf)
-    return tokens.replaced(out, _softmax(from_global) @ call.value)
+    return tokens.replaced(out, softmax_or_zeros(from_global) @ call.value)
 
 
 def _attend(call: Call, scores: Tensor, values: Tensor) -> Tensor:
     """(B, H, T, D) from scores (B, H, N, t, K) and values (B, H, N, K, D)."""
     queries = torch.arange(call.query.size(2), device=scores.device)
-    return (_softmax(scores) @ values).flatten(2, 3)[:, :, queries]
-
-
-def _softmax(scores: Tensor) -> Tensor:
-    """Softmax over the last dimension; zeros where all scores are -inf."""
-    blind = scores.amax(-1, keepdim=True) == -torch.inf
-    return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+    return (softmax_or_zeros(scores) @ values).flatten(2, 3)[:, :, queries]

@@ -35,7 +35,7 @@ VARIANTS = {
 
 @dataclass(frozen=True)
 class Training:
-    """What a checkpoint tells of its training; None where it does not say.
+    """The facts of its training that a checkpoint holds; None where it lacks one.
 
     Attributes:
         updates: number of updates.

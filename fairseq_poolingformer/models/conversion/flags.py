@@ -79,14 +79,11 @@ def model_flags(family: Family, settings: Settings) -> str:
     values.update({key: settings[key] for key in (*family.position_tables.values(), *ATTENTION) if key in settings})
     words = []
     for key, value in values.items():
+        flag = "--" + key.replace("_", "-")
         if value is False:
             words += [TURNED_OFF[key]] if key in TURNED_OFF else []
-            continue
-        words.append(
-            TURNED_ON.get(key, "--" + key.replace("_", "-")) if value is True else "--" + key.replace("_", "-")
-        )
-        if value is not True:
-            words.append(str(value))
+        else:
+            words += [TURNED_ON.get(key, flag)] if value is True else [flag, str(value)]
     return shlex.join(words)
 
 

@@ -85,17 +85,24 @@ def copy_global_projections(settings: Settings, state: State) -> list[str]:
     return [f"filled in as copies of the ordinary projections, since the model has no separate ones: {listed(copies)}"]
 
 
-def _read_config(config: Settings) -> Settings:
-    settings = {**bart.read_shared_config(config), bart.SCALE: True}  # transformers' LED reads no scale_embedding
-    windows = one_sided(config.get("attention_window", 512), settings["encoder_layers"])
+def read_attention(config: Settings, layers: int) -> Settings:
+    """Return the settings of the attention that LED and Longformer share."""
+    windows = one_sided(config.get("attention_window", 512), layers)
     return {
-        **settings,
-        "max_source_positions": config.get("max_encoder_position_embeddings", 16384),
-        "max_target_positions": config.get("max_decoder_position_embeddings", 1024),
         "window_size": ",".join(map(str, windows[:1] if len(set(windows)) == 1 else windows)),
         "pooled_layers": "none",
         "separate_global_projections": True,
         "global_tokens": 1,
+    }
+
+
+def _read_config(config: Settings) -> Settings:
+    settings = {**bart.read_shared_config(config), bart.SCALE: True}  # transformers' LED reads no scale_embedding
+    return {
+        **settings,
+        "max_source_positions": config.get("max_encoder_position_embeddings", 16384),
+        "max_target_positions": config.get("max_decoder_position_embeddings", 1024),
+        **read_attention(config, settings["encoder_layers"]),
     }
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fairseq_poolingformer.models.conversion import roberta
 from fairseq_poolingformer.models.conversion.family import Settings, State
-from fairseq_poolingformer.models.conversion.led import copy_global_projections, one_sided, two_sided
+from fairseq_poolingformer.models.conversion.led import copy_global_projections, read_attention, two_sided
 
 GLOBAL_PROJECTIONS = {
     "attention.self.query_global": "self_attn.global_q_proj",
@@ -27,14 +27,7 @@ def _complete(settings: Settings, state: State) -> list[str]:
 
 def _read_config(config: Settings) -> Settings:
     settings = roberta.read_config(config)
-    windows = one_sided(config.get("attention_window", 512), settings["encoder_layers"])
-    return {
-        **settings,
-        "window_size": ",".join(map(str, windows[:1] if len(set(windows)) == 1 else windows)),
-        "pooled_layers": "none",
-        "separate_global_projections": True,
-        "global_tokens": 1,
-    }
+    return {**settings, **read_attention(config, settings["encoder_layers"])}
 
 
 def _write_config(settings: Settings) -> Settings:

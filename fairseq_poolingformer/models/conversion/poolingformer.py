@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from typing import Any
 
+from fairseq_poolingformer.attention.layers import layer_numbers
 from fairseq_poolingformer.models.conversion import bart, roberta
 from fairseq_poolingformer.models.conversion.family import ConversionError, Family, Settings
-from fairseq_poolingformer.modules.attention_flags import AttentionFlags, layer_numbers
+from fairseq_poolingformer.modules.attention_flags import AttentionFlags
 
 RELATIVE = ("relative_attention", "max_relative_positions", "global_relative_positions")
 DEFAULTS = {field.name: field.default for field in fields(AttentionFlags)}
@@ -24,24 +25,23 @@ def attention(settings: Settings) -> AttentionFlags:
     return AttentionFlags.of(Namespace(**settings))
 
 
-def level_two(settings: Settings, layer: int) -> list[str]:
-    """Return the names of level two's parameters in one layer's attention."""
+def own_parameters(settings: Settings, layer: int) -> list[str]:
+    """Return the names of the parameters of level two, and of global tokens, in one layer's attention."""
     levels = attention(settings)
-    if layer not in layer_numbers(levels.pooled_layers):
-        return []
-    projections = [] if levels.pool_share_weights else [f"pooled_{letter}_proj" for letter in "qkv"]
-    weights = [f"{projection}.{part}" for projection in projections for part in ("weight", "bias")]
-    pools = ["pooled_k_pool_weight", "pooled_v_pool_weight"] if levels.pool_type.endswith("ldconv") else []
-    return weights + pools
+    has_level_two = layer in layer_numbers(levels.pooled_layers)
+    kinds = ["pooled"] * (has_level_two and not levels.pool_share_weights)
+    kinds += ["global"] * levels.separate_global_projections
+    names = [f"{kind}_{letter}_proj.{part}" for kind in kinds for letter in "qkv" for part in ("weight", "bias")]
+    if has_level_two and levels.pool_type.endswith("ldconv"):
+        names += ["pooled_k_pool_weight", "pooled_v_pool_weight"]
+    return names
 
 
 def bart_names(settings: Settings) -> dict[str, str]:
     """Return Hugging Face name -> fairseq name: BART's, and those of level two and of global tokens."""
     table = bart.names(settings)
     for layer in range(settings["encoder_layers"]):
-        own = level_two(settings, layer)
-        if settings.get("separate_global_projections"):
-            own += [f"global_{letter}_proj.{part}" for letter in "qkv" for part in ("weight", "bias")]
+        own = own_parameters(settings, layer)
         table.update({name: name for name in (f"encoder.layers.{layer}.self_attn.{part}" for part in own)})
     return table
 
@@ -56,9 +56,7 @@ def roberta_names(settings: Settings) -> dict[str, str]:
         names = TABLES if coarse else TABLES[:1]
         table.update({f"encoder.{name}": f"{roberta.ENCODER}.{name}" for name in names})
     for layer in range(settings["encoder_layers"]):
-        own = level_two(settings, layer)
-        if settings.get("separate_global_projections"):
-            own += [f"global_{letter}_proj.{part}" for letter in "qkv" for part in ("weight", "bias")]
+        own = own_parameters(settings, layer)
         ours, theirs = f"{roberta.ENCODER}.layers.{layer}", f"encoder.layer.{layer}.attention.self"
         table.update({f"{theirs}.{part}": f"{ours}.self_attn.{part}" for part in own})
         relative = [f"relative_projections.{name}" for name in _relative(flags.relative_attention, coarse)]

@@ -7,15 +7,11 @@ import torch
 from fairseq import checkpoint_utils, options
 from safetensors.torch import load_file
 
-from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.models.conversion import files
 from tests.models import tiny_huggingface
+from tests.models.conversion.conftest import run
 
 ROWS = len(tiny_huggingface.vocabulary())
-
-
-def run(*arguments) -> int:
-    return convert.main([str(argument) for argument in arguments])
 
 
 def load_fairseq(path, **overrides):

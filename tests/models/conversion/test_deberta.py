@@ -11,8 +11,9 @@ from transformers import DebertaForSequenceClassification, DebertaModel, Deberta
 from fairseq_poolingformer.models.conversion import ConversionError, files, to_fairseq
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.models import tiny_huggingface
+from tests.models.conversion.conftest import run
 from tests.models.conversion.test_gpt2_bpe import TEXTS
-from tests.models.conversion.test_roberta import batch, load, run
+from tests.models.conversion.test_roberta import batch, load
 
 
 def theirs_of(tokens):

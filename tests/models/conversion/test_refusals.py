@@ -8,16 +8,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BartForSequenceClassification
 
-from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.models import conversion
 from fairseq_poolingformer.models.conversion import ConversionError, files, led
 from tests.models import tiny_huggingface
+from tests.models.conversion.conftest import run
 
 ROWS = len(tiny_huggingface.vocabulary())
-
-
-def run(*arguments) -> int:
-    return convert.main([str(argument) for argument in arguments])
 
 
 @pytest.mark.parametrize("form", ["bin", "sharded", "base model", "half"])

@@ -12,17 +12,13 @@ from transformers import (
     RobertaModel,
 )
 
-from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.models.conversion import files
 from tests.models import tiny_huggingface, tiny_roberta
+from tests.models.conversion.conftest import run
 from tests.models.test_roberta import as_of_2019
 
 ROWS = len(tiny_huggingface.vocabulary())
 LENGTHS = (22, 13, 6)
-
-
-def run(*arguments) -> int:
-    return convert.main([str(argument) for argument in arguments])
 
 
 def load(path, **overrides):

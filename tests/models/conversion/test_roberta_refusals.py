@@ -6,7 +6,8 @@ import torch
 from fairseq_poolingformer.models.conversion import ConversionError, files, to_fairseq
 from fairseq_poolingformer.modules.question_answering_head import QuestionAnsweringHead
 from tests.models import tiny_huggingface
-from tests.models.conversion.test_roberta import ROWS, assert_agree, batch, globals_at, load, poolingformer, run
+from tests.models.conversion.conftest import run
+from tests.models.conversion.test_roberta import ROWS, assert_agree, batch, globals_at, load, poolingformer
 
 
 def test_level_two_and_heads_are_left_out_only_on_demand(tmp_path, capsys):

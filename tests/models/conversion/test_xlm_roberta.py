@@ -11,11 +11,11 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from transformers import AutoTokenizer, XLMRobertaTokenizer
 
-from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.models import PoolingformerRoberta
 from fairseq_poolingformer.models.conversion import ConversionError, files, sentencepiece_model
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer, load_tokenizer
 from tests.models import tiny_huggingface
+from tests.models.conversion.conftest import run
 
 ROOT = Path(__file__).parents[3]
 TEXTS = [
@@ -25,10 +25,6 @@ TEXTS = [
     "ไทย العربية 日本語 attention",
     "",
 ]
-
-
-def run(*arguments) -> int:
-    return convert.main([str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
