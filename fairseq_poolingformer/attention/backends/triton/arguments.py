@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, ResidueClass
@@ -26,26 +28,52 @@ class TileShape(NamedTuple):
     num_stages: int
 
 
-# By bytes of a number: the greatest head dimension, and its tile. Chosen by compiling all kernels for compute
-# capabilities 8.0 and 9.0: they spill next to no register and fit 99 KiB of shared memory, the least there is.
+class KernelTiles(NamedTuple):
+    """The tiles of the kernels of these names."""
+
+    forward: TileShape
+    backward_queries: TileShape
+    backward_keys: TileShape
+
+
+def _all(*shape: int) -> KernelTiles:
+    """One tile for all kernels."""
+    return KernelTiles(*3 * (TileShape(*shape),))
+
+
+ANY = None  # instead of a compute capability such as 90: every GPU
+# By compute capability and bytes of a number: the greatest head dimension, and its tiles. Rows of a GPU's own capability
+# come before those of ANY, which were chosen by compiling all kernels for compute capabilities 8.0 and 9.0: they spill
+# next to no register and fit 99 KiB of shared memory, the least there is. benchmarks/tile_shapes.py measures others.
 TILE_SHAPES = {
-    2: ((64, TileShape(64, 64, 4, 2)), (128, TileShape(64, 32, 8, 2)), (256, TileShape(32, 32, 8, 2))),
-    4: ((64, TileShape(32, 32, 8, 2)), (256, TileShape(16, 16, 4, 2))),
+    (ANY, 2): ((64, _all(64, 64, 4, 2)), (128, _all(64, 32, 8, 2)), (256, _all(32, 32, 8, 2))),
+    (ANY, 4): ((64, _all(32, 32, 8, 2)), (256, _all(16, 16, 4, 2))),
 }
 
 
 # With tables of positions, whose products take as many registers again: on compute capability 8.0 the kernels spill
 # some 200 bytes in 16 bits, and 1,200 bytes in 32 bits with head dimensions above 64.
 TILE_SHAPES_WITH_POSITIONS = {
-    2: ((64, TileShape(32, 32, 4, 2)), (128, TileShape(32, 32, 8, 1)), (256, TileShape(16, 16, 8, 1))),
-    4: ((64, TileShape(16, 16, 4, 1)), (128, TileShape(16, 16, 8, 1))),
+    (ANY, 2): ((64, _all(32, 32, 4, 2)), (128, _all(32, 32, 8, 1)), (256, _all(16, 16, 8, 1))),
+    (ANY, 4): ((64, _all(16, 16, 4, 1)), (128, _all(16, 16, 8, 1))),
 }
 
 
-def tile_shape(head_dim: int, itemsize: int, with_positions: bool) -> TileShape:
-    """The tile for vectors of ``head_dim`` numbers of ``itemsize`` bytes."""
+@cache
+def tile_shape(kernel: str, capability: int | None, head_dim: int, itemsize: int, with_positions: bool) -> TileShape:
+    """The tile of a kernel for vectors of ``head_dim`` numbers of ``itemsize`` bytes."""
     shapes = TILE_SHAPES_WITH_POSITIONS if with_positions else TILE_SHAPES
-    return next(shape for greatest, shape in shapes[itemsize] if head_dim <= greatest)
+    rows = (*shapes.get((capability, itemsize), ()), *shapes[ANY, itemsize])
+    return getattr(next(tiles for greatest, tiles in rows if head_dim <= greatest), kernel)
+
+
+@cache
+def capability_of(device: torch.device) -> int | None:
+    """The compute capability of a GPU, 90 for 9.0; None elsewhere, where kernels are only interpreted."""
+    if device.type != "cuda":
+        return ANY
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
 
 
 class Tokens(NamedTuple):
@@ -130,10 +158,10 @@ def global_keys_of(group: KernelGroup, key: Tensor, value: Tensor) -> KernelGrou
 
 
 def tile_shape_of(
-    num_queries: int, num_keys: int, x: Tensor, *, with_table: bool = False, with_positions: bool = False
+    kernel: str, num_queries: int, num_keys: int, x: Tensor, *, with_table: bool = False, with_positions: bool = False
 ) -> TileShape:
-    """The tile for so many queries and keys, vectors like those of ``x``, in kernels with score terms or without."""
-    shape = tile_shape(x.size(-1), x.element_size(), with_positions)
+    """The tile of a kernel for so many queries and keys, vectors like those of ``x``, with score terms or without."""
+    shape = tile_shape(kernel, capability_of(x.device), x.size(-1), x.element_size(), with_positions)
     keys = max(SMALL_BLOCK, shape.keys // 2) if with_table and not with_positions else shape.keys
     return shape._replace(queries=block_for(num_queries, shape.queries), keys=block_for(num_keys, keys))
 

@@ -1,7 +1,6 @@
 """The Triton kernels compiled for GPUs that need not be here, by the launches of real calls that stop at the binary."""
 
-import re
-import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,44 +18,21 @@ pytestmark = [
 ]
 
 
-class Driver:
-    """A driver that answers Triton's questions before it compiles."""
-
-    def __init__(self, capability):
-        self.capability = capability
-
-    def get_current_device(self):
-        return 0
-
-    def get_current_stream(self, device):
-        return 0
-
-    def get_current_target(self):
-        return triton.backends.compiler.GPUTarget("cuda", self.capability, 32)
-
-
 @pytest.fixture
-def compiled(request, monkeypatch, tmp_path):
+def compiled(request, monkeypatch):
     """The list that launches for one compute capability add to: (name, compiled kernel), where that is a new one."""
-    compiled = []
+    monkeypatch.syspath_prepend(Path(__file__).parents[4] / "benchmarks")
+    from compiling import compiled_for
 
-    def launcher(kernel, grid):
-        def compile_for(*arguments, **options):
-            known = len(kernel.device_caches[0][0])
-            binary = kernel.warmup(*arguments, grid=grid, **options)
-            if len(kernel.device_caches[0][0]) > known:
-                compiled.append((kernel.__name__, binary))
+    with compiled_for(request.param) as compiled:
+        yield compiled
 
-        return compile_for
 
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(triton.runtime.driver, "_active", Driver(request.param))
-    monkeypatch.setattr(triton.JITFunction, "__getitem__", launcher)
-    forward, backward = backend.launches.forward_kernels, backend.launches.backward_kernels
-    for kernel in (forward.forward, forward.combine, backward.backward_queries, backward.backward_keys):
-        monkeypatch.setattr(kernel, "device_caches", kernel.device_caches.copy())
-        kernel.device_caches.clear()
-    return compiled
+def spilled_bytes(binary):
+    """Bytes of a thread's registers that were spilled to memory."""
+    from compiling import resources
+
+    return resources(binary).spilled
 
 
 def attend(
@@ -91,15 +67,6 @@ def attend(
     out.backward(torch.zeros_like(out))
 
 
-def stack_bytes(binary, folder):
-    """Bytes of a thread's registers that were spilled to memory."""
-    file = folder / "kernel.cubin"
-    file.write_bytes(binary.asm["cubin"])
-    command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file]
-    usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return int(re.search(r"STACK:(\d+)", usage)[1])
-
-
 @pytest.mark.parametrize(
     ("compiled", "head_dim", "dtype", "variant"),
     [
@@ -111,14 +78,14 @@ def stack_bytes(binary, folder):
     ],
     indirect=["compiled"],
 )
-def test_kernels_fit_the_gpu(compiled, tmp_path, head_dim, dtype, variant):
+def test_kernels_fit_the_gpu(compiled, head_dim, dtype, variant):
     """They compile, need no more shared memory than the smallest GPUs have, and spill next to nothing."""
     attend(1024, head_dim, dtype, **variant)
     multiplying = {"forward", "backward_queries", "backward_keys"}
     assert {name for name, _ in compiled} == (multiplying | {"combine"} if "num_globals" in variant else multiplying)
     for name, binary in compiled:
         assert binary.metadata.shared <= 99 * 1024, name
-        assert stack_bytes(binary, tmp_path) <= 32, name
+        assert spilled_bytes(binary) <= 32, name
         on_tensor_cores = name in multiplying and dtype != torch.float32
         assert ("mma" in binary.asm["ptx"]) == on_tensor_cores, f"{name}: tensor cores"
 
@@ -128,14 +95,14 @@ def test_kernels_fit_the_gpu(compiled, tmp_path, head_dim, dtype, variant):
     [(90, 64, torch.bfloat16, 40), (80, 128, torch.float16, 1), (90, 64, torch.float32, 1)],
     indirect=["compiled"],
 )
-def test_kernels_with_positions_fit_the_gpu(compiled, tmp_path, head_dim, dtype, num_globals):
+def test_kernels_with_positions_fit_the_gpu(compiled, head_dim, dtype, num_globals):
     """They compile, too, and spill a few registers at most."""
     dropout_p = 0.1 if dtype != torch.float32 else 0.0
     attend(1024, head_dim, dtype, num_globals=num_globals, dropout_p=dropout_p, positions=128)
     assert {name for name, _ in compiled} == {"forward", "combine", "backward_queries", "backward_keys"}
     for name, binary in compiled:
         assert binary.metadata.shared <= 99 * 1024, name
-        assert stack_bytes(binary, tmp_path) <= 256, name
+        assert spilled_bytes(binary) <= 256, name
         on_tensor_cores = name != "combine" and dtype != torch.float32
         assert ("mma" in binary.asm["ptx"]) == on_tensor_cores, f"{name}: tensor cores"
 
