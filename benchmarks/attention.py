@@ -1,26 +1,33 @@
-"""Attention of one encoder layer, forward and backward, beside Hugging Face LED, plain PyTorch and the multiply-adds.
+"""Attention of one encoder layer beside Hugging Face LED, FlexAttention, plain PyTorch and the multiply-adds.
 
-    python benchmarks/attention.py [--length 4096] [--device cpu] [--dtype float32] [--parts levels layer disentangled]
+    python benchmarks/attention.py [--length 4096] [--device cpu] [--dtype float32] [--passes forward both]
+        [--parts levels layer disentangled]
 
 Needs torch alone; with transformers installed, LED's encoder self-attention is timed too, and with ``--parts
 disentangled`` DeBERTa's. What does not give the expected output and gradients is not timed: Hugging Face's LED and
-DeBERTa must equal this project's with the same weights, unfold + SDPA level one, and every backend the reference. The
-column ``of limit`` is the time of a call's multiply-adds at the rate of a large product of matrices, measured in the
-same run, over the call's own time.
+DeBERTa must equal this project's with the same weights, unfold + SDPA level one, and every backend, FlexAttention too,
+the reference. FlexAttention is timed on a GPU only; on a CPU, where it has no backward pass, ``--passes forward``
+checks its outputs.
+
+The column ``of limit`` is the time of a call's multiply-adds at the rate of a large product of matrices, measured in
+the same run, over the call's own time. What is counted are pairs of a query and a key that see each other: n tokens
+with windows of w on each side have n·(2w + 1) pairs, over pools ξ apart n·(2w/ξ + 1). A pair takes d multiply-adds in
+each of two products forward (scores, output) and of five backward (scores again, and the gradients of weights, value,
+query and key); a projection n·d² forward and twice that backward.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from disentangled import HUGGING_FACE, WINDOWS, attention_of, deberta
 from measure import DTYPES, Case, Result, add_arguments, clock, measure, must_agree, parse, print_header, print_table
+from peers import FLEX_BLOCK, unfold_attention
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window, band_attention, pool_keys
@@ -28,35 +35,15 @@ from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window, 
 DIM, HEADS = 768, 12
 WINDOW, POOLED_WINDOW, POOLING = Window(128), Window(512), Pooling(5, 4)
 LED_WINDOW = 512
-ROWS = 4096  # of the product whose rate is the limit
+LIMIT = {
+    "cpu": (4096, DIM, 1),
+    "cuda": (8192, 8192, 20),
+}  # rows and width of the product whose rate is the limit; products
+CALLS = {"cpu": 1, "cuda": 20}  # in a run, so that a GPU does not wait for the host after each
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.05, "float16": 0.01}  # of the largest number
-PRODUCTS = 7  # of queries × keys × head dim: two forward, five backward, the scores again among them
-
-
-def unfold_attention(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:
-    """Sliding-window attention as it is written without kernels: unfolded copies of the keys, then SDPA.
-
-    Args:
-        query, key, value: (B, H, T, D), T a multiple of the window.
-        window: tokens on each side, and the size of a block of queries.
-    """
-    batch, heads, length, head_dim = query.shape
-    blocks = length // window
-
-    def unfolded(x: Tensor) -> Tensor:
-        padded = F.pad(x, (0, 0, window, window))
-        return padded.unfold(2, 3 * window, window).transpose(-1, -2)  # (B, H, blocks, 3·window, D)
-
-    distance = torch.arange(3 * window, device=query.device) - window
-    distance = distance[None, :] - torch.arange(window, device=query.device)[:, None]
-    position = torch.arange(blocks, device=query.device)[:, None] * window - window
-    position = position + torch.arange(3 * window, device=query.device)
-    inside = (position >= 0) & (position < length)
-    mask = (distance.abs() <= window)[None] & inside[:, None]
-    out = F.scaled_dot_product_attention(
-        query.view(batch, heads, blocks, window, head_dim), unfolded(key), unfolded(value), attn_mask=mask
-    )
-    return out.reshape(query.shape)
+PASSES = {"forward": "forward", "both": "forward + backward"}
+PRODUCTS = {"forward": 2, "both": 7}  # of queries × keys × head dim
+PROJECTIONS = {"forward": 1, "both": 3}  # products of a projection
 
 
 def led_attention(length: int, window: int) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
@@ -99,13 +86,29 @@ def copy_led(source: nn.Module, target: TwoLevelAttention) -> None:
     target.load_state_dict(state)
 
 
-def step(call: Callable[..., Tensor], *inputs: Tensor) -> Callable[[], None]:
-    """Forward and backward of a call, gradients of inputs and parameters included."""
-    leaves = [x.detach().requires_grad_() for x in inputs]
-    grad = torch.ones_like(call(*leaves))
+def step(
+    args: argparse.Namespace,
+    passes: str,
+    call: Callable[..., Tensor],
+    inputs: Sequence[Tensor],
+    parameters: Iterable[Tensor] = (),
+) -> Callable[[], None]:
+    """A run: calls forward, or forward and backward with the gradients of inputs and parameters."""
+    if passes == "both":
+        inputs = [x.detach().requires_grad_() for x in inputs]
+        grad = torch.ones_like(call(*inputs))
+    wanted = [*inputs, *parameters]
+
+    def once() -> None:
+        if passes == "both":  # not backward(), which would also time the sum of the gradients of all calls
+            torch.autograd.grad(call(*inputs), wanted, grad, allow_unused=True)
+        else:
+            with torch.no_grad():
+                call(*inputs)
 
     def run() -> None:
-        call(*leaves).backward(grad)
+        for _ in range(CALLS[args.device]):
+            once()
 
     return run
 
@@ -129,61 +132,72 @@ def both_levels(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> 
     return level_one(query, key, value, **arguments) + level_two(query, key, value, **arguments)
 
 
-OPERATORS = {
-    "unfold + SDPA": partial(unfold_attention, window=WINDOW.left),
-    "full attention, SDPA": F.scaled_dot_product_attention,
+FLEX = ", FlexAttention"  # ends the name of a row with the same windows, by PyTorch's compiler
+CHECKED = {
     "level one": level_one,
     "level one, one global token": level_one_with_global_token,
-    "level one, dropout 0.1": partial(level_one, dropout_p=0.1),
     "level two, mean": level_two,
     "both levels": both_levels,
 }
+OPERATORS = {
+    "unfold + SDPA": partial(unfold_attention, window=WINDOW.left),
+    "full attention, SDPA": partial(band_attention, window=Window.unlimited(), backend="sdpa"),
+    **CHECKED,
+    "level one, dropout 0.1": partial(level_one, dropout_p=0.1),
+    **{name + FLEX: partial(call, backend="flex") for name, call in CHECKED.items()},
+}
+POOLINGFORMER = {"window": WINDOW, "pooled_window": POOLED_WINDOW, "pooling": POOLING}
 LAYERS = {
     "LED here": {"window": Window(LED_WINDOW), "separate_global_projections": True},
-    "Poolingformer": {"window": WINDOW, "pooled_window": POOLED_WINDOW, "pooling": POOLING},
+    "Poolingformer": POOLINGFORMER,
+    "Poolingformer" + FLEX: {**POOLINGFORMER, "backend": "flex"},
+    "full attention": {"window": Window.unlimited(), "backend": "sdpa"},
 }
 
 
-def operator(args: argparse.Namespace, name: str) -> Callable[[], None]:
+def operator(args: argparse.Namespace, passes: str, name: str) -> Callable[[], None]:
     """A case: an operator on queries, keys and values as a projection gives them, (T, B, C) in memory."""
     shape = (args.length, 1, HEADS, DIM // HEADS)
     dtype = getattr(torch, args.dtype)
-    inputs = (torch.randn(shape, device=args.device, dtype=dtype).permute(1, 2, 0, 3) for _ in range(3))
-    return step(OPERATORS[name], *inputs)
+    inputs = [torch.randn(shape, device=args.device, dtype=dtype).permute(1, 2, 0, 3) for _ in range(3)]
+    return step(args, passes, OPERATORS[name], inputs)
 
 
-def layer(args: argparse.Namespace, name: str) -> Callable[[], None]:
+def layer(args: argparse.Namespace, passes: str, name: str) -> Callable[[], None]:
     """A case: a whole self-attention of an encoder layer, projections included."""
     torch.manual_seed(0)
     module, call = banded(args.length, **LAYERS[name]) if name in LAYERS else led_attention(args.length, LED_WINDOW)
     dtype = getattr(torch, args.dtype)
     module.to(args.device, dtype)
-    return step(call, torch.randn(1, args.length, DIM, device=args.device, dtype=dtype))
+    x = torch.randn(1, args.length, DIM, device=args.device, dtype=dtype)
+    return step(args, passes, call, [x], module.parameters())
 
 
-def disentangled(args: argparse.Namespace, name: str) -> Callable[[], None]:
+def disentangled(args: argparse.Namespace, passes: str, name: str) -> Callable[[], None]:
     """A case: DeBERTa's self-attention, or level one with its scores."""
     dtype = getattr(torch, args.dtype)
     module = deberta(DIM, HEADS).to(args.device, dtype)
-    return step(attention_of(module, name), torch.randn(1, args.length, DIM, device=args.device, dtype=dtype))
+    x = torch.randn(1, args.length, DIM, device=args.device, dtype=dtype)
+    return step(args, passes, attention_of(module, name), [x], module.parameters())
 
 
 def banded(length: int, **arguments: Any) -> tuple[TwoLevelAttention, Callable[[Tensor], Tensor]]:
-    """This project's attention with one global token, and a way to call it on (B, T, C)."""
+    """This project's attention, with one global token unless it is full, and a way to call it on (B, T, C)."""
     module = TwoLevelAttention(DIM, HEADS, **arguments)
+    is_full = module.window == Window.unlimited()
 
     def call(x: Tensor) -> Tensor:
-        return module(x, global_mask=torch.arange(length, device=x.device)[None] < 1)
+        return module(x, global_mask=None if is_full else torch.arange(length, device=x.device)[None] < 1)
 
     return module, call
 
 
 def matmul_rate(args: argparse.Namespace) -> Callable[[], float]:
-    """A case: multiply-adds a second in a product as large as a projection, the best of five."""
+    """A case: multiply-adds a second in a large product of the timed dtype, the best of five."""
     dtype = getattr(torch, args.dtype)
-    x = torch.randn(ROWS, DIM, device=args.device, dtype=dtype)
-    weight = torch.randn(DIM, DIM, device=args.device, dtype=dtype)
-    count = 1 if args.device == "cpu" else 100
+    rows, width, count = LIMIT[args.device]
+    x = torch.randn(rows, width, device=args.device, dtype=dtype)
+    weight = torch.randn(width, width, device=args.device, dtype=dtype)
 
     def run() -> float:
         times = []
@@ -192,38 +206,52 @@ def matmul_rate(args: argparse.Namespace) -> Callable[[], float]:
             for _ in range(count):
                 x @ weight
             times.append(clock(args.device) - start)
-        return count * x.size(0) * DIM * DIM / min(times[1:])
+        return count * rows * width * width / min(times[1:])
 
     return run
 
 
-def multiply_adds(args: argparse.Namespace) -> dict[str, float]:
-    """Multiply-adds of each row, forward and backward, for pairs that see each other; without global tokens."""
-    pair = args.length * DIM * PRODUCTS
-    project = 3 * args.length * DIM * DIM  # forward, and the gradients of input and weight
+def multiply_adds(args: argparse.Namespace, passes: str) -> dict[str, float]:
+    """Multiply-adds of each row, for pairs that see each other; without global tokens."""
+    pair = args.length * DIM * PRODUCTS[passes]
+    project = args.length * DIM * DIM * PROJECTIONS[passes]
     one, two = pair * (2 * WINDOW.left + 1), pair * (2 * POOLED_WINDOW.left // POOLING.stride + 1)
     led = pair * (2 * LED_WINDOW + 1) + 6 * project  # the global queries' projection has few rows
-    pooled = 5 * project + 2 * project / POOLING.stride
-    counts = dict.fromkeys((name for name in OPERATORS if name.startswith("level one")), one)
-    counts |= {"unfold + SDPA": one, "level two, mean": two, "both levels": one + two}
-    counts |= {"full attention, SDPA": pair * args.length}
-    return counts | {"LED of Hugging Face": led, "LED here": led, "Poolingformer": one + two + pooled}
+    pooled = one + two + 5 * project + 2 * project / POOLING.stride
+    counts = {name: one for name in OPERATORS if name.startswith("level one")}
+    counts |= {"unfold + SDPA": one, "full attention, SDPA": pair * args.length}
+    counts |= {"LED of Hugging Face": led, "LED here": led, "full attention": pair * args.length + 4 * project}
+    for kind in ("", FLEX):
+        counts |= {"level two, mean" + kind: two, "both levels" + kind: one + two, "Poolingformer" + kind: pooled}
+    return counts
 
 
-def passes(call: Callable[..., Tensor], *inputs: Tensor) -> dict[str, Tensor]:
+def results_of(call: Callable[..., Tensor], *inputs: Tensor, gradients: bool = True) -> dict[str, Tensor]:
     """Output and gradients of a call, in float32."""
-    leaves = [x.detach().requires_grad_() for x in inputs]
+    leaves = [x.detach().requires_grad_(gradients) for x in inputs]
     out = call(*leaves)
-    grad = torch.linspace(-1, 1, out.numel(), device=out.device).view_as(out).to(out.dtype)
-    grads = torch.autograd.grad(out, leaves, grad)
-    return {"output": out.float(), **{f"gradient {n}": x.float() for n, x in enumerate(grads)}}
+    results = {"output": out.float()}
+    if gradients:
+        grad = torch.linspace(-1, 1, out.numel(), device=out.device).view_as(out).to(out.dtype)
+        grads = torch.autograd.grad(out, leaves, grad)
+        results |= {f"gradient {n}": x.float() for n, x in enumerate(grads)}
+    return results
 
 
-def must_agree_in_both_passes(name: str, actual: dict[str, Tensor], expected: dict[str, Tensor], dtype: str) -> None:
+def must_agree_in_all(name: str, actual: dict[str, Tensor], expected: dict[str, Tensor], dtype: str) -> None:
     """Refuse to time a case with other results; differences are relative to the size of the expected ones."""
-    for what, x in expected.items():
-        size = x.abs().max()
-        must_agree(f"{name}, {what}", actual[what] / size, x / size, TOLERANCES[dtype])
+    for what, x in actual.items():
+        size = expected[what].abs().max()
+        must_agree(f"{name}, {what}", x / size, expected[what] / size, TOLERANCES[dtype])
+
+
+def is_timed(args: argparse.Namespace, name: str) -> bool:
+    """Whether a row of ours or of PyTorch's is timed, at this length and on this device."""
+    if name.endswith(FLEX):
+        return args.device == "cuda" and args.length % (FLEX_BLOCK * POOLING.stride) == 0
+    if name.startswith("full attention"):
+        return args.length <= args.longest_dense
+    return name != "unfold + SDPA" or args.length % WINDOW.left == 0
 
 
 def check(args: argparse.Namespace) -> None:
@@ -237,38 +265,52 @@ def check(args: argparse.Namespace) -> None:
     torch.manual_seed(0)
     length, dtype = 2 * LED_WINDOW, getattr(torch, args.dtype)
     inputs = [torch.randn(1, 2, length, 64, device=args.device) for _ in range(3)]
-    expected = passes(partial(level_one, backend="reference"), *inputs)
-    must_agree_in_both_passes("unfold + SDPA", passes(OPERATORS["unfold + SDPA"], *inputs), expected, "float32")
-    for name in ("level one", "level one, one global token", "level two, mean", "both levels"):
-        expected = passes(partial(OPERATORS[name], backend="reference"), *inputs)
-        actual = passes(OPERATORS[name], *(x.to(dtype) for x in inputs))
-        must_agree_in_both_passes(name, actual, expected, args.dtype)
+    expected = results_of(partial(level_one, backend="reference"), *inputs)
+    must_agree_in_all("unfold + SDPA", results_of(OPERATORS["unfold + SDPA"], *inputs), expected, "float32")
+    for name, call in CHECKED.items():
+        expected = results_of(partial(call, backend="reference"), *inputs)
+        must_agree_in_all(name, results_of(call, *(x.to(dtype) for x in inputs)), expected, args.dtype)
+        if args.device == "cuda" or "forward" in args.passes:
+            flex = partial(call, backend="flex")
+            actual = results_of(flex, *(x.to(dtype) for x in inputs), gradients=args.device == "cuda")
+            must_agree_in_all(name + FLEX, actual, expected, args.dtype)
     x = torch.randn(1, length, DIM, device=args.device)
-    for name, settings in LAYERS.items():
-        reference, call_reference = banded(length, **settings, backend="reference")
-        module, call = banded(length, **settings)
+    for name in LAYERS:
+        if name.endswith(FLEX) and args.device == "cpu":
+            continue  # it has no gradients there
+        reference, call_reference = banded(length, **{**LAYERS[name], "backend": "reference"})
+        module, call = banded(length, **LAYERS[name])
         module.load_state_dict(reference.to(args.device).state_dict())
         module.to(args.device, dtype)
-        must_agree_in_both_passes(name, passes(call, x.to(dtype)), passes(call_reference, x), args.dtype)
+        must_agree_in_all(name, results_of(call, x.to(dtype)), results_of(call_reference, x), args.dtype)
     if find_spec("transformers") is not None:
         theirs, call_theirs = led_attention(length, LED_WINDOW)
         module, call = banded(length, **LAYERS["LED here"])
         copy_led(theirs.to(args.device), module.to(args.device))
-        must_agree_in_both_passes("LED of Hugging Face", passes(call_theirs, x), passes(call, x), "float32")
+        must_agree_in_all("LED of Hugging Face", results_of(call_theirs, x), results_of(call, x), "float32")
         module = deberta(DIM, HEADS).to(args.device)
         theirs, ours = (attention_of(module, name) for name in (HUGGING_FACE, "DeBERTa here"))
-        must_agree_in_both_passes(HUGGING_FACE, passes(theirs, x), passes(ours, x), "float32")
+        must_agree_in_all(HUGGING_FACE, results_of(theirs, x), results_of(ours, x), "float32")
 
 
-def report(title: str, cases: list[Case], args: argparse.Namespace, limits: dict[str, float] | None = None) -> None:
-    """Measure cases, the peer first, and print their table; ``limits`` are the seconds of each at the matmul rate."""
-    results = measure(cases, args)
-    print(f"\n{title}", end="")
+def report(
+    title: str,
+    build: Callable[..., Callable[[], None]],
+    names: Iterable[str],
+    passes: str,
+    args: argparse.Namespace,
+    rate: float | None = None,
+) -> None:
+    """Measure rows, the peer first, and print their table; with a rate of multiply-adds, beside that limit."""
+    calls = CALLS[args.device]
+    results = measure([Case(name, partial(build, args, passes, name), calls) for name in names], args)
+    counts = multiply_adds(args, passes)
+    print(f"\n{title}, {PASSES[passes]}", end="")
 
     def of_limit(result: Result) -> str:
-        return f"{limits[result.name] / result.median:.2f}"
+        return f"{counts[result.name] / rate / result.median:.2f}"
 
-    print_table(results, tokens=args.length, columns={"of limit": of_limit} if limits else {})
+    print_table(results, tokens=args.length, columns={"of limit": of_limit} if rate else {})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -278,6 +320,7 @@ def parser() -> argparse.ArgumentParser:
     add("--length", type=int, default=4096, help="tokens (default: %(default)s)")
     add("--longest-dense", type=int, default=8192, help="no full attention above this (default: %(default)s)")
     add("--dtype", default="float32", choices=DTYPES)
+    add("--passes", nargs="+", default=["both"], choices=tuple(PASSES), help="tables to print (default: both passes)")
     parts = ("levels", "layer", "disentangled")
     add("--parts", nargs="+", default=parts[:2], choices=parts, help="(default: %(default)s)")
     add_arguments(result, repeats=5)
@@ -291,23 +334,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit("--parts disentangled times Hugging Face's DeBERTa: pip install transformers")
     torch.set_num_threads(args.threads)
     check(args)
-    print_header(args, f"{args.length} tokens, d {DIM}, {HEADS} heads, {args.dtype}; forward + backward, batch 1")
+    print_header(args, f"{args.length} tokens, d {DIM}, {HEADS} heads, {args.dtype}, batch 1")
     rate = measure([Case("product of matrices", partial(matmul_rate, args))], args)[0].value
-    print(f"a product of {ROWS} × {DIM} by {DIM} × {DIM}: {2 * rate / 1e9:.0f} GFLOP/s")
-    limits = {name: count / rate for name, count in multiply_adds(args).items()}
-    if "levels" in args.parts:
-        names = [name for name in OPERATORS if name != "unfold + SDPA" or args.length % WINDOW.left == 0]
-        names = [name for name in names if name != "full attention, SDPA" or args.length <= args.longest_dense]
-        cases = [Case(name, partial(operator, args, name)) for name in names]
-        report("operators, w1 128, w2 512, κ 5, ξ 4", cases, args, limits)
-    if "layer" in args.parts:
-        peers = ["LED of Hugging Face"] if find_spec("transformers") and args.length % (2 * LED_WINDOW) == 0 else []
-        cases = [Case(name, partial(layer, args, name)) for name in (*peers, *LAYERS)]
-        report("self-attention of an encoder layer, LED's window 512 on each side", cases, args, limits)
-    if "disentangled" in args.parts:
-        names = [HUGGING_FACE, *WINDOWS] if args.length <= args.longest_dense else [*WINDOWS][1:]
-        cases = [Case(name, partial(disentangled, args, name)) for name in names]
-        report("DeBERTa's self-attention, k 512, and level one with its scores, w1 128", cases, args)
+    rows, width, _ = LIMIT[args.device]
+    print(f"a product of {rows} × {width} by {width} × {width}: {2 * rate / 1e9:.0f} GFLOP/s")
+    for passes in args.passes:
+        timed = partial(is_timed, args)
+        if "levels" in args.parts:
+            report("operators, w1 128, w2 512, κ 5, ξ 4", operator, filter(timed, OPERATORS), passes, args, rate)
+        if "layer" in args.parts:
+            peers = ["LED of Hugging Face"] if find_spec("transformers") and args.length % (2 * LED_WINDOW) == 0 else []
+            names = [*peers, *filter(timed, LAYERS)]
+            report(
+                "self-attention of an encoder layer, LED's window 512 on each side", layer, names, passes, args, rate
+            )
+        if "disentangled" in args.parts:
+            names = [HUGGING_FACE, *WINDOWS] if args.length <= args.longest_dense else [*WINDOWS][1:]
+            report("DeBERTa's self-attention, k 512, and level one's, w1 128", disentangled, names, passes, args)
 
 
 if __name__ == "__main__":

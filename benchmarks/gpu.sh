@@ -1,37 +1,50 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in order: the operator's tests, one layer's attention, a training step beside Hugging Face's.
+# Everything that needs a GPU, in steps that each take less than ten minutes on a large one.
 #
 #   benchmarks/gpu.sh out=FOLDER [KEY=value …]
 #
-# The first two steps need torch, triton, transformers and pytest; the last needs fairseq too (run_scripts/install.sh).
-# Each step's output goes to a file of its name in the folder, and to the terminal. A step that fails ends the script;
-# steps= continues with the others.
+# tests, attention, launches and tiles need torch, triton, transformers and pytest; training, fairseq and reader need
+# fairseq too (run_scripts/install.sh). Where no package index can be reached, steps=install wheels=FOLDER puts what is
+# missing into packages/ of the output folder, where the other steps find it; benchmarks/offline.txt says how to fill
+# FOLDER on another machine. Each step's output goes to a file of its name in the output folder, and to the terminal. A
+# step that fails ends the script; steps= continues with the others, or cuts the whole into several calls.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
 set -euo pipefail
 # shellcheck source=run_scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../run_scripts/lib.sh"
 
+all=install,tests,attention,launches,tiles,training,training_16_bit,training_dropout,fairseq,reader
 options=(
   "out=" # the folder for the tables
-  "steps=tests,attention,training" # which of them
+  "steps=tests,attention,launches,tiles,training,fairseq" # which of them; there are also install, training_16_bit, training_dropout and reader
   "length=16384" # tokens
   "dtype=bfloat16" # float32, bfloat16 or float16
   "size=large" # of the model in the training step: tiny, base or large
   "device=cuda" # cpu: try the script out, with size=tiny length=512 dtype=float32 repeats=1
   "repeats=5" # runs that count
+  "updates=40" # of fairseq-train in the step fairseq
+  "minutes=8" # of the reader's pretraining in the step reader; resumed where an earlier call ended
+  "wheels=" # of the step install: a folder with the packages of benchmarks/offline.txt
   "python=" # interpreter; default: the active virtual environment's, else .venv's
   "dry_run=0" # 1: print the commands only
 )
 parse_options "$@"
-require_count length repeats
+require_count length
+require_positive repeats updates
+require_number minutes
 [[ $device == cuda || $device == cpu ]] || fail "device= must be cuda or cpu, got $device"
 [[ -n $out ]] || fail "which folder for the tables? give out="
-[[ ,$steps, =~ ^(,(tests|attention|training))+,$ ]] ||
-  fail "steps= must be some of tests,attention,training; got $steps"
+for step in ${steps//,/ }; do
+  [[ ,$all, == *,$step,* ]] || fail "steps= must be some of $all; got $steps"
+done
+if [[ ,$steps, == *,install,* ]]; then
+  [[ -d $wheels ]] || fail "steps=install needs wheels=, a folder with the packages of benchmarks/offline.txt"
+  wheels=$(cd "$wheels" && pwd)
+fi
 out=$(absolute "$out")
 python=$(find_python "$python")
-export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH=$root:$out/packages${PYTHONPATH:+:$PYTHONPATH}
 cd "$root"
 [[ $dry_run == 1 ]] || mkdir -p "$out"
 
@@ -43,22 +56,55 @@ record() {
   [[ $dry_run == 1 ]] || "$@" 2>&1 | tee "$out/$name.txt"
 }
 
+# training NAME FLAG…: a training step of each system.
+training() {
+  local name=$1
+  shift
+  record "$name" "$python" benchmarks/training_step.py --device "$device" --dtype "$dtype" --size "$size" \
+    --source-length "$length" --checkpoint-activations --repeats "$repeats" "$@"
+}
+
+workers=() # most of the time of the kernels' tests goes into compiling
+! "$python" -c "import xdist" 2>/dev/null || workers=(-n 4)
+kernels=(sdpa) # beside Poolingformer's own in a training step
+tiles=(--device "$device")
+dtypes=(float32 bfloat16 float16)
+if [[ $device == cuda ]]; then
+  kernels=(flex sdpa)
+else
+  tiles+=(--queries 32 --keys 32 --warps 4 --stages 1) # one tile, compiled
+  dtypes=(bfloat16)
+fi
+
 for step in ${steps//,/ }; do
   printf '\n# %s\n' "$step"
   case $step in
-    tests) record tests "$python" -m pytest -q tests/attention ;;
+    install)
+      # beside what the interpreter has, and not into it: --target leaves its environment as it is
+      record install "$python" -m pip install --disable-pip-version-check --no-index --find-links "$wheels" --no-deps \
+        --no-build-isolation --upgrade --target "$out/packages" --requirement benchmarks/offline.txt
+      ;;
+    tests)
+      # those that run on a GPU where there is one; the interpreter's and the compiler's tests of the kernels need none
+      record tests "$python" -m pytest -q "${workers[@]}" tests/attention/backends/triton tests/attention/score_terms \
+        -k "not interpreter and not compiles"
+      ;;
     attention)
       record attention "$python" benchmarks/attention.py --device "$device" --dtype "$dtype" --length "$length" \
-        --longest-dense "$length" --repeats "$repeats"
+        --longest-dense "$length" --repeats "$repeats" --passes forward both
       ;;
-    training)
-      record training "$python" benchmarks/training_step.py --device "$device" --dtype "$dtype" --size "$size" \
-        --source-length "$length" --checkpoint-activations --repeats "$repeats"
-      # the peer with 16-bit weights too, as some train it; and with the dropout of attention that run scripts have
-      record training_peer_16_bit "$python" benchmarks/training_step.py --device "$device" --dtype "$dtype" --size "$size" \
-        --source-length "$length" --checkpoint-activations --repeats "$repeats" --peer-precision weights
-      record training_attention_dropout "$python" benchmarks/training_step.py --device "$device" --dtype "$dtype" --size "$size" \
-        --source-length "$length" --checkpoint-activations --repeats "$repeats" --attention-dropout 0.1
+    launches) record launches "$python" benchmarks/launches.py --device "$device" --dtype "$dtype" --length "$length" ;;
+    tiles) record tiles "$python" benchmarks/tile_shapes.py --dtype "$dtype" --length "$length" "${tiles[@]}" ;;
+    training) training training --systems huggingface-led led poolingformer "${kernels[@]}" ;;
+    training_16_bit) training training_16_bit --systems huggingface-led poolingformer --peer-precision weights ;;
+    training_dropout) training training_dropout --systems huggingface-led poolingformer sdpa --attention-dropout 0.1 ;;
+    fairseq)
+      record fairseq "$python" benchmarks/fairseq_train.py --device "$device" --output-folder "$out/fairseq" \
+        --updates "$updates" --dtypes "${dtypes[@]}"
+      ;;
+    reader)
+      record reader "$python" run_scripts/reader/pretrain.py --device "$device" --output-folder "$out/reader" \
+        --minutes "$minutes"
       ;;
   esac
 done

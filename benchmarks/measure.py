@@ -46,10 +46,12 @@ class Case:
             function to time. It is a module's own function, or a ``functools.partial`` of one, so that it can be sent
             there. The timed function's result comes back, so it must be small and plain: numbers, lists,
             dictionaries, arrays.
+        calls: how often the timed function does what is measured; times are divided by it.
     """
 
     name: str
     build: Callable[[], Callable[[], Any]]
+    calls: int = 1
 
 
 @dataclass
@@ -152,7 +154,7 @@ class _Worker:
 
     def __init__(self, case: Case, arguments: tuple) -> None:
         context = multiprocessing.get_context("spawn")
-        self.result = Result(case.name)
+        self.result, self.calls = Result(case.name), case.calls
         self.connection, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs, case.build, *arguments), daemon=True)
         self.process.start()
@@ -181,10 +183,11 @@ class _Worker:
         if (message := self._receive()) is None:
             return
         seconds, wall, self.result.peak, self.result.value = message
+        seconds, wall = seconds / self.calls, wall / self.calls
         if counts:
             self.result.seconds.append(seconds)
             self.result.wall.append(wall)
-        print(f"  … {self.result.name}: {seconds:.2f} s{'' if counts else ', warm-up'}", file=sys.stderr, flush=True)
+        print(f"  … {self.result.name}: {seconds:.3g} s{'' if counts else ', warm-up'}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         self.connection.close()
@@ -194,8 +197,8 @@ class _Worker:
 def measure(cases: Sequence[Case], args: argparse.Namespace) -> list[Result]:
     """Measure cases, with what :func:`add_arguments` added.
 
-    With several repeats the cases run in turn (A B A B), so that a busy machine slows all alike; their models are then
-    in memory at the same time. With a single one each has the machine's memory to itself.
+    With several repeats on a CPU the cases run in turn (A B A B), so that a busy machine slows all alike; their models
+    are then in memory at the same time. With a single one, and on a GPU, each has the memory to itself.
 
     Args:
         cases: what to measure.
@@ -212,7 +215,8 @@ def measure(cases: Sequence[Case], args: argparse.Namespace) -> list[Result]:
     if args.device == "cuda":
         torch.cuda.empty_cache()  # what the checks before have left
     arguments = (args.device, args.threads, args.allocator, args.memory_limit)
-    groups = [list(cases)] if args.repeats > 1 else [[case] for case in cases]
+    in_turn = args.repeats > 1 and args.device == "cpu"
+    groups = [list(cases)] if in_turn else [[case] for case in cases]
     results = []
     for group in groups:
         workers = [_Worker(case, arguments) for case in group]

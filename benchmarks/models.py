@@ -120,26 +120,26 @@ def fairseq_model(args: argparse.Namespace, arch: str, *flags: str) -> tuple[Any
     Args:
         args: size, vocabulary, led_window.
         arch: ``poolingformer_bart``, ``led_bart``, or fairseq's ``bart``.
-        flags: more of fairseq-train's.
+        flags: more of fairseq-train's, which win over the size's.
 
     Returns:
         fairseq's configuration, the task and the model.
     """
     size = SIZES[args.size]
-    flags = ("--task", "long_summarization", "--arch", f"{arch}_base", *flags)
+    shape = ("--task", "long_summarization", "--arch", f"{arch}_base")
     for side in ("encoder", "decoder"):
-        flags += (f"--{side}-layers", str(size.layers), f"--{side}-embed-dim", str(size.embed_dim))
-        flags += (f"--{side}-ffn-embed-dim", str(size.ffn_embed_dim), f"--{side}-attention-heads", str(size.heads))
+        shape += (f"--{side}-layers", str(size.layers), f"--{side}-embed-dim", str(size.embed_dim))
+        shape += (f"--{side}-ffn-embed-dim", str(size.ffn_embed_dim), f"--{side}-attention-heads", str(size.heads))
     if arch == "led_bart":
-        flags += ("--window-size", str(args.led_window))
+        shape += ("--window-size", str(args.led_window))
     if arch == "poolingformer_bart":
-        flags += ("--pooled-layers", size.pooled_layers)
+        shape += ("--pooled-layers", size.pooled_layers)
     quiet_logging()
     with tempfile.TemporaryDirectory() as folder:
         for language in ("source", "target"):
             words = "".join(f"w{number} 1\n" for number in range(args.vocabulary - FIRST_WORD))
             Path(folder, f"dict.{language}.txt").write_text(words, encoding="utf-8")
-        parsed = options.parse_args_and_arch(options.get_training_parser(), [folder, *flags])
+        parsed = options.parse_args_and_arch(options.get_training_parser(), [folder, *shape, *flags])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of hydra, which fairseq calls in ways that it has renamed
             config = convert_namespace_to_omegaconf(parsed)

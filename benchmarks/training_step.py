@@ -1,4 +1,4 @@
-"""One training step of whole models: Poolingformer and LED in fairseq beside Hugging Face's LED.
+"""One training step of whole models: Poolingformer and LED in fairseq beside Hugging Face's LED and other kernels.
 
     python benchmarks/training_step.py [--size base] [--source-length 4096] [--target-length 256] [--dtype float32]
         [--checkpoint-activations] [--device cpu] [--repeats 3]
@@ -6,8 +6,10 @@
 A step is forward, loss, backward, gradient clipping and optimizer update on one document: in fairseq what
 ``fairseq-train`` does (its Trainer, task, criterion, optimizer), with Hugging Face its own loss and what its Trainer
 does by default (autocast around float32 weights, torch's fused AdamW). Dropout is 0.1 in both. Nothing is timed before
-this project's LED has given Hugging Face's logits and loss with Hugging Face's weights, and Poolingformer those of the
-plain reference.
+this project's LED has given Hugging Face's logits and loss with Hugging Face's weights, and each other system the
+encoder output of the plain reference. ``--systems flex`` is the same Poolingformer whose levels PyTorch's
+FlexAttention computes, on a GPU only and without attention dropout; ``sdpa`` has full attention in each layer, by
+PyTorch's own kernel.
 
 The memory beyond the model is what a step needs above weights and optimizer state: activations and gradients. Divided
 by the tokens of the source it is the memory of a token; run with and without --checkpoint-activations to compare.
@@ -27,6 +29,7 @@ from fairseq.utils import apply_to_sample
 from measure import DTYPES, Case, add_arguments, measure, must_agree, parse, print_header, print_table
 from models import add_arguments as add_model_arguments
 from models import fairseq_model, global_attention_mask, huggingface_led, led_from_huggingface, random_document, sample
+from peers import FLEX_BLOCK
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import TwoLevelAttention
@@ -34,6 +37,7 @@ from fairseq_poolingformer.attention import TwoLevelAttention
 CLIP_NORM, LEARNING_RATE = 0.1, 3e-5
 LOSS_SCALE = 128  # where both begin with float16, so that no step is skipped
 WARM_UP_LENGTH = 32
+FLEX_LENGTHS = 4 * FLEX_BLOCK  # pools are 4 apart, and their number is a multiple of the block, too
 
 
 def batch(args: argparse.Namespace, source_length: int) -> tuple[Tensor, Tensor]:
@@ -76,8 +80,8 @@ def huggingface_step(args: argparse.Namespace) -> Callable[[], float]:
     return lambda: step(*inputs)
 
 
-def fairseq_step(args: argparse.Namespace, arch: str) -> Callable[[], float | None]:
-    """A step of fairseq's Trainer, and its loss in bits."""
+def fairseq_step(args: argparse.Namespace, arch: str, name: str | None = None) -> Callable[[], float | None]:
+    """A step of fairseq's Trainer, and its loss in bits; with ``name`` of a model of that name in ``OURS``."""
     flags = [
         *("--max-source-positions", args.source_length, "--max-target-positions", args.target_length),
         *("--dropout", 0.1, "--attention-dropout", args.attention_dropout, "--clip-norm", CLIP_NORM),
@@ -87,6 +91,7 @@ def fairseq_step(args: argparse.Namespace, arch: str) -> Callable[[], float | No
         *{"float32": (), "bfloat16": ("--bf16",), "float16": ("--fp16",)}[args.dtype],
         *(("--checkpoint-activations",) if args.checkpoint_activations else ()),
         *(("--cpu",) if args.device == "cpu" else ()),
+        *OURS.get(name, ()),
     ]
     config, task, model = fairseq_model(args, arch, *map(str, flags))
     trainer = Trainer(config, task, model, task.build_criterion(config.criterion))
@@ -96,16 +101,25 @@ def fairseq_step(args: argparse.Namespace, arch: str) -> Callable[[], float | No
         log = trainer.train_step([inputs], raise_oom=True)
         return None if log is None else float(log["loss"])
 
-    step(sample(*batch(args, WARM_UP_LENGTH)))
+    # what is compiled for one length is compiled before anything counts
+    step(sample(*batch(args, args.source_length if name == "flex" else WARM_UP_LENGTH)))
     trainer.zero_grad()
     inputs = sample(*batch(args, args.source_length))
     return lambda: step(inputs)
 
 
+FULL = ("--window-size", "all", "--pooled-layers", "none", "--global-tokens", "0")
+OURS = {  # flags of models that differ in their attention alone
+    "poolingformer": (),
+    "flex": ("--attention-backend", "flex"),
+    "sdpa": (*FULL, "--attention-backend", "sdpa"),
+}
 SYSTEMS = {
     "huggingface-led": ("LED of Hugging Face", huggingface_step),
     "led": ("LED here", partial(fairseq_step, arch="led_bart")),
-    "poolingformer": ("Poolingformer", partial(fairseq_step, arch="poolingformer_bart")),
+    "poolingformer": ("Poolingformer", partial(fairseq_step, arch="poolingformer_bart", name="poolingformer")),
+    "flex": ("Poolingformer, FlexAttention", partial(fairseq_step, arch="poolingformer_bart", name="flex")),
+    "sdpa": ("full attention, SDPA", partial(fairseq_step, arch="poolingformer_bart", name="sdpa")),
     "bart": ("full attention, fairseq's BART", partial(fairseq_step, arch="bart")),
 }
 
@@ -132,14 +146,14 @@ def check_led(args: argparse.Namespace, length: int) -> None:
 
 
 @torch.no_grad()
-def check_backends(args: argparse.Namespace, length: int) -> None:
-    """Poolingformer's encoder gives the output of the reference backend, in float32.
+def check_backend(args: argparse.Namespace, name: str, length: int) -> None:
+    """The encoder of one of ``OURS`` gives the output of the reference backend, in float32.
 
     Raises:
         SystemExit: it does not.
     """
     flags = ("--max-source-positions", str(length), "--max-target-positions", str(args.target_length))
-    _, _, model = fairseq_model(args, "poolingformer_bart", *flags)
+    _, _, model = fairseq_model(args, "poolingformer_bart", *flags, *OURS[name])
     encoder = model.encoder.to(args.device).eval()
     attentions = [module for module in encoder.modules() if isinstance(module, TwoLevelAttention)]
     for parameter in (parameter for module in attentions for parameter in module.parameters()):
@@ -150,7 +164,7 @@ def check_backends(args: argparse.Namespace, length: int) -> None:
     for module in attentions:
         module.backend = "reference"
     expected = encoder(source)["encoder_out"][0]
-    must_agree("Poolingformer's encoder", actual, expected, 1e-4 if args.device == "cpu" else 1e-3)
+    must_agree(f"the encoder of {SYSTEMS[name][0]}", actual, expected, 1e-4 if args.device == "cpu" else 1e-3)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -177,7 +191,7 @@ def parser() -> argparse.ArgumentParser:
         nargs="+",
         default=["huggingface-led", "led", "poolingformer"],
         choices=tuple(SYSTEMS),
-        help="what to time; ratios are to the first (default: all but bart)",
+        help="what to time; ratios are to the first (default: %(default)s)",
     )
     add("--check-length", type=int, default=1030, help="tokens of the document in the checks (default: %(default)s)")
     add_arguments(result, repeats=3)
@@ -188,8 +202,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Check, measure, print the table."""
     args = parse(parser(), arguments)
     torch.set_num_threads(args.threads)
+    if "flex" in args.systems and (args.device == "cpu" or args.attention_dropout):
+        raise SystemExit("--systems flex: FlexAttention has no backward pass on a CPU, and no attention dropout")
     check_led(args, args.check_length)
-    check_backends(args, args.check_length)
+    for name in OURS:
+        if name in args.systems or name == "poolingformer":
+            whole_blocks = -(-args.check_length // FLEX_LENGTHS) * FLEX_LENGTHS
+            check_backend(args, name, whole_blocks if name == "flex" else args.check_length)
     recomputed = ", activations checkpointed" if args.checkpoint_activations else ""
     print_header(
         args,

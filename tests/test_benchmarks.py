@@ -7,8 +7,10 @@ import json
 import logging
 import os
 import re
+import shlex
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -82,7 +84,8 @@ def test_the_limits_of_attention_count_the_pairs_that_see_each_other(scripts):
     from fairseq_poolingformer.attention.patterns import visible_pairs
 
     args = attention.parser().parse_args(["--length", "4096"])
-    counts = attention.multiply_adds(args)
+    counts = attention.multiply_adds(args, "both")
+    forward = attention.multiply_adds(args, "forward")
     middle = slice(1000, 3000)  # nearer to the edges they are fewer
     for name, window, pooling, keys in (
         ("level one", attention.WINDOW, None, 4096),
@@ -90,6 +93,60 @@ def test_the_limits_of_attention_count_the_pairs_that_see_each_other(scripts):
     ):
         seen = visible_pairs(window, pooling, 1, 0, 4096, keys)[0, middle].sum(1).float().mean().item()
         assert counts[name] == pytest.approx(7 * 4096 * 768 * seen, rel=0.005)
+        assert forward[name + attention.FLEX] == pytest.approx(2 * 4096 * 768 * seen, rel=0.005)
+    full, projection = 4096 * 4096 * 768, 4096 * 768 * 768
+    assert forward["full attention"] == 2 * full + 4 * projection
+    assert counts["full attention"] == 7 * full + 3 * 4 * projection
+
+
+def test_flex_attention_hides_what_the_reference_hides(scripts):
+    """The blocks it visits and the pairs it keeps in them, for the windows of the benchmarks."""
+    import attention
+    import peers
+    from torch.nn.attention.flex_attention import create_mask
+
+    from fairseq_poolingformer.attention.backends import reference
+    from fairseq_poolingformer.attention.functional import checked_call
+    from fairseq_poolingformer.attention.patterns import band_of
+
+    x, pooled = torch.zeros(1, 1, 1536, 4), torch.zeros(1, 1, 384, 4)
+    first = torch.arange(1536)[None] < 1
+    for window, pooling, is_global, keys in (
+        (attention.WINDOW, None, None, x),
+        (attention.WINDOW, None, first, x),
+        (attention.POOLED_WINDOW, attention.POOLING, None, pooled),
+    ):
+        call = checked_call(x, keys, keys, window=window, pooling=pooling, global_mask=is_global)
+        expected = reference.visibility(call)[0, 0]
+        band, num_globals = band_of(window, pooling), 0 if is_global is None else 1
+        sizes = (1536, keys.size(2))
+        mask = create_mask(peers.mask_of(band, num_globals), None, None, *sizes, device="cpu")
+        assert torch.equal(mask[0, 0], expected)
+        blocks = peers._block_mask(band, num_globals, *sizes, "cpu").to_dense()[0, 0].bool()
+        assert torch.equal(blocks, expected.unflatten(0, (-1, 128)).unflatten(2, (-1, 128)).any(3).any(1))
+
+
+def test_peers_refuse_what_they_would_not_compute(scripts):
+    import peers  # noqa: F401
+
+    from fairseq_poolingformer.attention import Window, band_attention
+
+    x = torch.zeros(1, 1, 128, 4)
+    padding = torch.zeros(1, 128, dtype=torch.bool)
+    for backend, arguments, reason in (
+        ("flex", {"dropout_p": 0.1}, "no dropout"),
+        ("flex", {"key_padding_mask": padding}, "no padding"),
+        ("flex", {"window": Window.unlimited()}, "windows that end"),
+        ("flex", {"query_offset": 1}, "begin where the queries do"),
+        ("sdpa", {}, "the window must be unlimited"),
+        ("sdpa", {"window": Window.unlimited(), "global_mask": ~padding}, "without global tokens"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            band_attention(x, x, x, backend=backend, **{"window": Window(3), **arguments})
+    with pytest.raises(ValueError, match="multiples of 128"):
+        band_attention(x[:, :, :100], x, x, backend="flex", window=Window(3))
+    with pytest.raises(ValueError, match="no backward pass on a CPU"):
+        band_attention(x.requires_grad_(), x, x, backend="flex", window=Window(3))
 
 
 @pytest.mark.slow
@@ -170,11 +227,12 @@ def test_training_is_not_timed_where_the_backend_is_wrong(scripts, monkeypatch):
     from fairseq_poolingformer.attention.backends.block import backend as block
 
     args = training_step.parser().parse_args([str(argument) for argument in (*TINY, *CHECKED)])
-    training_step.check_backends(args, 70)
+    training_step.check_backend(args, "poolingformer", 70)
+    training_step.check_backend(args, "sdpa", 70)
     true = block.run
     monkeypatch.setattr(block, "run", lambda call: 1.01 * true(call))
-    with pytest.raises(SystemExit, match="Poolingformer's encoder: differs by"):
-        training_step.check_backends(args, 70)
+    with pytest.raises(SystemExit, match="the encoder of Poolingformer: differs by"):
+        training_step.check_backend(args, "poolingformer", 70)
 
 
 def test_the_peer_generates_as_many_tokens(scripts):
@@ -218,12 +276,14 @@ def test_long_sequence_is_not_reported_where_it_is_wrong(scripts):
 
 
 def note(path: Path, name: str):
-    """A case that writes down when it was built and run."""
+    """A case that writes down when it was run, and returns its own CPU time."""
 
-    def run() -> str:
+    def run() -> tuple[str, float]:
+        start = time.process_time()
         with open(path, "a", encoding="utf-8") as file:
             file.write(name)
-        return name
+        sum(range(10**6))
+        return name, time.process_time() - start
 
     return run
 
@@ -255,9 +315,12 @@ def test_cases_run_in_turn(scripts, tmp_path):
     import measure
 
     args = argparse.Namespace(device="cpu", threads=1, repeats=2, warm_ups=1, allocator="glibc", memory_limit=None)
-    results = measure.measure([measure.Case(name, partial(note, tmp_path / "order", name)) for name in "ab"], args)
+    cases = [measure.Case(name, partial(note, tmp_path / "order", name), calls=10) for name in "ab"]
+    results = measure.measure(cases, args)
     assert (tmp_path / "order").read_text() == "ababab"
-    assert [(result.value, len(result.seconds)) for result in results] == [("a", 2), ("b", 2)]
+    assert [(result.value[0], len(result.seconds)) for result in results] == [("a", 2), ("b", 2)]
+    for result in results:
+        assert result.seconds[-1] < result.value[1], "the time of one of ten calls is less than that of all"
 
 
 def test_memory_is_measured_and_too_little_of_it_is_a_result(scripts, capfd):
@@ -290,3 +353,81 @@ def test_faults_of_wikitext_by_hand(scripts):
     assert dict(bad) == {"words": 12, "glued": 3, "measures": 2, "lost": 2, "broken": 4}
     good = count_faults(wikitext, "In 15 May GQ's 10⁶ a c; at 1,300 mi, at x 7 km. ac")
     assert {kind: count for kind, count in good.items() if count} == {"words": 17, "measures": 2}
+
+
+def gpu_script(*options: str, status: int = 0) -> str:
+    """Dry-run gpu.sh; its output, or its errors if it is to fail."""
+    command = ["bash", "benchmarks/gpu.sh", "dry_run=1", f"python={sys.executable}", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_the_gpu_script_runs_each_step_with_flags_that_exist(scripts, tmp_path, device):
+    import attention
+    import fairseq_train
+    import launches
+    import training_step
+
+    parsers = {
+        "attention": attention.parser,
+        "launches": launches.parser,
+        "training_step": training_step.parser,
+        "fairseq_train": fairseq_train.parser,
+    }
+    steps = "install,tests,attention,launches,tiles,training,training_16_bit,training_dropout,fairseq,reader"
+    output = gpu_script(f"out={tmp_path / 'out'}", f"steps={steps}", f"wheels={tmp_path}", f"device={device}")
+    blocks = dict(block.split("\n", 1) for block in output.split("# ")[1:])
+    assert ",".join(blocks) == steps
+    assert not (tmp_path / "out").exists()
+    found = {}
+    for step, text in blocks.items():
+        words = shlex.split(text.replace("\\\n", " "))
+        if words[1].startswith("benchmarks/") and (name := Path(words[1]).stem) in parsers:
+            found[step] = parsers[name]().parse_args(words[2:])
+            assert found[step].device == device
+    assert found["attention"].passes == ["forward", "both"]
+    assert found["training"].systems == [
+        "huggingface-led",
+        "led",
+        "poolingformer",
+        *["flex"] * (device == "cuda"),
+        "sdpa",
+    ]
+    assert found["training"].source_length == found["attention"].length == 16384
+    assert found["training_16_bit"].peer_precision == "weights"
+    assert found["training_dropout"].attention_dropout == 0.1
+    assert found["fairseq"].dtypes == (["float32", "bfloat16", "float16"] if device == "cuda" else ["bfloat16"])
+
+
+def test_the_gpu_script_refuses_what_it_cannot_do(tmp_path):
+    assert "give out=" in gpu_script(status=1)
+    assert "steps= must be some of" in gpu_script("out=x", "steps=tests,trainings", status=1)
+    assert "needs wheels=, a folder" in gpu_script("out=x", "steps=install", f"wheels={tmp_path / 'none'}", status=1)
+
+
+def test_trainings_with_other_losses_are_not_accepted(scripts):
+    import fairseq_train
+
+    losses = [4.0, 0.5, *[1.5] * 10]  # 1.625 on average
+    expected = {update: {"loss": loss, "gnorm": 8.0} for update, loss in enumerate(losses, 1)}
+
+    def compared(gnorm=8.0, **changes):
+        actual = {update: {**row, "loss": changes.get(f"u{update}", row["loss"])} for update, row in expected.items()}
+        actual[1]["gnorm"] = gnorm
+        return fairseq_train.compare(expected, actual)
+
+    assert compared() == (0.0, 0.0, 0.0)
+    found = compared(gnorm=8.16, u1=4.065, u3=1.5 - 0.0325)
+    assert found == pytest.approx((0.02, 0.002, 0.04))
+    assert fairseq_train.is_allowed(*found, "bfloat16")
+    assert not fairseq_train.is_allowed(*found, "float16")
+    for wrong in (
+        {"gnorm": 8.32},  # 4 %, 3 % are allowed
+        {"u1": 4.13},  # 8 % at one update, 6 % are allowed
+        {f"u{n}": 1.56 for n in range(3, 13)},  # 3.7 % at the end, 3 % are allowed
+        {"u2": float("nan")},
+        {"gnorm": float("nan")},
+    ):
+        assert not fairseq_train.is_allowed(*compared(**wrong), "bfloat16"), wrong

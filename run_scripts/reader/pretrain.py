@@ -78,6 +78,10 @@ def main() -> int:
     parser.add_argument("--max-tokens", type=int, default=2048, help="of the documents of a batch, padding included")
     parser.add_argument("--rounds", type=int, nargs=len(STAGES), default=[rounds for _, rounds in STAGES])
     parser.add_argument("--threads", type=int, help="of torch; default: torch's own")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="(default: %(default)s)")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="save and stop after so many; the same command resumes"
+    )
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -85,7 +89,7 @@ def main() -> int:
     sentences = facts.read_sentences(is_held_out=False)
     tokenizer = make_tokenizer(args.output_folder, sentences)
     settings, model = build(args.output_folder)
-    train(model, settings, tokenizer, sentences, args)
+    train(model.to(args.device), settings, tokenizer, sentences, args)
     return 0
 
 
@@ -212,11 +216,12 @@ def train(model: nn.Module, settings: dict, tokenizer: Tokenizer, sentences: lis
     checkpoint = args.output_folder / "checkpoint.pt"
     done = {"rounds": 0, "updates": 0, "tokens": 0, "seconds": 0.0}
     if checkpoint.is_file():
-        saved = torch.load(checkpoint, weights_only=True)
+        saved = torch.load(checkpoint, weights_only=True, map_location=args.device)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         done = saved["done"]
     pointer = Pointer(model)
+    end = time.monotonic() + 60 * args.minutes
     for number in range(done["rounds"], len(rounds)):
         began, losses = time.process_time(), []
         maker, rng = DocumentMaker(sentences, False, rounds[number]), Random(f"reader {number}")
@@ -229,10 +234,13 @@ def train(model: nn.Module, settings: dict, tokenizer: Tokenizer, sentences: lis
         bits, places = (sum(values) / len(losses) for values in zip(*losses, strict=True))
         counts = " ".join(f"{key} {value:.0f}" for key, value in done.items())
         print(f"{counts}: {bits:.3f} bits a token, {places:.3f} a place", flush=True)
-        if done["rounds"] % 10 == 0 or done["rounds"] == len(rounds):
+        stop = done["rounds"] == len(rounds) or time.monotonic() >= end
+        if stop or done["rounds"] % 10 == 0:
             with whole_file(checkpoint) as path:
                 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}, path)
             write_reader(args.output_folder, settings, model.state_dict())
+        if stop:
+            return
 
 
 def update(
@@ -241,12 +249,15 @@ def update(
     """One step; the losses in bits a token of the summary and bits a place."""
     for group in optimizer.param_groups:
         group["lr"] = lr
-    source, target = pad([pair.source for pair in batch]), pad([pair.target for pair in batch])
-    previous = pad([[EOS, *pair.target[:-1]] for pair in batch])  # as task long_summarization feeds the decoder
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    device = next(model.parameters()).device
+    source = pad([pair.source for pair in batch]).to(device)
+    target = pad([pair.target for pair in batch]).to(device)
+    # as task long_summarization feeds the decoder
+    previous = pad([[EOS, *pair.target[:-1]] for pair in batch]).to(device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
         logits, _ = model(source, None, previous)
     tokens = F.cross_entropy(logits.float().flatten(0, 1), target.flatten(), ignore_index=PAD)
-    places = pointer.loss(source.eq(PAD), pad([pair.places for pair in batch], -1))
+    places = pointer.loss(source.eq(PAD), pad([pair.places for pair in batch], -1).to(device))
     optimizer.zero_grad()
     (tokens + places).backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)

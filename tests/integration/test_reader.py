@@ -147,14 +147,14 @@ def test_summarize_without_a_checkpoint_uses_the_reader(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_pretraining_resumes(tmp_path):
-    def pretrain(rounds):
+    def pretrain(rounds, *flags):
         start()
         command = [PYTHON, SCRIPTS / "pretrain.py", "--output-folder", tmp_path, "--threads", "1"]
-        done = subprocess.run([*command, "--rounds", *rounds], capture_output=True, text=True, timeout=1200)
+        done = subprocess.run([*command, "--rounds", *rounds, *flags], capture_output=True, text=True, timeout=1200)
         assert done.returncode == 0, done.stderr
         return [line for line in done.stdout.splitlines() if line.startswith("rounds")]
 
-    first = pretrain("1000")
+    first = pretrain("1100", "--minutes", "0")
     assert len(first) == 1
     second = pretrain("1100")
     assert [line.split()[1] for line in second] == ["2"]

@@ -42,9 +42,9 @@ def _all(*shape: int) -> KernelTiles:
 
 
 ANY = None  # instead of a compute capability such as 90: every GPU
-# By compute capability and bytes of a number: the greatest head dimension, and its tiles. Rows of a GPU's own capability
-# come before those of ANY, which were chosen by compiling all kernels for compute capabilities 8.0 and 9.0: they spill
-# next to no register and fit 99 KiB of shared memory, the least there is. benchmarks/tile_shapes.py measures others.
+# By compute capability and bytes of a number: the greatest head dimension, and its tiles. A GPU's own rows come before
+# those of ANY, which were chosen by compiling all kernels for compute capabilities 8.0 and 9.0: they spill next to no
+# register and fit 99 KiB of shared memory, the least there is. benchmarks/tile_shapes.py measures others.
 TILE_SHAPES = {
     (ANY, 2): ((64, _all(64, 64, 4, 2)), (128, _all(64, 32, 8, 2)), (256, _all(32, 32, 8, 2))),
     (ANY, 4): ((64, _all(32, 32, 8, 2)), (256, _all(16, 16, 4, 2))),
