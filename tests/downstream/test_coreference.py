@@ -12,6 +12,7 @@ from fairseq_poolingformer.downstream.coreference import (
     genre_of,
 )
 from fairseq_poolingformer.downstream.coreference_scores import read_files
+from fairseq_poolingformer.downstream.coreference_spans import Antecedents
 from tests.downstream.folders import SYMBOLS, write
 
 
@@ -111,9 +112,10 @@ def test_predictions_are_written_in_the_column_format(data, tmp_path):
     folder, names = write_documents(tmp_path / "data", documents[:3])
     predictor = CoreferencePredictor(folder, "valid")
     scores = torch.tensor([[0, -torch.inf], [0, 1.0]])
-    output = (torch.tensor([[0, 1], [1, 3]]), torch.zeros(2, 1, dtype=torch.long), scores)
-    predictor.add([2, 0], [output, output], {})
-    predictor.add([1], [(output[0], output[1], -scores.abs())], {})
+    spans = torch.tensor([[0, 1], [1, 3]])
+    output = Antecedents(spans, torch.zeros(2, 1, dtype=torch.long), scores, spans, torch.zeros(2))
+    predictor.add([2, 0], [output, tuple(output)], {})
+    predictor.add([1], [output._replace(scores=-scores.abs())], {})
     predictor.write(tmp_path / "predictions")
     found = read_files([tmp_path / "predictions"])
     assert list(found) == names[:3]
