@@ -114,6 +114,7 @@ def main() -> None:
     text = table(done, args.baseline)
     print(text, flush=True)
     if args.output_folder:
+        args.output_folder.mkdir(parents=True, exist_ok=True)
         write_lines(args.output_folder / "table.txt", [text])
         if find_spec("matplotlib"):
             plot(done, args.output_folder / "plot.png")

@@ -18,7 +18,7 @@ set -euo pipefail
 options=(
   "out=$root/runs/evidence" # the folder of all results
   "steps=corpus,start,train,report" # what to do
-  "systems=full,level_one,level_one_96,mean,max,ldconv,mean_ldconv,mix,fine,share" # of systems.txt
+  "systems=full,level_one,level_one_96,mean,max,ldconv,mean_ldconv,mix,fine,share,random,fusion_level_one,fusion" # of systems.txt
   "seeds=1,2,3" # of the masks and the order of blocks, and of what a system adds to the start
   "sources=" # a folder of Python sources; default: the library of this Python
   "vocabulary=2000" # sentencepiece pieces
@@ -155,13 +155,17 @@ train_systems() {
   done
 }
 
+# report START BASELINE FOLDER: the table and the plot of the systems with one kind of positions, if there are any.
 report() {
   local seed system runs=()
   for system in ${systems//,/ }; do
+    read_system "$system"
+    [[ $start == "$1" ]] || continue
     for seed in ${seeds//,/ }; do runs+=("$system=$out/${system}_$seed"); done
   done
+  ((${#runs[@]})) || return 0
   printf '\n# bits per token of masked names, by the distance to the nearest other occurrence; mean, and range of seeds\n'
-  run "$python" "$here/report.py" "${runs[@]}" --baseline level_one --output-folder "$out"
+  run "$python" "$here/report.py" "${runs[@]}" --baseline "$2" --output-folder "$3"
 }
 
 for step in ${steps//,/ }; do
@@ -169,7 +173,10 @@ for step in ${steps//,/ }; do
     corpus) make_corpus ;;
     start) train_starts ;;
     train) train_systems ;;
-    report) report ;;
+    report)
+      report absolute level_one "$out"
+      report relative fusion_level_one "$out/fusion"
+      ;;
     *) fail "steps= must be some of corpus,start,train,report; got $step" ;;
   esac
 done

@@ -35,14 +35,18 @@ def make_document(length: int, filler: list[str], choices: list[str], generator:
 
 
 def make_places(length: int, generator: random.Random) -> tuple[int, list[int]]:
-    """Draw the places of the town and of three choices, the right one first, until the distances are right."""
+    """Draw the places of the town and of three choices, the right one first, until the distances are right.
+
+    The right one is as often the first of the three as the second and the last.
+    """
+    before = generator.randrange(3)
     while True:
         town, *others = (generator.randrange(2, length) for _ in range(3))
         right = town + generator.choice((-1, 1)) * generator.randrange(NEAREST, FARTHEST)
         places = [right, *others]
         apart = all(abs(place - town) > APART for place in others)
-        room = all(after - before > 3 for before, after in itertools.pairwise(sorted([town, *places])))
-        if 2 <= right < length and apart and room:
+        room = all(right - left > 3 for left, right in itertools.pairwise(sorted([town, *places])))
+        if 2 <= right < length and apart and room and sum(place < right for place in others) == before:
             return town, places
 
 
