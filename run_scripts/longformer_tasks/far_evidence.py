@@ -4,9 +4,8 @@
 
 A document is filler with one "in this town" and three "they chose X". The question asks what the town chose: the X
 that is 32 to 45 words before or after the town, where the other two are more than 64 away. Nothing near an X tells the
-right one. Its place tells something: the right one is seldom between the two others, so that always taking the last is
-right in half of the cases. A word is 1.3 tokens of a small sentencepiece model. So documents, distances and windows of
-far_evidence.sh are an eighth of those of question_answering/far_answers.py.
+right one, nor do the places of the three. A word is 1.3 tokens of a small sentencepiece model. So documents, distances
+and windows of far_evidence.sh are an eighth of those of question_answering/far_answers.py.
 """
 
 import argparse
@@ -35,19 +34,21 @@ def make_document(length: int, filler: list[str], choices: list[str], generator:
 
 
 def make_places(length: int, generator: random.Random) -> tuple[int, list[int]]:
-    """Draw the places of the town and of three choices, the right one first, until the distances are right.
+    """Draw the places of the town and of three choices, the right one first.
 
-    The right one is as often the first of the three as the second and the last.
+    Each of the three could be the right one, so that their places alone do not tell which is.
     """
-    before = generator.randrange(3)
     while True:
-        town, *others = (generator.randrange(2, length) for _ in range(3))
-        right = town + generator.choice((-1, 1)) * generator.randrange(NEAREST, FARTHEST)
-        places = [right, *others]
-        apart = all(abs(place - town) > APART for place in others)
-        room = all(right - left > 3 for left, right in itertools.pairwise(sorted([town, *places])))
-        if 2 <= right < length and apart and room and sum(place < right for place in others) == before:
-            return town, places
+        places = generator.sample(range(2, length), 3)
+        towns = [towns_of(place, [other for other in places if other != place], length) for place in places]
+        if all(towns) and all(later - earlier > 3 for earlier, later in itertools.pairwise(sorted(places))):
+            return generator.choice(towns[0]), places
+
+
+def towns_of(right: int, others: list[int], length: int) -> list[int]:
+    """Return the places of the town for which this choice is the right one."""
+    near = [right + side * distance for side in (-1, 1) for distance in range(NEAREST, FARTHEST)]
+    return [town for town in near if 2 <= town < length and all(abs(other - town) > APART for other in others)]
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ options=(
   "train=3000" # training questions
   "dev=500" # questions to evaluate on
   "epochs=2" # passes over the training questions
-  "models=longformer,poolingformer,roberta" # which to train
+  "models=longformer,longformer_64,poolingformer,roberta" # which to train; longformer_64 has windows of 64 tokens
   "seeds=3" # trainings of each
   "gpus=0" # GPUs; 0: train on a CPU
   "python=" # interpreter; default: the active virtual environment's, else .venv's
@@ -28,7 +28,7 @@ out=$(absolute "$out")
   --train "$train" --dev "$dev"
 
 shared=(
-  experiments=triviaqa published=50.4 "out=$out" "raw=$out/raw" "python=$python" "gpus=$gpus" vocabulary=360 pretrained=-
+  experiments=triviaqa published=33.3 "out=$out" "raw=$out/raw" "python=$python" "gpus=$gpus" vocabulary=360 pretrained=-
   length=320 w1=16 segments=0 batch=16 device_batch=16 lr=2e-3 warmup=0.1 "epochs=$epochs" "seeds=$seeds" recompute=0
   num_workers=0 predict_tokens=16384
 )
@@ -36,18 +36,19 @@ rows=()
 for model in ${models//,/ }; do
   case $model in
     longformer) flags=(arch=longformer_roberta_tiny) ;;
+    longformer_64) flags=(arch=longformer_roberta_tiny w1=64) ;;
     poolingformer)
       flags=(arch=poolingformer_roberta_tiny pooled_layers=0-1 w2=64 kernel=5 stride=4 pool=ldconv)
       ;;
     roberta) flags=(arch=poolingformer_roberta_tiny length=80 w1=all) ;;
-    *) fail "models= must be some of longformer,poolingformer,roberta; got $model" ;;
+    *) fail "models= must be some of longformer,longformer_64,poolingformer,roberta; got $model" ;;
   esac
   "$root/run_scripts/longformer_tasks/run.sh" "${shared[@]}" "${flags[@]}" "name=$model" \
     -- --dropout 0.0 --attention-dropout 0.0 --encoder-normalize-before --max-document-positions 0
-  rows+=(--row "$model" f1 50.4)
+  rows+=(--row "$model" f1 33.3)
   for ((seed = 1; seed <= seeds; seed++)); do
     ((seeds == 1)) && rows+=("$out/$model/scores.json") || rows+=("$out/$model/seed$seed/scores.json")
   done
 done
-printf '\n# all models: F1 on %s questions; "published" is the last of the three choices, always\n' "$dev"
+printf '\n# all models: F1 on %s questions; "published" is always the same one of the three choices\n' "$dev"
 "$python" "$root/run_scripts/longformer_tasks/scores.py" "${rows[@]}"
