@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_poolingformer.downstream.coreference import GENRES
 from fairseq_poolingformer.downstream.coreference_spans import Antecedents, candidate_spans, keep_spans
+from fairseq_poolingformer.modules.heads import initialize
 
 SPANS_OF_A_BLOCK, PAIRS_OF_A_BLOCK = 1024, 4096
 DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # where a bucket of distances, counted in kept spans, begins
@@ -99,11 +100,7 @@ class CoreferenceHead(nn.Module):
         self.fine = scorer(3 * width + 4 * feature_size)
         if depth > 1:
             self.gate = nn.Linear(2 * width, width)
-        for module in self.modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
-                nn.init.normal_(module.weight, std=0.02)
-            if isinstance(module, nn.Linear):
-                nn.init.zeros_(module.bias)
+        initialize(self)
 
     def forward(
         self,

@@ -1,5 +1,6 @@
 """Running fairseq's command lines on a tiny model of its own, in this process or in another."""
 
+import inspect
 import multiprocessing
 import os
 import subprocess
@@ -75,7 +76,10 @@ def run(*command: Any, cwd: Path) -> subprocess.CompletedProcess:
 
 def unpatched(monkeypatch: Any, owner: Any, name: str) -> None:
     """Put fairseq's own function back for the length of a test."""
-    monkeypatch.setattr(owner, name, getattr(owner, name).__wrapped__)
+    patched = getattr(owner, name)
+    original = inspect.unwrap(patched, stop=lambda function: not hasattr(function, "_patched_by_compat"))
+    assert original is not patched
+    monkeypatch.setattr(owner, name, original)
 
 
 def assert_same_parameters(first: dict, second: dict, rtol: float = 1e-4, atol: float = 1e-5) -> None:

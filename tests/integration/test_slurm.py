@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import forked_python
-
 ROOT = Path(__file__).parents[2]
 
 # The part of SLURM that the scripts use. sbatch runs the job until it is not requeued, and sends the signal that the
@@ -109,12 +107,10 @@ def scheduler(tmp_path):
     (tmp_path / "fake_training.py").write_text(TRAINING)
     state = tmp_path / "state"
     state.mkdir()
-    forked_python.start()
 
     def submit(signals):
-        # a process that is forked elsewhere is not in its task's container
-        python = sys.executable if signals == "containers" else forked_python.PYTHON
-        (tmp_path / "python").write_text(PYTHON.format(python=python))
+        # the real one: pass_on.sh finds a task's processes by their parents
+        (tmp_path / "python").write_text(PYTHON.format(python=sys.executable))
         (tmp_path / "python").chmod(0o755)
         options = ["experiments=mine", f"python={tmp_path / 'python'}", f"out={tmp_path / 'out'}"]
         done = subprocess.run(

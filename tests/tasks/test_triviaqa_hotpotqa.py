@@ -39,14 +39,14 @@ def train(folder, kind, encoder, path, updates=100):
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=5e-3)
     right = 0
     for _ in range(updates):
-        optimizer.zero_grad()
         loss, count, log = criterion(model, batch)
-        (loss / count).backward()
-        optimizer.step()
         shares = [name.removesuffix("_correct") for name in log if name.endswith("_correct")]
         right = right + 1 if all(log[f"{name}_correct"] == log[f"{name}_total"] for name in shares) else 0
-        if right == 10:
+        if right == 10:  # before another update, which could unlearn it
             break
+        optimizer.zero_grad()
+        (loss / count).backward()
+        optimizer.step()
     missing = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
     assert missing == []  # DistributedDataParallel would wait for these
     write_checkpoint(path, vars(args), model.state_dict())
