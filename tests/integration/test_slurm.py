@@ -126,7 +126,7 @@ def scheduler(tmp_path):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=1200,
+            timeout=300,
         )
         assert done.returncode == 0, done.stdout
         return done.stdout, {path.name: path.read_text() for path in state.iterdir()}
