@@ -130,6 +130,12 @@ run() {
   fi
 }
 
+# made FILE: whether an earlier run has made it; a dry run prints all commands.
+made() {
+  # shellcheck disable=SC2154 # an option of the script
+  [[ $dry_run != 1 && -f $1 ]]
+}
+
 started=() # process groups of the commands that the script has started and not yet waited for
 asked=0    # 1: SIGUSR1 has come, which asks a training to save and stop
 

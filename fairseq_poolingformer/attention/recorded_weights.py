@@ -27,16 +27,36 @@ def recorded_weights(
         A dict, filled whenever the model runs: the name of each attention module -> the result of ``keep`` for its last
         call.
     """
+
+    def record(module: TwoLevelAttention, *args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            return keep(module.weights(*args, **kwargs))
+
+    with recorded_calls(model, TwoLevelAttention, record) as found:
+        yield found
+
+
+@contextmanager
+def recorded_calls(model: nn.Module, kind: type[nn.Module], record: Callable[..., Any]) -> Iterator[dict[str, Any]]:
+    """Record the calls of a model's modules of one kind while the block runs.
+
+    Args:
+        model: has such modules inside.
+        kind: their class.
+        record: gets a module and the arguments of its call, before it runs; returns what to keep.
+
+    Yields:
+        A dict, filled whenever the model runs: the name of each module -> what ``record`` returned for its last call.
+    """
     found: dict[str, Any] = {}
 
     def recorder(name: str) -> Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]:
-        def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            with torch.no_grad():
-                found[name] = keep(module.weights(*args, **kwargs))
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            found[name] = record(module, *args, **kwargs)
 
-        return record
+        return hook
 
-    modules = [(name, module) for name, module in model.named_modules() if isinstance(module, TwoLevelAttention)]
+    modules = [(name, module) for name, module in model.named_modules() if isinstance(module, kind)]
     hooks = [module.register_forward_pre_hook(recorder(name), with_kwargs=True) for name, module in modules]
     try:
         yield found

@@ -118,15 +118,19 @@ class PoolingformerRobertaModel(_Roberta, RobertaModel):
         return {name: table.weight for name, table in found.items() if table is not None}
 
 
-class PoolingformerRobertaForMaskedLM(_Roberta, RobertaForMaskedLM):
-    """Poolingformer-RoBERTa with its head for masked language modelling."""
-
-    short_classes = _short_classes(RobertaForMaskedLM, LongformerForMaskedLM)
+class _WithHead(_Roberta):
+    """A head of transformers on :class:`PoolingformerRobertaModel`."""
 
     def __init__(self, config: PoolingformerRobertaConfig) -> None:
         super().__init__(config)
         self.roberta = PoolingformerRobertaModel(config, add_pooling_layer=False)
         self.post_init()
+
+
+class PoolingformerRobertaForMaskedLM(_WithHead, RobertaForMaskedLM):
+    """Poolingformer-RoBERTa with its head for masked language modelling."""
+
+    short_classes = _short_classes(RobertaForMaskedLM, LongformerForMaskedLM)
 
     def forward(
         self,
@@ -152,15 +156,10 @@ class PoolingformerRobertaForMaskedLM(_Roberta, RobertaForMaskedLM):
         )
 
 
-class PoolingformerRobertaForQuestionAnswering(_Roberta, RobertaForQuestionAnswering):
+class PoolingformerRobertaForQuestionAnswering(_WithHead, RobertaForQuestionAnswering):
     """Poolingformer-RoBERTa with transformers' head for spans."""
 
     short_classes = _short_classes(RobertaForQuestionAnswering, LongformerForQuestionAnswering)
-
-    def __init__(self, config: PoolingformerRobertaConfig) -> None:
-        super().__init__(config)
-        self.roberta = PoolingformerRobertaModel(config, add_pooling_layer=False)
-        self.post_init()
 
     def forward(
         self,
@@ -188,15 +187,10 @@ class PoolingformerRobertaForQuestionAnswering(_Roberta, RobertaForQuestionAnswe
         )
 
 
-class PoolingformerRobertaForSequenceClassification(_Roberta, RobertaForSequenceClassification):
+class PoolingformerRobertaForSequenceClassification(_WithHead, RobertaForSequenceClassification):
     """Poolingformer-RoBERTa with transformers' head for classes, which looks at the first token."""
 
     short_classes = _short_classes(RobertaForSequenceClassification, LongformerForSequenceClassification)
-
-    def __init__(self, config: PoolingformerRobertaConfig) -> None:
-        super().__init__(config)
-        self.roberta = PoolingformerRobertaModel(config, add_pooling_layer=False)
-        self.post_init()
 
     @can_return_tuple
     def forward(

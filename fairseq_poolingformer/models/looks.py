@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention.modules import TwoLevelAttention
-from fairseq_poolingformer.attention.recorded_weights import recorded_weights
+from fairseq_poolingformer.attention.recorded_weights import recorded_calls, recorded_weights
 from fairseq_poolingformer.attention.weights import BandWeights, LevelWeights
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
 from fairseq_poolingformer.modules.decoder import CrossAttention
@@ -140,22 +140,13 @@ def recorded_cross_attention(model: nn.Module, passage: Tensor, count: int) -> I
     Yields:
         A dict: the name of each layer's attention -> (T, count) weights, the mean of all heads.
     """
-    found: dict[str, Tensor] = {}
 
-    def recorder(name: str):
-        def record(module: CrossAttention, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            weights = module.weights(kwargs["query"], kwargs["key"], kwargs.get("key_padding_mask"))
-            found[name] = to_passages(weights[0].mean(0), passage, count)
+    def record(module: CrossAttention, **inputs: Any) -> Tensor:
+        weights = module.weights(inputs["query"], inputs["key"], inputs.get("key_padding_mask"))
+        return to_passages(weights[0].mean(0), passage, count)
 
-        return record
-
-    modules = [(name, module) for name, module in model.named_modules() if isinstance(module, CrossAttention)]
-    hooks = [module.register_forward_pre_hook(recorder(name), with_kwargs=True) for name, module in modules]
-    try:
+    with recorded_calls(model, CrossAttention, record) as found:
         yield found
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _tokenizer(hub: PoolingformerHubInterface | PoolingformerRobertaHubInterface) -> Tokenizer:

@@ -4,8 +4,6 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from fairseq.tasks import register_task
 from torch import Tensor
 
@@ -17,7 +15,7 @@ from fairseq_poolingformer.downstream.document_classification import (
     read_labels,
 )
 from fairseq_poolingformer.modules.classification_head import ClassificationHead
-from fairseq_poolingformer.tasks.document_task import DocumentTask, DocumentTaskConfig
+from fairseq_poolingformer.tasks.document_task import DocumentTask, DocumentTaskConfig, choice_loss
 from fairseq_poolingformer.text.data_folder import CLASSIFICATION
 
 
@@ -33,18 +31,14 @@ class DocumentClassificationTask(DocumentTask):
 
     def build_examples(self, folder: Path, split: str, max_segments: int) -> ClassificationExamples:
         arrays = ClassificationSplit.open(folder, split)
-        use_global = not self.cfg.no_global_attention
-        return ClassificationExamples(arrays, self.symbols, self.cfg.max_positions, max_segments, use_global)
+        return ClassificationExamples(
+            arrays, self.symbols, self.cfg.max_positions, max_segments, self.uses_global_tokens
+        )
 
     @staticmethod
     def loss(output: Tensor, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Cross entropy; a document without a label counts nothing."""
-        label = target["label"]
-        known = label != NO_LABEL
-        loss = F.cross_entropy(output, label, ignore_index=NO_LABEL, reduction="sum")
-        with torch.no_grad():
-            right = (output.argmax(-1) == label) & known
-        return loss, {"_accuracy_correct": right.sum(), "_accuracy_total": known.sum()}
+        return choice_loss(output, target["label"], NO_LABEL, "accuracy")
 
     def predictor(self, folder: Path, split: str) -> ClassificationPredictor:
         return ClassificationPredictor(folder, split)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import torch.nn.functional as F
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
@@ -137,3 +138,18 @@ class DocumentTask(OneDictionaryTask):
         examples = self.build_examples(folder, split, self.cfg.max_segments if is_training else 0)
         logger.info("%s: %d examples in %s", split, len(examples), folder)
         self.datasets[split] = SegmentsDataset(examples, self.symbols.pad, shuffle=is_training)
+
+
+def choice_loss(logits: Tensor, choice: Tensor, unknown: int, name: str) -> tuple[Tensor, dict[str, Tensor]]:
+    """Compute the cross entropy of choices, and count the right ones.
+
+    Args:
+        logits: (B, K).
+        choice: (B,) int64 the right ones; ``unknown`` where there is none, which counts nothing.
+        unknown: a number that is no choice.
+        name: of the counts, as :meth:`DocumentTask.loss` returns them.
+    """
+    loss = F.cross_entropy(logits, choice, ignore_index=unknown, reduction="sum")
+    known = choice != unknown
+    right = (logits.argmax(-1) == choice) & known
+    return loss, {f"_{name}_correct": right.sum(), f"_{name}_total": known.sum()}

@@ -19,7 +19,7 @@ from fairseq_poolingformer.downstream.hotpotqa import (
 )
 from fairseq_poolingformer.downstream.hotpotqa_predictions import HotpotqaPredictor
 from fairseq_poolingformer.modules.hotpotqa_head import HotpotqaHead
-from fairseq_poolingformer.tasks.document_task import DocumentTask, DocumentTaskConfig
+from fairseq_poolingformer.tasks.document_task import DocumentTask, DocumentTaskConfig, choice_loss
 from fairseq_poolingformer.text.data_folder import HOTPOTQA
 
 _PARTS = ("span", "type", "paragraph", "sentence")
@@ -64,25 +64,23 @@ class HotpotqaTask(DocumentTask):
             self.cfg.max_positions,
             self.cfg.max_question_length,
             max_segments,
-            not self.cfg.no_global_attention,
+            self.uses_global_tokens,
         )
 
     def loss(self, output: HotpotqaLogits, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """The weighted sum of four losses: a span's, the kind's, and the means over paragraphs and over sentences."""
         count = output.span.num_examples
+        type_loss, type_sums = choice_loss(output.answer_type, target["answer_type"], UNKNOWN, "type")
         parts = {
             "span": span_losses(output.span, target["first"], target["last"])[0].sum(),
-            "type": F.cross_entropy(output.answer_type, target["answer_type"], ignore_index=UNKNOWN, reduction="sum"),
+            "type": type_loss,
             "paragraph": _mark_losses(output.paragraph, target["relevant"], count).sum(),
             "sentence": _mark_losses(output.sentence, target["supporting"], count).sum(),
         }
         loss = sum(self.weights[name] * part for name, part in parts.items())
         with torch.no_grad():
-            known = target["answer_type"] != UNKNOWN
-            right_type = (output.answer_type.argmax(-1) == target["answer_type"]) & known
             sums = {f"{name}_loss": part.detach() for name, part in parts.items()}
-            sums |= {"_type_correct": right_type.sum(), "_type_total": known.sum()}
-            sums |= count_right_spans(output.span, target["first"], target["last"])
+            sums |= type_sums | count_right_spans(output.span, target["first"], target["last"])
             sums |= _count_right_marks("paragraph", output.paragraph, target["relevant"])
             sums |= _count_right_marks("sentence", output.sentence, target["supporting"])
         return loss, sums

@@ -44,7 +44,7 @@ class TriviaqaTask(DocumentTask):
             self.cfg.max_document_positions,
             self.cfg.max_question_length,
             max_segments,
-            not self.cfg.no_global_attention,
+            self.uses_global_tokens,
         )
 
     @staticmethod

@@ -2,14 +2,12 @@
 
 from pathlib import Path
 
-import torch
-import torch.nn.functional as F
 from fairseq.tasks import register_task
 from torch import Tensor
 
 from fairseq_poolingformer.downstream.wikihop import NO_ANSWER, WikihopExamples, WikihopPredictor, WikihopSplit
 from fairseq_poolingformer.modules.wikihop_head import WikihopHead
-from fairseq_poolingformer.tasks.document_task import DocumentTask, DocumentTaskConfig
+from fairseq_poolingformer.tasks.document_task import DocumentTask, DocumentTaskConfig, choice_loss
 from fairseq_poolingformer.text.data_folder import WIKIHOP
 
 
@@ -24,19 +22,13 @@ class WikihopTask(DocumentTask):
         return WikihopHead(embed_dim, dropout)
 
     def build_examples(self, folder: Path, split: str, max_segments: int) -> WikihopExamples:
-        use_global = not self.cfg.no_global_attention
         arrays = WikihopSplit.open(folder, split)
-        return WikihopExamples(arrays, self.symbols, self.cfg.max_positions, max_segments, use_global)
+        return WikihopExamples(arrays, self.symbols, self.cfg.max_positions, max_segments, self.uses_global_tokens)
 
     @staticmethod
     def loss(output: Tensor, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Cross entropy over the candidates; an example without an answer counts nothing."""
-        answer = target["answer"]
-        known = answer != NO_ANSWER
-        loss = F.cross_entropy(output, answer, ignore_index=NO_ANSWER, reduction="sum")
-        with torch.no_grad():
-            right = (output.argmax(-1) == answer) & known
-        return loss, {"_accuracy_correct": right.sum(), "_accuracy_total": known.sum()}
+        return choice_loss(output, target["answer"], NO_ANSWER, "accuracy")
 
     def predictor(self, folder: Path, split: str) -> WikihopPredictor:
         return WikihopPredictor(folder, split)

@@ -54,11 +54,6 @@ model=(
 )
 text=(--document-blocks pack --mask-whole-words --mask-names-share 0.7)
 
-# made FILE: whether an earlier run has made it; a dry run prints all commands.
-made() {
-  [[ $dry_run != 1 && -f $1 ]]
-}
-
 make_corpus() {
   ! made "$out/twice/corpus.json" || return 0
   run "$python" "$here/sources.py" "$out/raw" ${sources:+--root "$sources"}

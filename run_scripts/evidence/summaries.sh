@@ -39,11 +39,6 @@ out=$(absolute "$out")
 here=$root/run_scripts/evidence
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=$threads
 
-# made FILE: whether an earlier run has made it; a dry run prints all commands.
-made() {
-  [[ $dry_run != 1 && -f $1 ]]
-}
-
 # into FILE COMMAND…: runs it with its output in a file, which exists only when the command has succeeded.
 into() {
   local file=$1
