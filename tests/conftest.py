@@ -1,5 +1,11 @@
-"""Options of the whole test suite."""
+"""Options of the whole test suite, and what every test starts from."""
 
+import random
+import sys
+
+import numpy
+import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 # Property-based tests try 20 cases, the same in every run; pytest --hypothesis-profile=thorough tries 1,000 others.
@@ -21,3 +27,13 @@ def pytest_addoption(parser):
         action="store_true",
         help="send every hostile file through every command, and flip and cut files often; takes an hour",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """No test sees what an earlier one left: neither its place in the random numbers nor what it logged."""
+    random.seed(0)
+    numpy.random.seed(0)
+    torch.manual_seed(0)
+    if metrics := sys.modules.get("fairseq.logging.metrics"):
+        metrics.reset()
