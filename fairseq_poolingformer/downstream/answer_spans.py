@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.qa.answers import best_span_from_each_start
-
-MAX_ANSWER_LENGTH = 30  # tokens of a predicted answer
+from fairseq_poolingformer.qa.labels import MAX_ANSWER_LENGTH
 
 
 @dataclass(frozen=True)

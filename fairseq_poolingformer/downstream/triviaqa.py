@@ -42,12 +42,17 @@ class TriviaqaSplit(Split):
         """(A, 2) spans of document tokens."""
         return self.answer[example].reshape(-1, 2)
 
+    def all_answers(self) -> tuple[np.ndarray, np.ndarray]:
+        """(A, 2) spans of all examples, and the example of each."""
+        return np.asarray(self.answer.values).reshape(-1, 2), np.repeat(np.arange(len(self)), self.answer.sizes // 2)
+
     def check(self) -> None:
         refuse(self.answer, self.answer.sizes % 2 != 0, "answers are not pairs of tokens")
-        has_answer = self.answer.sizes > 0
-        last = np.zeros(len(self), np.int64)
-        last[has_answer] = self.answer.values[self.answer.bounds[1:][has_answer] - 1]
-        refuse(self.answer, last > self.document.sizes, "an answer lies outside the document")
+        spans, example = self.all_answers()
+        first, end = spans.T
+        is_outside = (first < 0) | (first >= end) | (end > self.document.sizes[example])
+        outside = np.bincount(example[is_outside], minlength=len(self)) > 0
+        refuse(self.answer, outside, "an answer is empty or lies outside the document")
 
 
 class TriviaqaExamples(Examples):
@@ -129,8 +134,7 @@ class TriviaqaExamples(Examples):
 
     def _has_answer(self) -> np.ndarray:
         """(n,) bool; answers do not span segments, and those that are cut off count nothing."""
-        spans = np.asarray(self.split.answer.values).reshape(-1, 2)
-        example = np.repeat(np.arange(len(self.split)), self.split.answer.sizes // 2)
+        spans, example = self.split.all_answers()
         room = self.room[example]
         is_held = (spans[:, 1] <= self.document_length[example]) & (spans[:, 0] // room == (spans[:, 1] - 1) // room)
         return np.bincount(example[is_held], minlength=len(self.split)) > 0

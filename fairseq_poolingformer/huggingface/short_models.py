@@ -21,6 +21,7 @@ FRESH = (".pooled_", ".relative_projections.", "relative_positions.")  # paramet
 PROJECTIONS = {"q": (".q_proj.", ".query."), "k": (".k_proj.", ".key."), "v": (".v_proj.", ".value.")}
 POSITIONS = ("embed_positions.weight", "position_embeddings.weight")
 NOT_COPIED = ("model_type", "architectures", "transformers_version", "dtype", "torch_dtype", "max_position_embeddings")
+LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
 # names of LED's and Longformer's parameters -> names here
 RENAMED = (
@@ -65,23 +66,27 @@ class FromShort:
             model: a loaded BART, mBART, LED, RoBERTa, XLM-R or Longformer, or its folder or name for
                 ``from_pretrained``.
             dtype: of the long model; by default the short one's.
-            settings: of the configuration, such as ``max_position_embeddings=16384, pooled_layers="3-5"``. The others
-                come from the short model or, for the two levels, from the configuration's defaults, but level two is in
-                the upper half of the layers.
+            settings: of the configuration, such as ``max_position_embeddings=16384, pooled_layers="3-5"``, and
+                ``num_labels``, ``id2label``, ``label2id`` of a classifier. The others come from the short model or, for
+                the two levels, from the configuration's defaults, but level two is in the upper half of the layers.
 
         Returns:
             The model, in eval mode.
 
         Raises:
-            ValueError: the short model is of another kind, or a setting is unknown.
+            ValueError: the short model is of another kind, a loaded one has labels other than those of ``settings``, or
+                a setting is unknown.
         """
+        labels = {name: settings.pop(name) for name in LABELS if name in settings}
         if unknown := sorted(set(settings) - {field.name for field in fields(cls.config_class)}):
             raise ValueError(f"{cls.config_class.__name__} has no setting {', '.join(unknown)}")
         loaded = isinstance(model, PreTrainedModel)
         kind = model.config.model_type if loaded else _model_type(model)
         if kind not in cls.short_classes:
             raise ValueError(f"the short model is a {kind}; {cls.__name__} takes {' or '.join(cls.short_classes)}")
-        short = model if loaded else cls.short_classes[kind].from_pretrained(model)
+        if loaded:
+            _check_labels(model.config, labels)
+        short = model if loaded else cls.short_classes[kind].from_pretrained(model, **labels)
         config = cls.config_class(**{**_shared_settings(cls, short.config), **settings})
         long = cls(config).to(dtype or short.dtype).eval()
         copies = ["global"] + ["pooled"] * (config.pooled_init == "level-one")
@@ -90,6 +95,13 @@ class FromShort:
         if short.can_generate():
             long.generation_config = short.generation_config
         return long
+
+
+def _check_labels(config: PreTrainedConfig, labels: dict[str, Any]) -> None:
+    """Raise ``ValueError`` where the short model has other labels than those asked for."""
+    for name, asked in labels.items():
+        if (own := getattr(config, name)) != asked:
+            raise ValueError(f"the loaded short model's {name} is {own}, not {asked}: load it with {name}={asked}")
 
 
 def _model_type(folder: Any) -> str | None:

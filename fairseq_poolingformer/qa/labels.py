@@ -10,7 +10,7 @@ import numpy as np
 from fairseq_poolingformer.qa.folder import ANNOTATION_COLUMNS, PARAGRAPH_COLUMNS, QuestionAnsweringSplit
 from fairseq_poolingformer.qa.segments import Segments
 
-MAX_ANSWER_LENGTH = 30  # tokens of a predicted short answer (ICML 2021, §3.2)
+MAX_ANSWER_LENGTH = 30  # tokens of a predicted answer (ICML 2021, §3.2)
 
 
 class AnswerType(IntEnum):

@@ -1,5 +1,6 @@
 """TriviaQA's examples: how documents are cut, what is right in each segment, what is predicted."""
 
+import copy
 import dataclasses
 import json
 
@@ -119,8 +120,13 @@ def test_damaged_answers_are_named(split):
         sizes = split.document.sizes - 40
         prefix = split.document.prefix
 
-    with pytest.raises(ValueError, match="an answer lies outside the document"):
+    with pytest.raises(ValueError, match="an answer is empty or lies outside the document"):
         dataclasses.replace(split, document=Longer()).check()
+    swapped = copy.copy(split.answer)
+    swapped.values = np.array(split.answer.values)
+    swapped.values[:2] = swapped.values[1::-1]  # the first of several answers
+    with pytest.raises(ValueError, match="an answer is empty or lies outside the document"):
+        dataclasses.replace(split, answer=swapped).check()
 
 
 def predictions(folder, scores, tmp_path):

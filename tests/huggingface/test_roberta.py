@@ -126,6 +126,19 @@ def test_from_short_computes_what_the_short_model_computes(cls):
     assert long.config.max_position_embeddings == 60
 
 
+def test_from_short_makes_a_classifier_as_wide_as_asked(tmp_path):
+    tiny_huggingface.folder(tmp_path, "roberta")
+    cls = PoolingformerRobertaForSequenceClassification
+    long = cls.from_short(tmp_path, num_labels=5)
+    assert (long.config.num_labels, long.classifier.out_proj.out_features) == (5, 5)
+    named = cls.from_short(tmp_path, id2label={0: "no", 1: "yes", 2: "both"}, label2id={"no": 0, "yes": 1, "both": 2})
+    assert (named.config.id2label[2], named.classifier.out_proj.out_features) == ("both", 3)
+    short = cls.short_classes["roberta"].from_pretrained(tmp_path, num_labels=3)
+    assert cls.from_short(short, num_labels=3).config.num_labels == 3
+    with pytest.raises(ValueError, match="num_labels is 3, not 5: load it with num_labels=5"):
+        cls.from_short(short, num_labels=5)
+
+
 def test_pipelines_take_it(made):
     _, folder = made
     model, tokenizer = AutoModelForMaskedLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
