@@ -21,6 +21,7 @@ from tests.forked_python import PYTHON, start
 
 compat.apply()
 
+TORCHRUN = ["torch.distributed.run", "--nproc_per_node=2", "--standalone", "-m"]
 PACKAGE = Path(fairseq_poolingformer.__file__).parent
 EXAMPLES = {"train": 24, "valid": 12, "test": 12}
 TRANSLATION = ["--task", "translation", "--source-lang", "src", "--target-lang", "tgt"]

@@ -9,9 +9,7 @@ from fairseq import options
 from fairseq.distributed import utils as distributed_utils
 
 from fairseq_poolingformer.compat.checkpoints import load
-from tests.compat.helpers import PACKAGE, TRAINING, assert_same_parameters, parse, run, train
-
-TORCHRUN = ["torch.distributed.run", "--nproc_per_node=2", "--standalone", "-m"]
+from tests.compat.helpers import PACKAGE, TORCHRUN, TRAINING, assert_same_parameters, parse, run, train
 
 
 @pytest.mark.slow

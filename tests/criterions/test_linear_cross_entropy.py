@@ -9,7 +9,7 @@ from fairseq.trainer import Trainer
 from fairseq_poolingformer.compat.checkpoints import load
 from fairseq_poolingformer.criterions import functional
 from fairseq_poolingformer.criterions.linear_cross_entropy import LinearCrossEntropyCriterion
-from tests.compat.helpers import PACKAGE, TRAINING, assert_same_parameters, run, train
+from tests.compat.helpers import PACKAGE, TORCHRUN, TRAINING, assert_same_parameters, run, train
 from tests.compat.test_precision import HALF
 from tests.models.tiny_bart import SIZES, parse, write_data_folder
 
@@ -128,8 +128,7 @@ def test_two_processes_make_the_updates_of_one(corpus, tmp_path, backend):
     """Gradients of an embedding that is input and output layer come from inside and outside the wrapped model."""
     flags = [*TRAINING, *SMOOTHED, "--criterion", "linear_cross_entropy"]
     arguments = [corpus, *flags, "--user-dir", PACKAGE, "--save-dir", tmp_path / "two", "--ddp-backend", backend]
-    torchrun = ["torch.distributed.run", "--nproc_per_node=2", "--standalone", "-m", "fairseq_cli.train"]
-    done = run(*torchrun, *arguments, "--max-update", 3, cwd=tmp_path)
+    done = run(*TORCHRUN, "fairseq_cli.train", *arguments, "--max-update", 3, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     one = train(
         *(corpus, tmp_path / "one", *SMOOTHED, "--criterion", "label_smoothed_cross_entropy"),

@@ -12,6 +12,7 @@ from fairseq.distributed import utils as distributed_utils
 
 from fairseq_poolingformer.compat.checkpoints import load
 from preprocess.char_lm import make_folder
+from tests.compat.helpers import TORCHRUN
 from tests.integration.conftest import ROOT, run
 from tests.recurrent_lm import RecurrentLM
 
@@ -86,8 +87,7 @@ def test_fp16_trains_with_a_memory(folder, tmp_path):
 def test_two_workers_resume_with_their_memories(folder, tmp_path):
     """Also equal to one worker with all rows."""
     flags = ["--dropout", 0, "--batch-size", 2, "--disable-validation", "--ddp-backend", "legacy_ddp"]
-    torchrun = ["torch.distributed.run", "--nproc_per_node", 2, "--standalone", "-m", "fairseq_cli.train"]
-    command = [*torchrun, folder, "--user-dir", ROOT / "tests" / "recurrent_lm", *TRAINING, *flags]
+    command = [*TORCHRUN, "fairseq_cli.train", folder, "--user-dir", ROOT / "tests" / "recurrent_lm", *TRAINING, *flags]
     run(*command, "--save-dir", tmp_path / "two", "--max-update", 3)
     stopped = load(tmp_path / "two" / "checkpoint_last.pt")["extra_state"]["CharLMTask"]["memories"]
     assert [memory["position"] for memory in stopped] == [30, 30]

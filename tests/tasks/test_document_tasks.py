@@ -11,9 +11,11 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.logging import metrics
 
 from fairseq_poolingformer.cli import predict
+from fairseq_poolingformer.compat.checkpoints import load
 from fairseq_poolingformer.criterions.document_task import DocumentTaskCriterion
 from fairseq_poolingformer.models.conversion.files import write_checkpoint
 from fairseq_poolingformer.text.marks import MARKS
+from tests.compat.helpers import TORCHRUN, assert_same_parameters, run
 from tests.downstream.folders import random_wikihop, words, write, write_wikihop
 from tests.models.tiny_bart import USER_DIR
 from tests.models.tiny_roberta import SIZES, build
@@ -87,6 +89,27 @@ def test_every_encoder_learns_wikihop_by_heart_and_predicts_it(wikihop, tmp_path
     flags = ["--path", str(tmp_path / "model.pt"), "--output", str(output), "--device", "cpu", "--num-workers", "0"]
     assert predict.main([str(folder), *flags, "--max-tokens", "100"]) == 0
     assert json.loads(output.read_text()) == {f"WH_{k}": f"{k}.{x['answer'][0]}" for k, x in enumerate(examples)}
+
+
+@pytest.mark.slow
+def test_two_processes_make_the_updates_of_one(wikihop, tmp_path):
+    """Without global tokens, whose projections get no gradients; also the logged figures are of both processes."""
+    folder, _ = wikihop
+    encoder, *sizes = ENCODERS[0]
+    arguments = [
+        *(folder, "--user-dir", USER_DIR, "--task", "wikihop", "--criterion", "document_task", "--arch", encoder),
+        *(*sizes, *SMALL, "--no-global-attention", "--dropout", "0", "--attention-dropout", "0"),
+        *("--optimizer", "adam", "--lr", "1e-3", "--batch-size", "1", "--max-update", "2", "--seed", "7", "--cpu"),
+        *("--num-workers", "0", "--log-format", "json"),
+    ]
+    two = run(*TORCHRUN, "fairseq_cli.train", *arguments, "--save-dir", tmp_path / "two", cwd=tmp_path)
+    assert two.returncode == 0, two.stderr
+    one = run("fairseq_cli.train", *arguments, "--update-freq", 2, "--save-dir", tmp_path / "one", cwd=tmp_path)
+    assert one.returncode == 0, one.stderr
+    checkpoints = [load(tmp_path / name / "checkpoint_last.pt") for name in ("two", "one")]
+    assert_same_parameters(*checkpoints)
+    losses = [checkpoint["extra_state"]["val_loss"] for checkpoint in checkpoints]
+    assert losses[0] == pytest.approx(losses[1], abs=2e-3)
 
 
 def test_chunks_are_more_and_shorter_segments(wikihop):
