@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -69,53 +69,26 @@ def look(
     writes = isinstance(hub, PoolingformerHubInterface)
     limit = hub.max_source_tokens if writes else hub.model.max_positions() - 2
     ids, tokens = _encode(tokenizer, text, limit)
-    count = len(document) + 1  # the last one: <s> and </s>
-    places = document.of_characters(tokens[:, 0])
-    passage = torch.tensor([count - 1, *places, count - 1], device=hub.device)
     chosen = _places_of_words(text, tokens, words)
+    count = len(document) + 1  # the last one: <s> and </s>
+    passage = torch.tensor([count - 1, *document.of_characters(tokens[:, 0]), count - 1], device=hub.device)
 
-    def reduced(level: BandWeights | None) -> tuple[Tensor, Tensor] | None:
-        if level is None:
-            return None
-        rows = [level.of_query(1 + token)[0].mean(0) for first, last in chosen for token in range(first, last)]
-        on_tokens = level.over_tokens(torch.stack(rows)) if rows else torch.zeros(0, len(passage))
-        return seen_passages(level, passage, count).cpu(), on_tokens.cpu()
-
-    def keep(weights: LevelWeights) -> tuple[tuple[Tensor, Tensor] | None, ...]:
-        return reduced(weights.level_one), reduced(weights.level_two)
+    def keep(weights: LevelWeights) -> dict[str, _Seen]:
+        levels = {ONE: weights.level_one, TWO: weights.level_two}
+        return {kind: _seen(level, passage, count, chosen) for kind, level in levels.items() if level is not None}
 
     hub.model.eval()
     if writes and summary is None:
         (summary,) = hub.summarize(text, names=[title], **generation)
-    with recorded_weights(hub.model, keep) as levels, recorded_cross_attention(hub.model, passage, count) as cross:
-        source = _framed(hub, ids)
-        if writes:
-            written, pieces = _encode(tokenizer, summary, hub.model.decoder.max_positions() - 2)
-            target = _framed(hub, written)
-            previous = target.roll(1, dims=1)  # </s> first, as in training
-            hub.model(source, None, previous, features_only=True)
-        else:
-            hub.model(source, features_only=True)
-    layers = list(levels.values())
-    found = {kind: [(number, layer[i]) for number, layer in enumerate(layers) if layer[i] is not None]
-             for i, kind in enumerate((ONE, TWO))}  # fmt: skip
-    views = {
-        kind: View([number for number, _ in own], np.stack([kept[0].numpy() for _, kept in own])[:, :-1])
-        for kind, own in found.items()
-        if own
-    }
-    lookers = []
-    first = 0
-    for begin, end in chosen:
-        rows = slice(first, first + end - begin)
-        on_tokens = {
-            kind: np.stack([kept[1][rows].mean(0)[1:-1].numpy() for _, kept in own])
-            for kind, own in found.items()
-            if own
-        }
-        lookers.append(WordLook((int(tokens[begin, 0]), int(tokens[end - 1, 1])), on_tokens))
-        first += end - begin
-    shared = {"title": title, "model": model, "document": document, "tokens": tokens, "words": lookers}
+    with recorded_weights(hub.model, keep) as layers, recorded_cross_attention(hub.model, passage, count) as cross:
+        pieces = _run(hub, tokenizer, ids, summary if writes else None)
+    levels = _by_level(layers.values())
+    views = {kind: View(list(own), np.stack([seen.passages for seen in own.values()])) for kind, own in levels.items()}
+    word_looks = []
+    for n, (first, last) in enumerate(chosen):
+        on_tokens = {kind: np.stack([seen.words[n] for seen in own.values()]) for kind, own in levels.items()}
+        word_looks.append(WordLook((int(tokens[first, 0]), int(tokens[last - 1, 1])), on_tokens))
+    shared = {"title": title, "model": model, "document": document, "tokens": tokens, "words": word_looks}
     shared["read"] = len(text) if len(ids) < limit else int(tokens[-1, 1])
     if not writes:
         return Look(views=views, **shared)
@@ -126,6 +99,52 @@ def look(
     by_sentence = np.stack([mean_rows(layer, group, len(sentences)) for layer in on_passages])
     views = {CROSS: View(list(range(len(on_passages))), by_sentence), **views}
     return Look(views=views, summary=sentences, pieces=pieces, piece_weights=on_passages.mean(0), **shared)
+
+
+class _Seen(NamedTuple):
+    """What one level of a layer looks at, the mean of all heads.
+
+    Args:
+        passages: (P, P + 1) from each passage to each, the last of which holds ``<s>`` and ``</s>``.
+        words: of each chosen word (T,) from its tokens to the document's.
+    """
+
+    passages: np.ndarray
+    words: list[np.ndarray]
+
+
+def _seen(level: BandWeights, passage: Tensor, count: int, words: Sequence[tuple[int, int]]) -> _Seen:
+    on_tokens = []
+    for first, last in words:
+        rows = torch.stack([level.of_query(1 + token)[0].mean(0) for token in range(first, last)])
+        on_tokens.append(level.over_tokens(rows).mean(0)[1:-1].cpu().numpy())
+    return _Seen(seen_passages(level, passage, count)[:-1].cpu().numpy(), on_tokens)
+
+
+def _by_level(layers: Iterable[dict[str, _Seen]]) -> dict[str, dict[int, _Seen]]:
+    """Return what each layer looks at, by level; a level that no layer has is left out."""
+    levels: dict[str, dict[int, _Seen]] = {}
+    for number, layer in enumerate(layers):
+        for kind, seen in layer.items():
+            levels.setdefault(kind, {})[number] = seen
+    return levels
+
+
+def _run(
+    hub: PoolingformerHubInterface | PoolingformerRobertaHubInterface,
+    tokenizer: Tokenizer,
+    ids: np.ndarray,
+    summary: str | None,
+) -> np.ndarray | None:
+    """Run a model on a document and, if there is one, its summary; returns the characters of the summary's tokens."""
+    source = _framed(hub, ids)
+    if summary is None:
+        hub.model(source, features_only=True)
+        return None
+    written, pieces = _encode(tokenizer, summary, hub.model.decoder.max_positions() - 2)
+    previous = _framed(hub, written).roll(1, dims=1)  # </s> first, as in training
+    hub.model(source, None, previous, features_only=True)
+    return pieces
 
 
 @contextmanager
