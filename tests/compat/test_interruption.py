@@ -16,7 +16,7 @@ from fairseq_poolingformer.compat import interruption
 from fairseq_poolingformer.compat.checkpoints import load
 from fairseq_poolingformer.compat.interruption import STOPPED, locked, stopping_when_asked
 from tests import forked_python
-from tests.compat.helpers import PACKAGE, TRAINING, run
+from tests.compat.helpers import PACKAGE, TORCHRUN, TRAINING, run
 from tests.forked_python import PYTHON
 
 fairseq_poolingformer.register()
@@ -114,10 +114,9 @@ def test_a_second_training_in_the_same_folder_is_refused(corpus, tmp_path):
 
 def test_a_signal_to_one_of_two_processes_stops_both(corpus, tmp_path):
     forked_python.start()
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=29741", "-m"]
     arguments = command(corpus, tmp_path, "--max-update", 10**6, "--log-interval", 1)
     process = subprocess.Popen(
-        [*torchrun, *map(str, arguments)],
+        [sys.executable, "-m", *TORCHRUN, *map(str, arguments)],
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": PYTHON},  # of the processes that it starts
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
