@@ -26,7 +26,7 @@ from preprocess.wikitext.dump import (
     title_of,
 )
 
-CLEANING = 2  # raise it when an article's text changes: unfinished work and finished folders are then told apart
+CLEANING = 3  # raise it when an article's text changes: unfinished work and finished folders are then told apart
 
 
 def parse(

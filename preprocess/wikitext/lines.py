@@ -34,7 +34,7 @@ _QUOTES = re.compile(r"'{2,}")
 _ODD_SPACES = r"\t\x85\xa0\u2000-\u200a\u2028\u2029\u202f"
 _SPACES = re.compile(f"[{_ODD_SPACES}][ {_ODD_SPACES}]*| [ {_ODD_SPACES}]+")  # every run but a single plain space
 _INVISIBLE = re.compile(r"[\x7f\xad\u200b\u200e\u200f\u2060\ufeff]")
-_OPENING, _CLOSING, _SEPARATORS = ("(", "（"), (")", "）"), " ,;:/–-"
+_OPENING, _CLOSING, _SEPARATORS = ("(", "（"), (")", "）"), " ,;:/–-，、；："
 
 
 def clean_lines(marked: str, left_out_sections: frozenset[str] = frozenset()) -> str:
@@ -127,7 +127,7 @@ def _without_quotes(line: str) -> str:
     if bold and (len(bold) + both) % 2 and (lengths.count(2) + both) % 2:
         before = [line[max(0, runs[number].start() - 2) : runs[number].start()] for number in bold]
         glued = [number for number, text in zip(bold, before, strict=True) if text and not text[-1].isspace()]
-        single = [number for number, text in zip(bold, before, strict=True) if re.fullmatch(r"(?:^|\s)?\S", text)]
+        single = [number for number, text in zip(bold, before, strict=True) if re.fullmatch(r"\s?\S", text)]
         apostrophe = (single or glued or bold)[0]
     pieces, end = [], 0
     for number, (run, length) in enumerate(zip(runs, lengths, strict=True)):

@@ -192,6 +192,7 @@ def cleaned(dump):
         ("a [[link]] and [[Page name|its text]]", " a link and its text "),
         ("see [http://example.org/a the site] here", " see the site here "),
         ("[[Image:Cat.jpg|thumb|200px|right|A cat]]", " a cat "),
+        ("a |Left b |right c |thumb d |20px e", " a b c d e "),
         ("[[Category:Animals|*]] [[fr:Animal]] x", " animals x "),
         ("{{stub}} a {| table |} b", " a b "),
         ("a&lt;ref name=x&gt;[[b]]&lt;/ref&gt; c", " a c "),

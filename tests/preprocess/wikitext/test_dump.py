@@ -42,6 +42,17 @@ def test_pages_are_found_wherever_blocks_of_the_file_end(tmp_path, monkeypatch):
         assert [record.line for record in found] == lines
 
 
+@pytest.mark.parametrize("block", [3, 2**17])
+def test_of_a_long_page_only_the_beginning_is_kept(tmp_path, monkeypatch, block):
+    monkeypatch.setattr("preprocess.wikitext.dump._BLOCK_BYTES", block)
+    path = tmp_path / "a.xml"
+    path.write_bytes(b"<page>" + b"x" * 100 + b"</page>\n<page>y</page>")
+    for most in (113, 112, 106, 50):
+        long, short = read_pages([path], max_page_bytes=most)
+        assert long.data == path.read_bytes()[: most if most == 113 else min(most, block)]
+        assert (short.data, short.line) == (b"<page>y</page>", 2)
+
+
 def test_old_dumps_tell_namespaces_and_redirects_by_title_and_text(tmp_path):
     site = Site({0: "", 1: "Talk", 6: "Image", 14: "Category"})
     cases = {
@@ -55,6 +66,13 @@ def test_old_dumps_tell_namespaces_and_redirects_by_title_and_text(tmp_path):
     for title, (text, namespace, is_redirect) in cases.items():
         found = parse_page(Record("f", 1, page(title, text, ns="").strip().encode()), site)
         assert (found.namespace, found.is_redirect) == (namespace, is_redirect), title
+
+
+def test_prefixes_that_hide_a_link_are_those_of_files_and_categories():
+    """6 and 14 are their keys in every wiki; the English names are known in every wiki, too."""
+    site = Site({0: "", 1: "Diskussion", 6: "Datei", 7: "Datei Diskussion", 14: "Kategorie", 15: "x"})
+    assert site.hidden_prefixes == {"datei", "kategorie", "file", "image", "category"}
+    assert Site({}).hidden_prefixes == {"file", "image", "category"}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ CASES = {
     "a {{nihongo|''health''|元気|genki}} b {{nihongo||元気}} {{zh|p=Shànghǎi|s=上海}}": (
         "a health (元気, genki) b 元気 上海; Shànghǎi"
     ),
-    "a{{quote|b\n\nc|Author}}d {{cquote|text=e}}": "a\nb\nc\nd\ne",
+    "a{{quote|b\n\nc|Author}}d {{cquote|text=e}}{{quote|quote=f}}": "a\nb\nc\nd\ne\nf",
     "{{frac|1|2}} 5{{frac|3|4}} {{frac|7}} {{frac|2|3|8}} {{sfrac|10|21}}": "½ 5¾ ¹⁄₇ 2⅜ ¹⁰⁄₂₁",
     "{{val|1.008|0.002|u=g}} {{val|5|3|1}} {{val|6|e=-3|p=~}} 2{{e|-7}}": "1.008±0.002 g 5+3−1 ~6×10⁻³ 2×10⁻⁷",
     "{{nowrap|a [[b|c]]}} {{circa|1200|1250}} {{reign|1066|1087}} {{fl.|9}}": (
@@ -37,6 +37,10 @@ CASES = {
     "{{chem|H|2|O}} {{respell|HEE|lee-əs}} {{keypress|Ctrl|C}} {{formatnum:1234567.5}} {{US$|5}}": (
         "H2O HEE-lee-əs Ctrl+C 1,234,567.5 US$5"
     ),
+    "{{date|2000|1|31}}, {{date|2000|12}}, {{date|2000|13}}, {{c.}}1500": (
+        "31 January 2000, December 2000, 13 2000, c. 1500"
+    ),
+    "{{convert|5|km}} {{convert|some|km}}{{val|5|ul=m}} {{lang-zh| 上海 |p=Shànghǎi}}": "5 km 5 m 上海; Shànghǎi",
     "{{angbr|e}} {{gloss|x}} {{literally|y}} {{sup|2}} {{script/Hebrew|א}} {{bracket|a}}": "⟨e⟩ ‘x’ lit. ‘y’ ² א [a]",
     "a {{lang|fr}} ({{nowrap}}), b ({{IPAc-en|lang}}; c)": "a, b (c)",
     "{{Main|a}}{{infobox|b={{lang|fr|c}}}}d{{citation needed}}": "d",

@@ -17,12 +17,17 @@ CASES = {
     "bold, italic": ("'''A''' is ''b'' and '''''c'''''.", "A is b and c."),
     "apostrophes beside quotes": ("L'''Iliade'' et '''d''''s", "L'Iliade et d's"),
     "apostrophe in French": ("L'''Iliade'' est un poème", "L'Iliade est un poème"),
+    "apostrophe after a word of one letter": ("mot'''a''' l'''été''", "mota l'été"),
+    "bold closed, italic open": ("'''a''' ''b", "a b"),
+    "six quotes": ("a ''''''b'''''", "a 'b"),
     "links": ("[[a]]s, [[b|c]], [[d_e]], [[:Category:f]], [[g#h|i|j]]", "as, c, d e, Category:f, i|j"),
-    "titles with colons": ("[[CSI: Miami]] [[Re:Zero|zero]] [[Ai: x]]", "CSI: Miami zero Ai: x"),
+    "titles with colons": ("[[CSI: Miami]] [[Re:Zero|zero]] [[Ai: x]] [[D:]]", "CSI: Miami zero Ai: x D:"),
     "hidden links": ("x[[File:a.jpg|thumb|of [[b]] {{c}}]] [[Category:d]][[fr:e]][[be-x-old:f]][[Bild:g.PNG]]y", "x y"),
+    "links that are not hidden": ("[[Image]] [[fr]] [[wikt:a|b]] [[commons:c]]", "Image fr b commons:c"),
     "external links": ("[http://a.b c d] [//e f] [http://g] http://h.i", "c d f http://h.i"),
     "nested templates": ("a {{b|{{c|{{{d|e}}}}}|f={{g}}}} h", "a h"),
     "parentheses left empty": ("A ({{aa|x}}; {{bb|y}}), ({{b}}, 1950) f() (c, {{d}})", "A, (1950) f() (c)"),
+    "wide parentheses": ("長（{{a}}）短（{{b}}、c；{{d}}）（e {{f}}）", "長短（c）（e）"),
     "brackets left empty": ("a ([http://b]) c ([[d|]]) e ([[File:f.png]])", "a c (d) e"),
     "spaces, separators": ("a {{b}}, {{c}}, d {{k}}. {{f}} g ({{h}}; {{i}}, j)", "a, d. g (j)"),
     "exponents": ("10<sup>-6</sup> m<sup>2</sup>, x<sup>''n''</sup>, 19<sup>th</sup>", "10⁻⁶ m², xn, 19th"),
@@ -34,18 +39,20 @@ CASES = {
     "gallery, formula": ("a<gallery>\nb.jpg|c\n</gallery>d <math>x<y</math>, e", "ad, e"),
     "code": ("a <code>b[1]</code> <pre>c</pre> <syntaxhighlight lang='d'>e</syntaxhighlight>", "a b[1]"),
     "lists": ("* a\n** b\n# c\n; d : e\n: f", "a\nb\nc\nd\ne\nf"),
-    "headings": ("== a ==\nb\n=== ''c'' ===\nd", "a\nb\nc\nd"),
+    "headings": ("== a ==\nb\n=== ''c'' ===\nd\n==e==\nf", "a\nb\nc\nd\ne\nf"),
     "sections left empty": ("== a ==\n=== b ===\n== c ==\n=== d ===\ne\n== f ==\n{{g}}", "c\nd\ne"),
     "entities": ("a&nbsp;b &lt;ref&gt; &#91;&#x5b;c&#93;&#93; &amp;lt; &eacute;", "a b <ref> [[c]] &lt; é"),
-    "nowiki": ("<nowiki>[[a]] {{b}} ''c''</nowiki>", "[[a]] {{b}} ''c''"),
-    "block tags": ("a<br>b<div style='{{c}}'>d</div>e<p>f", "a\nb\nd\ne\nf"),
+    "nowiki": ("x <nowiki>[[a]] {{b}} ''c''</nowiki>", "x [[a]] {{b}} ''c''"),
+    "block tags": ("a<br>b<div style='{{c}}'>d</div >e<p >f", "a\nb\nd\ne\nf"),
     "other tags": ("a<sub>2</sub><span style=\"x\">b</span><u>c</u>", "a2bc"),
     "markup without its other end": ("a [[b {{c <ref>d</div> ]] }}", "a b c d"),
     "switches": (
         "__NOTOC__ a __KEIN_INHALTSVERZEICHNIS__ __notoc__ b __БЕЗ_ОГЛ__ ＿＿目次＿＿__بی‌فهرست__ __NOCC___", "a b"
     ),
+    "one switch": ("a __NOTOC__b", "a b"),
+    "one wide switch": ("a ＿＿目次＿＿b", "a b"),
     "no switches": ("__init__ <code>__index__</code> __KEIN_INHALT__ a__b", "__init__ __index__ __KEIN_INHALT__ a__b"),
-    "variants": ("-{zh-hans:计算机; zh-hant:電腦}-和-{文}--{H|zh:x}-", "计算机和文"),
+    "variants": ("-{zh-hans:计算机; zh-hant:電腦}-和-{文}--{H|zh:x}- -{1:2}-", "计算机和文 1:2"),
     "lines of punctuation": ("a\n* {{b}}\n----\n.\nc", "a\nc"),
     "line separators": ("a\u2028b\u200bc\ufeff\xadd\r\ne", "a bcd\ne"),
     "nothing": ("{{a}}\n[[Category:b]]", ""),
@@ -82,9 +89,9 @@ def test_sections_left_out():
 
 
 def test_prefixes_of_the_wiki():
-    wikitext = "[[Datei:a.stl2|b]] [[Kategorie:c]] d"
-    assert plain_text(wikitext, FILES_AND_CATEGORIES | {"datei", "kategorie"}) == "d"
-    assert plain_text(wikitext) == "b Kategorie:c d"
+    wikitext = "[[Datei:a.stl2|b]] [[Thể_loại :c]] d"
+    assert plain_text(wikitext, FILES_AND_CATEGORIES | {"datei", "thể loại"}) == "d"
+    assert plain_text(wikitext) == "b Thể loại :c d"
 
 
 def tree_text(wikicode):
