@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     labelled.add_shares(parser, valid=0.1, test=0.0)
 
     def make_corpus(args):
-        folders = {split: args.input.resolve() / split for split in ("train", "test")}
+        folders = {split: args.input / split for split in ("train", "test")}
         files = {split: [*folder.glob("pos/*.txt"), *folder.glob("neg/*.txt")] for split, folder in folders.items()}
         if not files["train"]:
             raise InputError(f"--input {args.input}: no train/pos/*.txt and train/neg/*.txt in it")

@@ -43,6 +43,13 @@ def test_sections_of_the_same_sentences_give_breaks(sections):
     assert parsed(line).texts[0] == "one sentence .\ntwo . three ."
 
 
+def test_empty_sentences_and_sections_move_no_break():
+    sections = [["one .", ""], ["", " "], ["two ."]]
+    line = release(article_text=["one .", "", "", " ", "two ."], sections=sections, section_names=["a", "b", "c"])
+    assert parsed(line).texts[0] == "one .\ntwo ."
+    assert parsed(line, section_names=True).texts[0] == "a\none .\nc\ntwo ."
+
+
 @pytest.mark.parametrize("sections", [None, [["other ."]], [[]], "one"])
 def test_sections_that_do_not_fit_give_no_breaks(sections):
     assert parsed(release(sections=sections)).texts[0] == "one sentence . two . three ."

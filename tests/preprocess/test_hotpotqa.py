@@ -92,6 +92,14 @@ def test_places_of_an_answer(tmp_path, gpt2_folder, answer, expected):
     assert ("answer that is not in its paragraphs" in notes) == (not expected)
 
 
+def test_a_title_goes_before_sentences_that_are_no_facts(tmp_path, gpt2_folder):
+    record = changed(answer="Shirley Temple", supporting_facts=[["Kiss and Tell (film)", 1], ["Shirley Temple", 1]])
+    source = write_hotpotqa(tmp_path / "hotpot.json", [record])
+    assert convert(tmp_path / "data", gpt2_folder, "--train", source) == 0
+    split = HotpotqaSplit.open(tmp_path / "data", "train")
+    assert answers(tmp_path / "data", split, 0) == ["Shirley Temple"]
+
+
 def test_facts_without_a_place_are_counted_and_the_others_kept(tmp_path, gpt2_folder, capsys):
     facts = [["Shirley Temple", 1], ["Shirley Temple", 9], ["Janet Waldo", -1], ["Nobody", 0], ["Shirley Temple", 1]]
     source = write_hotpotqa(tmp_path / "hotpot.json", [changed(supporting_facts=facts)])
@@ -179,6 +187,14 @@ def test_the_second_stage_keeps_the_best_paragraphs(tmp_path, gpt2_folder, capsy
     ]
     dropped = "train: 1 × relevant paragraph that the first stage dropped" in capsys.readouterr().out
     assert dropped == (len({0, 2} & set(kept)) < 2)
+
+
+def test_five_paragraphs_are_kept_by_default(tmp_path):
+    """As many as Longformer's second stage reads."""
+    titles = [f"title {number}" for number in range(10)]
+    path = tmp_path / "first.json"
+    path.write_text(json.dumps({"paragraph_scores": {"name": [[title, 1.0] for title in titles]}}), encoding="utf-8")
+    assert hotpotqa.Selection(((path, ""),)).kept("name", titles) == [0, 1, 2, 3, 4]
 
 
 def test_scores_of_other_questions_or_paragraphs_are_refused(tmp_path, gpt2_folder, capsys):

@@ -7,6 +7,7 @@ import pytest
 from fairseq_poolingformer.downstream.document_classification import ClassificationSplit, read_labels
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import hyperpartisan, imdb, labelled_text
+from preprocess.pipeline.records import Record
 
 TEXTS = ["the theory of attention", "another document", "what it attends to é 長", "!!!"]
 
@@ -38,9 +39,11 @@ def write_imdb(folder, count):
     return expected
 
 
-def test_imdb_is_divided_by_a_hash(tmp_path, gpt2_folder):
+def test_imdb_is_divided_by_a_hash(tmp_path, gpt2_folder, capsys):
     expected = write_imdb(tmp_path / "aclImdb", 40)
     (tmp_path / "aclImdb" / "train" / "pos" / "bad.txt").write_bytes(b"\xff")
+    (tmp_path / "aclImdb" / "test" / "pos" / "mark_9.txt").write_text("\ufeff other \n", encoding="utf-8")
+    expected["test/pos/mark_9"] = "other", "pos"
     flags = ("--input", tmp_path / "aclImdb", "--valid-share", 0.25, "--max-reject-fraction", 0.1)
     assert convert(imdb, tmp_path / "data", gpt2_folder, *flags) == 0
     found = {split: examples(tmp_path / "data", split) for split in ("train", "valid", "test")}
@@ -51,6 +54,8 @@ def test_imdb_is_divided_by_a_hash(tmp_path, gpt2_folder):
     assert "bad.txt" in "".join(rejects)
     assert convert(imdb, tmp_path / "again", gpt2_folder, *flags, "--split-seed", 1) == 0
     assert examples(tmp_path / "again", "valid").keys() != found["valid"].keys()
+    assert convert(imdb, tmp_path / "share", gpt2_folder, *flags, "--test-share", 0.1) == 1
+    assert "aclImdb/test is the test split; give 0" in capsys.readouterr().err
 
 
 ARTICLE = (
@@ -81,6 +86,24 @@ def test_hyperpartisan_pairs_articles_with_the_ground_truth(tmp_path, gpt2_folde
     found = [examples(tmp_path / "data", split) for split in ("train", "valid", "test")]
     assert found[0] | found[1] | found[2] == expected
     assert sum(map(len, found)) == 30
+
+
+@pytest.mark.parametrize("block", [1, 2**20])
+def test_articles_need_nothing_between_them(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(hyperpartisan, "_BLOCK", block)
+    elements = [b'<article id="1">\na</article>', b'<article x="" id="2" >b</article>', b"<article >c</article>"]
+    path = tmp_path / "articles.xml"
+    path.write_bytes(b"".join(elements))
+    records = list(hyperpartisan.read_articles(path, {"1": "true", "2": "false"}))
+    expected = zip([b"true", b"false", b""], elements, strict=True)
+    assert [record.data for record in records] == [label + b"\n" + element for label, element in expected]
+    assert [record.line for record in records] == [1, 2, 2]
+    assert sum(record.progress for record in records) == path.stat().st_size
+
+
+def test_articles_without_words_are_named():
+    parsed = hyperpartisan.parse(Record("file", 1, b'true\n<article id="7" title=" "><p> </p>\n</article>'))
+    assert parsed.reason == "empty document: article '7'"
 
 
 def test_bad_articles_are_named(tmp_path, gpt2_folder, capsys):

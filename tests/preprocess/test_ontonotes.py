@@ -112,7 +112,8 @@ def test_bad_documents_are_named_and_the_good_ones_kept(gpt2_folder, tmp_path):
 def test_mentions_that_cannot_be_learned_are_counted(gpt2_folder, tmp_path, capsys):
     wide = ["(1", *["-"] * 29, "1)"]
     cells = [*wide, "", "(2", "(3", "2)", "3)", "(4|(5", "", "4)|5)"]
-    lines = [f"nw/a 0 0 word NN * - - - - * {cell}" if cell else "" for cell in cells]
+    nested = ["", "(6|(7", "7)", "6)", "(8", "(9", "9)|8)"]
+    lines = [f"nw/a 0 0 word NN * - - - - * {cell}" if cell else "" for cell in cells + nested]
     path = tmp_path / "odd_gold_conll"
     path.write_text("\n".join(["#begin document (nw/a); part 000", *lines, "#end document\n"]))
     assert convert(tmp_path / "data", "--gpt2-bpe", gpt2_folder, "--train", path) == 0
@@ -124,7 +125,16 @@ def test_mentions_that_cannot_be_learned_are_counted(gpt2_folder, tmp_path, caps
         f"1 × {ontonotes.SHARED}",
     ):
         assert line in printed
-    assert len(CoreferenceSplit.open(tmp_path / "data", "train").mentions(0)) == 5  # the folder has all of them
+    assert len(CoreferenceSplit.open(tmp_path / "data", "train").mentions(0)) == 9  # the folder has all of them
+
+
+def test_line_ends_and_a_byte_order_mark_change_nothing(tmp_path):
+    path = tmp_path / "windows_gold_conll"
+    path.write_bytes(b"\xef\xbb\xbf" + TRAIN.read_bytes().replace(b"\n", b"\r\n"))
+    parsed, expected = ([ontonotes.parse(record, True) for record in ontonotes.read_files([f])] for f in (path, TRAIN))
+    assert parsed == expected
+    for file in (path, TRAIN):
+        assert sum(record.progress for record in ontonotes.read_files([file])) == file.stat().st_size
 
 
 def test_test_files_need_no_annotations(gpt2_folder, tmp_path):

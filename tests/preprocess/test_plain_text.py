@@ -10,7 +10,8 @@ from fairseq.data import Dictionary, data_utils
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import plain_text
 from preprocess.pipeline import parts
-from preprocess.plain_text import read_blocks, read_files
+from preprocess.pipeline.records import Record
+from preprocess.plain_text import parse, read_blocks, read_files
 from tests.preprocess.conftest import contents
 
 
@@ -71,7 +72,19 @@ def test_blocks_and_files_beyond_the_bound_are_not_loaded(tmp_path):
     assert [len(record.data) for record in read_files([path], max_bytes=200)] == [path.stat().st_size]
 
 
+def test_a_document_may_have_the_bound_exactly(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"four\nmore\n")
+    for read in (read_blocks, read_files):
+        assert [record.data for record in read([path], max_bytes=10)] == [b"four\nmore\n"]
+        assert [record.data for record in read([path], max_bytes=9)] == [None]
+    assert parse(Record("a.txt", 1, " naïve\n".encode()), min_chars=5).texts == ("naïve",)
+    assert parse(Record("a.txt", 1, " naïve\n".encode()), min_chars=6).kind == "fewer than 6 characters"
+
+
 def test_bad_documents_are_named(convert, tmp_path, capsys):
+    reason = parse(Record("a.txt", 3, b"\n\xff")).reason
+    assert reason == "not UTF-8: byte 1 of the document, in line 4: invalid start byte"
     (tmp_path / "a.txt").write_bytes(b"good\n\nfine\nbad \xff\n\n" + b"x" * 50 + b"\n\ngood")
     out = tmp_path / "out"
     args = ["--input", tmp_path / "a.txt", "--documents", "block", "--max-document-bytes", "40"]

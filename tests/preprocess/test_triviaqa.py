@@ -112,6 +112,41 @@ def test_everything_bad_is_named_and_nothing_good_is_lost(tmp_path, gpt2_folder,
     assert "2 skipped (1 × document that a question names twice; 1 × question without documents)" in output.err
 
 
+class Words:
+    """A tokenizer of what is between spaces."""
+
+    def encode(self, text):
+        return np.arange(len(text.split()))
+
+    def encode_with_offsets(self, text):
+        spans = [match.span() for match in re.finditer(r"[^ ]+", text)]
+        return (np.arange(len(spans)), *np.array(spans, np.int64).reshape(-1, 2).T)
+
+
+@pytest.mark.parametrize(
+    ("answer", "tokens", "notes"),
+    [("Paris", [4, 5], ""), ("Rome", [2, 3], triviaqa.NOT_EXACT), ("Oslo", [1, 2], triviaqa.NOT_EXACT)],
+)
+def test_answers_inside_tokens_are_widened_and_counted(answer, tokens, notes):
+    document = "In (Oslo Rome, or Paris"
+    start = document.index(answer)
+    example = triviaqa.TriviaqaExample("name", ("Which city?", document), ((start, start + len(answer)),))
+    encoded = triviaqa.encode(Words(), example)
+    assert encoded.arrays["answer"].tolist() == tokens
+    assert encoded.texts["notes"] == notes
+
+
+@pytest.mark.parametrize("texts", [("", "Paris"), ("Which city?", "")])
+def test_texts_without_tokens_are_refused(texts):
+    assert triviaqa.encode(Words(), triviaqa.TriviaqaExample("name", texts, ())).reason.startswith("nothing to encode")
+
+
+def test_progress_counts_a_question_of_several_documents_once(tmp_path):
+    source = write_triviaqa(tmp_path)
+    records = list(triviaqa.read([source], tmp_path / "evidence"))
+    assert sum(record.progress for record in records) == source.stat().st_size
+
+
 def test_the_result_does_not_depend_on_workers_or_on_a_stop(tmp_path, gpt2_folder, monkeypatch):
     source = write_triviaqa(tmp_path)
     monkeypatch.setattr("preprocess.pipeline.parts.PART_RECORDS", 1)

@@ -34,19 +34,21 @@ def convert(tmp_path, gpt2_folder, *args):
 
 
 def test_the_texts_come_back(tmp_path, gpt2_folder, capsys):
-    second = changed(id="WH_train_1", supports=[], candidates=["the"], answer="the")
+    second = changed(id="WH_train_1", query="of ", supports=[], candidates=["the ", " the"], answer=" the")
     train = write(tmp_path / "train.json", [GOOD, second])
     test = write(tmp_path / "test.json", [changed(answer=...)])
     assert convert(tmp_path, gpt2_folder, "--train", train, "--test", test) == 0
     folder = tmp_path / "data"
     tokenizer, split = load_tokenizer(folder), WikihopSplit.open(folder, "train")
     for number, example in enumerate((GOOD, second)):
-        assert tokenizer.decode(split.question[number]) == " " + example["query"]
+        assert tokenizer.decode(split.question[number]) == " " + example["query"].strip()
         for name in ("candidates", "supports"):
             sizes = getattr(split, f"{name[:-1]}_sizes")[number]
             pieces = np.split(getattr(split, name)[number], np.cumsum(sizes))[:-1]
-            assert [tokenizer.decode(piece) for piece in pieces] == [" " + text for text in example[name]]
+            assert [tokenizer.decode(piece) for piece in pieces] == [" " + text.strip() for text in example[name]]
         assert split.answer[number].tolist() == [example["candidates"].index(example["answer"])]
+    names = [json.loads(line) for line in (folder / "train.candidates.txt").read_text().splitlines()]
+    assert names == [GOOD["candidates"], second["candidates"]]  # as they are: predictions are compared with them
     assert WikihopSplit.open(folder, "test").answer.sizes.tolist() == [0]
     assert json.loads((folder / "corpus.json").read_text())["kind"] == "wikihop"
     out = capsys.readouterr().out
