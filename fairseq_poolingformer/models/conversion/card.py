@@ -161,8 +161,8 @@ def _head(name: str, family: Family, levels: int, library: str, training: Traini
 
 def _introduction(family: Family) -> str:
     kind = family.model_type.partition("-")[0]
-    base = "BART" if _is_seq2seq(family) else "RoBERTa" if kind == "poolingformer" else family.model_type.upper()
     if kind in PAPERS:
+        base = "BART" if _is_seq2seq(family) else "RoBERTa"
         return f"A {base} with the attention of {PAPERS[kind]} in the encoder, converted by fairseq-poolingformer."
     return f"A model of the family {family.model_type}, converted by fairseq-poolingformer."
 
@@ -218,8 +218,13 @@ def _use(family: Family, library: str) -> str:
             "`fairseq-train --user-dir fairseq_poolingformer --finetune-from-model model.pt` with the flags in "
             "`flags.txt`; the tokenizer is in `tokenizer/`."
         )
-    register = "import fairseq_poolingformer.huggingface  # registers the model\n" if family.two_levels else ""
+    register = elsewhere = ""
+    if family.two_levels:
+        register = "import fairseq_poolingformer.huggingface  # registers the model\n"
+        elsewhere = (
+            "\n\nWithout fairseq-poolingformer, leave out the import and give both calls `trust_remote_code=True`."
+        )
     return (
         f"```python\n{register}from transformers import {auto}, AutoTokenizer\n\n"
-        f'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\nmodel = {auto}.from_pretrained("FOLDER")\n```'
+        f'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\nmodel = {auto}.from_pretrained("FOLDER")\n```{elsewhere}'
     )

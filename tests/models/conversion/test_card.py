@@ -8,8 +8,8 @@ from huggingface_hub import ModelCard
 
 from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.compat.checkpoint_files import load
-from fairseq_poolingformer.models.conversion import default_model_type
-from fairseq_poolingformer.models.conversion.card import Training
+from fairseq_poolingformer.models.conversion import FAMILIES, default_model_type
+from fairseq_poolingformer.models.conversion.card import Training, corpus_of, model_card
 from tests.models import tiny_huggingface
 
 
@@ -89,6 +89,8 @@ def test_a_level_that_is_dropped_is_not_on_the_card(folders):
     text = (folders / "led" / "README.md").read_text(encoding="utf-8")
     assert "| level two | none |" in text
     assert "tokens in a pool" not in text
+    assert "trust_remote_code" not in text  # LED is transformers' own
+    assert "trust_remote_code=True" in (folders / "summarizer" / "README.md").read_text(encoding="utf-8")
     assert ModelCard(text).data.tags == ["long-documents"]
 
 
@@ -97,6 +99,22 @@ def test_a_converted_checkpoint_has_no_training(folders):
     text = (folders / "fairseq" / "README.md").read_text(encoding="utf-8")
     assert "## Training" not in text
     assert ModelCard(text).data.library_name == "fairseq"
+
+
+def test_a_longformer_is_a_roberta_on_its_card():
+    text = model_card("long", FAMILIES["longformer"], {}, {})
+    assert "A RoBERTa with the attention of [Longformer](" in text
+    assert "AutoModelForMaskedLM" in text
+
+
+def test_the_first_corpus_that_can_be_read_counts(tmp_path):
+    folders = {"none": None, "broken": "{", "list": "[1]", "good": '{"corpus": "a"}', "other": '{"corpus": "b"}'}
+    for name, text in folders.items():
+        (tmp_path / name).mkdir()
+        if text is not None:
+            (tmp_path / name / "corpus.json").write_text(text, encoding="utf-8")
+    assert corpus_of({"data": ":".join(str(tmp_path / name) for name in folders)}) == {"corpus": "a"}
+    assert corpus_of({"data": str(tmp_path / "none")}) == corpus_of({}) == {}
 
 
 def test_the_reader_is_a_bart():
