@@ -3,16 +3,16 @@
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 
 
-def layer_numbers(text: str) -> frozenset[int]:
+def layer_numbers(text: str | int) -> frozenset[int]:
     """Layer indices from ``"6-11"``, ``"0,2,4-6"``, ``"none"`` or ``""``.
 
     Raises:
         ValueError: the text is something else.
     """
-    if text.strip() in ("", "none"):
+    if str(text).strip() in ("", "none"):
         return frozenset()
     layers: set[int] = set()
-    for part in text.split(","):
+    for part in str(text).split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
             raise ValueError(

@@ -130,12 +130,23 @@ class _ForConditionalGeneration(FromShort, TwoLevelModel):
         """Compute BART's forward pass; ``global_attention_mask`` as the encoder's.
 
         Trainer passes on only the inputs that the signature names.
+
+        Raises:
+            ValueError: the decoder's input is too long.
         """
         if encoder_outputs is None and (input_ids is not None or inputs_embeds is not None):
             names = ("output_hidden_states", "output_attentions")
             wanted = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
             encoder_outputs = self.model.encoder(
                 input_ids, attention_mask, inputs_embeds, global_attention_mask, return_dict=True, **wanted
+            )
+        written = [decoder_input_ids, kwargs.get("decoder_inputs_embeds"), labels, input_ids]
+        tokens = next((x.size(1) for x in written if x is not None), 0)
+        if tokens > (most := self.config.max_decoder_position_embeddings):
+            raise ValueError(
+                f"{tokens} tokens for the decoder, which takes {most} (max_decoder_position_embeddings): truncate the "
+                "labels or decoder_input_ids, give one of them if neither was given, or make a longer model with "
+                "from_short"
             )
         kwargs["return_dict"] = True
         return super().forward(

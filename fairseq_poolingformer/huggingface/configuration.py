@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from transformers import BartConfig, MBartConfig, RobertaConfig
 
 
-@dataclass
+@dataclass(repr=False)  # transformers' own shows all settings
 class TwoLevels:
     """The settings of the two levels; windows count tokens on one side, layers count from 0.
 

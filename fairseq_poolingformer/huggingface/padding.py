@@ -31,14 +31,9 @@ class Rows:
         """Make the rows of a mask, (B, T), 1 at real tokens; None for a batch without padding.
 
         While a model is exported, padding is taken to be on the right: the graph cannot look.
-
-        Raises:
-            ValueError: the mask has another number of dimensions.
         """
         if attention_mask is None:
             return cls(None, None)
-        if attention_mask.dim() != 2:
-            raise ValueError(f"attention_mask must be (batch, tokens), got {tuple(attention_mask.shape)}")
         real = attention_mask.bool()
         if exporting():
             return cls(None, ~real)
@@ -75,6 +70,33 @@ class Rows:
         return planes(self.padding_mask, global_mask)
 
 
+def checked_input(
+    input_ids: Tensor | None,
+    inputs_embeds: Tensor | None,
+    attention_mask: Tensor | None,
+    global_attention_mask: Tensor | None,
+) -> Tensor:
+    """Return the one of the two inputs that is given, (B, T) or (B, T, C).
+
+    Raises:
+        ValueError: both or neither are given, the input has no tokens, or a mask is not (B, T).
+    """
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("give either input_ids or inputs_embeds, exactly one of the two")
+    name, given, dims = ("input_ids", input_ids, 2) if inputs_embeds is None else ("inputs_embeds", inputs_embeds, 3)
+    if given.dim() != dims:
+        shape = ["(batch, tokens)", "(batch, tokens, width)"][dims - 2]
+        raise ValueError(f"{name} must be {shape}, got {tuple(given.shape)}; a single text is a batch of one")
+    if not given.size(1):
+        raise ValueError(f"{name} has no tokens, its shape is {tuple(given.shape)}: give each text at least <s>")
+    for name, mask in (("attention_mask", attention_mask), ("global_attention_mask", global_attention_mask)):
+        if mask is not None and mask.shape != given.shape[:2]:
+            raise ValueError(
+                f"{name} must have a number for each token, {tuple(given.shape[:2])}, got {tuple(mask.shape)}"
+            )
+    return given
+
+
 def encode(
     run: Callable[..., BaseModelOutput],
     inputs: dict[str, Tensor | None],
@@ -100,16 +122,13 @@ def encode(
         The encoder's output. Its ``attentions`` stay as they are: positions in them count a row's real tokens.
 
     Raises:
-        ValueError: both or neither of ``input_ids`` and ``inputs_embeds`` are given, or the input is too long.
+        ValueError: an input is refused by :func:`checked_input`, or is too long.
     """
-    input_ids, inputs_embeds = inputs["input_ids"], inputs["inputs_embeds"]
-    if (input_ids is None) == (inputs_embeds is None):
-        raise ValueError("give either input_ids or inputs_embeds, exactly one of the two")
-    given = input_ids if inputs_embeds is None else inputs_embeds
+    given = checked_input(inputs["input_ids"], inputs["inputs_embeds"], attention_mask, global_attention_mask)
     if given.size(1) > longest:
         raise ValueError(
-            f"input of {given.size(1)} tokens, the model takes {longest} (max_position_embeddings): "
-            "truncate it, or make a longer model with from_short"
+            f"input of {given.size(1)} tokens, the model takes {longest} (max_position_embeddings): truncate it, as a "
+            f"tokenizer with model_max_length={longest} does, or make a longer model with from_short"
         )
     if exporting() and global_attention_mask is not None:
         raise ValueError(
@@ -127,4 +146,5 @@ def encode(
 
 
 def _take(x: Tensor, order: Tensor) -> Tensor:
+    x = x.expand(order.size(0), *x.shape[1:])  # position_ids may be one row for all
     return x.gather(1, order if x.dim() == 2 else order.unsqueeze(-1).expand_as(x))

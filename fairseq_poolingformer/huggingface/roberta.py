@@ -28,7 +28,7 @@ from transformers.utils import can_return_tuple
 from fairseq_poolingformer.huggingface.attention import RobertaSelfAttention
 from fairseq_poolingformer.huggingface.base import TwoLevelModel
 from fairseq_poolingformer.huggingface.configuration import PoolingformerRobertaConfig
-from fairseq_poolingformer.huggingface.padding import Rows, encode
+from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
 from fairseq_poolingformer.huggingface.short_models import OFFSET, FromShort
 from fairseq_poolingformer.modules.attention_flags import AttentionFlags
 
@@ -205,6 +205,7 @@ class PoolingformerRobertaForSequenceClassification(_WithHead, RobertaForSequenc
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Compute RoBERTa's forward pass; left padding moves to the right, so that the head finds the first token."""
+        checked_input(input_ids, inputs_embeds, attention_mask, global_attention_mask)
         rows = Rows.of(attention_mask)
         kwargs["return_dict"] = True
         return super().forward(

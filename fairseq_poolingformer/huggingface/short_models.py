@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import re
 from dataclasses import fields
@@ -44,15 +45,26 @@ class FromShort:
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> PreTrainedModel:
-        """Load a Poolingformer, or a LED or Longformer as :meth:`from_short` makes it."""
+        """Load a Poolingformer, or a LED or Longformer as :meth:`from_short` makes it.
+
+        Raises:
+            ValueError: it is a short model.
+        """
         model = pretrained_model_name_or_path
-        if model is not None and not args and "config" not in kwargs and _model_type(model) in WINDOWED:
-            return cls.from_short(model, **kwargs)
+        if model is not None and not args and "config" not in kwargs:
+            kind = _model_type(model, **kwargs)
+            if kind in WINDOWED:
+                names = {field.name for field in fields(cls.config_class)}.difference(LABELS)
+                settings = {name: value for name, value in kwargs.items() if name in names}
+                loading = {name: value for name, value in kwargs.items() if name not in names}
+                return cls.from_short(cls._short_class(kind).from_pretrained(model, **loading), **settings)
+            if kind in cls.short_classes:
+                raise ValueError(f"{model} is a {kind}: {cls.__name__}.from_short makes a long model of it")
         return super().from_pretrained(model, *args, **kwargs)
 
     @classmethod
     def from_short(
-        cls, model: str | Path | PreTrainedModel, *, dtype: torch.dtype | None = None, **settings: Any
+        cls, model: str | Path | PreTrainedModel, *, dtype: torch.dtype | str = "auto", **settings: Any
     ) -> PreTrainedModel:
         """Make a long model with the weights of a short one.
 
@@ -65,13 +77,14 @@ class FromShort:
         Args:
             model: a loaded BART, mBART, LED, RoBERTa, XLM-R or Longformer, or its folder or name for
                 ``from_pretrained``.
-            dtype: of the long model; by default the short one's.
+            dtype: of the long model, such as ``torch.bfloat16`` or ``"bfloat16"``; ``"auto"`` is the short one's.
             settings: of the configuration, such as ``max_position_embeddings=16384, pooled_layers="3-5"``, and
                 ``num_labels``, ``id2label``, ``label2id`` of a classifier. The others come from the short model or, for
                 the two levels, from the configuration's defaults, but level two is in the upper half of the layers.
 
         Returns:
-            The model, in eval mode.
+            The model, in eval mode, on the short one's device and with its ``attn_implementation``, which the decoder's
+            attention uses.
 
         Raises:
             ValueError: the short model is of another kind, a loaded one has labels other than those of ``settings``, or
@@ -79,22 +92,32 @@ class FromShort:
         """
         labels = {name: settings.pop(name) for name in LABELS if name in settings}
         if unknown := sorted(set(settings) - {field.name for field in fields(cls.config_class)}):
-            raise ValueError(f"{cls.config_class.__name__} has no setting {', '.join(unknown)}")
+            raise ValueError(
+                f"{cls.config_class.__name__} has no setting {', '.join(unknown)}; arguments of from_pretrained are "
+                "the short model's: load it with them, and give it to from_short in place of its name"
+            )
         loaded = isinstance(model, PreTrainedModel)
         kind = model.config.model_type if loaded else _model_type(model)
-        if kind not in cls.short_classes:
-            raise ValueError(f"the short model is a {kind}; {cls.__name__} takes {' or '.join(cls.short_classes)}")
+        short_class = cls._short_class(kind)
         if loaded:
             _check_labels(model.config, labels)
-        short = model if loaded else cls.short_classes[kind].from_pretrained(model, **labels)
+        short = model if loaded else short_class.from_pretrained(model, **labels)
         config = cls.config_class(**{**_shared_settings(cls, short.config), **settings})
-        long = cls(config).to(dtype or short.dtype).eval()
+        config._attn_implementation = short.config._attn_implementation
+        dtype = short.dtype if dtype in (None, "auto") else getattr(torch, dtype) if isinstance(dtype, str) else dtype
+        long = cls(config).to(short.device, dtype).eval()
         copies = ["global"] + ["pooled"] * (config.pooled_init == "level-one")
         long.load_state_dict(_extended(_renamed(short), long.state_dict(), copies))
         long.tie_weights()
         if short.can_generate():
-            long.generation_config = short.generation_config
+            long.generation_config = copy.deepcopy(short.generation_config)
         return long
+
+    @classmethod
+    def _short_class(cls, kind: str | None) -> type[PreTrainedModel]:
+        if kind not in cls.short_classes:
+            raise ValueError(f"the short model is a {kind}; {cls.__name__} takes {' or '.join(cls.short_classes)}")
+        return cls.short_classes[kind]
 
 
 def _check_labels(config: PreTrainedConfig, labels: dict[str, Any]) -> None:
@@ -104,9 +127,9 @@ def _check_labels(config: PreTrainedConfig, labels: dict[str, Any]) -> None:
             raise ValueError(f"the loaded short model's {name} is {own}, not {asked}: load it with {name}={asked}")
 
 
-def _model_type(folder: Any) -> str | None:
-    """Return the ``model_type`` in a folder's or a hub model's ``config.json``."""
-    return PreTrainedConfig.get_config_dict(folder)[0].get("model_type")
+def _model_type(folder: Any, **kwargs: Any) -> str | None:
+    """Return the ``model_type`` in a folder's or a hub model's ``config.json``; ``kwargs`` as ``from_pretrained``'s."""
+    return PreTrainedConfig.get_config_dict(folder, **kwargs)[0].get("model_type")
 
 
 def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str, Any]:

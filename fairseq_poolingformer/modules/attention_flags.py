@@ -159,6 +159,10 @@ class AttentionFlags:
                 "--separate-global-projections with --global-tokens 0 would never use those projections; "
                 "give --global-tokens 1 or more, or --no-separate-global-projections"
             )
+        if not isinstance(self.global_tokens, int) or self.global_tokens < 0:  # configurations of transformers have any
+            raise ValueError(f"--global-tokens must be 0 or more, got {self.global_tokens!r}")
+        if self.pooled_init not in POOLED_INIT:
+            raise ValueError(f"--pooled-init must be one of {', '.join(POOLED_INIT)}; got {self.pooled_init!r}")
         windows = per_layer("--window-size", self.window_size, num_layers)
         pooled_windows = per_layer("--pooled-window-size", self.pooled_window_size, num_layers)
         pooled_layers = layer_numbers(self.pooled_layers)

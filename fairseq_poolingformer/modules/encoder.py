@@ -104,8 +104,6 @@ class PoolingformerEncoder(TransformerEncoderBase):
         self.dropout_module = SeededDropout(cfg.dropout, module_name=type(self).__name__)
         flags = AttentionFlags.of(cfg)
         self.global_tokens = flags.global_tokens
-        if self.global_tokens < 0:
-            raise ValueError(f"--global-tokens must be 0 or more, got {self.global_tokens}")
         windows = per_layer("--window-size", flags.window_size, cfg.encoder.layers)
         # where no window has a limit, P has a row for every pair, also for pairs with a global token
         self.windows_limited = any(window != UNLIMITED for window in windows)

@@ -129,6 +129,15 @@ def test_gradients_of_the_loss_are_fairseqs(pair):
     torch.testing.assert_close(theirs.model.shared.weight.grad[: len(own)], own, rtol=1e-4, atol=1e-6)
 
 
+def test_embeddings_in_place_of_ids(pair):
+    _, theirs = pair
+    source, target = tiny_huggingface.batch(length=40)
+    embedded, inputs = theirs.get_input_embeddings()(source), {"attention_mask": source.ne(1).long()}
+    with torch.no_grad():
+        found = theirs(inputs_embeds=embedded, decoder_input_ids=target, **inputs).logits
+    torch.testing.assert_close(found, outputs(theirs, source, target)[1], rtol=0, atol=1e-6)
+
+
 def test_padding_on_the_left_is_moved(pair):
     _, theirs = pair
     source, target = tiny_huggingface.batch(length=40)
@@ -214,5 +223,17 @@ def test_too_long_inputs_and_other_models_are_refused(pair):
     _, theirs = pair
     with pytest.raises(ValueError, match="input of 51 tokens, the model takes 50"):
         theirs(torch.zeros(1, 51, dtype=torch.long))
+    source = torch.zeros(1, 9, dtype=torch.long)
+    short = PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart"), **LEVELS)
+    short.config.max_decoder_position_embeddings = 8
+    short(source, labels=source[:, :8])
+    for inputs in (
+        {"labels": source},
+        {"decoder_input_ids": source},
+        {"decoder_inputs_embeds": torch.zeros(1, 9, 24)},
+        {},
+    ):
+        with pytest.raises(ValueError, match=r"9 tokens for the decoder, which takes 8 .* truncate the labels"):
+            short(source, **inputs)
     with pytest.raises(ValueError, match=r"is a roberta; .* takes bart or led"):
         PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("roberta"))

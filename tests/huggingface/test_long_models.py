@@ -1,5 +1,7 @@
 """Long models from LED, Longformer, mBART and XLM-R, in Python and on the command line."""
 
+from dataclasses import asdict
+
 import pytest
 import torch
 from transformers import (
@@ -14,11 +16,15 @@ from transformers import (
 )
 
 from fairseq_poolingformer.huggingface import (
+    PoolingformerBartConfig,
     PoolingformerBartForConditionalGeneration,
+    PoolingformerMBartConfig,
     PoolingformerMBartForConditionalGeneration,
+    PoolingformerRobertaConfig,
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaForSequenceClassification,
 )
+from fairseq_poolingformer.modules.attention_flags import AttentionFlags
 from tests.huggingface.test_bart import WIDE, outputs, run
 from tests.models import tiny_huggingface
 from tests.models.conversion.test_roberta import batch, globals_at
@@ -43,8 +49,9 @@ def test_an_led_opens_as_a_poolingformer_without_level_two(tmp_path):
     table = longer.model.encoder.embed_positions.weight
     assert torch.equal(table[2:50], led.led.encoder.embed_positions.weight)
     assert torch.equal(table[50:], table[2:44])
-    half = PoolingformerBartForConditionalGeneration.from_pretrained(tmp_path, dtype=torch.bfloat16)
-    assert half.dtype == torch.bfloat16
+    loading = {"dtype": torch.bfloat16, "local_files_only": True, "attn_implementation": "eager", "global_tokens": 3}
+    half = PoolingformerBartForConditionalGeneration.from_pretrained(tmp_path, **loading)
+    assert (half.dtype, half.config._attn_implementation, half.config.global_tokens) == (torch.bfloat16, "eager", 3)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +103,60 @@ def test_an_xlm_r_becomes_long(tmp_path):
 
 
 def test_unknown_settings_are_named():
-    with pytest.raises(ValueError, match="PoolingformerBartConfig has no setting windowsize"):
-        PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart"), windowsize=3)
+    short, ours = tiny_huggingface.model("bart"), PoolingformerBartForConditionalGeneration
+    with pytest.raises(ValueError, match="PoolingformerBartConfig has no setting windowsize; arguments of from_pre"):
+        ours.from_short(short, windowsize=3)
+    for settings, words in (
+        ({"pooled_layers": [1, 2]}, r"--pooled-layers must be none, or 0-based .* got '?\[1, 2\]"),
+        ({"pooled_layers": "1", "global_tokens": "2"}, "--global-tokens must be 0 or more, got '2'"),
+        ({"pooled_init": "level_one"}, "--pooled-init must be one of random, level-one; got 'level_one'"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            ours.from_short(short, **settings)
+    assert ours.from_short(short, pooled_layers=2).model.encoder.layers[2].self_attn.pooling is not None
+
+
+def test_a_long_model_is_where_and_as_the_short_one_is():
+    short, ours = tiny_huggingface.model("bart"), PoolingformerBartForConditionalGeneration
+    short.generation_config.num_beams = 4
+    long = ours.from_short(short, dtype="bfloat16")
+    assert (long.dtype, long.config._attn_implementation) == (torch.bfloat16, "eager")
+    long.generation_config.num_beams += 1
+    assert short.generation_config.num_beams == 4
+    assert ours.from_short(short.half()).dtype == torch.float16
+    assert ours.from_short(short.to("meta")).device.type == "meta"
+
+
+def test_a_short_model_is_not_taken_for_a_long_one(tmp_path):
+    tiny_huggingface.model("roberta").save_pretrained(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"is a roberta: PoolingformerRobertaForMaskedLM.from_short makes a long model"
+    ):
+        PoolingformerRobertaForMaskedLM.from_pretrained(tmp_path)
+
+
+def test_defaults_are_those_of_the_flags():
+    flags = asdict(AttentionFlags())
+    for cls in (PoolingformerBartConfig, PoolingformerMBartConfig, PoolingformerRobertaConfig):
+        config = cls()
+        own = {name: getattr(config, name) for name in flags if hasattr(config, name)}
+        expected = {**flags, "pooled_layers": "6-8" if cls is PoolingformerRobertaConfig else "6-11"}
+        assert own == {name: expected[name] for name in own}
+        assert len(own) == len(flags) - 3 * (cls is not PoolingformerRobertaConfig)
+        assert config.max_position_embeddings == 4096 + 2 * (cls is PoolingformerRobertaConfig)
+        assert getattr(config, "max_decoder_position_embeddings", 1024) == 1024
+
+
+def test_one_process_alone_writes_the_code(tmp_path):
+    model = PoolingformerRobertaForMaskedLM.from_short(tiny_huggingface.model("roberta"))
+    model.save_pretrained(tmp_path, is_main_process=False)
+    assert not list(tmp_path.glob("*.py"))
+
+
+def test_a_configuration_shows_all_its_settings():
+    shown = repr(PoolingformerRobertaConfig(hidden_size=36, window_size="7"))
+    assert '"hidden_size": 36' in shown
+    assert '"window_size": "7"' in shown
 
 
 @pytest.mark.parametrize(

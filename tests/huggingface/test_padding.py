@@ -18,8 +18,6 @@ def test_only_tokens_behind_padding_are_moved():
         if rows.padding_mask is not None:
             assert rows.padding_mask.equal(mask == 0)
     assert Rows.of(torch.tensor([[1, 1], [0, 1]])).order is not None
-    with pytest.raises(ValueError, match=r"must be \(batch, tokens\), got \(2, 1, 4, 4\)"):
-        Rows.of(torch.ones(2, 1, 4, 4))
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (5, 5, 3)])
@@ -31,6 +29,7 @@ def test_moved_and_back(shape):
         assert rows.padding_mask[number].tolist() == [place >= len(columns) for place in range(5)]
     assert rows.back(moved).equal(x)
     assert rows.moved(None) is None
+    assert rows.moved(torch.arange(5)[None]).equal(rows.moved(torch.arange(5).expand(5, 5)))  # one row for all
     as_they_are = Rows.of(None)
     assert as_they_are.moved(x) is x
     assert as_they_are.back(x) is x
@@ -70,17 +69,28 @@ def test_outputs_stand_where_the_inputs_stood(name):
     assert [states.equal(expected * (2 - number)) for number, states in enumerate(found.hidden_states)] == [True, True]
 
 
-def test_inputs_that_do_not_fit_are_refused():
-    ids, embeds = torch.zeros(1, 5, dtype=torch.long), torch.zeros(1, 5, 2)
-    for inputs in ((None, None), (ids, embeds)):
-        with pytest.raises(ValueError, match="exactly one of the two"):
-            encode(
-                None,
-                dict(zip(("input_ids", "inputs_embeds"), inputs, strict=True)),
-                None,
-                None,
-                longest=9,
-                global_tokens=1,
-            )
-    with pytest.raises(ValueError, match="input of 5 tokens, the model takes 4"):
-        encode(None, {"input_ids": ids, "inputs_embeds": None}, None, None, longest=4, global_tokens=1)
+IDS, EMBEDS = torch.zeros(2, 5, dtype=torch.long), torch.zeros(2, 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"input_ids": None}, "give either input_ids or inputs_embeds, exactly one of the two"),
+        ({"inputs_embeds": EMBEDS}, "exactly one of the two"),
+        ({"input_ids": IDS[0]}, r"input_ids must be \(batch, tokens\), got \(5,\); a single text is a batch of one"),
+        ({"input_ids": None, "inputs_embeds": EMBEDS[0]}, r"must be \(batch, tokens, width\), got \(5, 3\)"),
+        ({"input_ids": IDS[:, :0]}, r"input_ids has no tokens, its shape is \(2, 0\): give each text at least <s>"),
+        (
+            {"attention_mask": torch.ones(2, 4)},
+            r"attention_mask must have a number for each token, \(2, 5\), got \(2, 4\)",
+        ),
+        ({"attention_mask": torch.ones(2, 1, 5, 5)}, r"^attention_mask must .* got \(2, 1, 5, 5\)"),
+        ({"global_attention_mask": torch.ones(1, 5)}, r"^global_attention_mask must .* \(2, 5\), got \(1, 5\)"),
+        ({}, "input of 5 tokens, the model takes 4 .* as a tokenizer with model_max_length=4 does"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused(inputs, words):
+    given = {"input_ids": IDS, "inputs_embeds": None, "attention_mask": None, "global_attention_mask": None, **inputs}
+    masks = (given.pop("attention_mask"), given.pop("global_attention_mask"))
+    with pytest.raises(ValueError, match=words):
+        encode(None, given, *masks, longest=4, global_tokens=1)

@@ -55,9 +55,10 @@ def body(source):
 
 
 def test_folders_open_without_the_package_and_compute_the_same(tmp_path):
-    bart = PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart"), **LEVELS)
+    sdpa = {"attn_implementation": "sdpa"}  # as in the other process
+    bart = PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart", **sdpa), **LEVELS)
     roberta = PoolingformerRobertaForMaskedLM.from_short(
-        tiny_huggingface.model("roberta"), **LEVELS, relative_attention="c2p,p2c", max_relative_positions=4
+        tiny_huggingface.model("roberta", **sdpa), **LEVELS, relative_attention="c2p,p2c", max_relative_positions=4
     )
     bart.save_pretrained(tmp_path / "bart")
     roberta.save_pretrained(tmp_path / "roberta")

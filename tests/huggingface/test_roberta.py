@@ -107,22 +107,38 @@ def test_padding_on_the_left_is_moved(made):
 
 
 @pytest.mark.parametrize(
-    "cls",
+    ("cls", "labels"),
     [
-        PoolingformerRobertaModel,
-        PoolingformerRobertaForMaskedLM,
-        PoolingformerRobertaForQuestionAnswering,
-        PoolingformerRobertaForSequenceClassification,
+        (PoolingformerRobertaModel, {}),
+        (PoolingformerRobertaForMaskedLM, {"labels": batch()}),
+        (
+            PoolingformerRobertaForQuestionAnswering,
+            {"start_positions": torch.tensor([1, 2, 3]), "end_positions": torch.tensor([4, 4, 4])},
+        ),
+        (PoolingformerRobertaForSequenceClassification, {"labels": torch.tensor([0, 1, 1])}),
     ],
 )
-def test_from_short_computes_what_the_short_model_computes(cls):
-    short = tiny_huggingface.model("roberta", cls.short_classes["roberta"], max_position_embeddings=24)
+def test_from_short_computes_what_the_short_model_computes(cls, labels):
+    """From ids and from embeddings, with types and positions of the user's own, and padding on the left."""
+    sizes = {"max_position_embeddings": 24, "type_vocab_size": 2}
+    short = tiny_huggingface.model("roberta", cls.short_classes["roberta"], **sizes)
     long = cls.from_short(short, max_position_embeddings=60, **WIDE)
     tokens = batch()
-    with torch.no_grad():
-        ours, theirs = (model(tokens, attention_mask=tokens.ne(1).long())[0] for model in (long, short))
-    real = tokens.ne(1) if ours.shape[:2] == tokens.shape else slice(None)
-    torch.testing.assert_close(ours[real], theirs[real], rtol=0, atol=1e-5)
+    mask, places = tokens.ne(1).long(), torch.arange(tokens.size(1)).expand_as(tokens)
+    embedded = short.get_input_embeddings()(tokens)
+    own = {"inputs_embeds": embedded, "token_type_ids": tokens % 2, "position_ids": 23 - places}
+    for inputs in ({"input_ids": tokens}, own):
+        with torch.no_grad():
+            theirs = short(**inputs, attention_mask=mask, **labels)
+            ours = long(**inputs, attention_mask=mask, **labels)
+        for name, value in ours.items():
+            real = tokens.ne(1) if value.shape[:2] == tokens.shape else ...
+            torch.testing.assert_close(value[real], theirs[name][real], rtol=0, atol=1e-5)
+        assert ("loss" in ours) == bool(labels)
+    if cls is PoolingformerRobertaForSequenceClassification:
+        left = {name: torch.stack([row.roll(-int(n), 0) for row, n in zip(x, mask.sum(1), strict=True)])
+                for name, x in {**own, "attention_mask": mask}.items()}  # fmt: skip
+        torch.testing.assert_close(long(**left, **labels).loss, ours.loss, rtol=0, atol=1e-5)
     assert long.config.max_position_embeddings == 60
 
 
@@ -137,6 +153,17 @@ def test_from_short_makes_a_classifier_as_wide_as_asked(tmp_path):
     assert cls.from_short(short, num_labels=3).config.num_labels == 3
     with pytest.raises(ValueError, match="num_labels is 3, not 5: load it with num_labels=5"):
         cls.from_short(short, num_labels=5)
+    with pytest.raises(
+        ValueError, match=r"the short model lacks classifier\.dense\.weight, .*: give one of the same kind"
+    ):
+        cls.from_short(tiny_huggingface.model("roberta"))
+
+
+def test_a_classifier_refuses_a_mask_of_another_batch():
+    short = tiny_huggingface.model("roberta", PoolingformerRobertaForSequenceClassification.short_classes["roberta"])
+    model = PoolingformerRobertaForSequenceClassification.from_short(short, **LEVELS)
+    with pytest.raises(ValueError, match=r"attention_mask must have a number for each token, \(2, 5\), got \(1, 5\)"):
+        model(torch.zeros(2, 5, dtype=torch.long), attention_mask=torch.tensor([[0, 0, 1, 1, 1]]))
 
 
 def test_pipelines_take_it(made):
