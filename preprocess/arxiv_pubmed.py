@@ -66,7 +66,8 @@ def parse(
         fields = read_object(record.data)
         article = _article(fields, article_keys, section_names)
         summary = _summary(fields, summary_keys)
-        name = next((fields[key] for key in _ID_KEYS if key in fields), f"{Path(record.file).name}:{record.line}")
+        ids = (fields[key] for key in _ID_KEYS if fields.get(key) is not None)
+        name = next(ids, f"{Path(record.file).name}:{record.line}")
     except BadLine as error:
         return Reject(str(error))
     if not isinstance(name, str | int):

@@ -49,11 +49,12 @@ def _elements(content: BinaryIO, name: str, key: str | None) -> Iterator[tuple[i
     while True:
         match = _TOKEN.search(buffer, position)
         if match is None or match[0] == b'"':
-            block = content.read(_BLOCK)
-            if not block:
-                break
             done = match.start() if match else len(buffer)
             keep = done if start is None else start
+            # the kept part may be searched again: blocks that grow with it keep the time in proportion to its length
+            block = content.read(max(_BLOCK, len(buffer) - keep))
+            if not block:
+                break
             line += buffer.count(b"\n", 0, keep)
             buffer, position = buffer[keep:] + block, done - keep
             start = None if start is None else 0

@@ -60,6 +60,8 @@ def test_sections_that_do_not_fit_give_no_breaks(sections):
 def test_plain_format(article, summary):
     line = {article: " Body  text.\nSecond line. ", summary: "Short\nsummary."}
     assert parsed(line) == Example("some.txt:7", ("Body  text.\nSecond line.", "Short summary."))
+    assert parsed(line | {"article_id": None, "id": 0}).id == "0"
+    assert parsed(line | {"id": None}).id == "some.txt:7"
     assert parsed({article: ["a b", "c"], summary: ["d", "e"], "id": 5}) == Example("5", ("a b\nc", "d e"))
 
 

@@ -1,6 +1,7 @@
 """Elements of JSON arrays, found without parsing: against the json module, and in damaged files."""
 
 import gzip
+import io
 import json
 import random
 
@@ -55,6 +56,22 @@ def test_a_bad_element_spoils_no_other(tmp_path):
         None,
     ]
     assert [record.line for record in read_elements([path])] == [1, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize("value", ["x" * 10_000, ["x"] * 2_000, '"\\' * 5_000])
+def test_a_long_element_is_not_read_in_many_small_blocks(monkeypatch, value):
+    monkeypatch.setattr(json_elements, "_BLOCK", 10)
+    sizes = []
+
+    class Counting(io.BytesIO):
+        def read(self, size):
+            sizes.append(size)
+            return super().read(size)
+
+    text = json.dumps([value, 1]).encode()
+    assert [json.loads(data) for _, data in json_elements._elements(Counting(text), "name", None)] == [value, 1]
+    assert len(sizes) < 20
+    assert max(sizes) <= len(text)
 
 
 @pytest.mark.parametrize(
