@@ -236,6 +236,34 @@ def test_other_scores_make_another_folder(tmp_path, gpt2_folder):
         assert len(HotpotqaSplit.open(tmp_path / "data", "train").paragraphs(0)) == count
 
 
+def test_another_selection_makes_another_folder(tmp_path, gpt2_folder, capsys):
+    source, first = write_hotpotqa(tmp_path / "hotpot.json", [BRIDGE]), tmp_path / "first.json"
+    first.write_text(json.dumps(scored((2.0, 1.0, 3.0))), encoding="utf-8")
+    arguments = ("--train", source, "--paragraph-scores", first)
+    assert convert(tmp_path / "data", gpt2_folder, *arguments) == 0
+    for other in (("--max-paragraphs", 2), ("--min-score", 1.5)):
+        assert convert(tmp_path / "data", gpt2_folder, *arguments, *other) == 1
+        assert "holds a finished corpus that differs in: settings" in capsys.readouterr().err
+
+
+def test_the_table_has_the_lengths_of_questions_and_documents(tmp_path, gpt2_folder, capsys):
+    source = write_hotpotqa(tmp_path / "hotpot.json")
+    assert convert(tmp_path / "data", gpt2_folder, "--train", source) == 0
+    header, row = (re.split(r"\s{2,}", line.strip()) for line in capsys.readouterr().out.splitlines()[:2])
+    assert header[-3:] == ["> 512", "> 4096", "rejected"]
+    assert row[-1] == "0"
+    split = HotpotqaSplit.open(tmp_path / "data", "train")
+    pairs = list(zip(split.question.sizes.tolist(), split.document.sizes.tolist(), strict=True))
+    shortest, median, longest = sorted(map(sum, pairs))
+    lengths = ("--max-positions", shortest - 1, median, longest)
+    assert convert(tmp_path / "data", gpt2_folder, "--train", source, *lengths) == 0
+    row = re.split(r"\s{2,}", capsys.readouterr().out.splitlines()[1].strip())
+    medians = [str(sorted(column)[1]) for column in zip(*pairs, strict=True)]
+    ninety_fifth = f"{median + 0.9 * (longest - median):.0f}"  # of three numbers, 0, 50 and 100 %
+    assert row[:6] == ["train", "3", *medians, str(median), ninety_fifth]
+    assert row[6:9] == ["3 (100.0 %)", "1 (33.3 %)", "0 (0.0 %)"]
+
+
 def test_the_result_does_not_depend_on_workers(tmp_path, gpt2_folder, monkeypatch):
     monkeypatch.setattr("preprocess.pipeline.parts.PART_RECORDS", 2)
     questions = [changed(HOTPOTQA_QUESTIONS[k % 3], the_id=f"q{k}") for k in range(7)]

@@ -1,12 +1,15 @@
 """Documents with labels in the released formats: IMDB's folders, Hyperpartisan's XML, lines of JSON."""
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from fairseq_poolingformer.downstream.document_classification import ClassificationSplit, read_labels
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import hyperpartisan, imdb, labelled_text
+from preprocess.pipeline import labelled
 from preprocess.pipeline.records import Record
 
 TEXTS = ["the theory of attention", "another document", "what it attends to é 長", "!!!"]
@@ -56,6 +59,22 @@ def test_imdb_is_divided_by_a_hash(tmp_path, gpt2_folder, capsys):
     assert examples(tmp_path / "again", "valid").keys() != found["valid"].keys()
     assert convert(imdb, tmp_path / "share", gpt2_folder, *flags, "--test-share", 0.1) == 1
     assert "aclImdb/test is the test split; give 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shares", [(-0.1, 0.2), (0.2, -0.1), (0.5, 0.5)])
+def test_shares_that_leave_nothing_for_training_are_refused(tmp_path, gpt2_folder, capsys, shares):
+    write_imdb(tmp_path / "aclImdb", 1)
+    flags = ("--input", tmp_path / "aclImdb", "--valid-share", shares[0], "--test-share", shares[1])
+    assert convert(imdb, tmp_path / "data", gpt2_folder, *flags) == 1
+    error = capsys.readouterr().err
+    assert f"--valid-share {shares[0]} --test-share {shares[1]}: must be 0 or more, and together less than 1" in error
+
+
+def test_a_document_without_tokens_is_refused():
+    tokenizer = SimpleNamespace(encode=lambda text: np.zeros(0, np.int64))
+    assert (
+        labelled.encode(tokenizer, labelled.LabelledDocument("x", ("\u200b",), "a"), ["a"]).reason == "empty document"
+    )
 
 
 ARTICLE = (

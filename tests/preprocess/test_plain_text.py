@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import itertools
 import json
 
 import pytest
@@ -9,7 +10,8 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import plain_text
-from preprocess.pipeline import parts
+from preprocess.pipeline import documents as documents_of_a_hash
+from preprocess.pipeline import labelled, parts
 from preprocess.pipeline.records import Record
 from preprocess.plain_text import parse, read_blocks, read_files
 from tests.preprocess.conftest import contents
@@ -110,6 +112,26 @@ def test_the_same_bytes_whatever_the_number_of_workers(convert, tmp_path, monkey
     train, valid = documents(tmp_path / "one", "train"), documents(tmp_path / "one", "valid")
     assert sorted(train + valid) == sorted(block.strip() for block in blocks)
     assert len(train) > len(valid) > 3
+    assert not list((tmp_path / "one").glob("*.text.txt"))  # only --write-text writes them
+    assert convert(tmp_path / "one", *args, valid_share=0.2) == 1  # another corpus
+
+
+@pytest.mark.parametrize(
+    "choose",
+    [
+        lambda read, split: documents_of_a_hash._choose(read, lambda record: record.data, 2**63, split),
+        lambda read, split: labelled._between(read, 0, *((0, 0.5) if split == "valid" else (0.5, 1))),
+    ],
+)
+def test_a_record_of_a_split_counts_the_bytes_since_the_one_before(choose):
+    records = [Record("file", number, str(number).encode(), number) for number in range(1, 100)]
+    numbers = []
+    for split in ("train", "valid"):
+        chosen = list(choose(lambda: iter(records), split))
+        numbers += [record.line for record in chosen]
+        read = itertools.accumulate(record.progress for record in chosen)
+        assert list(read) == [sum(range(record.line + 1)) for record in chosen]
+    assert sorted(numbers) == list(range(1, 100))
 
 
 @pytest.mark.parametrize("share", [-0.1, 1])
