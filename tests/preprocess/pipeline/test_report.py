@@ -24,3 +24,5 @@ def test_a_table_by_hand(tmp_path):
         ["valid", "1", "8", "8", "5", "5", "0 (0.0 %)", "0 (0.0 %)", "0"],
         ["all", "4", "15", "27", "2", "4", "2 (50.0 %)", "1 (25.0 %)", "4"],
     ]
+    alone = length_table(folder, "toy", ["train"], (21,)).split("\n")
+    assert [line.split()[0] for line in alone] == ["toy", "train"]
