@@ -29,7 +29,8 @@ def test_moved_and_back(shape):
         assert rows.padding_mask[number].tolist() == [place >= len(columns) for place in range(5)]
     assert rows.back(moved).equal(x)
     assert rows.moved(None) is None
-    assert rows.moved(torch.arange(5)[None]).equal(rows.moved(torch.arange(5).expand(5, 5)))  # one row for all
+    three, one_for_all = Rows.of(MASK[:3]), torch.arange(5)[None]
+    assert three.moved(one_for_all).equal(three.moved(one_for_all.expand(3, 5)))
     as_they_are = Rows.of(None)
     assert as_they_are.moved(x) is x
     assert as_they_are.back(x) is x

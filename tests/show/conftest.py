@@ -8,7 +8,7 @@ import pytest
 from fairseq_poolingformer.show.looks import CROSS, ONE, TWO, Look, View, WordLook
 from fairseq_poolingformer.show.passages import Passages
 
-TEXT = 'One & <b>bold</b> 😀 word. Two </script><script>alert("x")</script>.\nThree.\n\nFour was cut.'
+TEXT = 'One & <b>bold</b> 😀 word. Two </script><script>alert("x")</script>.\nThree.\n\n\nFour was cut.'
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_the_text_is_there_and_nothing_of_it_is_markup(made_look):
     assert "b" not in [tag for tag, _, _ in elements.found]
     assert ["unread" in attributes["class"] for attributes, _ in passages] == [False, False, False, True]
     assert len(elements.all(**{"class": "cut"})) == 1
-    assert [tag for tag, _, _ in elements.found].count("br") == 3  # one line feed, and two before what was cut
+    assert [tag for tag, _, _ in elements.found].count("br") == 3  # one line feed, and three, of which two count
 
 
 def test_the_page_loads_nothing(made_look):

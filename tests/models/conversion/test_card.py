@@ -98,11 +98,14 @@ def test_a_converted_checkpoint_has_no_training(folders):
     assert Training.of(load(folders / "fairseq" / "model.pt")) == Training()
     text = (folders / "fairseq" / "README.md").read_text(encoding="utf-8")
     assert "## Training" not in text
+    assert "\n\n\n" not in text
     assert ModelCard(text).data.library_name == "fairseq"
 
 
 def test_a_longformer_is_a_roberta_on_its_card():
-    text = model_card("long", FAMILIES["longformer"], {}, {})
+    text = model_card("long", FAMILIES["longformer"], {"max_positions": 4096}, {})
+    assert "| reads at most, tokens | 4,096 |" in text
+    assert "writes at most" not in text
     assert "A RoBERTa with the attention of [Longformer](" in text
     assert "AutoModelForMaskedLM" in text
 

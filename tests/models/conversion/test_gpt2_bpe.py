@@ -156,3 +156,13 @@ def test_dictionary_of_another_model():
     made = gpt2_bpe.to_fairseq_files(vocab, tiny_huggingface.MERGES, len(vocab))
     with pytest.raises(ConversionError, match="not the dictionary that the checkpoint was trained with"):
         gpt2_bpe.to_huggingface_vocab(made, len(vocab) + 7)
+    repeated = gpt2_bpe.GPT2Files([], {"a": 0}, ["0", "a"])
+    with pytest.raises(ConversionError, match=r"dict\.txt and encoder\.json give one token two rows"):
+        gpt2_bpe.to_huggingface_vocab(repeated, rows=6)
+
+
+def test_openais_ids_are_bytes_then_merges_then_the_end_of_text():
+    merges, end = tiny_huggingface.MERGES, gpt2_bpe.END_OF_TEXT
+    encoder = gpt2_bpe.encoder_of(merges, {end: 7})
+    assert (encoder["!"], encoder["Ġt"], encoder["Ġthe"], encoder[end]) == (0, 256, 258, 256 + len(merges))
+    assert end not in gpt2_bpe.encoder_of(merges, {})
