@@ -144,6 +144,8 @@ def test_texts_without_tokens_are_refused(texts):
 def test_progress_counts_a_question_of_several_documents_once(tmp_path):
     source = write_triviaqa(tmp_path)
     records = list(triviaqa.read([source], tmp_path / "evidence"))
+    pages = [number for *_, pages in TRIVIAQA_QUESTIONS for number in range(len(pages))]
+    assert {record.progress for record, number in zip(records, pages, strict=True) if number} == {0}
     assert sum(record.progress for record in records) == source.stat().st_size
 
 

@@ -63,7 +63,7 @@ BAD = {
     "twice": (changed(candidates=["the theory", "the theory"]), "candidate is there twice: 'the theory'"),
     "answer": (changed(answer="theory"), "answer is no candidate: 'theory'"),
     "unanswered": (changed(answer=...), "'answer' must be a string, is missing"),
-    "support": (changed(supports=["a", ""]), r"empty or no text: supports\[1\]"),
+    "support": (changed(supports=["a", " "]), r"empty or no text: supports\[1\]"),
     "number": (changed(candidates=["the theory", 3]), r"empty or no text: candidates\[1\]"),
     "list": ([1], "wrong type: the line is a list"),
     "again": (GOOD, "WH_train_0"),
