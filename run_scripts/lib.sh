@@ -31,7 +31,7 @@ parse_options() {
   # shellcheck disable=SC2154 # the script has it
   for argument in "${options[@]}"; do
     printf -v "${argument%%=*}" '%s' "${argument#*=}"
-    names+="${argument%%=*} "
+    [[ $names == *" ${argument%%=*} "* ]] || names+="${argument%%=*} " # a script's own default comes after the common one
   done
   while (($#)); do
     argument=$1

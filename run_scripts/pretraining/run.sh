@@ -12,7 +12,7 @@
 #               dict.txt; or the output of poolingformer-convert for a Hugging Face RoBERTa
 #   bpe         the folder of encoder.json, vocab.bpe and dict.txt, where there are no pretrained weights
 #
-# Print the commands only:        run_scripts/pretraining/longformer.sh gpus=8 dry_run=1
+# See what would run:        run_scripts/pretraining/longformer.sh gpus=8 dry_run=1
 # On eight GPUs:             run_scripts/pretraining/longformer.sh gpus=8 raw=enwiki pretrained=roberta.base
 # On several nodes (SLURM):  sbatch --nodes=2 --gpus-per-node=8 run_scripts/slurm.sh \
 #                                run_scripts/pretraining/thesis.sh raw=enwiki bpe=gpt2_bpe
