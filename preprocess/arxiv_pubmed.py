@@ -174,8 +174,10 @@ def _files(args: argparse.Namespace) -> dict[str, list[Path]]:
         files = {split: _files_of_split(args.input_folder, names) for split, names in _FILES_OF_RELEASE.items()}
         files = {split: found for split, found in files.items() if found}
     if "train" not in files:
-        where = args.input_folder / "train.txt[.gz]" if args.input_folder else "--train"
-        raise InputError(f"no training data: {where} is missing")
+        where = (
+            f"{args.input_folder}/train.txt[.gz] is missing" if args.input_folder else "give --input-folder or --train"
+        )
+        raise InputError(f"no training data: {where}")
     return files
 
 

@@ -41,12 +41,19 @@ def run_command(
         except (ValueError, OSError) as error:
             if show_traceback or (isinstance(error, BrokenPipeError) and _nobody_reads_the_output()):
                 raise
-            print(f"{parser.prog}: {error} (--traceback shows where)", file=sys.stderr)
+            print(f"{parser.prog}: {_sentence(error)} (--traceback shows where)", file=sys.stderr)
             status = 1
         except KeyboardInterrupt:
             print(f"{parser.prog}: interrupted", file=sys.stderr)
             status = 130
     return status
+
+
+def _sentence(error: ValueError | OSError) -> str:
+    """The error for people: the file first, and no number of the system's."""
+    if isinstance(error, OSError) and error.filename is not None and error.filename2 is None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 @contextlib.contextmanager

@@ -27,17 +27,35 @@ def load_models(
     Raises:
         FileNotFoundError: there is no such file.
         CheckpointError: a file is no checkpoint.
-        ValueError: they are checkpoints of another task.
+        ValueError: one is a checkpoint of another task.
     """
     for path in paths:
-        if not Path(path).is_file():
-            raise FileNotFoundError(f"{path}: no such checkpoint")
+        require_checkpoint(Path(path))
     load_fairseq()
     from fairseq import checkpoint_utils
     from fairseq.tasks import TASK_REGISTRY
 
+    from fairseq_poolingformer.compat.checkpoints import explained
+
     overrides = {} if data is None else {"data": str(data.resolve())}
-    models, _, loaded = checkpoint_utils.load_model_ensemble_and_task(list(paths), arg_overrides=overrides)
-    if task is not None and not isinstance(loaded, TASK_REGISTRY[task]):
-        raise ValueError(f"{paths[0]}: a checkpoint of {type(loaded).__name__}; give one of --task {task}")
+    models, loaded = [], None
+    for path in paths:
+        with explained(path):
+            state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
+        trained = getattr(getattr(state.get("cfg"), "task", None), "_name", None)
+        known = isinstance(trained, str) and trained in TASK_REGISTRY  # fairseq itself refuses an unknown task
+        if task is not None and known and not issubclass(TASK_REGISTRY[trained], TASK_REGISTRY[task]):
+            raise ValueError(f"{path}: a checkpoint of --task {trained}; give one of --task {task}")
+        (model,), _, loaded = checkpoint_utils.load_model_ensemble_and_task([path], task=loaded, state=state)
+        models.append(model)
     return [model.to(device=device, dtype=DTYPES[precision]).eval() for model in models], loaded
+
+
+def require_checkpoint(path: Path) -> None:
+    """Raise FileNotFoundError, with what to give, where there is no such file."""
+    if path.is_dir():
+        names = sorted(file.name for file in path.glob("*.pt"))
+        remedy = f"give a file of it: {', '.join(names)}" if names else "there is no .pt file in it"
+        raise FileNotFoundError(f"{path}: a folder, not a checkpoint; {remedy}")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such checkpoint")

@@ -11,9 +11,24 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--precision``, a key of :data:`DTYPES`, and ``--device``."""
-    parser.add_argument("--precision", choices=DTYPES, default="fp32", help="(default: %(default)s)")
+    parser.add_argument(
+        "--precision", choices=DTYPES, default="fp32", help="of parameters and computation (default: %(default)s)"
+    )
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", default=device, help="(default here: %(default)s)")
+    parser.add_argument(
+        "--device", type=_device, default=device, help="cpu, cuda, cuda:1, … (default here: %(default)s)"
+    )
+
+
+def _device(name: str) -> str:
+    """Check that the device is there, before a model is loaded for it."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise argparse.ArgumentTypeError(f"{name!r} is no device; give cpu, cuda or cuda:1") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise argparse.ArgumentTypeError(f"{name} is not there: torch finds {torch.cuda.device_count()} GPUs here")
+    return name
 
 
 def add_memory_option(parser: argparse.ArgumentParser, default: str) -> None:

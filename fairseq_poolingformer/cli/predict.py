@@ -17,6 +17,7 @@ from fairseq_poolingformer.cli import predict_qa
 from fairseq_poolingformer.cli.command import run_command
 from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import add_device_options
+from fairseq_poolingformer.cli.score_task import KINDS
 
 _QUESTIONS = ("natural_questions", "tydiqa")
 _EPILOG = """\
@@ -75,16 +76,16 @@ def run(args: argparse.Namespace) -> None:
     """Write the predictions of a split."""
     if not args.output.parent.is_dir():
         raise FileNotFoundError(f"{args.output.parent}: no such folder to write {args.output.name} into")
-    (model,), task = load_models([args.path], args.device, args.precision, data=args.data)
-    from fairseq_poolingformer.tasks.document_task import DocumentTask
+    if not args.data.is_dir():
+        raise FileNotFoundError(f"{args.data}: no such folder")
+    kind = _kind(args.data)
+    if kind not in KINDS:
+        raise ValueError(f"{args.data}: no finished data folder of a downstream task ({', '.join(KINDS)})")
+    (model,), task = load_models([args.path], args.device, args.precision, task=kind, data=args.data)
     from fairseq_poolingformer.tasks.one_dictionary import check_encoder
 
-    if not isinstance(task, DocumentTask):
-        raise ValueError(f"{args.path}: a checkpoint of {type(task).__name__}, which is no downstream task")
-    if _kind(args.data) != task.kind:
-        raise ValueError(f"{args.data} is a data folder of {_kind(args.data)}, but {args.path} is of {task.kind}")
     if args.max_positions is not None:
-        check_encoder(model, task.kind, args.max_positions)
+        check_encoder(model, kind, args.max_positions)
         task.cfg.max_positions = args.max_positions
         task.check_lengths()
     predictor = task.predictor(args.data, args.subset)

@@ -61,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="poolingformer-score",
-        description=__doc__.replace("``", ""),
+        description="Score fairseq-generate's output, or plain lines, with every flavour of ROUGE.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -72,16 +72,24 @@ def make_parser() -> argparse.ArgumentParser:
         "(default: -, standard input)",
     )
     parser.add_argument(
-        "--references", help="one a line, in the order of the input (default: the T- lines of the input)"
+        "--references",
+        metavar="FILE",
+        help="one a line, in the order of the input (default: the T- lines of the input)",
     )
-    parser.add_argument("--output", help="write the hypotheses here, one a line in the order of the input")
-    parser.add_argument("--json", help="write precision, recall and F1 of every flavour with their intervals here")
+    parser.add_argument(
+        "--output", metavar="FILE", help="write the hypotheses here, one a line in the order of the input"
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", help="write precision, recall and F1 of every flavour with their intervals here"
+    )
     parser.add_argument(
         "--no-perl",
         action="store_true",
         help="leave out ROUGE-1.5.5, which takes a quarter of an hour for thousands of pairs",
     )
-    parser.add_argument("--documents", help="score the beginning of these documents, one a line, instead of an input")
+    parser.add_argument(
+        "--documents", metavar="FILE", help="score the beginning of these documents, one a line, instead of an input"
+    )
     lead = parser.add_mutually_exclusive_group()
     lead.add_argument("--lead-words", type=int, metavar="N", help="as many words of each document")
     lead.add_argument("--lead-sentences", type=int, metavar="K", help="as many sentences of each document")

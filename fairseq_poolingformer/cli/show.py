@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _load(checkpoint: Path | None, data_folder: Path | None):
     """Load a summarizer, or a model of RoBERTa's kind."""
-    if checkpoint is not None and checkpoint.is_dir():  # of transformers
+    if checkpoint is not None and checkpoint.is_dir() and not _of_fairseq(checkpoint):  # of transformers
         from fairseq_poolingformer.cli.convert import write_fairseq
 
         with tempfile.TemporaryDirectory() as temporary:
@@ -116,6 +116,11 @@ def _load(checkpoint: Path | None, data_folder: Path | None):
     from fairseq_poolingformer.models import PoolingformerRoberta
 
     return PoolingformerRoberta.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))
+
+
+def _of_fairseq(folder: Path) -> bool:
+    """Whether a folder has checkpoints, but no model of transformers."""
+    return any(folder.glob("*.pt")) and not (folder / "config.json").is_file()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from fairseq_poolingformer.cli.command import load_fairseq, run_command
+from fairseq_poolingformer.cli.models import require_checkpoint
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.compat.checkpoints import load
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, tokenizer_config
@@ -111,8 +112,7 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
         from fairseq_poolingformer.models.reader import load_reader
 
         return load_reader()
-    if not checkpoint.is_file():
-        raise FileNotFoundError(f"{checkpoint}: no such checkpoint")
+    require_checkpoint(checkpoint)
     folder = data_folder or find_data_folder(checkpoint)
     try:
         DataFolder(folder, PAIRS).dictionary()

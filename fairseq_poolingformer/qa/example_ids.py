@@ -42,7 +42,8 @@ class ExampleIds:
         kind = data.corpus().get("kind")
         if kind not in (NATURAL_QUESTIONS, TYDIQA):
             raise ValueError(
-                f"{data.corpus_path}: unknown kind {kind!r}; this version knows {NATURAL_QUESTIONS} and {TYDIQA}"
+                f"{data.corpus_path}: unknown kind {kind!r}; this version knows {NATURAL_QUESTIONS} and {TYDIQA}. "
+                "For other downstream tasks there is poolingformer-predict"
             )
         path = data.text(split, "id")
         width = 2 if kind == TYDIQA else 1

@@ -65,6 +65,7 @@ class CharLMTask(OneDictionaryTask):
     """
 
     cfg: CharLMConfig
+    criterion = "char_lm"
 
     def __init__(self, cfg: CharLMConfig) -> None:
         super().__init__(cfg, byte_dictionary())

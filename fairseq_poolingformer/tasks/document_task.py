@@ -53,6 +53,7 @@ class DocumentTask(OneDictionaryTask):
         ValueError: an option is out of range.
     """
 
+    criterion = "document_task"
     kind: ClassVar[str]  # "kind" of its data folders' corpus.json, and its head's name
 
     def __init__(self, cfg, dictionary: Dictionary) -> None:

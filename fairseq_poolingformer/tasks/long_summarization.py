@@ -5,7 +5,7 @@
 import json
 import logging
 from argparse import Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -14,6 +14,7 @@ import torch
 from fairseq import utils
 from fairseq.data import LanguagePairDataset, ListDataset, data_utils
 from fairseq.logging import metrics
+from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
@@ -88,9 +89,25 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
             check_file(self.data_folder, path)
         self.remember({path.name: held.symbols for path, held in zip(paths, (src_dict, tgt_dict), strict=True)})
 
+    @classmethod
+    def setup_task(cls, cfg: LongSummarizationConfig, **kwargs: Any) -> "LongSummarizationTask":
+        """The task with its first data folder's dictionaries.
+
+        Raises:
+            FileNotFoundError: the folder has none.
+        """
+        names = (f"dict.{cfg.source_lang}.txt", f"dict.{cfg.target_lang}.txt")
+        DataFolder(Path(utils.split_paths(cfg.data)[0]), replace(PAIRS, dictionaries=names)).dictionary()
+        return super().setup_task(cfg, **kwargs)
+
     def build_model(self, cfg, from_checkpoint: bool = False):
         """Build the model and take the lengths of documents and summaries from it."""
         model = super().build_model(cfg, from_checkpoint)
+        if not isinstance(model, FairseqEncoderDecoderModel):
+            raise ValueError(
+                "--task long_summarization needs an encoder with a decoder such as --arch poolingformer_bart_large, "
+                f"but {type(model).__name__} has no decoder of its own"
+            )
         encoder_limit, decoder_limit = model.max_positions()
         self.source_limit = min(self.source_limit or encoder_limit, encoder_limit)
         self.target_limit = min(self.target_limit or decoder_limit, decoder_limit)

@@ -50,6 +50,7 @@ class QuestionAnsweringTask(OneDictionaryTask):
 
     cfg: QuestionAnsweringConfig
     layout = QUESTIONS
+    criterion = "question_answering"
 
     def __init__(self, cfg: QuestionAnsweringConfig, dictionary: Dictionary) -> None:
         dictionary.add_symbol("<mask>")  # as RoBERTa's and XLM-R's embeddings have it

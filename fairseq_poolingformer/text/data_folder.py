@@ -141,7 +141,7 @@ class DataFolder:
             FileNotFoundError: preprocessing has not finished here.
             ValueError: the file is damaged.
         """
-        _require(
+        self._require(
             self.corpus_path,
             "preprocessing writes it last, so the folder is not finished. Run the same command again; it continues",
         )
@@ -149,17 +149,29 @@ class DataFolder:
 
     def dictionary(self) -> Path:
         """The dictionary's file; of several, the first."""
-        path = _require(self.dictionary_paths()[0], f"give a data folder made with {self.layout.made_with}")
+        path = self._require(self.dictionary_paths()[0], f"give a data folder made with {self.layout.made_with}")
         check_file(self.path, path)
         return path
 
     def array(self, split: str, array: str = "") -> Path:
         """The path of an array that is there, without ``.bin`` and ``.idx``."""
         prefix = self.array_path(split, array)
-        remedy = f"no split {split!r} (there: {', '.join(self.splits(array))}). Make it with {self.layout.made_with}"
         for suffix in (".idx", ".bin"):
-            check_file(self.path, _require(Path(f"{prefix}{suffix}"), remedy))
+            check_file(self.path, self._require(Path(f"{prefix}{suffix}"), self._other_splits(split, array)))
         return prefix
+
+    def _require(self, path: Path, remedy: str) -> Path:
+        if not self.path.is_dir():
+            raise FileNotFoundError(f"{self.path}: no such folder")
+        return _require(path, remedy)
+
+    def _other_splits(self, split: str, array: str) -> str:
+        """What to do where a file of a split is missing."""
+        found = self.splits(array)
+        if not found:
+            return f"give a data folder made with {self.layout.made_with}"
+        there = "" if split in found else f"no split {split!r} (there: {', '.join(found)}). "
+        return f"{there}Make it with {self.layout.made_with}"
 
     def sequences(self, split: str, array: str = "") -> Sequences:
         """The sequences of an array.
@@ -172,7 +184,7 @@ class DataFolder:
 
     def text(self, split: str, text: str) -> Path:
         """The file of a text."""
-        path = _require(self.text_path(split, text), f"make the data folder with {self.layout.made_with}")
+        path = self._require(self.text_path(split, text), self._other_splits(split, self.layout.ids[0]))
         check_file(self.path, path)
         return path
 

@@ -146,9 +146,9 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
     chosen = {split: count for split, count in options.random_limits.items() if count is not None}
     limits |= {"random_limits": chosen or None, "limit_seed": options.limit_seed if chosen else None}
     table = functools.partial(corpus.table, folder, corpus.name, list(corpus.splits), options.max_source_lengths)
-    if data_folder.finished(folder, settings | limits, options.overwrite):
+    if written := data_folder.finished(folder, settings | limits, options.overwrite):
         logger.info("%s is up to date", folder.path)
-        return table()
+        return table(rejects=written["rejects"])
     _open_parts_folder(folder.parts_path, settings)
     if options.shard:
         shards.claim(folder.parts_path, *options.shard)

@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from fairseq_poolingformer.cli.command import run_command
+from fairseq_poolingformer.cli.options import add_device_options
 
 PROGRAM = """
 import argparse, os, sys
@@ -48,3 +50,24 @@ def test_an_error_is_a_sentence_or_on_demand_a_traceback(capsys):
     assert capsys.readouterr().err == "program: wrong (--traceback shows where)\n"
     with pytest.raises(ValueError, match="wrong"):
         run_command(argparse.ArgumentParser(prog="program"), run, ["--traceback"])
+
+
+def test_an_error_of_a_file_begins_with_its_name(tmp_path, capsys):
+    run_command(argparse.ArgumentParser(prog="program"), lambda arguments: (tmp_path / "none.txt").read_text(), [])
+    assert capsys.readouterr().err.startswith(f"program: {tmp_path}/none.txt: No such file or directory (--")
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("gpu", "'gpu' is no device; give cpu, cuda or cuda:1"),
+        (f"cuda:{torch.cuda.device_count()}", f"torch finds {torch.cuda.device_count()} GPUs here"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused_before_anything_is_loaded(device, message, capsys):
+    parser = argparse.ArgumentParser()
+    add_device_options(parser)
+    assert parser.parse_args(["--device", "cpu"]).device == "cpu"
+    with pytest.raises(SystemExit, match="2"):
+        parser.parse_args(["--device", device])
+    assert message in capsys.readouterr().err

@@ -50,11 +50,14 @@ def test_a_folder_of_transformers_is_shown_as_its_conversion(document):
     assert pages[0] == pages[1]
 
 
-def test_mistakes_are_one_sentence(document, capsys):
+def test_mistakes_are_one_sentence(document, tmp_path_factory, capsys):
+    trained = tmp_path_factory.mktemp("run")
+    (trained / "checkpoint_best.pt").touch()
     for arguments, message in (
         (["no.txt"], "No such file"),
         (["no.pt", "note.txt"], "no.pt: no such checkpoint"),
         ([".", "note.txt"], "config.json"),
+        ([trained, "note.txt"], "a folder, not a checkpoint; give a file of it: checkpoint_best.pt"),
         (["note.txt", "--word", "absent", "--summary", "note.txt"], "--word 'absent' is not in what the model read"),
     ):
         assert run(*arguments) == 1

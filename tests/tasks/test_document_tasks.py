@@ -229,6 +229,12 @@ def test_a_head_makes_way_for_the_next_tasks(wikihop, tmp_path):
         model.register_head("wikihop", torch.nn.Linear(1, 1))
 
 
+def test_a_forgotten_criterion_is_named(wikihop):
+    args, task, _ = make(wikihop[0], "wikihop", *ENCODERS[0], "--criterion", "cross_entropy")
+    with pytest.raises(ValueError, match="this task needs --criterion document_task; without it fairseq takes cross_e"):
+        task.build_criterion(args)
+
+
 def test_contradictions_are_refused(wikihop, tmp_path, capsys):
     folder, _ = wikihop
     with pytest.raises(ValueError, match="--max-positions must be 8 or more, got 3"):
@@ -241,7 +247,10 @@ def test_contradictions_are_refused(wikihop, tmp_path, capsys):
     other = write(tmp_path / "data", "document_classification", "valid", arrays, {"id": ["d"]}, labels=["a", "b"])
     flags = ["--path", str(tmp_path / "model.pt"), "--output", str(tmp_path / "p.json"), "--device", "cpu"]
     assert predict.main([str(other), *flags]) == 1
-    assert "is a data folder of document_classification, but" in capsys.readouterr().err
+    assert (
+        "model.pt: a checkpoint of --task wikihop; give one of --task document_classification"
+        in capsys.readouterr().err
+    )
     assert predict.main([str(folder), *flags, "--max-positions", "81"]) == 1
     assert "--max-positions 81, but the model takes 80 tokens" in capsys.readouterr().err
     for length in ("0", "2"):  # the coreference task would never end

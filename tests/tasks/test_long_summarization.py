@@ -10,6 +10,7 @@ from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from fairseq_poolingformer.tasks.long_summarization import LongSummarizationConfig, LongSummarizationTask
 from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
 
 BOS, PAD, EOS = 0, 1, 2
@@ -110,6 +111,16 @@ def test_documents_given_directly_may_have_their_bos(folder):
         assert dataset[0]["source"].tolist() == [BOS, 5, 6, EOS]
     long = torch.tensor([5] * 30 + [EOS])
     assert task.build_dataset_for_inference([long], [31])[0]["source"].tolist() == [BOS, 5, 5, 5, 5, EOS]
+
+
+def test_a_folder_of_another_kind_says_which_is_needed(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"dict\.source\.txt: not found; give a data folder made with .* arxiv"):
+        LongSummarizationTask.setup_task(LongSummarizationConfig(data=str(tmp_path)))
+
+
+def test_a_model_without_a_decoder_is_refused(folder):
+    with pytest.raises(ValueError, match=r"--task long_summarization needs an encoder with a decoder .*Roberta has no"):
+        build(folder, arch="poolingformer_roberta_tiny")
 
 
 def test_a_missing_split_says_what_to_do(folder):

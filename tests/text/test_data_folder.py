@@ -53,8 +53,16 @@ def test_sequences_come_back(tmp_path):
         (PAIRS, lambda f: f.dictionary(), r"dict\.source\.txt: not found; give .* arxiv_pubmed or stdlib"),
         (BYTES, lambda f: f.corpus(), r"corpus\.json: not found; .* Run the same command again; it continues"),
         (QUESTIONS, lambda f: f.text("test", "id"), r"test\.id\.txt: not found; .* natural_questions or tydiqa"),
+        (
+            QUESTIONS,
+            lambda f: f.array("train", "question"),
+            r"train\.question\.idx: not found; give a data folder made",
+        ),
+        (DOCUMENTS, lambda f: f.text("test", "id"), r"id\.txt: .*no split 'test' \(there: half, train\)\. .*wikipedia"),
+        (DOCUMENTS, lambda f: f.text("train", "id"), r"train\.id\.txt: not found; Make it with .* wikipedia"),
+        (BYTES, lambda f: DataFolder(f.path / "no", BYTES).corpus(), r"no: no such folder$"),
         (DOCUMENTS, lambda f: f.array("test"), r"test\.idx: .*no split 'test' \(there: half, train\)\. .*wikipedia"),
-        (DOCUMENTS, lambda f: f.array("half"), r"half\.bin: not found; no split 'half'"),
+        (DOCUMENTS, lambda f: f.array("half"), r"half\.bin: not found; Make it with .* wikipedia"),
         (DOCUMENTS, lambda f: tokenizer_config(f.path), r"config\.json: not found; is .* preprocessing wrote"),
     ],
 )

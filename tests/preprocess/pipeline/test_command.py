@@ -131,6 +131,7 @@ def test_a_finished_folder_is_kept_unless_told_otherwise(command, release, tmp_p
     assert command(tmp_path, "--input-folder", release, "--max-source-length", "10") == 0
     assert "up to date" in (output := capsys.readouterr()).err
     assert "input > 10" in output.out
+    assert [line.split()[-1] for line in output.out.splitlines()] == [line.split()[-1] for line in table.splitlines()]
     assert output.out.splitlines()[1].split()[:3] == table.splitlines()[1].split()[:3]
     other = ["--train", release / "val.txt", "--valid", release / "test.txt"]
     assert command(tmp_path, *other) == 1
@@ -148,7 +149,7 @@ def test_a_finished_folder_is_kept_unless_told_otherwise(command, release, tmp_p
     ("args", "message"),
     [
         (["--train", "nowhere.txt"], "nowhere.txt: no such file"),
-        (["--valid", "RELEASE/val.txt"], "no training data: --train is missing"),
+        (["--valid", "RELEASE/val.txt"], "no training data: give --input-folder or --train"),
         (["--input-folder", "EMPTY"], "train.txt[.gz] is missing"),
         (["--input-folder", "RELEASE", "--train", "RELEASE/train.txt"], "exclude each other"),
         (["--train", "EMPTY/empty.txt"], "train: no good example"),

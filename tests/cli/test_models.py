@@ -1,0 +1,32 @@
+"""The models of checkpoints: what is refused before anything is built."""
+
+import pytest
+from fairseq.tasks import TASK_REGISTRY
+
+from fairseq_poolingformer.cli.models import load_models
+from fairseq_poolingformer.models.conversion.files import write_checkpoint
+
+
+def test_a_checkpoint_of_another_task_is_named_whatever_the_data_folder(checkpoint, tmp_path):
+    path, _ = checkpoint
+    with pytest.raises(ValueError, match=r"model\.pt: a checkpoint of --task char_lm; give one of --task wikihop$"):
+        load_models([str(path)], "cpu", "fp32", task="wikihop", data=tmp_path)
+
+
+def test_every_member_of_an_ensemble_is_of_the_task(checkpoint, data_folder, tmp_path):
+    path, _ = checkpoint
+    models, task = load_models([str(path), str(path)], "cpu", "fp32", task="char_lm", data=data_folder)
+    assert len(models) == 2
+    assert isinstance(task, TASK_REGISTRY["char_lm"])
+    write_checkpoint(tmp_path / "other.pt", {"task": "wikihop", "data": "", "arch": "longformer_roberta_tiny"}, {})
+    with pytest.raises(ValueError, match=r"other\.pt: a checkpoint of --task wikihop; give one of --task char_lm$"):
+        load_models([str(path), str(tmp_path / "other.pt")], "cpu", "fp32", task="char_lm")
+
+
+def test_a_folder_is_no_checkpoint(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"a folder, not a checkpoint; there is no \.pt file in it"):
+        load_models([str(tmp_path)], "cpu", "fp32")
+    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
+        (tmp_path / name).touch()
+    with pytest.raises(FileNotFoundError, match=r"give a file of it: checkpoint_best\.pt, checkpoint_last\.pt"):
+        load_models([str(tmp_path)], "cpu", "fp32")
