@@ -91,6 +91,7 @@ def run(args: argparse.Namespace) -> None:
     predictor = task.predictor(args.data, args.subset)
     predict(model, task, args.subset, predictor, args.device, args.max_tokens, args.num_workers)
     predictor.write(args.output)
+    print(f"{args.output}: predictions of {len(task.dataset(args.subset))} examples of {args.subset}", file=sys.stderr)
 
 
 @torch.inference_mode()

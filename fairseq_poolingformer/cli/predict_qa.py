@@ -124,6 +124,7 @@ def _predict(args: argparse.Namespace, ids: ExampleIds) -> None:
         num_workers=args.num_workers,
     )
     write_predictions(args.output, ids.kind, official_predictions(ids, dataset.split, records, examples))
+    print(f"{args.output}: predictions of {len(examples)} examples of {args.subset}", file=sys.stderr)
     if args.readable:
         with whole_text_file(args.readable) as file:
             lines = readable_lines(ids, dataset.split, records, examples, tokenizer)

@@ -136,7 +136,8 @@ def test_shards_join_to_the_whole_and_batches_change_nothing(data, checkpoint, p
     shards = [tmp_path / f"{shard}.json.gz" for shard in range(2)]
     for number, shard in enumerate(shards):
         flags = ["--num-shards", 2, "--shard-id", number, "--max-tokens", 40]
-        predict(data, "--path", checkpoint, "--output", shard, *flags)
+        log = predict(data, "--path", checkpoint, "--output", shard, *flags)
+        assert f"{shard}: predictions of 3 examples of valid" in log
     predict(data, "--join", *reversed(shards), "--output", tmp_path / "joined.json")
     joined = json.loads((tmp_path / "joined.json").read_text(encoding="utf-8"))["predictions"]
     for one, other in zip(joined, found, strict=True):

@@ -79,7 +79,7 @@ def fit(task, model, updates=100, split="train"):
 
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=["longformer", "poolingformer", "deberta", "chunked"])
-def test_every_encoder_learns_wikihop_by_heart_and_predicts_it(wikihop, tmp_path, encoder):
+def test_every_encoder_learns_wikihop_by_heart_and_predicts_it(wikihop, tmp_path, capsys, encoder):
     folder, examples = wikihop
     args, task, model = make(folder, "wikihop", *encoder)
     task.load_dataset("train")
@@ -88,6 +88,7 @@ def test_every_encoder_learns_wikihop_by_heart_and_predicts_it(wikihop, tmp_path
     output = tmp_path / "predictions.json"
     flags = ["--path", str(tmp_path / "model.pt"), "--output", str(output), "--device", "cpu", "--num-workers", "0"]
     assert predict.main([str(folder), *flags, "--max-tokens", "100"]) == 0
+    assert f"{output}: predictions of 4 examples of valid" in capsys.readouterr().err
     assert json.loads(output.read_text()) == {f"WH_{k}": f"{k}.{x['answer'][0]}" for k, x in enumerate(examples)}
 
 
