@@ -2,31 +2,36 @@
 
     python run_scripts/longformer_tasks/far_evidence.py OUTPUT_FOLDER [--train 3000] [--dev 500] [--words 200] …
 
-A document is filler with one "in this town" and three "they chose X". The question asks what the town chose: the X
-that is 32 to 45 words before or after the town, where the other two are more than 64 away. Nothing near an X tells the
-right one, nor do the places of the three. A word is 1.3 tokens of a small sentencepiece model. So documents, distances
-and windows of far_evidence.sh are an eighth of those of question_answering/far_answers.py.
+A document is a piece of real prose, the standard library's docstrings, with one "in this town" and three "they chose X"
+in place of words. The question asks what the town chose: the X that is 32 to 45 words before or after the town, where
+the other two are more than 64 away. Nothing near an X tells the right one, nor do the places of the three. The prose of
+train and dev is that of different modules.
 """
 
 import argparse
 import itertools
 import json
 import random
+import string
 from pathlib import Path
+
+from preprocess.facts import read_sentences
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
 NEAREST, FARTHEST, APART = 32, 46, 64  # words
 
 
-def make_words(count: int, generator: random.Random) -> list[str]:
-    """Make different words of two syllables."""
-    return ["".join(pair) for pair in generator.sample(list(itertools.product(SYLLABLES, repeat=2)), count)]
+def make_words(count: int, prose: set[str], generator: random.Random) -> list[str]:
+    """Make different words of two syllables that the prose does not have."""
+    words = map("".join, itertools.product(SYLLABLES, repeat=2))
+    return generator.sample([word for word in words if word not in prose], count)
 
 
-def make_document(length: int, filler: list[str], choices: list[str], generator: random.Random) -> tuple[str, str]:
+def make_document(length: int, prose: list[str], choices: list[str], generator: random.Random) -> tuple[str, str]:
     """Return a document of so many words, and the right choice."""
     town, places = make_places(length, generator)
-    words, chosen = generator.choices(filler, k=length), generator.sample(choices, 3)
+    begin = generator.randrange(len(prose) - length)
+    words, chosen = prose[begin : begin + length], generator.sample(choices, 3)
     words[town - 2 : town + 1] = ["in", "this", "town"]
     for place, choice in zip(places, chosen, strict=True):
         words[place - 2 : place + 1] = ["they", "chose", choice]
@@ -63,7 +68,9 @@ def main() -> None:
     if args.words < 160:
         parser.error("--words must be at least 160, to have room for all distances")
     generator = random.Random(args.seed)
-    words = make_words(72, generator)  # few, so that a small sentencepiece model has a piece for each
+    prose = {split: " ".join(read_sentences(split == "dev")).split() for split in ("train", "dev")}
+    used = {word.strip(string.punctuation).lower() for words in prose.values() for word in words}
+    choices = make_words(12, used, generator)
     evidence = args.output_folder / "evidence" / "wikipedia"
     for folder in (evidence, args.output_folder / "qa"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +78,7 @@ def main() -> None:
         questions = []
         for number in range(count):
             name = f"{split}_{number}"
-            text, answer = make_document(args.words, words[:60], words[60:], generator)
+            text, answer = make_document(args.words, prose[split], choices, generator)
             (evidence / f"{name}.txt").write_text(text, encoding="utf-8")
             questions.append(
                 {
