@@ -65,17 +65,20 @@ class Reject:
 def expand(patterns: Sequence[str]) -> list[Path]:
     """List the files of paths and glob patterns, in the order of the arguments and sorted within a pattern.
 
+    A file that several of them name is listed once, at its first place.
+
     Raises:
         InputError: an argument names no file.
     """
-    files: list[Path] = []
+    files: dict[Path, Path] = {}
     for pattern in patterns:
         found = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern, recursive=True))
         found = [path for path in found if Path(path).is_file()]
         if not found:
             raise InputError(f"{pattern}: no such file")
-        files += map(Path, found)
-    return files
+        for path in map(Path, found):
+            files.setdefault(path.absolute(), path)
+    return list(files.values())
 
 
 def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Record]:
