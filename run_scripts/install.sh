@@ -129,6 +129,7 @@ step "virtual environment, $("$base" --version)" "$base" -m venv "$venv"
 step "pip, setuptools, numpy, cython" pip_install --upgrade pip setuptools wheel numpy cython
 step "$torch" install_torch
 step "$fairseq, $build" install_fairseq
-step "fairseq_poolingformer with extras $extras" pip_install --no-build-isolation --editable "${root}[$extras]" "$torch"
+step "fairseq_poolingformer${extras:+ with extras $extras}" \
+  pip_install --no-build-isolation --editable "$root${extras:+[$extras]}" "$torch"
 step "import of everything" "$venv/bin/python" -c "import fairseq_poolingformer; fairseq_poolingformer.register()"
 printf '%s\n' "$wanted" >"$mark"
