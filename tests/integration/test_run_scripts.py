@@ -380,6 +380,37 @@ def test_install_leaves_a_complete_environment_alone_and_explains_what_it_lacks(
     assert not (tmp_path / "venv").exists()
 
 
+@pytest.fixture
+def installed(tmp_path):
+    """Runs a script with a Python that makes virtual environments of itself; returns what each Python was asked for."""
+    python, log = tmp_path / "python", tmp_path / "asked"
+    python.write_text(
+        f"#!/bin/sh\nprintf '%s\\t' \"$@\" >>{log}\necho >>{log}\n"
+        'if [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; fi\n'
+    )
+    python.chmod(0o755)
+
+    def run(script: str, *arguments: str) -> list[list[str]]:
+        call(script, f"venv={tmp_path / 'venv'}", f"python={python}", *arguments)
+        return [line.split("\t")[:-1] for line in log.read_text().splitlines()]
+
+    return run
+
+
+@pytest.mark.parametrize(("extras", "editable"), [("", ROOT), ("plot,docs", f"{ROOT}[plot,docs]")])
+def test_install_gives_pip_the_extras(installed, extras, editable):
+    words = next(words for words in installed("install.sh", f"extras={extras}") if "--editable" in words)
+    assert words[words.index("--editable") + 1] == str(editable)
+
+
+def test_the_oldest_versions_are_installed_and_tested(installed):
+    asked = installed("test_oldest.sh")
+    assert next(words for words in asked if "--editable" in words)[-2:] == [str(ROOT), "torch==2.6"]
+    assert {"torch==2.6", "numpy==1.26", "tiktoken==0.13"} < set(asked[-2])
+    assert asked[-1][:2] == ["-m", "pytest"]
+    assert all((ROOT / name).is_file() for name in asked[-1] if name.endswith(".py"))
+
+
 def tool(name: str, *arguments: object, status: int = 0) -> str:
     """Run a Python script of the folder; its output, both streams together."""
     start()
