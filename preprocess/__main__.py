@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in (*CORPORA, "check"):
         print(f"{usage()}\n\nerror: {name}: no such corpus", file=sys.stderr)
         return 2
-    return importlib.import_module(f"preprocess.{name}").main(options)
+    return importlib.import_module(f"{__package__}.{name}").main(options)
 
 
 if __name__ == "__main__":

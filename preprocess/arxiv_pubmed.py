@@ -23,8 +23,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.text.json_lines import BadLine, read_object, type_name
-from preprocess.pipeline import command
-from preprocess.pipeline.records import (
+
+from .pipeline import command
+from .pipeline.records import (
     MAX_LINE_BYTES,
     Example,
     InputError,
@@ -34,7 +35,7 @@ from preprocess.pipeline.records import (
     expand,
     read_lines,
 )
-from preprocess.pipeline.run import Corpus, Split
+from .pipeline.run import Corpus, Split
 
 ARTICLE_KEYS = ("article_text", "article", "document", "text", "description")
 SUMMARY_KEYS = ("abstract_text", "abstract", "summary")

@@ -21,10 +21,11 @@ from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS, ID_DTYPE, byte
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.sequences import SequencesWriter
 from fairseq_poolingformer.text.whole_file import write_lines
-from preprocess.pipeline import data_folder
-from preprocess.pipeline.command import log_to_stderr
-from preprocess.pipeline.records import InputError, describe_file, expand, open_compressed
-from preprocess.wikitext.text8 import clean
+
+from .pipeline import data_folder
+from .pipeline.command import log_to_stderr
+from .pipeline.records import InputError, describe_file, expand, open_compressed
+from .wikitext.text8 import clean
 
 logger = logging.getLogger("preprocess")
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 
-from preprocess.fact_documents import DocumentMaker, Shape
-from preprocess.pipeline import command
-from preprocess.pipeline.records import InputError, Record, pack, unpack
-from preprocess.pipeline.run import Corpus, Split
-from preprocess.python_prose import read_prose
-from preprocess.python_sources import digest, find_modules
+from .fact_documents import DocumentMaker, Shape
+from .pipeline import command
+from .pipeline.records import InputError, Record, pack, unpack
+from .pipeline.run import Corpus, Split
+from .python_prose import read_prose
+from .python_sources import digest, find_modules
 
 DEFAULT_VOCABULARY = 2000
 

@@ -27,11 +27,12 @@ from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
-from preprocess.pipeline import task_corpus
-from preprocess.pipeline.encode import Encoded, one_line
-from preprocess.pipeline.json_elements import read_elements
-from preprocess.pipeline.records import Example, InputError, Record, Reject, describe_file
-from preprocess.pipeline.tokens import Tokens
+
+from .pipeline import task_corpus
+from .pipeline.encode import Encoded, one_line
+from .pipeline.json_elements import read_elements
+from .pipeline.records import Example, InputError, Record, Reject, describe_file
+from .pipeline.tokens import Tokens
 
 NO_PARAGRAPH = "supporting fact whose title no paragraph has"
 NO_SENTENCE = "supporting fact whose number no sentence has"

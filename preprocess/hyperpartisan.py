@@ -12,9 +12,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from fairseq_poolingformer.downstream.labelled_files import HYPERPARTISAN_LABELS, read_ground_truth
-from preprocess.pipeline import command, labelled
-from preprocess.pipeline.labelled import LabelledDocument
-from preprocess.pipeline.records import InputError, Record, Reject, describe_file, open_compressed
+
+from .pipeline import command, labelled
+from .pipeline.labelled import LabelledDocument
+from .pipeline.records import InputError, Record, Reject, describe_file, open_compressed
 
 _BLOCK = 2**20
 _ID = re.compile(rb'<article\b[^>]*?\bid="([^"]*)"')

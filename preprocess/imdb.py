@@ -10,10 +10,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.downstream.labelled_files import IMDB_LABELS, imdb_id
-from preprocess.pipeline import command, labelled
-from preprocess.pipeline.labelled import LabelledDocument
-from preprocess.pipeline.records import InputError, Record, Reject, describe_file
-from preprocess.pipeline.run import Split
+
+from .pipeline import command, labelled
+from .pipeline.labelled import LabelledDocument
+from .pipeline.records import InputError, Record, Reject, describe_file
+from .pipeline.run import Split
 
 
 def read_reviews(folder: Path) -> Iterator[Record]:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from fairseq_poolingformer.downstream.labelled_files import id_of, label_of
 from fairseq_poolingformer.qa import json_values
 from fairseq_poolingformer.text.json_lines import BadLine
-from preprocess.pipeline import labelled, task_corpus
-from preprocess.pipeline.labelled import LabelledDocument
-from preprocess.pipeline.records import InputError, Record, Reject, expand, read_lines
+
+from .pipeline import labelled, task_corpus
+from .pipeline.labelled import LabelledDocument
+from .pipeline.records import InputError, Record, Reject, expand, read_lines
 
 
 def parse(record: Record, annotated: bool = True) -> LabelledDocument | Reject:

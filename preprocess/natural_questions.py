@@ -22,10 +22,11 @@ from fairseq_poolingformer.qa.annotations import natural_questions_annotation
 from fairseq_poolingformer.qa.example_ids import example_id_text
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine
-from preprocess.pipeline.records import Record, Reject
-from preprocess.pipeline.task_corpus import parse_object
-from preprocess.questions import command, examples
-from preprocess.questions.examples import MARKERS, AnnotatedAnswer, Candidate, QuestionExample
+
+from .pipeline.records import Record, Reject
+from .pipeline.task_corpus import parse_object
+from .questions import command, examples
+from .questions.examples import MARKERS, AnnotatedAnswer, Candidate, QuestionExample
 
 BYTES_DISAGREE = "bytes of an answer disagree with its tokens"
 _TAG = re.compile(r"<[/!]?[A-Za-z-][^<>]*>")

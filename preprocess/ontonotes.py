@@ -16,9 +16,10 @@ from fairseq_poolingformer.text.data_folder import COREFERENCE
 from fairseq_poolingformer.text.dictionary import UNK
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
-from preprocess.pipeline import task_corpus
-from preprocess.pipeline.encode import Encoded, one_line
-from preprocess.pipeline.records import Example, Record, Reject, open_compressed
+
+from .pipeline import task_corpus
+from .pipeline.encode import Encoded, one_line
+from .pipeline.records import Example, Record, Reject, open_compressed
 
 # how the treebanks write these marks; a pretrained model knows them as they are
 PLAIN_WORDS = {

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from preprocess.pipeline import command, documents
-from preprocess.pipeline.records import (
+from .pipeline import command, documents
+from .pipeline.records import (
     Example,
     Record,
     Reject,
@@ -21,7 +21,7 @@ from preprocess.pipeline.records import (
     expand,
     open_compressed,
 )
-from preprocess.pipeline.run import Corpus, Split
+from .pipeline.run import Corpus, Split
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
 

@@ -14,10 +14,10 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-from preprocess.pipeline import command
-from preprocess.pipeline.records import InputError, Record, pack, unpack
-from preprocess.pipeline.run import Corpus, Split
-from preprocess.python_sources import Document, digest, drop_duplicates, find_modules, read_module
+from .pipeline import command
+from .pipeline.records import InputError, Record, pack, unpack
+from .pipeline.run import Corpus, Split
+from .python_sources import Document, digest, drop_duplicates, find_modules, read_module
 
 logger = logging.getLogger("preprocess")
 

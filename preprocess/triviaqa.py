@@ -26,11 +26,12 @@ from fairseq_poolingformer.text.data_folder import TRIVIAQA
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
-from preprocess.pipeline import task_corpus
-from preprocess.pipeline.encode import Encoded
-from preprocess.pipeline.json_elements import read_elements
-from preprocess.pipeline.records import Example, InputError, Record, Reject, Skipped, open_compressed
-from preprocess.pipeline.tokens import Tokens
+
+from .pipeline import task_corpus
+from .pipeline.encode import Encoded
+from .pipeline.json_elements import read_elements
+from .pipeline.records import Example, InputError, Record, Reject, Skipped, open_compressed
+from .pipeline.tokens import Tokens
 
 NO_ANSWER = "document without the answer"
 NOT_EXACT = "answer not on token edges"

@@ -14,11 +14,12 @@ from fairseq_poolingformer.qa.annotations import TYDIQA_KEYS, tydiqa_annotation
 from fairseq_poolingformer.qa.example_ids import example_id_text
 from fairseq_poolingformer.qa.spans import tydiqa_span
 from fairseq_poolingformer.text.json_lines import BadLine
-from preprocess.pipeline.encode import one_line
-from preprocess.pipeline.records import Record, Reject
-from preprocess.pipeline.task_corpus import parse_object
-from preprocess.questions import command, examples
-from preprocess.questions.examples import AnnotatedAnswer, Candidate, QuestionExample
+
+from .pipeline.encode import one_line
+from .pipeline.records import Record, Reject
+from .pipeline.task_corpus import parse_object
+from .questions import command, examples
+from .questions.examples import AnnotatedAnswer, Candidate, QuestionExample
 
 
 def parse(record: Record, annotated: bool) -> QuestionExample | Reject:

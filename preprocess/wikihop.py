@@ -16,10 +16,11 @@ from fairseq_poolingformer.qa import json_values
 from fairseq_poolingformer.text.data_folder import WIKIHOP
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
-from preprocess.pipeline import task_corpus
-from preprocess.pipeline.encode import Encoded, one_line
-from preprocess.pipeline.json_elements import read_elements
-from preprocess.pipeline.records import Example, Record, Reject
+
+from .pipeline import task_corpus
+from .pipeline.encode import Encoded, one_line
+from .pipeline.json_elements import read_elements
+from .pipeline.records import Example, Record, Reject
 
 UNMENTIONED_ANSWER = "answer that no support mentions"
 UNMENTIONED = "candidates that no support mentions"

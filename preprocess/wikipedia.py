@@ -11,11 +11,11 @@ import importlib.metadata
 import sys
 from collections.abc import Mapping, Sequence
 
-from preprocess.pipeline import command, documents
-from preprocess.pipeline.records import Example, InputError, Record, Reject, Skipped, describe_file, expand
-from preprocess.pipeline.run import Corpus, Split
-from preprocess.wikitext.bounded import MIN_MEMORY, Bounds, PageTooHard, clean
-from preprocess.wikitext.dump import (
+from .pipeline import command, documents
+from .pipeline.records import Example, InputError, Record, Reject, Skipped, describe_file, expand
+from .pipeline.run import Corpus, Split
+from .wikitext.bounded import MIN_MEMORY, Bounds, PageTooHard, clean
+from .wikitext.dump import (
     ARTICLES,
     MAX_PAGE_BYTES,
     BrokenPage,

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.cli.command import UsageError, run_command
-from preprocess.pipeline import run
-from preprocess.pipeline.vocabulary import add_tokenizer_options, choose_tokenizer
+
+from . import run
+from .vocabulary import add_tokenizer_options, choose_tokenizer
 
 logger = logging.getLogger("preprocess")
 

@@ -17,8 +17,9 @@ from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.dictionary import smallest_dtype
 from fairseq_poolingformer.text.sequences import SequencesWriter
 from fairseq_poolingformer.text.whole_file import whole_file, write_lines
-from preprocess.pipeline.parts import Part
-from preprocess.pipeline.records import InputError
+
+from .parts import Part
+from .records import InputError
 
 logger = logging.getLogger("preprocess")
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from fairseq_poolingformer.text.data_folder import DOCUMENTS, DOCUMENTS_WITH_TEXT
-from preprocess.pipeline.encode import encode_texts
-from preprocess.pipeline.parts import Parse
-from preprocess.pipeline.records import Example, InputError, Record
-from preprocess.pipeline.run import Corpus, Split
+
+from .encode import encode_texts
+from .parts import Parse
+from .records import Example, InputError, Record
+from .run import Corpus, Split
 
 logger = logging.getLogger("preprocess")
 

@@ -8,7 +8,8 @@ import numpy as np
 from fairseq_poolingformer.text.data_folder import PAIRS, Layout
 from fairseq_poolingformer.text.dictionary import EOS, replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
-from preprocess.pipeline.records import Example, Reject
+
+from .records import Example, Reject
 
 
 @dataclass(frozen=True)

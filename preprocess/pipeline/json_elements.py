@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from preprocess.pipeline.records import MAX_LINE_BYTES, InputError, Record, open_compressed
+from .records import MAX_LINE_BYTES, InputError, Record, open_compressed
 
 _BLOCK = 2**20
 # a string, or where the block cuts it its quotation mark alone; brackets; commas

@@ -9,12 +9,13 @@ import numpy as np
 
 from fairseq_poolingformer.text.data_folder import CLASSIFICATION
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
-from preprocess.pipeline import command, task_corpus
-from preprocess.pipeline.documents import hash_of
-from preprocess.pipeline.encode import Encoded, one_line
-from preprocess.pipeline.parts import Parse
-from preprocess.pipeline.records import Example, InputError, Record, Reject
-from preprocess.pipeline.run import Corpus, Split
+
+from . import command, task_corpus
+from .documents import hash_of
+from .encode import Encoded, one_line
+from .parts import Parse
+from .records import Example, InputError, Record, Reject
+from .run import Corpus, Split
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,9 @@ from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.dictionary import smallest_dtype
 from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
 from fairseq_poolingformer.text.whole_file import write_lines
-from preprocess.pipeline.encode import Encoded
-from preprocess.pipeline.records import TOO_LONG, Example, InputError, Record, Reject, Skipped
+
+from .encode import Encoded
+from .records import TOO_LONG, Example, InputError, Record, Reject, Skipped
 
 PART_BYTES = 4 * 2**20
 PART_RECORDS = 4096

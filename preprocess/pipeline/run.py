@@ -20,12 +20,13 @@ from tqdm import tqdm
 from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, Layout
 from fairseq_poolingformer.text.whole_file import write_lines
-from preprocess.pipeline import data_folder, shards
-from preprocess.pipeline.data_folder import SplitResult
-from preprocess.pipeline.encode import encode_texts
-from preprocess.pipeline.parts import PART_BYTES, PART_RECORDS, Encode, Encoding, Parse, encode_split
-from preprocess.pipeline.records import InputError, Record
-from preprocess.pipeline.report import length_table
+
+from . import data_folder, shards
+from .data_folder import SplitResult
+from .encode import encode_texts
+from .parts import PART_BYTES, PART_RECORDS, Encode, Encoding, Parse, encode_split
+from .records import InputError, Record
+from .report import length_table
 
 logger = logging.getLogger("preprocess")
 

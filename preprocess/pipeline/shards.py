@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.whole_file import whole_file, write_lines
-from preprocess.pipeline.records import InputError
+
+from .records import InputError
 
 logger = logging.getLogger("preprocess")
 

@@ -15,10 +15,11 @@ from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 from fairseq_poolingformer.text.json_lines import BadLine, read_object
 from fairseq_poolingformer.text.sequences import read_sizes
 from fairseq_poolingformer.text.table import aligned
-from preprocess.pipeline import command
-from preprocess.pipeline.parts import Encode
-from preprocess.pipeline.records import Example, InputError, Record, Reject, Skipped, describe_files, expand
-from preprocess.pipeline.run import Corpus, Split
+
+from . import command
+from .parts import Encode
+from .records import Example, InputError, Record, Reject, Skipped, describe_files, expand
+from .run import Corpus, Split
 
 main = command.main
 

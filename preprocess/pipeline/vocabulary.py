@@ -14,8 +14,9 @@ import sentencepiece
 
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
-from preprocess.pipeline.records import TOO_LONG, Example, InputError, Record, Reject, describe_file
-from preprocess.pipeline.run import Corpus
+
+from .records import TOO_LONG, Example, InputError, Record, Reject, describe_file
+from .run import Corpus
 
 logger = logging.getLogger("preprocess")
 

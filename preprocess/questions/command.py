@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from fairseq_poolingformer.qa.segments import SegmentLimits
 from fairseq_poolingformer.text.data_folder import QUESTIONS
-from preprocess.pipeline import command as pipeline_command
-from preprocess.pipeline import task_corpus
-from preprocess.pipeline.records import MAX_LINE_BYTES, InputError, read_lines
-from preprocess.pipeline.run import Corpus
-from preprocess.questions import examples, report
+
+from ..pipeline import command as pipeline_command
+from ..pipeline import task_corpus
+from ..pipeline.records import MAX_LINE_BYTES, InputError, read_lines
+from ..pipeline.run import Corpus
+from . import examples, report
 
 main = pipeline_command.main
 

@@ -13,9 +13,10 @@ from fairseq_poolingformer.qa import json_values
 from fairseq_poolingformer.qa.labels import AnswerType
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizers import Tokenizer
-from preprocess.pipeline.encode import Encoded
-from preprocess.pipeline.records import Example, InputError, Reject
-from preprocess.pipeline.tokens import Tokens
+
+from ..pipeline.encode import Encoded
+from ..pipeline.records import Example, InputError, Reject
+from ..pipeline.tokens import Tokens
 
 NESTED = "long answer inside another candidate"
 SEVERAL = "several short answers"

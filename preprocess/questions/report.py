@@ -18,7 +18,8 @@ from fairseq_poolingformer.qa.labels import (
 from fairseq_poolingformer.qa.segments import SegmentLimits, Segments, cut_into_segments
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.table import aligned
-from preprocess.pipeline.task_corpus import count_notes
+
+from ..pipeline.task_corpus import count_notes
 
 
 def table(

@@ -13,14 +13,22 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from io import BufferedReader
+from typing import BinaryIO
 
 from mwparserfromhell.parser import ParserError
 
-from preprocess.wikitext.text import plain_text
+from .text import plain_text
 
 MIN_MEMORY = 256  # MiB, for the parser itself and an ordinary page
 
 _OUT_OF_MEMORY = 3  # exit status
+
+# imports from where this process does; python -m would look into the working directory first
+_START = """import sys
+sys.path[:] = sys.argv[4:]
+from importlib import import_module
+import_module(sys.argv[1]).serve(float(sys.argv[2]), int(sys.argv[3]))"""
 
 
 class PageTooHard(ValueError):
@@ -75,10 +83,16 @@ class _Cleaner:
         return text
 
     def _start(self) -> subprocess.Popen:
-        command = [sys.executable, "-m", __name__, str(self._bounds.seconds), str(self._bounds.memory)]
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        environment = {**os.environ, "PYTHONPATH": path}
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        command = [
+            sys.executable,
+            "-c",
+            _START,
+            __name__,
+            str(self._bounds.seconds),
+            str(self._bounds.memory),
+            *sys.path,
+        ]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def _end(self) -> str:
         """Wait for the end of the process and say why it ended."""
@@ -94,18 +108,22 @@ class _Cleaner:
         return f"page breaks the parser: it ended with status {status}"
 
 
-def _serve(bounds: Bounds) -> None:
-    """Answer requests on standard input until it ends."""
+def serve(seconds: float, memory: int) -> None:
+    """Answer requests on standard input until it ends; see :class:`Bounds`."""
     import resource  # some systems lack it, and only this process needs it
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process, in C code too
-    resource.setrlimit(resource.RLIMIT_AS, (bounds.memory * 2**20,) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (memory * 2**20,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    with contextlib.suppress(BrokenPipeError):
+        _answer(sys.stdin.buffer, sys.stdout.buffer, seconds)
+
+
+def _answer(requests: BufferedReader, answers: BinaryIO, seconds: float) -> None:
     while requests.peek(1):
         wikitext, options = pickle.load(requests)
-        signal.setitimer(signal.ITIMER_PROF, bounds.seconds)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
             answer = plain_text(wikitext, **options), None
         except (ParserError, RecursionError) as error:
@@ -115,8 +133,3 @@ def _serve(bounds: Bounds) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         pickle.dump(answer, answers)
         answers.flush()
-
-
-if __name__ == "__main__":
-    with contextlib.suppress(BrokenPipeError):
-        _serve(Bounds(float(sys.argv[1]), int(sys.argv[2])))

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import BinaryIO
 from xml.etree import ElementTree
 
-from preprocess.pipeline.records import InputError, Record, open_compressed
-from preprocess.wikitext.text import FILES_AND_CATEGORIES
+from ..pipeline.records import InputError, Record, open_compressed
+from .text import FILES_AND_CATEGORIES
 
 ARTICLES, FILES, CATEGORIES = 0, 6, 14  # the keys of these namespaces in every wiki
 MAX_PAGE_BYTES = 32 * 2**20  # MediaWiki saves at most 2 MiB of text; escaping may make it six times as long

@@ -6,7 +6,7 @@ The earlier steps leave control characters as marks for this one. A dump cannot 
 import re
 from collections.abc import Iterator
 
-from preprocess.wikitext.switches import ANY_CASE, SWITCHES
+from .switches import ANY_CASE, SWITCHES
 
 REMOVED = "\x03"  # in place of what was taken out of a line
 HEADING = "\x04"  # at the beginning of a heading's line; the heading's level follows

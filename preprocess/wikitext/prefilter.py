@@ -6,8 +6,8 @@ the parser and the walk over its tokens would give.
 
 import re
 
-from preprocess.wikitext.lines import PROTECTED, REMOVED
-from preprocess.wikitext.templates import find_renderer, split_parameters
+from .lines import PROTECTED, REMOVED
+from .templates import find_renderer, split_parameters
 
 _LITERAL = re.compile(r"<(?:nowiki|pre|source|syntaxhighlight)\b", re.I)  # inside these, markup is text
 _COMMENT = re.compile(r"<!--.*?-->", re.S)

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 
-from preprocess.wikitext.lines import PROTECTED
+from .lines import PROTECTED
 
 Parameters = dict[str, str]
 Renderer = Callable[[Parameters], str]

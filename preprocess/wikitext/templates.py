@@ -5,9 +5,9 @@ The names are those of the English Wikipedia, many of which other wikis share. A
 
 import re
 
-from preprocess.wikitext import renderers
-from preprocess.wikitext.lines import PROTECTED
-from preprocess.wikitext.renderers import Parameters, Renderer, fixed, form, joined, sounds
+from . import renderers
+from .lines import PROTECTED
+from .renderers import Parameters, Renderer, fixed, form, joined, sounds
 
 _CHARACTERS = {
     "–": "ndash, en dash, –",

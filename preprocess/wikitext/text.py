@@ -9,10 +9,10 @@ import re
 
 from mwparserfromhell.parser import Parser, tokens
 
-from preprocess.wikitext.lines import BLOCK_TAGS, DROPPED_TAGS, HEADING, PROTECTED, REMOVED, clean_lines
-from preprocess.wikitext.prefilter import shorten
-from preprocess.wikitext.renderers import RAISED, Parameters
-from preprocess.wikitext.templates import find_renderer
+from .lines import BLOCK_TAGS, DROPPED_TAGS, HEADING, PROTECTED, REMOVED, clean_lines
+from .prefilter import shorten
+from .renderers import RAISED, Parameters
+from .templates import find_renderer
 
 FILES_AND_CATEGORIES = frozenset({"file", "image", "category"})  # every language has these names
 

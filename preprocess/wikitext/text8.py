@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from preprocess.pipeline.records import InputError
+from ..pipeline.records import InputError
 
 _MAX_RECORD_BYTES = 64 * 2**20
 _BLOCK_BYTES = 2**20
