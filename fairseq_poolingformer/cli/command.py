@@ -94,7 +94,8 @@ def load_fairseq() -> None:
         if error.name != "fairseq":
             raise
         raise ValueError(
-            "this command needs fairseq; install it with run_scripts/install.sh, or as docs/fairseq.md describes"
+            "this command needs fairseq: pip install torch numpy cython setuptools wheel && "
+            "pip install --no-build-isolation fairseq-fixed==0.12.3.1"
         ) from None
     import fairseq_poolingformer
 

@@ -131,6 +131,12 @@ def to_huggingface(options: argparse.Namespace) -> None:
     _report(output, converted.notes)
 
 
+def from_adaptive_span(options: argparse.Namespace) -> None:
+    """Convert a checkpoint of the published adaptive span."""
+    load_fairseq()  # which has the settings of the architecture
+    adaptive_span.run(options)
+
+
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = argparse.ArgumentParser(
@@ -181,7 +187,7 @@ def make_parser() -> argparse.ArgumentParser:
         "trained on)",
     )
     from_short.add_command(commands)
-    adaptive_span.add_command(commands)
+    adaptive_span.add_command(commands).set_defaults(convert=from_adaptive_span)
     for command in (fairseq, huggingface):
         command.add_argument(
             "--drop-heads", action="store_true", help="leave out classification and question-answering heads"

@@ -1,15 +1,19 @@
 """``poolingformer COMMAND``: every command of this project under one name, and completion for shells."""
 
 import argparse
+import contextlib
 import importlib
+import importlib.metadata
+import platform
 import sys
 from collections.abc import Sequence
 
+from fairseq_poolingformer import __version__
 from fairseq_poolingformer.cli.command import output_for_a_while, run_command
 
 # each command is also installed as poolingformer-COMMAND
 COMMANDS = {
-    "preprocess": ("preprocess.__main__", "make a data folder from a raw corpus"),
+    "preprocess": ("fairseq_poolingformer.preprocess.__main__", "make a data folder from a raw corpus"),
     "convert": ("fairseq_poolingformer.cli.convert", "convert checkpoints between Hugging Face and fairseq"),
     "summarize": ("fairseq_poolingformer.cli.summarize", "summarize text files"),
     "show": ("fairseq_poolingformer.cli.show", "show what a model looks at in a document"),
@@ -24,6 +28,7 @@ COMMANDS = {
     "average-checkpoints": ("fairseq_poolingformer.cli.average_checkpoints", "average the parameters of checkpoints"),
     "completion": ("fairseq_poolingformer.cli.main", "print a shell's completion of all this"),
 }
+LIBRARIES = ("torch", "fairseq", "fairseq-fixed", "transformers")
 SHELLS = ("bash", "zsh", "tcsh")
 
 
@@ -32,16 +37,27 @@ def usage() -> str:
     width = max(map(len, COMMANDS))
     lines = "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items())
     return (
-        f"usage: poolingformer COMMAND [options]\n\n{lines}\n\npoolingformer COMMAND --help lists the options of each."
+        f"usage: poolingformer COMMAND [options]\n\n{lines}\n\n"
+        "poolingformer COMMAND --help lists the options of each.\n"
+        "poolingformer --version names the versions installed."
     )
+
+
+def versions() -> str:
+    """The versions of this package, of Python and of the libraries that are installed, a line each."""
+    found = [f"fairseq-poolingformer {__version__}", f"Python {platform.python_version()}"]
+    for name in LIBRARIES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{name} {importlib.metadata.version(name)}")
+    return "\n".join(found)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the named command and return its exit status."""
     name, *options = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if name in ("-h", "--help"):
+    if name in ("-h", "--help", "--version"):
         with output_for_a_while():
-            print(usage())
+            print(versions() if name == "--version" else usage())
         return 0
     if name not in COMMANDS:
         print(f"{usage()}\n\npoolingformer: there is no command {name}", file=sys.stderr)
@@ -73,6 +89,7 @@ def run(args: argparse.Namespace) -> None:
 def whole_parser() -> argparse.ArgumentParser:
     """Return one parser of all commands, with the parser of each as a subparser."""
     whole = argparse.ArgumentParser(prog="poolingformer")
+    whole.add_argument("--version", action="store_true", help="name the versions installed")
     commands = whole.add_subparsers()
     for name, (module, text) in COMMANDS.items():
         if name == "preprocess":  # its corpora have parsers of their own
@@ -84,7 +101,7 @@ def whole_parser() -> argparse.ArgumentParser:
 
 
 def _corpora() -> list[str]:
-    return [*importlib.import_module("preprocess.__main__").CORPORA, "check"]
+    return [*importlib.import_module("fairseq_poolingformer.preprocess.__main__").CORPORA, "check"]
 
 
 if __name__ == "__main__":

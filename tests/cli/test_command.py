@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ import torch
 
 from fairseq_poolingformer.cli.command import run_command
 from fairseq_poolingformer.cli.options import add_device_options
+from tests.integration.conftest import ROOT
 
 PROGRAM = """
 import argparse, os, sys
@@ -55,6 +57,23 @@ def test_an_error_is_a_sentence_or_on_demand_a_traceback(capsys):
 def test_an_error_of_a_file_begins_with_its_name(tmp_path, capsys):
     run_command(argparse.ArgumentParser(prog="program"), lambda arguments: (tmp_path / "none.txt").read_text(), [])
     assert capsys.readouterr().err.startswith(f"program: {tmp_path}/none.txt: No such file or directory (--")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [("summarize", [__file__, "--checkpoint", "a.pt"]), ("convert", ["from-adaptive-span", *"abc"])],
+)
+def test_who_lacks_fairseq_is_told_what_to_install(command, arguments):
+    """An installed package has neither scripts nor documents."""
+    check = "import sys; sys.modules['fairseq'] = None\n"
+    check += f"from fairseq_poolingformer.cli.{command} import main; main({arguments})"
+    error = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True).stderr
+    first, second = re.findall(r"pip install [^&(]*[^&( ]", error)
+    assert error.count("\n") == 1
+    by_hand = (ROOT / "docs" / "fairseq.md").read_text(encoding="utf-8")
+    assert first in by_hand
+    assert second in by_hand
+    assert f'fairseq="{second.split()[-1]}"' in (ROOT / "run_scripts" / "install.sh").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
 """The command of all commands."""
 
+import importlib.metadata
 import subprocess
+import sys
 
 import pytest
+import torch
 
-from fairseq_poolingformer.cli.main import COMMANDS, main
+import fairseq_poolingformer
+from fairseq_poolingformer.cli.main import COMMANDS, main, versions
 from tests.integration.conftest import ROOT
 
 
@@ -18,6 +22,21 @@ def test_every_installed_command_is_one_of_these():
     lines = (ROOT / "setup.py").read_text().splitlines()
     installed = {line.split('"')[1].partition("=")[0] for line in lines if line.strip().startswith('"poolingformer')}
     assert installed == {"poolingformer", *(f"poolingformer-{name}" for name in COMMANDS if name != "completion")}
+
+
+def test_versions_are_those_installed_and_import_nothing():
+    check = "import sys; from fairseq_poolingformer.cli.main import main; main(['--version']); "
+    check += "print('torch' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout
+    lines = output.splitlines()
+    assert lines[0] == f"fairseq-poolingformer {fairseq_poolingformer.__version__}"
+    assert f"torch {torch.__version__}" in lines
+    assert lines[-1] == "False"
+
+
+def test_versions_leave_out_what_is_not_installed(monkeypatch):
+    monkeypatch.setattr("fairseq_poolingformer.cli.main.LIBRARIES", ("torch", "no-such-library"))
+    assert versions().splitlines()[2:] == [f"torch {importlib.metadata.version('torch')}"]
 
 
 def test_a_command_that_is_none(capsys):

@@ -43,10 +43,9 @@ _LAYER_NAMES = {
 _SPAN = "attn.attn.adaptive_span._mask.current_val"
 
 
-def add_command(commands: Any) -> None:
-    """Add ``from-adaptive-span`` to the subcommands of ``poolingformer-convert``."""
+def add_command(commands: Any) -> argparse.ArgumentParser:
+    """Add ``from-adaptive-span`` to the subcommands of ``poolingformer-convert``, and return its parser."""
     parser = commands.add_parser("from-adaptive-span", help="checkpoint of the published adaptive span -> fairseq's")
-    parser.set_defaults(convert=run)
     parser.add_argument("source", type=Path, metavar="CHECKPOINT", help="a .pt file, such as enwik8.pt")
     parser.add_argument(
         "data",
@@ -58,6 +57,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--span-ramp", type=int, default=32, metavar="R", help="--adapt-span-ramp of the training (default: 32)"
     )
+    return parser
 
 
 def run(options: argparse.Namespace) -> None:

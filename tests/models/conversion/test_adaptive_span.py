@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -94,6 +96,16 @@ def test_probabilities_are_those_of_the_published_model(tmp_path, text, order, p
     evaluate = [str(data), "--path", str(tmp_path / "out" / "model.pt"), "--device", "cpu"]
     assert eval_lm.main([*evaluate, "--output", str(tmp_path / "result.json")]) == 0
     assert json.loads((tmp_path / "result.json").read_text())["bpc"] == pytest.approx(bits, abs=1e-5)
+
+
+def test_fairseq_prints_nothing(tmp_path):
+    data = folder_of(tmp_path, LETTERS[np.arange(300) % 6].tobytes())
+    torch.save({"model": published_state(6)}, tmp_path / "published.pt")
+    arguments = ["from-adaptive-span", *map(str, (tmp_path / "published.pt", data, tmp_path / "out"))]
+    command = [sys.executable, "-m", convert.__name__, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert result.stdout.startswith("wrote ")
+    assert result.stderr == ""
 
 
 @pytest.mark.parametrize(
