@@ -47,7 +47,12 @@ setup(
     license="MIT",
     license_files=["LICENSE"],
     python_requires=">=3.10",
-    packages=find_packages(include=["fairseq_poolingformer*", "preprocess*"]),
+    packages=[
+        *find_packages(include=["fairseq_poolingformer*"]),
+        *(f"fairseq_poolingformer.{name}" for name in find_packages(include=["preprocess.*"])),
+    ],
+    # not installed as "preprocess", which many have a module of their own called
+    package_dir={"fairseq_poolingformer.preprocess": "preprocess"},
     package_data={"fairseq_poolingformer": ["reader/*", "reader/tokenizer/*", "show/page.*"]},
     install_requires=[
         "torch>=2.6",
@@ -89,7 +94,7 @@ setup(
     entry_points={
         "console_scripts": [
             "poolingformer=fairseq_poolingformer.cli.main:main",
-            "poolingformer-preprocess=preprocess.__main__:main",
+            "poolingformer-preprocess=fairseq_poolingformer.preprocess.__main__:main",
             "poolingformer-summarize=fairseq_poolingformer.cli.summarize:main",
             "poolingformer-show=fairseq_poolingformer.cli.show:main",
             "poolingformer-score=fairseq_poolingformer.cli.score:main",

@@ -46,7 +46,7 @@ def make_data(args: argparse.Namespace) -> None:
     """Documents in ``corpus`` and the reader's checkpoint, unless they are there."""
     folder = args.output_folder
     if not (folder / "reader.pt").is_file():
-        corpus = ("preprocess.facts", "--output-folder", folder / "corpus", "--overwrite")
+        corpus = ("fairseq_poolingformer.preprocess.facts", "--output-folder", folder / "corpus", "--overwrite")
         documents = ("--train", args.documents, "--valid", 2, "--test", 2, "--words", *args.words)
         tokenizer = ("--sentencepiece-model", READER / "tokenizer" / "sentencepiece.model")
         run("corpus", folder, *corpus, *documents, *tokenizer)

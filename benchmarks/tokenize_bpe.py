@@ -28,14 +28,14 @@ os.environ.update(TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1")  # before
 import tiktoken
 from fairseq.data import Dictionary
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+from fairseq_poolingformer.preprocess.arxiv_pubmed import parse
+from fairseq_poolingformer.preprocess.pipeline.records import Example, read_lines
 from tiktoken.load import data_gym_to_mergeable_bpe_ranks
 from tiktoken_ext.openai_public import r50k_pat_str
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
-from preprocess.arxiv_pubmed import parse
-from preprocess.pipeline.records import Example, read_lines
 
 Encode = Callable[[str], Sequence[int]]
 

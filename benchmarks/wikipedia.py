@@ -25,13 +25,12 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import mwparserfromhell
+from fairseq_poolingformer.preprocess.wikitext.bounded import Bounds, clean
+from fairseq_poolingformer.preprocess.wikitext.dump import ARTICLES, BrokenPage, parse_page, read_pages, read_site
+from fairseq_poolingformer.preprocess.wikitext.text import plain_text
 from gensim.corpora.wikicorpus import filter_wiki
 from wikiextractor.extract import Extractor
 from wikipedia_faults import count_faults
-
-from preprocess.wikitext.bounded import Bounds, clean
-from preprocess.wikitext.dump import ARTICLES, BrokenPage, parse_page, read_pages, read_site
-from preprocess.wikitext.text import plain_text
 
 BASE, OURS = "wikiextractor", "fairseq_poolingformer"
 LEFTOVERS = re.compile(r"\[\[|\]\]|\{\{|\}\}|''|<ref|</|^[{|][|}-]|^[ \t]*\w+\|", re.M)

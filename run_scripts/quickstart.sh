@@ -71,7 +71,7 @@ if [[ -n $data ]]; then
       "--sentencepiece-model $reader/tokenizer/sentencepiece.model"
 else
   data=$out/corpus made=1
-  logged corpus.out "$python" -m preprocess.facts --output-folder "$data" --overwrite \
+  logged corpus.out "$python" -m fairseq_poolingformer.preprocess.facts --output-folder "$data" --overwrite \
     --sentencepiece-model "$reader/tokenizer/sentencepiece.model" \
     --train "$documents" --valid 20 --test "$examples" --words "${words%,*}" "${words#*,}"
   echo "  $documents documents of ${words/,/ to } words: sentences of Python's documentation, and among them five facts"

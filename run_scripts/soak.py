@@ -30,8 +30,8 @@ import torch
 
 import fairseq_poolingformer
 from fairseq_poolingformer.compat.interruption import STOPPED
+from fairseq_poolingformer.preprocess import arxiv_pubmed
 from fairseq_poolingformer.text.table import aligned
-from preprocess import arxiv_pubmed
 
 PACKAGE = Path(fairseq_poolingformer.__file__).parent
 LAST = "checkpoint_last.pt"

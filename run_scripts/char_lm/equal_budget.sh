@@ -36,7 +36,7 @@ out=$(absolute "$out")
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=$threads
 
 preprocess() {
-  "$python" -m preprocess.char_lm --input "$text" --output-folder "$out/data" --held-out "$held_out"
+  "$python" -m fairseq_poolingformer.preprocess.char_lm --input "$text" --output-folder "$out/data" --held-out "$held_out"
 }
 
 # train_model FLAG…: trains $model with $seed, unless an earlier run has finished it.

@@ -61,7 +61,7 @@ prepare() {
 
 preprocess() {
   need "$raw_file" raw
-  run "$python" -m preprocess.char_lm --input "$raw_file" --output-folder "$data_folder"
+  run "$python" -m fairseq_poolingformer.preprocess.char_lm --input "$raw_file" --output-folder "$data_folder"
 }
 
 # set_batches: device_batch and update_freq of every stage, before any is trained, because a later one may not divide.

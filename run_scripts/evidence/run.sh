@@ -57,9 +57,9 @@ text=(--document-blocks pack --mask-whole-words --mask-names-share 0.7)
 make_corpus() {
   ! made "$out/twice/corpus.json" || return 0
   run "$python" "$here/sources.py" "$out/raw" ${sources:+--root "$sources"}
-  run "$python" -m preprocess.plain_text --input "$out/raw/train.txt" --valid "$out/raw/valid.txt" --documents block \
+  run "$python" -m fairseq_poolingformer.preprocess.plain_text --input "$out/raw/train.txt" --valid "$out/raw/valid.txt" --documents block \
     --sentencepiece-train "$vocabulary" --output-folder "$out/data" --overwrite
-  run "$python" -m preprocess.plain_text --input "$out/raw/twice.txt" --documents block --valid-share 0 \
+  run "$python" -m fairseq_poolingformer.preprocess.plain_text --input "$out/raw/twice.txt" --documents block --valid-share 0 \
     --sentencepiece-model "$out/data/tokenizer/sentencepiece.model" --output-folder "$out/twice" --overwrite
 }
 

@@ -16,8 +16,9 @@ import sysconfig
 import tokenize
 from pathlib import Path
 
+from fairseq_poolingformer.preprocess.python_sources import digest, find_modules
+
 from fairseq_poolingformer.text.whole_file import whole_file
-from preprocess.python_sources import digest, find_modules
 
 MIN_WORDS = 400  # of a module; in shorter ones nothing is far away
 

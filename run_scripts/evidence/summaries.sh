@@ -48,7 +48,7 @@ into() {
 }
 
 if ! made "$out/reader.pt"; then
-  run "$python" -m preprocess.facts --output-folder "$out/data" --overwrite \
+  run "$python" -m fairseq_poolingformer.preprocess.facts --output-folder "$out/data" --overwrite \
     --sentencepiece-model "$root/fairseq_poolingformer/reader/tokenizer/sentencepiece.model" \
     --train "$documents" --valid 20 --test "$examples" --words "${words%,*}" "${words#*,}"
   run "$python" "$root/run_scripts/few_examples.py" "$out/data" "$examples" test

@@ -15,7 +15,7 @@ import random
 import string
 from pathlib import Path
 
-from preprocess.facts import read_sentences
+from fairseq_poolingformer.preprocess.facts import read_sentences
 
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
 NEAREST, FARTHEST, APART = 32, 46, 64  # words

@@ -42,7 +42,7 @@ preprocess() {
   mkdir -p "$out/raw"
   "$python" "$root/run_scripts/article_bodies.py" "$train" >"$out/raw/train.txt"
   "$python" "$root/run_scripts/article_bodies.py" --limit "$valid_articles" "$valid" >"$out/raw/valid.txt"
-  "$python" -m preprocess.plain_text --input "$out/raw/train.txt" --valid "$out/raw/valid.txt" --documents block \
+  "$python" -m fairseq_poolingformer.preprocess.plain_text --input "$out/raw/train.txt" --valid "$out/raw/valid.txt" --documents block \
     --sentencepiece-train "$vocabulary" --output-folder "$out/data"
 }
 

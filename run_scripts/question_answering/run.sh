@@ -97,7 +97,7 @@ preprocess() {
     --sentencepiece-model) need "${tokenizer[1]}" sentencepiece ;;
   esac
   # a question with a bad annotation cannot be validated with but must be answered: test has all questions of dev
-  local command=("$python" -m "preprocess.$module" --train "${train_patterns[@]}" --valid "${dev_patterns[@]}"
+  local command=("$python" -m "fairseq_poolingformer.preprocess.$module" --train "${train_patterns[@]}" --valid "${dev_patterns[@]}"
     --test "${dev_patterns[@]}" "${tokenizer[@]}" --output-folder "$data_folder")
   [[ $limit == - ]] || command+=(--limit "$limit")
   run_preprocess "${command[@]}"

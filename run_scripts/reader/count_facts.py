@@ -12,8 +12,9 @@ import re
 import sys
 from pathlib import Path
 
+from fairseq_poolingformer.preprocess.fact_documents import FIELDS, GOSSIP, REGISTER, SUMMARIES, WORDINGS
+
 from fairseq_poolingformer.text.table import aligned
-from preprocess.fact_documents import FIELDS, GOSSIP, REGISTER, SUMMARIES, WORDINGS
 
 _PATTERNS = {field: re.compile(re.escape(text).replace(r"\{\}", "([^.]+)")) for field, text in SUMMARIES.items()}
 _HEADS = re.compile("|".join(map(re.escape, REGISTER + GOSSIP)))

@@ -23,19 +23,19 @@ import numpy as np
 import torch
 from fairseq import options, tasks
 from fairseq.modules import SinusoidalPositionalEmbedding
+from fairseq_poolingformer.preprocess.fact_documents import SUMMARIES, DocumentMaker, FactDocument, Shape
+from fairseq_poolingformer.preprocess.pipeline.records import unpack
+from fairseq_poolingformer.preprocess.pipeline.run import Corpus, Split
+from fairseq_poolingformer.preprocess.pipeline.vocabulary import train_sentencepiece
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fairseq_poolingformer.models.reader import write_reader
 from fairseq_poolingformer.modules.attention_flags import AttentionFlags
+from fairseq_poolingformer.preprocess import facts
 from fairseq_poolingformer.text.dictionary import BOS, EOS, PAD
 from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
 from fairseq_poolingformer.text.whole_file import whole_file
-from preprocess import facts
-from preprocess.fact_documents import SUMMARIES, DocumentMaker, FactDocument, Shape
-from preprocess.pipeline.records import unpack
-from preprocess.pipeline.run import Corpus, Split
-from preprocess.pipeline.vocabulary import train_sentencepiece
 
 STAGES = (  # what documents are like, and for how many rounds
     (Shape(words=(0, 20), fields=(1, 5), papers=(1, 1), gossip=0), 30),

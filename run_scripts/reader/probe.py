@@ -11,11 +11,11 @@ from pathlib import Path
 from random import Random
 
 from count_facts import shares_right
+from fairseq_poolingformer.preprocess.fact_documents import DocumentMaker, Shape
 from pretrain import STAGES
 
 from fairseq_poolingformer.models.reader import FOLDER, load_reader
-from preprocess import facts
-from preprocess.fact_documents import DocumentMaker, Shape
+from fairseq_poolingformer.preprocess import facts
 
 
 def probe(folder: Path, shape: Shape, count: int) -> dict[str, float]:

@@ -63,7 +63,7 @@ prepare() {
 preprocess() {
   need "$raw_folder" raw
   need "$bpe_folder/vocab.bpe" bpe
-  local command=("$python" -m preprocess.arxiv_pubmed --input-folder "$raw_folder" --gpt2-bpe "$bpe_folder"
+  local command=("$python" -m fairseq_poolingformer.preprocess.arxiv_pubmed --input-folder "$raw_folder" --gpt2-bpe "$bpe_folder"
     --output-folder "$data_folder")
   [[ $limit == - ]] || command+=(--limit "$limit")
   run_preprocess "${command[@]}"

@@ -97,7 +97,10 @@ def test_every_table_runs_dry(script):
 
 def test_far_evidence_is_near_one_choice_of_three(tmp_path, monkeypatch):
     prose = [f"It returns {number}, data of the {number + 1}th kind." for number in range(60)]
-    monkeypatch.setattr("preprocess.facts.read_sentences", lambda is_held_out: prose[::-1] if is_held_out else prose)
+    monkeypatch.setattr(
+        "fairseq_poolingformer.preprocess.facts.read_sentences",
+        lambda is_held_out: prose[::-1] if is_held_out else prose,
+    )
     monkeypatch.setattr("sys.argv", ["far_evidence.py", str(tmp_path), "--train", "5", "--dev", "3"])
     runpy.run_path(str(SCRIPTS / "longformer_tasks" / "far_evidence.py"), run_name="__main__")
     for split, count in (("train", 5), ("dev", 3)):

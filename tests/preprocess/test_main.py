@@ -1,10 +1,14 @@
 """``poolingformer-preprocess CORPUS``."""
 
 import importlib
+import os
+import subprocess
+import sys
 
 import pytest
 
 from preprocess.__main__ import CORPORA, main
+from tests.integration.conftest import ROOT
 
 
 @pytest.mark.parametrize("name", CORPORA)
@@ -27,3 +31,15 @@ def test_options_reach_the_corpus(release, gpt2_folder, tmp_path):
     options = ["--input-folder", str(release), "--gpt2-bpe", str(gpt2_folder), "--workers", "1"]
     assert main(["arxiv_pubmed", *options, "--output-folder", str(tmp_path / "data")]) == 0
     assert (tmp_path / "data" / "corpus.json").is_file()
+
+
+def test_a_clone_has_the_modules_under_the_projects_name_too(tmp_path):
+    """Whatever the working directory holds."""
+    (tmp_path / "preprocess.py").write_text("1 / 0\n")
+    command = [sys.executable, "-m", "fairseq_poolingformer.preprocess", "char_lm", "--help"]
+    result = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True
+    )
+    assert result.stdout.startswith("usage: poolingformer-preprocess char_lm ")
+    installed = importlib.import_module("fairseq_poolingformer.preprocess.pipeline.records")
+    assert installed.__file__ == importlib.import_module("preprocess.pipeline.records").__file__
