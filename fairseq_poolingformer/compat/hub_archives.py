@@ -8,7 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from fairseq_poolingformer.compat.archive import DAMAGE, first_line, growth
+from fairseq_poolingformer.checkpoint_reader.bounds import growth
+from fairseq_poolingformer.compat.archive import DAMAGE, first_line
 from fairseq_poolingformer.compat.checkpoint_files import CheckpointError
 from fairseq_poolingformer.compat.patching import replace
 from fairseq_poolingformer.text import digests
