@@ -228,7 +228,8 @@ def _array(arguments: tuple, budget: Budget) -> Unfinished:
         order = "F" if in_columns is True else "C"
         if not values:
             return numpy.zeros(shape, dtype)
-        return _elements(dtype, values, budget).reshape(shape, order=order).copy(order=order)
+        here = dtype.newbyteorder("=")  # numpy's own pickles come back in the order of this machine, too
+        return _elements(dtype, values, budget).reshape(shape, order=order).astype(here, order=order)
 
     return Unfinished(with_values)
 
