@@ -54,6 +54,11 @@ class Budget:
                 raise Refused(f"it has more than {MOST_NUMBER_KEYS:,} numbers as keys")
 
 
+def shown(text: str) -> str:
+    """A text of a file for a message: short, and without characters that steer a terminal."""
+    return text[:100] if text.isprintable() else ascii(text[:100])
+
+
 def growth(size: int, unpacked: int) -> str | None:
     """Say that an archive would grow beyond reason; None if it would not.
 

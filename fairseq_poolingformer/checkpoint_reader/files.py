@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.bounds import MOST_BYTES, Budget, Malformed, Refused
+from fairseq_poolingformer.checkpoint_reader.bounds import MOST_BYTES, Budget, Malformed, Refused, shown
 from fairseq_poolingformer.checkpoint_reader.machine import Machine
 from fairseq_poolingformer.checkpoint_reader.tensors import Storage, storage_dtype
 from fairseq_poolingformer.checkpoint_reader.whole import check_whole, refusal
@@ -91,11 +91,11 @@ class _Zip:
         if found is None:
             record = self._record(f"data/{key}")
             if count and (record is None or record.size != count * dtype.itemsize):
-                raise Malformed(f"its tensors do not fit its record data/{key[:100]}")
+                raise Malformed(f"its tensors do not fit its record data/{shown(key)}")
             found = Storage(dtype, torch.UntypedStorage(count * dtype.itemsize), 0, count)
             self._storages[key] = found, record
         if (found.dtype, found.count) != (dtype, count):
-            raise Malformed(f"its tensors do not agree about its record data/{key[:100]}")
+            raise Malformed(f"its tensors do not agree about its record data/{shown(key)}")
         return found
 
     def fill(self) -> None:
@@ -142,7 +142,7 @@ class _Legacy:
             found = Storage(dtype, torch.UntypedStorage(count * dtype.itemsize), 0, count)
             self._storages[key] = found
         if (found.dtype, found.count) != (dtype, count):
-            raise Malformed(f"its tensors do not agree about their storage {key[:100]}")
+            raise Malformed(f"its tensors do not agree about their storage {shown(key)}")
         if place[5] is None:
             return found
         if not (isinstance(place[5], tuple) and len(place[5]) == 3 and all(type(part) is int for part in place[5][1:])):
@@ -162,7 +162,9 @@ class _Legacy:
             storage = self._storages[key]
             size = self._file.read(8)
             if len(size) != 8 or struct.unpack("<q", size) != (storage.count,):
-                raise Malformed(f"its storage {key[:100]} has another size than its tensors say, or its end is missing")
+                raise Malformed(
+                    f"its storage {shown(key)} has another size than its tensors say, or its end is missing"
+                )
             if storage.count and self._file.readinto(storage.bytes()) != len(storage.bytes()):
                 raise Malformed("its end is missing")
             if sys.byteorder == "big":

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.bounds import Malformed, Refused
+from fairseq_poolingformer.checkpoint_reader.bounds import Malformed, Refused, shown
 from fairseq_poolingformer.checkpoint_reader.whole import DICTIONARIES, Name
 
 STORAGES = {
@@ -48,7 +48,7 @@ def storage_dtype(kind: Any) -> torch.dtype:
     """The type of the elements of a kind of storage, such as the name ``torch.HalfStorage``."""
     module, _, name = kind.name.rpartition(".") if isinstance(kind, Name) else ("", "", "")
     if module not in ("torch", "torch.cuda") or name not in STORAGES:
-        raise Refused(f"it has tensors of another kind ({kind.name if isinstance(kind, Name) else 'unnamed'})")
+        raise Refused(f"it has tensors of another kind ({shown(kind.name) if isinstance(kind, Name) else 'unnamed'})")
     return STORAGES[name]
 
 

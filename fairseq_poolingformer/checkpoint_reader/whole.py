@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.bounds import MOST_VALUES, NUMBERS, Refused
+from fairseq_poolingformer.checkpoint_reader.bounds import MOST_VALUES, NUMBERS, Refused, shown
 
 DEEPEST = 100  # containers within containers
+MOST_NAMES = 10  # in a message
 MOST_CHARACTERS = 2**28  # of all text
 MOST_SHARING = 64  # tensors may have so many times the bytes of their file
 
@@ -42,7 +43,9 @@ class Name:
 
 def refusal(names: set[str]) -> str:
     """Say that a file refers to something beyond data."""
-    return f"it refers to {', '.join(sorted(names))}, and a checkpoint may hold nothing but data"
+    first = sorted(names)[:MOST_NAMES]
+    others = f" and {len(names) - len(first)} others" if len(names) > len(first) else ""
+    return f"it refers to {', '.join(map(shown, first))}{others}, and a checkpoint may hold nothing but data"
 
 
 def check_whole(root: Any, file_size: int) -> None:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from fairseq_poolingformer.checkpoint_reader.bounds import Malformed, Refused, growth
+from fairseq_poolingformer.checkpoint_reader.bounds import Malformed, Refused, growth, shown
 
 MOST_RECORDS = 2**17
 BLOCK = 2**20  # bytes that are read and summed at a time, while they are in the processor's cache
@@ -33,6 +33,9 @@ class Record(NamedTuple):
     size: int
     offset: int
 
+    def __str__(self) -> str:
+        return shown(self.name.decode("utf-8", "replace"))
+
 
 class ZipArchive:
     """A zip archive.
@@ -51,7 +54,7 @@ class ZipArchive:
         self.records: dict[bytes, Record] = {}
         for record in self._directory():
             if record.name in self.records:
-                raise Malformed(f"it has two records {_shown(record)}")
+                raise Malformed(f"it has two records {record}")
             self.records[record.name] = record
         ordered = sorted(self.records.values(), key=lambda record: record.offset)
         ends = [record.offset + _HEADER.size + record.packed for record in ordered]
@@ -94,16 +97,16 @@ class ZipArchive:
         for position in range(0, record.size, BLOCK):
             block = memory(position, min(BLOCK, record.size - position))
             if fill(block) != len(block):
-                raise Malformed(f"the end of {_shown(record)} in it is missing")
+                raise Malformed(f"the end of {record} in it is missing")
             checksum = zlib.crc32(block, checksum)
         if self.has_checksums and checksum != record.checksum:
-            raise Malformed(f"the checksum of {_shown(record)} in it is wrong")
+            raise Malformed(f"the checksum of {record} in it is wrong")
 
     def _find(self, record: Record) -> None:
         """Go to the first byte of a record's content."""
         *_, name, additional = self._unpacked(_HEADER, record.offset, b"PK\3\4")
         if self._file.read(name) != record.name:
-            raise Malformed(f"its directory is wrong about {_shown(record)}")
+            raise Malformed(f"its directory is wrong about {record}")
         self._file.seek(additional, 1)
 
     def _unpacked(self, form: struct.Struct, offset: int, signature: bytes) -> tuple:
@@ -146,14 +149,12 @@ class ZipArchive:
         long = _long_numbers(additional)
         size, packed, place = (next(long, -1) if number == _LONG else number for number in (size, packed, place))
         if flags & 1 or method not in (STORED, DEFLATED):
-            raise Malformed(f"its record {name[:100]!r} is packed in another way than torch's")
+            raise Malformed(
+                f"its record {shown(name.decode('utf-8', 'replace'))} is packed in another way than torch's"
+            )
         if min(size, packed, place) < 0 or (method == STORED and size != packed) or place + packed > self.file_size:
-            raise Malformed(f"its directory is wrong about {name[:100]!r}")
+            raise Malformed(f"its directory is wrong about {shown(name.decode('utf-8', 'replace'))}")
         return Record(name, method, checksum, packed, size, place)
-
-
-def _shown(record: Record) -> str:
-    return ascii(record.name[:100].decode("utf-8", "replace"))
 
 
 def _long_numbers(additional: bytes) -> Iterator[int]:
@@ -181,7 +182,7 @@ def _inflater(file: BinaryIO, record: Record) -> Callable[[memoryview], int]:
             try:
                 found = unpacker.decompress(data, len(block) - position)
             except zlib.error as error:
-                raise Malformed(f"{_shown(record)} in it cannot be unpacked ({error})") from None
+                raise Malformed(f"{record} in it cannot be unpacked ({error})") from None
             if not (data or found):
                 break
             block[position : position + len(found)] = found

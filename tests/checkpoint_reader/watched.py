@@ -4,6 +4,7 @@ One process does many cases; when it dies, the case that it was at is the one th
 """
 
 import contextlib
+import functools
 import multiprocessing
 import os
 import pickle
@@ -25,35 +26,44 @@ class Outcome(NamedTuple):
     """What a function did with a case.
 
     Attributes:
-        value: what it returned, or the message of its error.
+        value: what it returned as text, or the message of its error.
         error: the name of the error's class; None where it returned.
         events: what it touched.
         died: how the process ended; None where it went on.
     """
 
-    value: Any = None
+    value: str | None = None
     error: str | None = None
     events: tuple[str, ...] = ()
     died: str | None = None
 
 
 def watched(
-    function: Callable[[Any], Any], cases: Sequence[Any], *, seconds: int, memory: int, own: str = "\0"
+    function: Callable[[Any], Any],
+    cases: Sequence[Any],
+    *,
+    seconds: int,
+    memory: int,
+    make: Callable[[Any], Any] = lambda case: case,
+    use: Callable[[Any], Any] = repr,
+    own: str = "\0",
 ) -> list[Outcome]:
     """Call a function with each case in processes of their own.
 
     Args:
-        function: what it returns must be small, and can be pickled.
-        cases: its arguments.
+        function: its argument is what ``make`` makes of a case.
+        cases: what to make arguments of.
         seconds: the longest that a case may take.
         memory: bytes that the process may take beyond what it has at the start.
+        make, use: of an argument, and of what the function returns; what they touch is not looked at.
         own: a folder in which the function may write.
     """
     outcomes: list[Outcome] = []
     context = multiprocessing.get_context("fork")
     while len(outcomes) < len(cases):
         receiving, sending = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(function, cases[len(outcomes) :], seconds, memory, own, sending))
+        rest = [(functools.partial(make, case), function, use) for case in cases[len(outcomes) :]]
+        process = context.Process(target=_work, args=(rest, seconds, memory, own, sending))
         process.start()
         sending.close()
         with contextlib.suppress(EOFError):
@@ -66,9 +76,7 @@ def watched(
     return outcomes
 
 
-def _work(
-    function: Callable[[Any], Any], cases: Sequence[Any], seconds: int, memory: int, own: str, sending: Connection
-) -> None:
+def _work(cases: Sequence[tuple], seconds: int, memory: int, own: str, sending: Connection) -> None:
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -79,13 +87,16 @@ def _work(
             seen.append(found)
 
     sys.addaudithook(look)
-    for case in cases:
+    for make, function, use in cases:
+        argument = make()
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(seconds)
         events: list[str] = []
         seen = events
         try:
-            outcome = (function(case), None)
+            value = function(argument)
+            seen = None
+            outcome = (str(use(value))[:3000], None)
         except Exception as error:  # every kind of error is a finding
             outcome = (str(error)[:3000], type(error).__name__)
         seen = None

@@ -1,0 +1,48 @@
+"""Random files: each is a value or a sentence, and nothing else happens. 300 of them, and 10,000 with --thorough."""
+
+import collections
+import copy
+import io
+
+import pytest
+
+from fairseq_poolingformer import checkpoint_reader
+from tests.checkpoint_reader import fuzz
+from tests.checkpoint_reader.watched import watched
+
+MEMORY, SECONDS = 3 * 2**29, 20
+
+
+@pytest.fixture
+def count(request):
+    return 10_000 if request.config.getoption("--thorough") else 300
+
+
+def assert_harmless(outcomes, errors):
+    """Each outcome is a value, or one of these errors with a sentence; nothing was touched and nothing died."""
+    for number, outcome in enumerate(outcomes):
+        assert outcome.died is None, (number, outcome)
+        assert outcome.events == (), (number, outcome)
+        assert outcome.error is None or outcome.error in errors, (number, outcome)
+        if outcome.error is not None:
+            assert outcome.value.isprintable(), (number, outcome)
+            assert 10 < len(outcome.value) < 1500, (number, outcome)
+
+
+def read(data):
+    return checkpoint_reader.read(io.BytesIO(data))
+
+
+def use(value):
+    """Do what commands do with values."""
+    copy.deepcopy(value)
+    return len(str(value))
+
+
+def test_checkpoints(count):
+    outcomes = watched(read, range(count), seconds=SECONDS, memory=MEMORY, make=fuzz.checkpoint, use=use)
+    assert_harmless(outcomes, ("Malformed", "Refused"))
+    kinds = collections.Counter(outcome.error for outcome in outcomes)
+    print(kinds, collections.Counter(outcome.value[:40] for outcome in outcomes if outcome.error).most_common(60))
+    assert kinds[None] > count / 30  # many are read, and many get far
+    assert len({outcome.value for outcome in outcomes if outcome.error}) > 30
