@@ -8,7 +8,7 @@ import pytest
 
 from fairseq_poolingformer import checkpoint_reader
 from tests.checkpoint_reader import fuzz
-from tests.checkpoint_reader.watched import watched
+from tests.checkpoint_reader.watched import assert_harmless, watched
 
 MEMORY, SECONDS = 3 * 2**29, 20
 
@@ -16,17 +16,6 @@ MEMORY, SECONDS = 3 * 2**29, 20
 @pytest.fixture
 def count(request):
     return 10_000 if request.config.getoption("--thorough") else 300
-
-
-def assert_harmless(outcomes, errors):
-    """Each outcome is a value, or one of these errors with a sentence; nothing was touched and nothing died."""
-    for number, outcome in enumerate(outcomes):
-        assert outcome.died is None, (number, outcome)
-        assert outcome.events == (), (number, outcome)
-        assert outcome.error is None or outcome.error in errors, (number, outcome)
-        if outcome.error is not None:
-            assert outcome.value.isprintable(), (number, outcome)
-            assert 10 < len(outcome.value) < 1500, (number, outcome)
 
 
 def read(data):
