@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from tests.checkpoint_reader.crafted import NUMPY
 from tests.compat.test_configuration import EVALUATED
-from tests.compat.test_plain_numpy import CRAFTED
 
 State = dict[str, Any]
 Writer = Callable[[Path, State, Path], None]  # the file to write, the state of a good checkpoint, the marker
@@ -144,7 +144,7 @@ for _name, _call in CALLS.items():
 
         HOSTILE[f"{_name}, {'zip' if _zipped else 'legacy'}"] = _write
 
-for _name, _value in CRAFTED.items():
+for _name, _value in NUMPY.items():
     changed(f"numpy: {_name}")(lambda state, marker, value=_value: state.update(best=value))
 
 

@@ -5,8 +5,8 @@ its place; it says why that is needed, and the module's ``apply`` says where it 
 changed; a replaced function keeps its original as ``__wrapped__``.
 
 =====================  =================================================================================================
-:mod:`.checkpoints`    the allow-list of ``torch.load(weights_only=True)``; a missing ``--restore-file`` is an error;
-                       what tasks save of each worker
+:mod:`.checkpoints`    checkpoints are read as data; a missing ``--restore-file`` is an error; what tasks save of each
+                       worker
 :mod:`.configuration`  no string of a checkpoint's configuration is evaluated as Python
 :mod:`.data`           no batch is dropped; ``--mask-whole-words`` finds its word boundaries
 :mod:`.numpy_shims`    names that numpy has removed

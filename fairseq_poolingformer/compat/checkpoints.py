@@ -12,13 +12,7 @@ import torch
 
 from fairseq_poolingformer.compat.archive import DAMAGE
 from fairseq_poolingformer.compat.changed_options import checked_states
-from fairseq_poolingformer.compat.checkpoint_files import (
-    CheckpointError,
-    MissingCheckpointError,
-    allow,
-    data_globals,
-    load,
-)
+from fairseq_poolingformer.compat.checkpoint_files import CheckpointError, MissingCheckpointError, load
 from fairseq_poolingformer.compat.configuration import ConfigurationError
 from fairseq_poolingformer.compat.nonfinite import NonfiniteError
 from fairseq_poolingformer.compat.patching import replace
@@ -28,15 +22,15 @@ WRONG_PARAMETERS = "Cannot load model parameters"  # begins the error, a plain E
 
 
 def apply() -> None:
-    """Allow what fairseq's checkpoints hold, explain what is refused, and stop on a checkpoint that is not there.
+    """Read checkpoints as data, explain what is refused, and stop on a checkpoint that is not there.
 
-    ``torch.load`` reads with ``weights_only=True`` and so builds only classes on an allow-list; a pickle could
-    otherwise run any code. The default is what keeps fairseq's own calls safe, so a torch from before it is refused.
+    Elsewhere fairseq reads files of speech by ``torch.load``, whose default has been safe since torch 2.6.
 
     Raises:
         ImportError: torch is older than 2.6.
     """
     from fairseq import checkpoint_utils
+    from fairseq.distributed import utils as distributed_utils
     from fairseq.trainer import Trainer
 
     if not hasattr(torch.serialization, "get_unsafe_globals_in_checkpoint"):
@@ -44,38 +38,34 @@ def apply() -> None:
             f"fairseq_poolingformer needs torch 2.6 or later, and this is torch {torch.__version__}: before 2.6, "
             "torch.load runs any code that a checkpoint holds. Install a newer torch."
         )
-    allow([*data_globals(), *fairseq_globals()])
-    if checkpoint_utils.torch is torch:
-        checkpoint_utils.torch = _TorchThatExplains("torch")
+    for module, reader in ((checkpoint_utils, _read_checkpoint), (distributed_utils, _read_of_this_training)):
+        if module.torch is torch:
+            module.torch = _TorchThatReads(reader)
     replace(sys, "excepthook", one_sentence)
     replace(checkpoint_utils, "load_model_ensemble_and_task", models_explained)
     replace(checkpoint_utils, "save_checkpoint", with_state_of_all_workers)
     replace(Trainer, "load_checkpoint", checked_and_explained)
 
 
-def fairseq_globals() -> list[Any]:
-    """Return fairseq's own classes that checkpoints refer to, as :func:`~.checkpoint_files.data_globals` does."""
-    from fairseq.data import Dictionary
-    from fairseq.distributed import utils as distributed_utils
-    from fairseq.logging import meters
+class _TorchThatReads(types.ModuleType):
+    """torch for a module of fairseq, with another function in place of ``torch.load``."""
 
-    task_state = [Dictionary]  # tasks that put their dictionary into "task_state"
-    broadcast = [distributed_utils._TensorPlaceholder]  # a tensor's place, as rank 0 sends it to the others
-    # Checkpoints from before 2020 pickle the meters themselves, from the module where they then were.
-    classes = [meters.AverageMeter, meters.SumMeter, meters.TimeMeter, meters.StopwatchMeter, meters.MetersDict]
-    return [*task_state, *broadcast, *classes, *((cls, f"fairseq.meters.{cls.__name__}") for cls in classes)]
-
-
-class _TorchThatExplains(types.ModuleType):
-    """torch for fairseq's module of checkpoints, with :func:`~.checkpoint_files.load` in place of ``torch.load``."""
+    def __init__(self, load: Callable) -> None:
+        super().__init__("torch")
+        self.load = load
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
-    @staticmethod
-    def load(file: IO[bytes], **unused: Any) -> dict[str, Any]:
-        """Read the checkpoint that fairseq has opened."""
-        return load(file.name)
+
+def _read_checkpoint(file: IO[bytes], **unused: Any) -> dict[str, Any]:
+    """Read the checkpoint that fairseq has opened."""
+    return load(file.name)
+
+
+def _read_of_this_training(file: IO[bytes], **kwargs: Any) -> Any:
+    """Read what another process of this training has sent: its configuration has classes of omegaconf."""
+    return torch.load(file, weights_only=False, **kwargs)
 
 
 def one_sentence(original: Callable) -> Callable:

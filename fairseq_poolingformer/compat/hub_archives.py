@@ -1,19 +1,27 @@
 """Archives of models, for ``from_pretrained``: unpacked without leaving their folder."""
 
+import bz2
 import contextlib
+import gzip
+import lzma
 import os
 import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
-from fairseq_poolingformer.compat.archive import DAMAGE, first_line, growth
+from fairseq_poolingformer.checkpoint_reader.bounds import growth, shown
+from fairseq_poolingformer.compat.archive import DAMAGE, first_line
 from fairseq_poolingformer.compat.checkpoint_files import CheckpointError
 from fairseq_poolingformer.compat.patching import replace
 from fairseq_poolingformer.text import digests
 
 MOST_FILES = 10_000
+MOST_ENDS = 100  # times that Python's tarfile, which loops at some damaged headers, may read behind the end
+DEEPEST = 20  # folders within folders
+COMPRESSED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}  # by the first bytes
 
 
 def apply() -> None:
@@ -66,7 +74,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
 
 def _unpack(path: Path, folder: Path) -> None:
     try:
-        with tarfile.open(path) as archive:
+        with _stream(path) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in _checked(path, archive):
                 target = folder / member.name
                 if member.isdir():
@@ -77,10 +85,43 @@ def _unpack(path: Path, folder: Path) -> None:
                     shutil.copyfileobj(content, file)
     except CheckpointError:
         raise
-    except (*DAMAGE, tarfile.TarError) as error:
+    except (*DAMAGE, tarfile.TarError, lzma.LZMAError) as error:
         raise CheckpointError(
-            f"{path} cannot be unpacked ({first_line(error)}). Give a whole .tar.gz, or the folder of a model"
+            f"{path} cannot be unpacked ({shown(first_line(error))}). Give a whole .tar.gz, or the folder of a model"
         ) from error
+
+
+class _Stream:
+    """The bytes of an archive, unpacked. It stops where they grow beyond reason, which headers may do as well as files.
+
+    Args:
+        unpacked: the bytes.
+        size: bytes of the archive's file.
+    """
+
+    def __init__(self, unpacked: BinaryIO, size: int) -> None:
+        self._unpacked, self._size = unpacked, size
+        self._total = self._ends = 0
+
+    def read(self, size: int) -> bytes:
+        data = self._unpacked.read(size)
+        self._total += len(data)
+        self._ends += not data
+        if fault := growth(self._size, self._total):
+            raise ValueError(fault)
+        if self._ends > MOST_ENDS:
+            raise EOFError("its end is missing")
+        return data
+
+
+@contextlib.contextmanager
+def _stream(path: Path) -> Iterator[_Stream]:
+    with open(path, "rb") as file:
+        head = file.read(5)
+        file.seek(0)
+        opened = next((opened for first, opened in COMPRESSED.items() if head.startswith(first)), None)
+        with opened(file) if opened else file as unpacked:
+            yield _Stream(unpacked, path.stat().st_size)
 
 
 def _checked(path: Path, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -89,12 +130,15 @@ def _checked(path: Path, archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     for number, member in enumerate(archive):
         total += member.size
         fault = growth(path.stat().st_size, total)
+        name = f"its entry '{shown(member.name)}'"
         if number >= MOST_FILES:
             fault = f"it has more than {MOST_FILES:,} entries"
-        elif not (member.isreg() or member.isdir()) or member.issparse():
-            fault = f"its entry {member.name!r} is a link or something else than a file or a folder"
+        elif not (member.isreg() or member.isdir()) or member.issparse() or member.size < 0:
+            fault = f"{name} is a link or something else than a file or a folder"
         elif "\0" in member.name or PurePosixPath(member.name).is_absolute() or ".." in Path(member.name).parts:
-            fault = f"its entry {member.name!r} leaves the archive's folder"
+            fault = f"{name} leaves the archive's folder"
+        elif len(Path(member.name).parts) > DEEPEST:
+            fault = f"{name} lies more than {DEEPEST} folders deep"
         if fault is not None:
             raise CheckpointError(f"{path} was not unpacked: {fault}. Take the archive from where it was made again")
         yield member

@@ -12,6 +12,8 @@ from fairseq import file_utils, hub_utils
 from fairseq_poolingformer import compat
 from fairseq_poolingformer.compat import CheckpointError
 from fairseq_poolingformer.compat.hub_archives import model_folder
+from tests.checkpoint_reader.watched import assert_harmless, watched
+from tests.compat import tar_fuzz
 
 compat.apply()
 
@@ -62,6 +64,8 @@ def test_an_archive_is_unpacked_into_the_cache_and_kept(tmp_path, cache, mode, t
         ([entry("escaped", b"", type=tarfile.FIFOTYPE)], "something else than a file"),
         ([entry("escaped", b"", type=tarfile.CHRTYPE)], "something else than a file"),
         ([entry("zeros", bytes(2**25))], r"its \d+,\d+ bytes would become 33,554,433"),
+        ([entry("a/" * 30 + "escaped")], "more than 20 folders deep"),
+        ([entry("escaped", pax_headers={"size": "-512"})], "something else than a file|cannot be unpacked"),
     ],
 )
 def test_hostile_archives_write_nothing(tmp_path, cache, entries, message):
@@ -81,6 +85,31 @@ def test_other_files_are_one_sentence(tmp_path, content):
     path.write_bytes(path.read_bytes()[:2000] if content is None else content)
     with pytest.raises(CheckpointError, match=r"m\.tar\.gz cannot be unpacked"):
         model_folder(path)
+
+
+@pytest.mark.parametrize("kind", ["name", "fields"])
+def test_headers_that_grow_are_bounded(tmp_path, kind):
+    """A file name, or fields, of gigabytes."""
+    (tmp_path / "m.tar.gz").write_bytes(tar_fuzz.bomb(kind))
+    (outcome,) = watched(model_folder, [tmp_path / "m.tar.gz"], seconds=60, memory=2**28, own=str(tmp_path))
+    assert outcome.error == "CheckpointError"
+    assert "bytes would become" in outcome.value
+
+
+def test_random_archives(tmp_path, request):
+    def make(seed):
+        path = tmp_path / f"{seed}.tar.gz"
+        path.write_bytes(tar_fuzz.archive(seed))
+        return path
+
+    count = 10_000 if request.config.getoption("--thorough") else 300
+    (tmp_path.parent / "escaped").unlink(missing_ok=True)
+    outcomes = watched(model_folder, range(count), seconds=20, memory=2**30, make=make, own=str(tmp_path / "cache"))
+    assert_harmless(outcomes, ("CheckpointError",))
+    assert sum(outcome.error is None for outcome in outcomes) > count / 20
+    assert not [
+        path for path in (tmp_path / "escaped", tmp_path.parent / "escaped", Path("/tmp/escaped")) if path.exists()
+    ]
 
 
 def test_a_folder_is_itself_and_a_missing_one_is_named(tmp_path):

@@ -13,6 +13,7 @@ from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
 from fairseq_poolingformer import compat
+from fairseq_poolingformer.checkpoint_reader.zip_archive import ZipArchive
 from fairseq_poolingformer.compat import CheckpointError, checkpoint_files
 from fairseq_poolingformer.compat.archive import damage
 from fairseq_poolingformer.compat.saving import from_the_newest_good_one, replace_damaged
@@ -174,12 +175,15 @@ def resume(folder, restore_file="checkpoint_last.pt", suffix=""):
 
 
 def test_a_good_one_is_read_once_and_left_alone(tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(checkpoint_files, "damage", lambda path: seen.append(path))
+    seen, unpack = [], ZipArchive._unpack
+    monkeypatch.setattr(
+        ZipArchive, "_unpack", lambda self, record, memory: seen.append(record.name) or unpack(self, record, memory)
+    )
     save(tmp_path / "checkpoint1.pt", 1.0)
     save(tmp_path / "checkpoint_last.pt", 2.0)
     assert resume(tmp_path)["model"]["w"] == 2.0
-    assert [os.path.basename(path) for path in seen] == ["checkpoint_last.pt"]
+    with open(tmp_path / "checkpoint_last.pt", "rb") as file:
+        assert sorted(seen) == sorted(ZipArchive(file).records)
     assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "checkpoint_last.pt"]
 
 

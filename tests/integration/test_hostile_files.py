@@ -14,6 +14,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import generate, interactive, train, validate
 
 from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, eval_mlm, predict_qa, sample_lm, summarize
+from fairseq_poolingformer.compat import checkpoint_files
 from fairseq_poolingformer.compat.checkpoint_files import CheckpointError
 from fairseq_poolingformer.compat.checkpoints import WRONG_PARAMETERS
 from fairseq_poolingformer.models import PoolingformerBART
@@ -51,7 +52,7 @@ def good(data):
     args = tiny_bart.parse(data, *MODEL)
     _, model = tiny_bart.build(data, *MODEL)
     write_checkpoint(data / "good.pt", vars(args), model.state_dict())
-    return torch.load(data / "good.pt")
+    return checkpoint_files.load(data / "good.pt")
 
 
 def parsed(parser, *arguments):

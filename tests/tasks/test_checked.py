@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 
-from fairseq_poolingformer.compat import CheckpointError, changed_options
+from fairseq_poolingformer.compat import CheckpointError, changed_options, checkpoint_files
 from fairseq_poolingformer.models.conversion.files import write_checkpoint
 from tests.models import tiny_bart
 from tests.qa import folders
@@ -42,7 +42,7 @@ def test_a_summarization_checkpoint_needs_its_dictionaries(summaries, tmp_path):
     task, model = tiny_bart.build(summaries, *tiny_bart.SIZES, "--pooled-layers", "2")
     path = str(tmp_path / "x.pt")
     write_checkpoint(path, vars(args), model.state_dict())
-    torch.save({**torch.load(path), "task_state": task.state_dict()}, path)
+    torch.save({**checkpoint_files.load(path), "task_state": task.state_dict()}, path)
     checkpoint_utils.load_model_ensemble_and_task([path])
     swap(summaries / "dict.source.txt")
     swap(summaries / "dict.target.txt")
