@@ -19,6 +19,7 @@ changed; a replaced function keeps its original as ``__wrapped__``.
 :mod:`.precision`      ``--fp16`` on a CPU
 :mod:`.averages`       ``--store-ema`` of a model with integer buffers
 :mod:`.generation`     ``--no-repeat-ngram-size`` without fairseq's CUDA extension
+:mod:`.right_task`     a forgotten ``--task`` is refused
 :mod:`.saving`         checkpoints appear whole; a damaged last one is replaced by the newest whole one
 :mod:`.interruption`   SIGTERM saves first; a finished training stays finished; one training in a save directory
 :mod:`.hub_archives`   archives of models are unpacked without leaving their folder
@@ -48,6 +49,7 @@ from fairseq_poolingformer.compat import (
     numpy_shims,
     options,
     precision,
+    right_task,
     saving,
     sharding,
 )
@@ -79,6 +81,7 @@ def apply() -> None:
     precision.apply()
     averages.apply()
     generation.apply()
+    right_task.apply()
     saving.apply()
     interruption.apply()
     hub_archives.apply()
