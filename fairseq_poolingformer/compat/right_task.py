@@ -48,9 +48,7 @@ def _check_folder(cfg: Any) -> None:
     folder = Path(data.split(":")[0])
     readers = _readers(folder)
     if readers and not any(issubclass(task, TASK_REGISTRY[reader]) for reader in readers):
-        raise ValueError(
-            f"{folder} is a data folder for --task {readers[0]}, and this is --task {name}: give the first"
-        )
+        raise ValueError(f"{folder} is a data folder for --task {readers[0]}, not for --task {name}: give the former")
 
 
 def _readers(folder: Path) -> tuple[str, ...]:

@@ -63,9 +63,8 @@ class CheckedTask(FairseqTask):
         fitting = tuple(CRITERION_REGISTRY[name] for name in (self.criterion, *self.other_criterions))
         is_known = type(criterion).__module__.startswith(("fairseq.", "fairseq_poolingformer."))
         if is_known and not isinstance(criterion, fitting):
-            raise ValueError(
-                f"this task needs --criterion {self.criterion}, and it is {getattr(cfg, '_name', None) or cfg.criterion}"
-            )
+            given = getattr(cfg, "_name", None) or cfg.criterion
+            raise ValueError(f"this task needs --criterion {self.criterion}, and it is {given}")
         return criterion
 
     def state_dict(self) -> dict[str, Any]:

@@ -29,7 +29,9 @@ def setup(folder, *flags, arch="poolingformer_bart_tiny"):
 
 
 def test_a_forgotten_task_is_named(pairs):
-    with pytest.raises(ValueError, match=r"pairs is a data folder for --task long_summarization, .* translation"):
+    with pytest.raises(
+        ValueError, match=r"pairs is a data folder for --task long_summarization, not for --task translation"
+    ):
         setup(pairs)
     setup(pairs, "--task", "long_summarization")
 
@@ -38,7 +40,7 @@ def test_a_forgotten_task_is_named(pairs):
 @pytest.mark.parametrize("given", ["masked_lm", "document_classification"])
 def test_a_folder_of_another_task_is_refused(kind, task, given, tmp_path):
     write(tmp_path, kind, "train", {}, {}, labels=["a"])
-    with pytest.raises(ValueError, match=f"is a data folder for --task {task}, and this is --task {given}"):
+    with pytest.raises(ValueError, match=f"is a data folder for --task {task}, not for --task {given}"):
         setup(tmp_path, "--task", given, arch="poolingformer_roberta_tiny")
 
 
@@ -47,11 +49,12 @@ def test_documents_may_be_read_by_fairseqs_tasks(given, tmp_path):
     """Those that read the same files."""
     write(tmp_path, "x", "train", {}, {})
     (tmp_path / "corpus.json").write_text(json.dumps({"corpus": "wikipedia"}))
-    try:
+    if given == "long_masked_lm":
+        with pytest.raises(FileNotFoundError, match="tokenizer"):  # which this folder lacks
+            setup(tmp_path, "--task", given, arch="poolingformer_roberta_tiny")
+    else:
         setup(tmp_path, "--task", given, arch="poolingformer_roberta_tiny")
-    except FileNotFoundError as error:
-        assert "tokenizer" in str(error)  # which this folder lacks
-    with pytest.raises(ValueError, match="is a data folder for --task long_masked_lm, and this is --task wikihop"):
+    with pytest.raises(ValueError, match="is a data folder for --task long_masked_lm, not for --task wikihop"):
         setup(tmp_path, "--task", "wikihop", arch="poolingformer_roberta_tiny")
 
 
