@@ -21,6 +21,7 @@ changed; a replaced function keeps its original as ``__wrapped__``.
 :mod:`.generation`     ``--no-repeat-ngram-size`` without fairseq's CUDA extension
 :mod:`.right_task`     a forgotten ``--task`` is refused
 :mod:`.saving`         checkpoints appear whole; a damaged last one is replaced by the newest whole one
+:mod:`.validation_history` ``--patience`` and ``reduce_lr_on_plateau`` know the losses from before a resume
 :mod:`.interruption`   SIGTERM saves first; a finished training stays finished; one training in a save directory
 :mod:`.hub_archives`   archives of models are unpacked without leaving their folder
 :mod:`.sharding`       ``--num-shards`` and ``torchrun`` divide the work of fairseq-generate
@@ -52,6 +53,7 @@ from fairseq_poolingformer.compat import (
     right_task,
     saving,
     sharding,
+    validation_history,
 )
 from fairseq_poolingformer.compat.checkpoints import CheckpointError
 from fairseq_poolingformer.compat.logs import quiet_logging
@@ -83,6 +85,7 @@ def apply() -> None:
     generation.apply()
     right_task.apply()
     saving.apply()
+    validation_history.apply()
     interruption.apply()
     hub_archives.apply()
     sharding.apply()
