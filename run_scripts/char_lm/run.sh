@@ -31,6 +31,7 @@ options=(
 )
 read_table preprocess train evaluate
 parse_options "$@"
+asked_precision=$precision # set_devices replaces auto, and rows differ
 results=()
 
 # prepare: the variables that depend on the row.
@@ -55,6 +56,8 @@ prepare() {
   raw_file=${raw:-$out/raw/$corpus.zip}
   data_folder=${data:-$out/data/$corpus}
   checkpoint=$run_folder/stage$stages/checkpoints/checkpoint_best.pt
+  precision=$asked_precision
+  if [[ $precision == auto ]]; then precision=$( ((gpus > 0)) && echo "$gpu_precision" || echo fp32); fi
   results+=("$name=$run_folder/$subset.json")
   [[ $published == - ]] || results+=("$name=$published")
 }
