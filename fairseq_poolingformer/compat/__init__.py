@@ -19,7 +19,9 @@ changed; a replaced function keeps its original as ``__wrapped__``.
 :mod:`.precision`      ``--fp16`` on a CPU
 :mod:`.averages`       ``--store-ema`` of a model with integer buffers
 :mod:`.generation`     ``--no-repeat-ngram-size`` without fairseq's CUDA extension
+:mod:`.right_task`     a forgotten ``--task`` is refused
 :mod:`.saving`         checkpoints appear whole; a damaged last one is replaced by the newest whole one
+:mod:`.validation_history` ``--patience`` and ``reduce_lr_on_plateau`` know the losses from before a resume
 :mod:`.interruption`   SIGTERM saves first; a finished training stays finished; one training in a save directory
 :mod:`.hub_archives`   archives of models are unpacked without leaving their folder
 :mod:`.sharding`       ``--num-shards`` and ``torchrun`` divide the work of fairseq-generate
@@ -48,8 +50,10 @@ from fairseq_poolingformer.compat import (
     numpy_shims,
     options,
     precision,
+    right_task,
     saving,
     sharding,
+    validation_history,
 )
 from fairseq_poolingformer.compat.checkpoints import CheckpointError
 from fairseq_poolingformer.compat.logs import quiet_logging
@@ -79,7 +83,9 @@ def apply() -> None:
     precision.apply()
     averages.apply()
     generation.apply()
+    right_task.apply()
     saving.apply()
+    validation_history.apply()
     interruption.apply()
     hub_archives.apply()
     sharding.apply()

@@ -19,6 +19,7 @@ import torch
 
 from fairseq_poolingformer.compat.patching import command_modules, replace
 from fairseq_poolingformer.compat.saving import TRAINING_NAMES
+from fairseq_poolingformer.compat.validation_history import decides
 from fairseq_poolingformer.text.whole_file import SUFFIX
 
 logger = logging.getLogger(__name__)
@@ -155,6 +156,8 @@ def stopping_when_asked(original: Callable) -> Callable:
     written: torchrun kills the others soon after the first one that ends with a status other than 0.
 
     A training whose last update is done is validated and saved as ever, because no later start would validate it.
+    Where the losses of validations decide what the training does next, one that is due now takes place after the
+    checkpoint is written; if that takes too long, the next start says that this loss is missing.
 
     Raises:
         SystemExit: with status :data:`STOPPED`, after the checkpoint is written.
@@ -167,6 +170,12 @@ def stopping_when_asked(original: Callable) -> Callable:
         from fairseq import checkpoint_utils
 
         checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+        if decides(cfg):
+            losses, is_over = original(cfg, trainer, task, epoch_itr, *arguments)
+            if is_over:
+                return losses, is_over
+            if losses[0] is not None:
+                checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
         logger.warning(

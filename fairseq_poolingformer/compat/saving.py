@@ -98,31 +98,72 @@ def _whole(path: Path) -> Iterator[Path]:
 
 
 def from_the_newest_good_one(original: Callable) -> Callable:
-    """Resume from the newest checkpoint that is whole when ``checkpoint_last.pt`` is not.
+    """Resume from the newest checkpoint that is whole when ``checkpoint_last.pt`` is not, or is missing beside others.
 
     A damaged file keeps its bytes under another name, ``checkpoint_last.pt.damaged``.
     """
 
     def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+        if cfg.restore_file != "checkpoint_last.pt":
+            return original(cfg, trainer, **kwargs)
         last = Path(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
         is_part = any(name in last.name for name in SUFFIXES_OF_PARTS)
+        with _by_the_first_process(trainer, waiting=True) as is_first:
+            if is_first and not last.exists() and not getattr(cfg, "continue_once", None):
+                replace_missing(last, cfg.finetune_from_model, is_wanted=not cfg.no_last_checkpoints)
         try:
             return original(cfg, trainer, **kwargs)
         except DamagedCheckpointError as error:
-            if cfg.restore_file != "checkpoint_last.pt" or is_part or not last.is_file():
+            if is_part or not last.is_file():
                 raise
             fault = str(error)
         # fairseq lets only the first process read, while the others wait for what it sends, unless all shall read
-        all_read = cfg.load_checkpoint_on_all_dp_ranks and torch.distributed.is_initialized()
-        if all_read:
-            torch.distributed.barrier()
-        if trainer.data_parallel_rank == 0:
-            replace_damaged(last, fault)
-        if all_read:
-            torch.distributed.barrier()
+        with _by_the_first_process(trainer, waiting=cfg.load_checkpoint_on_all_dp_ranks) as is_first:
+            if is_first:
+                replace_damaged(last, fault)
         return original(cfg, trainer, **kwargs)
 
     return load_checkpoint
+
+
+@contextlib.contextmanager
+def _by_the_first_process(trainer: Any, waiting: bool) -> Iterator[bool]:
+    """Give the block whether this process is the first one; with ``waiting``, all begin and end it together."""
+    waiting = waiting and torch.distributed.is_initialized()
+    if waiting:
+        torch.distributed.barrier()
+    yield trainer.data_parallel_rank == 0
+    if waiting:
+        torch.distributed.barrier()
+
+
+def replace_missing(last: Path, pretrained: str | None = None, is_wanted: bool = True) -> None:
+    """Where a training's last checkpoint is missing, put the newest whole one in its place, and say so.
+
+    Without any checkpoint the training begins, and this does nothing.
+
+    Args:
+        last: the checkpoint that is not there.
+        pretrained: a checkpoint whose parameters the training begins with; it may lie in the same folder.
+        is_wanted: whether the training writes one; a former one would be taken for the newest.
+
+    Raises:
+        CheckpointError: every checkpoint of the folder is damaged; no last one is wanted; or they are parts of
+            checkpoints, which may be of different updates.
+    """
+    start = pretrained and Path(pretrained).resolve()
+    others = [path for path in _others(last) if path.resolve() != start] if last.parent.is_dir() else []
+    remedy = "Give the one to continue from with --restore-file, or another --save-dir to start from the beginning"
+    if not others:
+        return
+    if not is_wanted or any(name in last.name for name in SUFFIXES_OF_PARTS):
+        raise CheckpointError(f"{last} is missing, and its folder has other checkpoints. {remedy}")
+    for path in others:
+        if damage(path) is None:
+            _copy_whole(path, last)
+            logger.warning(f"{last} IS MISSING. RESUMING FROM {path.name} INSTEAD")
+            return
+    raise CheckpointError(f"{last} is missing, and all checkpoints of its folder are damaged. {remedy}")
 
 
 def replace_damaged(last: Path, fault: str) -> None:
@@ -137,10 +178,7 @@ def replace_damaged(last: Path, fault: str) -> None:
     Raises:
         CheckpointError: every other checkpoint of the folder is damaged, too.
     """
-    suffix = last.name.removeprefix("checkpoint_last")
-    name = re.compile(TRAINING_NAMES + re.escape(suffix))
-    others = [path for path in last.parent.iterdir() if name.fullmatch(path.name)]
-    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True):
+    for path in _others(last):
         if damage(path) is None:
             damaged = last.with_name(f"{last.name}.damaged")
             _copy_whole(last, damaged)
@@ -151,3 +189,10 @@ def replace_damaged(last: Path, fault: str) -> None:
         f"{last} is damaged, and its folder has no other checkpoint that is whole. Copy one there under this name, or "
         f"remove it to start from the beginning. {fault}"
     )
+
+
+def _others(last: Path) -> list[Path]:
+    """The other checkpoints of a training, the newest first."""
+    name = re.compile(TRAINING_NAMES + re.escape(last.name.removeprefix("checkpoint_last")))
+    others = [path for path in last.parent.iterdir() if name.fullmatch(path.name)]
+    return sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fairseq import utils
+from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion
 from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask
 
@@ -34,6 +35,8 @@ class CheckedTask(FairseqTask):
     """
 
     layout: ClassVar[Layout]  # the files of its data folders
+    criterion: ClassVar[str]  # fairseq's --criterion with the task's loss
+    other_criterions: ClassVar[tuple[str, ...]] = ()  # that fit its batches, too
 
     @property
     def data_folder(self) -> Path:
@@ -48,6 +51,21 @@ class CheckedTask(FairseqTask):
     def remember(self, dictionaries: Mapping[str, Sequence[str]]) -> None:
         """Save these dictionaries' digests in checkpoints: file name -> symbols of the file."""
         self.dictionary_digests = {name: symbols_digest(symbols) for name, symbols in dictionaries.items()}
+
+    def build_criterion(self, cfg, from_checkpoint: bool = False) -> FairseqCriterion:
+        """Build the criterion.
+
+        Raises:
+            ValueError: it is one of fairseq or of this plugin that does not fit the task; fairseq's default is
+                ``cross_entropy``.
+        """
+        criterion = super().build_criterion(cfg, from_checkpoint)
+        fitting = tuple(CRITERION_REGISTRY[name] for name in (self.criterion, *self.other_criterions))
+        is_known = type(criterion).__module__.startswith(("fairseq.", "fairseq_poolingformer."))
+        if is_known and not isinstance(criterion, fitting):
+            given = getattr(cfg, "_name", None) or cfg.criterion
+            raise ValueError(f"this task needs --criterion {self.criterion}, and it is {given}")
+        return criterion
 
     def state_dict(self) -> dict[str, Any]:
         """The state that fairseq saves of the task, and the digests of its dictionaries."""

@@ -44,15 +44,16 @@ class DocumentClassificationTask(DocumentTask):
         return ClassificationPredictor(folder, split)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of the task."""
-        return {"labels": read_labels(self.data_folder)}
+        """The state that every task saves, and the names of the labels."""
+        return {**super().state_dict(), "labels": read_labels(self.data_folder)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Check that a checkpoint which is to predict or to be validated has the data folder's labels.
+        """Check that a checkpoint which is to predict or to be validated has the data folder's dictionary and labels.
 
         Raises:
             ValueError: it has others, or in another order.
         """
+        super().load_state_dict({name: value for name, value in state_dict.items() if name != "labels"})
         own, trained = read_labels(self.data_folder), state_dict.get("labels")
         if trained is not None and trained != own:
             raise ValueError(

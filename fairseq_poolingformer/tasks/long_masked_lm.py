@@ -84,6 +84,7 @@ class LongMaskedLMTask(OneDictionaryTask):
     cfg: LongMaskedLMConfig
     layout = DOCUMENTS
     criterion = "long_masked_lm"
+    other_criterions = ("masked_lm",)
 
     def __init__(self, cfg: LongMaskedLMConfig, dictionary: Dictionary) -> None:
         super().__init__(cfg, dictionary)

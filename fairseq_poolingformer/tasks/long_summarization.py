@@ -78,6 +78,8 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
 
     cfg: LongSummarizationConfig
     layout = PAIRS
+    criterion = "linear_cross_entropy"
+    other_criterions = ("cross_entropy", "label_smoothed_cross_entropy", "adaptive_loss")
 
     def __init__(self, cfg: LongSummarizationConfig, src_dict, tgt_dict) -> None:
         super().__init__(cfg, src_dict, tgt_dict)

@@ -3,11 +3,9 @@
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from fairseq import utils
-from fairseq.criterions import FairseqCriterion
-from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel
 from omegaconf import II, MISSING
@@ -36,8 +34,6 @@ class OneDictionaryTask(CheckedTask):
         dictionary: of its inputs and targets.
     """
 
-    criterion: ClassVar[str]  # fairseq's --criterion with the task's loss
-
     def __init__(self, cfg, dictionary: Dictionary) -> None:
         super().__init__(cfg)
         self.dictionary = dictionary
@@ -56,17 +52,6 @@ class OneDictionaryTask(CheckedTask):
         task = cls(cfg, dictionary)
         task.remember({path.name: symbols})
         return task
-
-    def build_criterion(self, cfg, from_checkpoint: bool = False) -> FairseqCriterion:
-        """Build the criterion.
-
-        Raises:
-            ValueError: it is fairseq's default, so that ``--criterion`` was forgotten.
-        """
-        criterion = super().build_criterion(cfg, from_checkpoint)
-        if type(criterion) is CrossEntropyCriterion:
-            raise ValueError(f"this task needs --criterion {self.criterion}; without it fairseq takes cross_entropy")
-        return criterion
 
     @property
     def source_dictionary(self) -> Dictionary:

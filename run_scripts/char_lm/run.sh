@@ -31,6 +31,7 @@ options=(
 )
 read_table preprocess train evaluate
 parse_options "$@"
+asked_precision=$precision # set_devices replaces auto, and rows differ
 results=()
 
 # prepare: the variables that depend on the row.
@@ -55,6 +56,8 @@ prepare() {
   raw_file=${raw:-$out/raw/$corpus.zip}
   data_folder=${data:-$out/data/$corpus}
   checkpoint=$run_folder/stage$stages/checkpoints/checkpoint_best.pt
+  precision=$asked_precision
+  if [[ $precision == auto ]]; then precision=$( ((gpus > 0)) && echo "$gpu_precision" || echo fp32); fi
   results+=("$name=$run_folder/$subset.json")
   [[ $published == - ]] || results+=("$name=$published")
 }
@@ -107,7 +110,7 @@ train_stage() {
   [[ $rotate == 0 ]] || flags+=(--rotate-text)
   if [[ $carry == 0 ]]; then flags+=(--no-carry-memory); else flags+=(--require-memory); fi
   # the parameters, the optimizer's state and the number of updates stay; the text begins again, in other blocks
-  if ((stage > 0)) && [[ ! -e $run_folder/checkpoints/checkpoint_last.pt ]]; then
+  if ((stage > 0)) && ! compgen -G "$run_folder/checkpoints/checkpoint*.pt" >/dev/null; then
     need "$previous" out
     flags+=(--restore-file "$previous" --reset-dataloader --reset-meters --reset-lr-scheduler)
   fi

@@ -70,6 +70,7 @@ check_ensemble() {
   [[ $ensemble != - ]] || return 0
   if [[ -n ${override[ensemble]} ]]; then
     [[ -n ${override[name]} ]] || fail "ensemble=$ensemble is a new experiment and needs a name: give name="
+    ! grep -q "^$name " "$table" || fail "name=$name is an experiment of $table: give an ensemble another name="
     published=${override[published]:--} # the row's figure is not this ensemble's
   fi
   [[ ,$ensemble, != *",$name,"* && ! -e $run_folder/checkpoints ]] ||

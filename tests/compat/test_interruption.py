@@ -176,7 +176,11 @@ def asked(monkeypatch):
 
 
 def stop(updates, most):
-    cfg = SimpleNamespace(checkpoint=None, optimization=SimpleNamespace(max_update=most))
+    cfg = SimpleNamespace(
+        checkpoint=SimpleNamespace(patience=-1),
+        lr_scheduler=SimpleNamespace(_name="fixed"),
+        optimization=SimpleNamespace(max_update=most),
+    )
     trainer = SimpleNamespace(get_num_updates=lambda: updates, data_parallel_world_size=1, device="cpu")
     return stopping_when_asked(lambda *arguments: "validated")(cfg, trainer, None, None)
 

@@ -16,7 +16,7 @@ from fairseq_poolingformer import compat
 from fairseq_poolingformer.checkpoint_reader.zip_archive import ZipArchive
 from fairseq_poolingformer.compat import CheckpointError, checkpoint_files
 from fairseq_poolingformer.compat.archive import damage
-from fairseq_poolingformer.compat.saving import from_the_newest_good_one, replace_damaged
+from fairseq_poolingformer.compat.saving import from_the_newest_good_one, replace_damaged, replace_missing
 from fairseq_poolingformer.text import whole_file
 from tests.compat.helpers import train
 
@@ -165,7 +165,13 @@ def test_a_part_of_a_checkpoint_is_not_replaced_by_that_of_another_update(tmp_pa
 
 def resume(folder, restore_file="checkpoint_last.pt", suffix=""):
     """The result of the patched function, or the error that it raises; fairseq's own reads the last checkpoint."""
-    cfg = SimpleNamespace(restore_file=restore_file, save_dir=str(folder), load_checkpoint_on_all_dp_ranks=False)
+    cfg = SimpleNamespace(
+        restore_file=restore_file,
+        save_dir=str(folder),
+        load_checkpoint_on_all_dp_ranks=False,
+        finetune_from_model=None,
+        no_last_checkpoints=False,
+    )
     trainer = SimpleNamespace(checkpoint_suffix=suffix, data_parallel_rank=0)
     name = restore_file.replace(".pt", f"{suffix}.pt")
     try:
@@ -199,6 +205,39 @@ def test_a_training_continues_from_the_newest_good_one(corpus, tmp_path, caplog)
     assert "RESUMING FROM checkpoint_1_2.pt" in caplog.text
     assert state["optimizer_history"][-1]["num_updates"] == 4
     assert (tmp_path / "checkpoint_last.pt.damaged").read_bytes() == half
+
+
+def test_a_training_whose_last_checkpoint_is_missing_continues_from_the_newest(corpus, tmp_path, caplog):
+    flags = ["--save-interval-updates", 1, "--no-epoch-checkpoints", "--disable-validation"]
+    train(corpus, tmp_path, "--max-update", 2, *flags)
+    (tmp_path / "checkpoint_last.pt").unlink()
+    state = train(corpus, tmp_path, "--max-update", 3, *flags)
+    assert "checkpoint_last.pt IS MISSING. RESUMING FROM checkpoint_1_2.pt INSTEAD" in caplog.text
+    assert state["optimizer_history"][-1]["num_updates"] == 3
+    assert len(state["optimizer_history"]) == 2  # of one start and the next, which continues it
+
+
+def test_a_missing_one_is_replaced_by_the_newest_whole_one(tmp_path):
+    last = tmp_path / "checkpoint_last.pt"
+    replace_missing(tmp_path / "none" / "checkpoint_last.pt")
+    replace_missing(last)
+    pretrained = save(tmp_path / "checkpoint_best.pt", 9.0)
+    replace_missing(last, str(pretrained))
+    assert not last.exists()
+    for number in (1, 2):
+        os.utime(save(tmp_path / f"checkpoint{number}.pt", float(number)), (number, number))
+    (tmp_path / "checkpoint3.pt").write_bytes(b"PK damaged")
+    with pytest.raises(CheckpointError, match=r"has other checkpoints\. Give the one to continue from"):
+        replace_missing(last, str(pretrained), is_wanted=False)
+    replace_missing(last, str(pretrained))
+    assert value(last) == 2.0
+
+
+def test_without_a_whole_one_nothing_begins_anew(tmp_path):
+    (tmp_path / "checkpoint1.pt").write_bytes(b"PK damaged")
+    assert "all checkpoints of its folder are damaged" in str(resume(tmp_path))
+    save(tmp_path / "checkpoint1-shard0.pt", 1.0)
+    assert "has other checkpoints" in str(resume(tmp_path, suffix="-shard0"))
 
 
 def test_only_the_last_checkpoint_is_replaced(tmp_path):

@@ -163,6 +163,19 @@ def test_models_with_spans_are_trained_with_the_published_optimizer():
     assert not {"--fp16-no-flatten-grads", "--parameter-clip-norm"} & set(other)
 
 
+def test_rows_that_are_published_in_float32_train_so_unless_told_otherwise():
+    for name, asked, given in (
+        ("gaa_enwik8", (), set()),
+        ("adaptive_span_enwik8", (), set()),
+        ("adaptive_span_enwik8", ("precision=bf16",), {"--bf16"}),
+        ("longformer_enwik8", (), {"--fp16"}),
+    ):
+        for stage in trainings(name, "gpus=8", *asked):
+            assert {"--fp16", "--bf16"} & set(stage) == given
+    assert not {"--fp16", "--bf16"} & set(trainings("longformer_enwik8", "gpus=0")[0])
+    assert "--precision fp32" in dry_run("run.sh", "experiments=gaa_enwik8", "steps=evaluate", "gpus=1")
+
+
 @pytest.mark.parametrize("published", [0, 1])
 def test_equal_budgets_train_spans_as_published_or_as_the_others(published):
     output = dry_run("equal_budget.sh", f"published_spans={published}", "models=full_512,gaa", "seeds=1,2")

@@ -131,6 +131,8 @@ def test_an_ensemble_never_overwrites_a_member(tmp_path):
         output = call("question_answering/run.sh", *steps, "name=a", f"ensemble={members}", status=1)
         assert "name=a is a trained model" in output
     assert "needs a name" in call("question_answering/run.sh", *steps, "ensemble=b,c", status=1)
+    output = call("question_answering/run.sh", *steps, "name=nq_large_lr1", "ensemble=b,c", status=1)
+    assert "name=nq_large_lr1 is an experiment of" in output  # which may be trained later
     assert [file.read_text() for file in files] == ["a's"] * 2
 
 

@@ -4,10 +4,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, options, tasks
+from fairseq.tasks import TASK_REGISTRY
 
 from fairseq_poolingformer.compat import CheckpointError, changed_options, checkpoint_files
 from fairseq_poolingformer.models.conversion.files import write_checkpoint
+from fairseq_poolingformer.tasks.char_lm import byte_dictionary, load_text
+from tests.downstream.folders import write
 from tests.models import tiny_bart
 from tests.qa import folders
 from tests.qa.task import build_task
@@ -52,6 +55,53 @@ def test_a_summarization_checkpoint_needs_its_dictionaries(summaries, tmp_path):
     for anew in (True, False):
         with pytest.raises(CheckpointError, match=r"^x\.pt: it was trained with another dict\.source\.txt"):
             changed_options.check("x.pt", {"task_state": task.state_dict()}, other, anew)
+
+
+def options_of(name):
+    criterion, arch = OTHERS.get(name, ("document_task", "poolingformer_roberta_tiny"))
+    return ["--task", name, "--user-dir", tiny_bart.USER_DIR, "--criterion", criterion, "--arch", arch]
+
+
+OTHERS = {
+    "char_lm": ("char_lm", "longformer_lm_small"),
+    "long_masked_lm": ("long_masked_lm", "poolingformer_roberta_tiny"),
+    "long_summarization": ("linear_cross_entropy", "poolingformer_bart_tiny"),
+    "question_answering": ("question_answering", "poolingformer_roberta_tiny"),
+}
+OWN_TASKS = sorted(name for name, task in TASK_REGISTRY.items() if task.__module__.startswith("fairseq_poolingformer."))
+
+
+def write_folder(name, folder):
+    """A data folder of a task's, without examples."""
+    if name == "long_masked_lm":
+        mlm_folder.write_folder(folder, {})
+    elif name == "long_summarization":
+        tiny_bart.write_data_folder(folder)
+    else:
+        write(folder, name, "train", {}, {}, labels=["no", "yes"])
+    if name == "char_lm":
+        byte_dictionary().save(str(folder / "dict.txt"))
+        for suffix in ("bin", "idx"):
+            (folder / f"train.{suffix}").touch()
+
+
+def setup(name, folder):
+    return tasks.setup_task(
+        options.parse_args_and_arch(options.get_training_parser(), [str(folder), *options_of(name)])
+    )
+
+
+@pytest.mark.parametrize("name", OWN_TASKS)
+def test_no_task_takes_a_permuted_dictionary(name, tmp_path):
+    write_folder(name, tmp_path)
+    state = setup(name, tmp_path).state_dict()
+    setup(name, tmp_path).load_state_dict(state)
+    for path in tmp_path.glob("dict*.txt"):
+        swap(path)
+    # of bytes there is only one dictionary, so that it is compared with that of the data
+    check = setup(name, tmp_path).load_state_dict if name != "char_lm" else lambda _: load_text(tmp_path, "train")
+    with pytest.raises(ValueError, match=r"another dict\.|not the dictionary of bytes"):
+        check(state)
 
 
 def test_the_same_words_in_another_folder_are_the_same_dictionary(summaries, tmp_path):

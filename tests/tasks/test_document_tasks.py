@@ -18,7 +18,7 @@ from fairseq_poolingformer.text.marks import MARKS
 from tests.compat.helpers import TORCHRUN, assert_same_parameters, run
 from tests.downstream.folders import random_wikihop, words, write, write_wikihop
 from tests.models.tiny_bart import USER_DIR
-from tests.models.tiny_roberta import SIZES, build
+from tests.models.tiny_roberta import SIZES, build, write_dictionary
 
 SMALL = ("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-attention-heads", "4")
 CHUNKED_ROBERTA = (
@@ -182,10 +182,10 @@ def test_a_checkpoint_keeps_its_labels(tmp_path):
         load_model_ensemble_and_task([str(tmp_path / "model.pt")], arg_overrides={"data": str(folders["other"])})
 
 
-def test_a_roberta_gets_new_rows_for_the_marks_alone(wikihop, caplog):
+def test_a_roberta_gets_new_rows_for_the_marks_alone(wikihop, tmp_path, caplog):
     """Its own rows stay; the model's random ones are added to the embedding and the output layer, and are listed."""
     folder, _ = wikihop
-    _, roberta = build(folder, *SIZES, "--max-positions", "40", "--pooled-layers", "none")
+    _, roberta = build(write_dictionary(tmp_path, 40), *SIZES, "--max-positions", "40", "--pooled-layers", "none")
     flags = ("longformer_roberta_tiny", *SIZES, "--max-positions", "40", "--window-size", "8")
     _, task, model = make(folder, "wikihop", *flags)
     state, own = roberta.state_dict(), {name: value.clone() for name, value in model.state_dict().items()}
@@ -232,7 +232,7 @@ def test_a_head_makes_way_for_the_next_tasks(wikihop, tmp_path):
 
 def test_a_forgotten_criterion_is_named(wikihop):
     args, task, _ = make(wikihop[0], "wikihop", *ENCODERS[0], "--criterion", "cross_entropy")
-    with pytest.raises(ValueError, match="this task needs --criterion document_task; without it fairseq takes cross_e"):
+    with pytest.raises(ValueError, match="this task needs --criterion document_task, and it is cross_entropy"):
         task.build_criterion(args)
 
 
