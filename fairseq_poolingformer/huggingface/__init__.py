@@ -1,6 +1,6 @@
 """Poolingformers for transformers: its own BART, mBART and RoBERTa with two-level attention in the encoder.
 
-Importing this registers the models with ``AutoConfig`` and ``AutoModel…``. It needs transformers 5.4 and no fairseq.
+Importing this registers the models with ``AutoConfig`` and ``AutoModel…``. It needs transformers 5.5 and no fairseq.
 """
 
 from transformers import (

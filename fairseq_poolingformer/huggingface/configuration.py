@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import transformers
 from transformers import BartConfig, MBartConfig, RobertaConfig
 
-OLDEST = (5, 4)  # in older ones a configuration with settings of its own loses those that it inherits
+OLDEST = (5, 5)  # older ones lose the settings that a configuration inherits, or refuse mBART's own
 if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:
     needed = ".".join(map(str, OLDEST))
     raise ImportError(
