@@ -69,7 +69,7 @@ setup(
     extras_require={
         "completion": ["shtab"],
         "docs": ["furo", "myst-parser", "sphinx"],
-        "huggingface": ["transformers>=5"],
+        "huggingface": ["transformers>=5.5"],
         "tensorboard": ["tensorboard"],
         "wandb": ["wandb"],
         "plot": ["matplotlib"],

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
     try:
         from transformers import AutoConfig, AutoTokenizer
     except ImportError as error:
-        raise ConversionError("from-short needs transformers: pip install 'transformers>=5'") from error
+        raise ConversionError("from-short needs transformers: pip install 'transformers>=5.5'") from error
     from fairseq_poolingformer import huggingface
 
     try:

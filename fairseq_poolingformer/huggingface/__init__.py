@@ -1,6 +1,6 @@
 """Poolingformers for transformers: its own BART, mBART and RoBERTa with two-level attention in the encoder.
 
-Importing this registers the models with ``AutoConfig`` and ``AutoModel…``. It needs transformers 5 and no fairseq.
+Importing this registers the models with ``AutoConfig`` and ``AutoModel…``. It needs transformers 5.5 and no fairseq.
 """
 
 from transformers import (
@@ -12,16 +12,19 @@ from transformers import (
     AutoModelForSequenceClassification,
 )
 
+# first, since it says which transformers the others need
+from fairseq_poolingformer.huggingface.configuration import (
+    PoolingformerBartConfig,
+    PoolingformerMBartConfig,
+    PoolingformerRobertaConfig,
+)
+
+# isort: split
 from fairseq_poolingformer.huggingface.bart import (
     PoolingformerBartForConditionalGeneration,
     PoolingformerBartModel,
     PoolingformerMBartForConditionalGeneration,
     PoolingformerMBartModel,
-)
-from fairseq_poolingformer.huggingface.configuration import (
-    PoolingformerBartConfig,
-    PoolingformerMBartConfig,
-    PoolingformerRobertaConfig,
 )
 from fairseq_poolingformer.huggingface.roberta import (
     PoolingformerRobertaForMaskedLM,

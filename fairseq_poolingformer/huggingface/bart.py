@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from transformers import (
     BartForConditionalGeneration,
     BartModel,
+    Cache,
     LEDForConditionalGeneration,
+    LEDModel,
     MBartForConditionalGeneration,
     MBartModel,
+    PreTrainedModel,
 )
-from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
-from transformers.models.bart.modeling_bart import BartEncoder, BartEncoderLayer
-from transformers.models.mbart.modeling_mbart import MBartEncoder, MBartEncoderLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+)
+from transformers.models.bart.modeling_bart import BartDecoder, BartEncoder, BartEncoderLayer
+from transformers.models.mbart.modeling_mbart import MBartDecoder, MBartEncoder, MBartEncoderLayer
 from transformers.utils import can_return_tuple
 
 from fairseq_poolingformer.huggingface.attention import BartSelfAttention
-from fairseq_poolingformer.huggingface.base import TwoLevelModel
+from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerBartConfig, PoolingformerMBartConfig
 from fairseq_poolingformer.huggingface.padding import encode
 from fairseq_poolingformer.huggingface.short_models import FromShort
@@ -58,7 +66,7 @@ class _Encoder(TwoLevelModel):
             global_attention_mask,
             longest=self.config.max_position_embeddings,
             global_tokens=self.config.global_tokens,
-            **kwargs,
+            **self.with_defaults(kwargs),
         )
 
 
@@ -76,32 +84,94 @@ class PoolingformerMBartEncoder(_Encoder, MBartEncoder):
     _can_record_outputs: ClassVar = {"hidden_states": MBartEncoderLayer, "attentions": BartSelfAttention}
 
 
-class _Model(TwoLevelModel):
-    """Encoder and decoder with their own numbers of positions."""
-
-    encoder_class: type[_Encoder]
+class _Decoder(TwoLevelModel):
+    """A decoder of transformers' with a number of positions of its own."""
 
     def __init__(self, config: PoolingformerBartConfig | PoolingformerMBartConfig) -> None:
         super().__init__(config)
-        self.encoder = self.encoder_class(config)
-        positions = config.max_decoder_position_embeddings
-        self.decoder.embed_positions = type(self.decoder.embed_positions)(positions, config.d_model)
-        self.decoder.max_target_positions = positions
+        self.max_target_positions = config.max_decoder_position_embeddings
+        self.embed_positions = type(self.embed_positions)(self.max_target_positions, config.d_model)
         self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        encoder_hidden_states: Tensor | None = None,
+        encoder_attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        """Compute BART's forward pass.
+
+        Raises:
+            ValueError: the input, with what ``past_key_values`` holds, has more tokens than the decoder has positions.
+        """
+        given = input_ids if input_ids is not None else inputs_embeds
+        if given is not None and not torch.compiler.is_compiling():
+            tokens = given.size(1) + (0 if past_key_values is None else int(past_key_values.get_seq_length()))
+            if tokens > (most := self.config.max_decoder_position_embeddings):
+                raise ValueError(
+                    f"{tokens} tokens for the decoder, which takes {most} (max_decoder_position_embeddings): truncate "
+                    "the labels or decoder_input_ids, give one of them if neither was given, ask generate for a "
+                    "smaller max_length, or make a longer model with from_short"
+                )
+        return super().forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            encoder_hidden_states=encoder_hidden_states,
+            encoder_attention_mask=encoder_attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+
+
+class PoolingformerBartDecoder(_Decoder, BartDecoder):
+    """BART's decoder."""
+
+    config_class = PoolingformerBartConfig
+
+
+class PoolingformerMBartDecoder(_Decoder, MBartDecoder):
+    """mBART's decoder."""
+
+    config_class = PoolingformerMBartConfig
+
+
+class _Model(FromShort, TwoLevelModel):
+    """Encoder and decoder with their own numbers of positions."""
+
+    encoder_class: type[_Encoder]
+    decoder_class: type[_Decoder]
+
+    def __init__(self, config: PoolingformerBartConfig | PoolingformerMBartConfig) -> None:
+        checkpointing = getattr(config, "gradient_checkpointing", False)  # which the first part would take for itself
+        PreTrainedModel.__init__(self, config)  # transformers' own class would build a BART first
+        encoder = self.encoder_class(config)
+        tokens = encoder.embed_tokens
+        self.shared = type(tokens)(*tokens.weight.shape, tokens.padding_idx, embed_scale=tokens.embed_scale)
+        self.encoder, self.decoder = encoder, self.decoder_class(config)
+        self.post_init()
+        if checkpointing:
+            self.gradient_checkpointing_enable()
 
 
 class PoolingformerBartModel(_Model, BartModel):
     """BART whose encoder has two-level attention, and whose encoder and decoder have their own numbers of positions."""
 
     config_class = PoolingformerBartConfig
-    encoder_class = PoolingformerBartEncoder
+    encoder_class, decoder_class = PoolingformerBartEncoder, PoolingformerBartDecoder
+    short_classes: ClassVar = {"bart": BartModel, "led": LEDModel}
 
 
 class PoolingformerMBartModel(_Model, MBartModel):
     """mBART with two-level attention, changed as :class:`PoolingformerBartModel` is."""
 
     config_class = PoolingformerMBartConfig
-    encoder_class = PoolingformerMBartEncoder
+    encoder_class, decoder_class = PoolingformerMBartEncoder, PoolingformerMBartDecoder
+    short_classes: ClassVar = {"mbart": MBartModel}
 
 
 class _ForConditionalGeneration(FromShort, TwoLevelModel):
@@ -110,8 +180,11 @@ class _ForConditionalGeneration(FromShort, TwoLevelModel):
     model_class: type[_Model]
 
     def __init__(self, config: PoolingformerBartConfig | PoolingformerMBartConfig) -> None:
-        super().__init__(config)
+        PreTrainedModel.__init__(self, config)
         self.model = self.model_class(config)
+        rows = self.model.shared.num_embeddings
+        self.register_buffer("final_logits_bias", torch.zeros(1, rows))
+        self.lm_head = nn.Linear(config.d_model, rows, bias=False)
         self.post_init()
 
     @can_return_tuple
@@ -125,14 +198,12 @@ class _ForConditionalGeneration(FromShort, TwoLevelModel):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """Compute BART's forward pass; ``global_attention_mask`` as the encoder's.
 
-        Trainer passes on only the inputs that the signature names.
-
-        Raises:
-            ValueError: the decoder's input is too long.
+        Trainer passes on only the inputs that the signature names. ``num_items_in_batch`` as :func:`share_of_mean`'s.
         """
         if encoder_outputs is None and (input_ids is not None or inputs_embeds is not None):
             names = ("output_hidden_states", "output_attentions")
@@ -140,16 +211,8 @@ class _ForConditionalGeneration(FromShort, TwoLevelModel):
             encoder_outputs = self.model.encoder(
                 input_ids, attention_mask, inputs_embeds, global_attention_mask, return_dict=True, **wanted
             )
-        written = [decoder_input_ids, kwargs.get("decoder_inputs_embeds"), labels, input_ids]
-        tokens = next((x.size(1) for x in written if x is not None), 0)
-        if tokens > (most := self.config.max_decoder_position_embeddings):
-            raise ValueError(
-                f"{tokens} tokens for the decoder, which takes {most} (max_decoder_position_embeddings): truncate the "
-                "labels or decoder_input_ids, give one of them if neither was given, or make a longer model with "
-                "from_short"
-            )
         kwargs["return_dict"] = True
-        return super().forward(
+        output = super().forward(
             input_ids,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
@@ -158,6 +221,8 @@ class _ForConditionalGeneration(FromShort, TwoLevelModel):
             labels=labels,
             **kwargs,
         )
+        output.loss = share_of_mean(output.loss, labels, num_items_in_batch)
+        return output
 
 
 class PoolingformerBartForConditionalGeneration(_ForConditionalGeneration, BartForConditionalGeneration):

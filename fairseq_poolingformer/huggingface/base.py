@@ -6,10 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from fairseq_poolingformer.huggingface import peft_targets  # noqa: F401 - PEFT asks its own tables
 from fairseq_poolingformer.huggingface.attention import initialize
 from fairseq_poolingformer.models import remote_code
+
+
+def share_of_mean(loss: Tensor | None, labels: Tensor | None, num_items_in_batch: Tensor | int | None) -> Tensor | None:
+    """Return a batch's share of the mean over all batches that Trainer accumulates, so that the shares add up to it.
+
+    Args:
+        loss: the mean over this batch's labels; None without labels.
+        labels: any shape, −100 where nothing is predicted.
+        num_items_in_batch: labels in all accumulated batches, which Trainer gives to models whose ``forward`` takes
+            ``**kwargs``; None to return ``loss`` as it is.
+    """
+    if loss is None or num_items_in_batch is None:
+        return loss
+    items = labels.ne(-100).sum().to(loss.device)
+    return torch.where(items > 0, loss, 0.0) * items / num_items_in_batch  # without labels, the mean is not a number
 
 
 class TwoLevelModel:
@@ -19,6 +35,14 @@ class TwoLevelModel:
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         initialize(module)
+
+    def with_defaults(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments of a forward pass with the configuration's ``output_attentions`` where they have none.
+
+        transformers' own layers always have their weights at hand, those here compute them when told to.
+        """
+        given = kwargs.get("output_attentions")
+        return {**kwargs, "output_attentions": self.config.output_attentions if given is None else given}
 
     def save_pretrained(self, save_directory: str | Path, is_main_process: bool = True, **kwargs: Any) -> None:
         """Save as transformers does, with the code that ``trust_remote_code`` runs where this package is missing."""

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import transformers
 from transformers import BartConfig, MBartConfig, RobertaConfig
+
+OLDEST = (5, 5)  # older ones lose the settings that a configuration inherits, or refuse mBART's own
+if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:
+    needed = ".".join(map(str, OLDEST))
+    raise ImportError(
+        f"Poolingformers need transformers {needed} or later, and this is {transformers.__version__}: "
+        f"pip install 'transformers>={needed}'"
+    )
 
 
 @dataclass(repr=False)  # transformers' own shows all settings

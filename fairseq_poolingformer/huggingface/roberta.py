@@ -22,11 +22,11 @@ from transformers.modeling_outputs import (
     QuestionAnsweringModelOutput,
     SequenceClassifierOutput,
 )
-from transformers.models.roberta.modeling_roberta import RobertaLayer
+from transformers.models.roberta.modeling_roberta import RobertaClassificationHead, RobertaLayer, RobertaLMHead
 from transformers.utils import can_return_tuple
 
 from fairseq_poolingformer.huggingface.attention import RobertaSelfAttention
-from fairseq_poolingformer.huggingface.base import TwoLevelModel
+from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerRobertaConfig
 from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
 from fairseq_poolingformer.huggingface.short_models import OFFSET, FromShort
@@ -56,13 +56,18 @@ class PoolingformerRobertaModel(_Roberta, RobertaModel):
     """RoBERTa's encoder with two-level attention, and with DeBERTa's relative positions where they are asked for.
 
     Raises:
-        ValueError: the configuration has neither absolute nor relative positions.
+        ValueError: the configuration has neither absolute nor relative positions, or asks for a decoder.
     """
 
     short_classes = _short_classes(RobertaModel, LongformerModel)
     _can_record_outputs: ClassVar = {"hidden_states": RobertaLayer, "attentions": RobertaSelfAttention}
 
     def __init__(self, config: PoolingformerRobertaConfig, add_pooling_layer: bool = True) -> None:
+        if config.is_decoder or config.add_cross_attention:
+            raise ValueError(
+                "is_decoder and add_cross_attention ask for a decoder, but here every token sees both sides: leave "
+                "them out"
+            )
         super().__init__(config, add_pooling_layer=add_pooling_layer)
         flags, self.max_tokens = AttentionFlags.of(config), config.max_position_embeddings - OFFSET
         for number, layer in enumerate(self.encoder.layer):
@@ -100,6 +105,7 @@ class PoolingformerRobertaModel(_Roberta, RobertaModel):
             kwargs: as RoBERTa's.
         """
         inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds}
+        kwargs = self.with_defaults(kwargs)
         return encode(
             super().forward,
             {**inputs, "token_type_ids": token_type_ids, "position_ids": position_ids},
@@ -119,19 +125,37 @@ class PoolingformerRobertaModel(_Roberta, RobertaModel):
 
 
 class _WithHead(_Roberta):
-    """A head of transformers on :class:`PoolingformerRobertaModel`."""
+    """A head of transformers on :class:`PoolingformerRobertaModel`.
+
+    Attributes:
+        head_name: the attribute that transformers' class keeps the head in.
+    """
+
+    head_name: str
 
     def __init__(self, config: PoolingformerRobertaConfig) -> None:
-        super().__init__(config)
+        PreTrainedModel.__init__(self, config)  # transformers' own class would build a RoBERTa first
+        self.num_labels = config.num_labels
         self.roberta = PoolingformerRobertaModel(config, add_pooling_layer=False)
+        self.add_module(self.head_name, self._head(config))
         self.post_init()
+
+    @staticmethod
+    def _head(config: PoolingformerRobertaConfig) -> nn.Module:
+        raise NotImplementedError
 
 
 class PoolingformerRobertaForMaskedLM(_WithHead, RobertaForMaskedLM):
     """Poolingformer-RoBERTa with its head for masked language modelling."""
 
     short_classes = _short_classes(RobertaForMaskedLM, LongformerForMaskedLM)
+    head_name = "lm_head"
 
+    @staticmethod
+    def _head(config: PoolingformerRobertaConfig) -> nn.Module:
+        return RobertaLMHead(config)
+
+    @can_return_tuple
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -141,10 +165,12 @@ class PoolingformerRobertaForMaskedLM(_WithHead, RobertaForMaskedLM):
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> MaskedLMOutput:
         """Compute RoBERTa's forward pass. Trainer passes on only the inputs that the signature names."""
-        return super().forward(
+        kwargs["return_dict"] = True
+        output = super().forward(
             input_ids=input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
@@ -154,12 +180,19 @@ class PoolingformerRobertaForMaskedLM(_WithHead, RobertaForMaskedLM):
             global_attention_mask=global_attention_mask,
             **kwargs,
         )
+        output.loss = share_of_mean(output.loss, labels, num_items_in_batch)
+        return output
 
 
 class PoolingformerRobertaForQuestionAnswering(_WithHead, RobertaForQuestionAnswering):
     """Poolingformer-RoBERTa with transformers' head for spans."""
 
     short_classes = _short_classes(RobertaForQuestionAnswering, LongformerForQuestionAnswering)
+    head_name = "qa_outputs"
+
+    @staticmethod
+    def _head(config: PoolingformerRobertaConfig) -> nn.Module:
+        return nn.Linear(config.hidden_size, config.num_labels)
 
     def forward(
         self,
@@ -191,6 +224,11 @@ class PoolingformerRobertaForSequenceClassification(_WithHead, RobertaForSequenc
     """Poolingformer-RoBERTa with transformers' head for classes, which looks at the first token."""
 
     short_classes = _short_classes(RobertaForSequenceClassification, LongformerForSequenceClassification)
+    head_name = "classifier"
+
+    @staticmethod
+    def _head(config: PoolingformerRobertaConfig) -> nn.Module:
+        return RobertaClassificationHead(config)
 
     @can_return_tuple
     def forward(
@@ -202,13 +240,14 @@ class PoolingformerRobertaForSequenceClassification(_WithHead, RobertaForSequenc
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Compute RoBERTa's forward pass; left padding moves to the right, so that the head finds the first token."""
         checked_input(input_ids, inputs_embeds, attention_mask, global_attention_mask)
         rows = Rows.of(attention_mask)
         kwargs["return_dict"] = True
-        return super().forward(
+        output = super().forward(
             rows.moved(input_ids),
             rows.moved(attention_mask),
             rows.moved(token_type_ids),
@@ -218,3 +257,5 @@ class PoolingformerRobertaForSequenceClassification(_WithHead, RobertaForSequenc
             global_attention_mask=rows.moved(global_attention_mask),
             **kwargs,
         )
+        output.loss = share_of_mean(output.loss, labels, num_items_in_batch)
+        return output

@@ -58,16 +58,26 @@ def write(folder: Path) -> None:
 
 def files() -> dict[str, str]:
     """Return the flat files: name -> contents."""
-    found: dict[str, str] = {}
-    waiting = list(FIRST)
-    while waiting:
-        module = waiting.pop()
-        if f"{_flat(module)}.py" not in found:
+    found = {}
+    for first in FIRST:
+        reached = _reached(first)
+        for module in reached:
             source = _path(module).read_text(encoding="utf-8")
             origin = _path(module).relative_to(PLACE.parent).as_posix()
             found[f"{_flat(module)}.py"] = f"# Generated from {origin} (MIT license).\n" + _relative(source)
-            waiting += [imported for node in _own_imports(source) for imported in _imported(node)]
+        # transformers before 5.11 copies only the files that this one names
+        names = map(_flat, reached[1:])
+        found[f"{_flat(first)}.py"] += "".join(f"from .{name} import __name__ as _\n" for name in names)
     return dict(sorted(found.items()))
+
+
+def _reached(first: str) -> list[str]:
+    """Return a module and all that it imports, directly or not."""
+    found = [first]
+    for module in found:
+        imports = _own_imports(_path(module).read_text(encoding="utf-8"))
+        found += sorted({name for node in imports for name in _imported(node)}.difference(found))
+    return found
 
 
 def _flat(module: str) -> str:

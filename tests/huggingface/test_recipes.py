@@ -1,5 +1,6 @@
-"""The Python of docs/huggingface.md, run one block after another with tiny models and texts."""
+"""The Python of docs/huggingface.md, run one block after another with tiny models and texts, and what it computes."""
 
+import ast
 import json
 import re
 import runpy
@@ -8,10 +9,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from transformers import AutoModelForSeq2SeqLM
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGeneration
+from fairseq_poolingformer.models.conversion import files
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.huggingface.test_bart import make, run
+from tests.huggingface.test_tools import bart
 from tests.models import tiny_huggingface
+from tests.models.conversion.test_roberta import batch
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "huggingface.md"
@@ -19,6 +27,8 @@ TINY = {  # what the blocks say -> what is run
     "facebook/bart-base": "short",
     "16384": "120",
     'pooled_layers="3-5"': 'pooled_layers="1-2"',
+    "learning_rate=2e-4": 'learning_rate=1.0, optim="sgd", weight_decay=0.0',  # the update is the gradient
+    "warmup_steps=1000": "warmup_steps=0",
     "bf16=True": 'use_cpu=True, report_to=[], save_strategy="no"',
     "num_train_epochs=10": "num_train_epochs=1",
     "max_length=258": "max_length=12",
@@ -35,33 +45,96 @@ def tiny(block):
     return block
 
 
-def test_the_recipes_run(tmp_path, monkeypatch, capsys):
+def summary_of(paper, folder, fairseq):
+    """The summary of the model in ``folder`` for ids by the tokenizer of the fairseq checkpoint's folder."""
+    tokenizer, model = load_tokenizer(fairseq), AutoModelForSeq2SeqLM.from_pretrained(folder)
+    tokens = torch.tensor([[0, *tokenizer.encode(Path(paper).read_text()).tolist(), 2]])
+    settings = {"num_beams": 5, "length_penalty": 2.0, "max_length": 12, "forced_bos_token_id": 0}
+    (found,) = model.generate(tokens, **settings).tolist()
+    return tokenizer.decode([token for token in found if token > 3])
+
+
+def after_one_update():
+    """The state of a model that is trained on all of train.jsonl at once: the mean over all labels, clipped."""
+    model = PoolingformerBartForConditionalGeneration.from_short(
+        "short", max_position_embeddings=120, pooled_layers="1-2", window_size="128", pooled_window_size="512"
+    )
+    tokenizer = AutoTokenizer.from_pretrained("short")
+    records = [json.loads(line) for line in Path("train.jsonl").read_text().splitlines()]
+    sources, targets = (
+        [torch.tensor(tokenizer(record[key])["input_ids"]) for record in records] for key in ("document", "summary")
+    )
+    source, target = (pad_sequence(rows, True, 1.0) for rows in (sources, targets))
+    model.train()
+    labels = target.masked_fill(target == 1, -100)
+    model(source, attention_mask=source.ne(1).long(), labels=labels).loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    torch.optim.SGD(model.parameters(), lr=1.0).step()
+    return model.state_dict()
+
+
+def test_the_recipes_do_what_they_say(tmp_path, monkeypatch, capsys):
     """Convert and summarize; make a BART long and train it; go back to fairseq."""
     pytest.importorskip("accelerate")
     *_, folder = make(tmp_path / "made")
     shutil.copytree(folder, tmp_path / "summarizer")
-    tiny_huggingface.folder(tmp_path / "short", "bart")
+    tiny_huggingface.folder(tmp_path / "short", "bart", dropout=0.0)
     (tmp_path / "paper.txt").write_text("the thing in the thing")
-    lines = [json.dumps({"document": "the thing " * 40, "summary": "thing"})] * 3
+    lines = [json.dumps({"document": "the thing " * (n + 1), "summary": "thing in " * n}) for n in (1, 3, 7)]
     (tmp_path / "train.jsonl").write_text("\n".join(lines))
     monkeypatch.chdir(tmp_path)
     summarize, fine_tune, _ = blocks()
     exec(compile(tiny(summarize), "summarize", "exec"), {})
-    assert capsys.readouterr().out.splitlines()[-1].startswith("[")
+    written = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
+    assert written == [summary_of("paper.txt", folder, tmp_path / "made" / "fairseq")]
     shutil.rmtree("summarizer")
+    torch.manual_seed(4)
     exec(compile(tiny(fine_tune), "fine-tune", "exec"), {})
-    assert AutoModelForSeq2SeqLM.from_pretrained("summarizer").config.max_position_embeddings == 120
+    torch.manual_seed(4)
+    trained, expected = AutoModelForSeq2SeqLM.from_pretrained("summarizer"), after_one_update()
+    assert trained.config.max_position_embeddings == 120
+    for name, value in expected.items():
+        torch.testing.assert_close(trained.state_dict()[name], value, rtol=1e-4, atol=1e-6, msg=name)
     assert run("to-fairseq", "summarizer", "back") == 0
+    _, back = files.read_checkpoint(Path("back", "model.pt"))
+    own = trained.model.state_dict()
+    assert all(torch.equal(own[name], value) for name, value in back.items() if name in own)
+    assert len(own.keys() & back.keys()) > 100
 
 
-def test_the_onnx_recipe_runs(tmp_path, monkeypatch):
+def assert_encoders_agree(run, model):
+    """Outputs for padded batches of several lengths, at real tokens, are those of the model's encoder to 1e-5."""
+    for length in (5, 64, 150):
+        tokens = batch((length, max(1, length // 2)))
+        mask = tokens.ne(1).long()
+        with torch.no_grad():
+            expected = model.get_encoder()(input_ids=tokens, attention_mask=mask).last_hidden_state
+        torch.testing.assert_close(run(tokens, mask)[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-5)
+
+
+@pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this PyTorch does not say that it exports")
+def test_the_export_recipe_gives_what_the_model_computes(monkeypatch):
+    """The program that the recipe has ONNX made of, without ONNX."""
+    model, given = bart(), {}
+    monkeypatch.setattr(torch.onnx, "export", lambda module, inputs, *a, **k: given.update(k, of=(module, inputs)))
+    exec(compile(blocks()[2], "export", "exec"), {"model": model})
+    program = torch.export.export(*given["of"], dynamic_shapes=given["dynamic_shapes"], strict=False)
+    assert_encoders_agree(program.module(), model)
+
+
+def test_the_onnx_recipe_gives_what_the_model_computes(tmp_path, monkeypatch):
     pytest.importorskip("onnxscript")
     onnxruntime = pytest.importorskip("onnxruntime")
-    from tests.huggingface.test_tools import bart
-
+    model = bart()
     monkeypatch.chdir(tmp_path)
-    exec(compile(blocks()[2], "export", "exec"), {"model": bart()})
-    assert onnxruntime.InferenceSession("encoder.onnx").get_inputs()[0].name == "input_ids"
+    exec(compile(blocks()[2], "export", "exec"), {"model": model})
+    session = onnxruntime.InferenceSession("encoder.onnx", providers=["CPUExecutionProvider"])
+
+    def run(tokens, mask):
+        (found,) = session.run(None, {"input_ids": tokens.numpy(), "attention_mask": mask.numpy()})
+        return torch.from_numpy(found)
+
+    assert_encoders_agree(run, model)
 
 
 def test_the_comparison_of_searches_finds_equal_summaries_under_equal_conditions(tmp_path, monkeypatch, capsys):

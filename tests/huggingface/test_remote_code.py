@@ -44,6 +44,16 @@ assert type(bart).__module__.startswith("transformers_modules"), type(bart).__mo
 torch.save(written, folder + "/outputs.pt")
 """
 
+OLD = """
+import sys
+sys.modules["fairseq_poolingformer"] = None
+sys.modules["torchaudio"] = None
+import transformers
+transformers.__version__ = "5.3.0"
+from transformers import AutoModelForSeq2SeqLM
+AutoModelForSeq2SeqLM.from_pretrained(sys.argv[1], trust_remote_code=True)
+"""
+
 
 def body(source):
     """A module without its imports."""
@@ -78,6 +88,20 @@ def test_folders_open_without_the_package_and_compute_the_same(tmp_path):
     assert torch.equal(found[0], outputs(bart, source, target)[1])
     assert torch.equal(found[1], expected)
     assert torch.equal(found[2], expected)
+
+
+def test_an_old_transformers_is_named(tmp_path):
+    """With and without this package."""
+    PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart"), **LEVELS).save_pretrained(
+        tmp_path / "bart"
+    )
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+    package = "import transformers\ntransformers.__version__ = '4.57.6'\nimport fairseq_poolingformer.huggingface"
+    for program in (OLD, package):
+        command = [sys.executable, "-c", program, str(tmp_path / "bart")]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        last = done.stderr.strip().splitlines()[-1]
+        assert last.startswith("ImportError: Poolingformers need transformers 5.5 or later, and this is "), done.stderr
 
 
 def test_the_files_are_the_packages_modules_but_for_imports():

@@ -13,6 +13,8 @@ from transformers import (
     LEDForConditionalGeneration,
     LongformerConfig,
     LongformerForMaskedLM,
+    MBartConfig,
+    MBartForConditionalGeneration,
     RobertaConfig,
     RobertaForMaskedLM,
     XLMRobertaConfig,
@@ -27,6 +29,7 @@ SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
 DEBERTA_TOKENS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]"]
 MODELS = {
     "bart": BartForConditionalGeneration,
+    "mbart": MBartForConditionalGeneration,
     "led": LEDForConditionalGeneration,
     "roberta": RobertaForMaskedLM,
     "xlm-roberta": XLMRobertaForMaskedLM,
@@ -60,8 +63,9 @@ def config(model_type: str, **changes):
         "decoder_attention_heads": 3,
         "attn_implementation": "eager",
     }
-    if model_type == "bart":
-        return BartConfig(**{**sizes, "max_position_embeddings": 40, **changes})
+    if model_type in ("bart", "mbart"):
+        config_class = BartConfig if model_type == "bart" else MBartConfig
+        return config_class(**{**sizes, "max_position_embeddings": 40, **changes})
     positions = {"max_encoder_position_embeddings": 48, "max_decoder_position_embeddings": 20}
     return LEDConfig(**{**sizes, **positions, "attention_window": [4, 8, 4], **changes})
 

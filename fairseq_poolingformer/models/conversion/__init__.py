@@ -7,7 +7,7 @@ line is :mod:`fairseq_poolingformer.cli.convert`.
 
 from __future__ import annotations
 
-from fairseq_poolingformer.models.conversion.bart import BART
+from fairseq_poolingformer.models.conversion.bart import BART, MBART
 from fairseq_poolingformer.models.conversion.deberta import DEBERTA
 from fairseq_poolingformer.models.conversion.family import (
     LEVEL_TWO,
@@ -21,7 +21,11 @@ from fairseq_poolingformer.models.conversion.family import (
 )
 from fairseq_poolingformer.models.conversion.led import LED
 from fairseq_poolingformer.models.conversion.longformer import LONGFORMER
-from fairseq_poolingformer.models.conversion.poolingformer import POOLINGFORMER_BART, POOLINGFORMER_ROBERTA
+from fairseq_poolingformer.models.conversion.poolingformer import (
+    POOLINGFORMER_BART,
+    POOLINGFORMER_MBART,
+    POOLINGFORMER_ROBERTA,
+)
 from fairseq_poolingformer.models.conversion.roberta import ROBERTA
 from fairseq_poolingformer.models.conversion.xlm_roberta import XLM_ROBERTA
 
@@ -40,8 +44,8 @@ __all__ = [
 FAMILIES = {
     family.model_type: family
     for family in (
-        *(BART, LED, ROBERTA, XLM_ROBERTA, LONGFORMER, DEBERTA),
-        *(POOLINGFORMER_BART, POOLINGFORMER_ROBERTA),
+        *(BART, MBART, LED, ROBERTA, XLM_ROBERTA, LONGFORMER, DEBERTA),
+        *(POOLINGFORMER_BART, POOLINGFORMER_MBART, POOLINGFORMER_ROBERTA),
     )
 }
 OWN_ARCHS = ("poolingformer_", "led_", "longformer_")  # the other architectures are fairseq's, with full attention
@@ -67,10 +71,10 @@ def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_
     converted, notes = state_to_fairseq(family, settings, state, drop_heads)
     del settings["vocab_size"]  # fairseq takes it from the dictionary
     arch = arch or family.default_arch(settings)
-    if ("bart" in arch) != ("bart" in family.arch):
+    if _is_bart(arch) != _is_bart(family.arch):
         raise ConversionError(f"--arch {arch} cannot hold a {family.model_type}: its architectures are {family.arch}_*")
     for key, convention in (("decoder_start_token_id", 2), ("forced_bos_token_id", None)):
-        if config.get(key, convention) != convention:
+        if config.get(key) not in (None, convention):
             notes.append(
                 f"config.json has {key} {config[key]}, which fairseq's checkpoints cannot record: "
                 "generation has to begin with that token"
@@ -143,10 +147,12 @@ def default_model_type(settings: Settings, *, sentencepiece: bool = False, drop_
         ConversionError: the architecture is neither BART's nor RoBERTa's.
     """
     arch = settings["arch"]
-    is_bart = "bart" in arch or arch == "poolingformer_reader"
+    is_bart = _is_bart(arch)
     full_attention = not arch.startswith(OWN_ARCHS)
     relative = settings.get("relative_attention", "none") != "none"
     two_levels = arch.startswith("poolingformer_") and settings.get("pooled_layers", "none") not in ("", "none")
+    if is_bart and settings.get("encoder_normalize_before"):  # mBART's layout; only its Poolingformer has windows
+        return MBART.model_type if full_attention or drop_pooled else POOLINGFORMER_MBART.model_type
     if two_levels and not drop_pooled:
         return POOLINGFORMER_BART.model_type if is_bart else POOLINGFORMER_ROBERTA.model_type
     if is_bart:
@@ -158,6 +164,10 @@ def default_model_type(settings: Settings, *, sentencepiece: bool = False, drop_
     if not full_attention:
         return "longformer"
     return "xlm-roberta" if sentencepiece or "xlmr" in arch else "roberta"
+
+
+def _is_bart(arch: str) -> bool:
+    return "bart" in arch or arch == "poolingformer_reader"
 
 
 def family_of(model_type: str | None, where: str) -> Family:

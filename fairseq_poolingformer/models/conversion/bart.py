@@ -1,6 +1,12 @@
-"""BART: Hugging Face has fairseq's names, so the tables here are mostly sizes and settings."""
+"""BART and mBART: Hugging Face has fairseq's names, so the tables here are mostly sizes and settings.
+
+mBART is BART with normalization before each sublayer, and once more after the last layer.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
 
 from fairseq_poolingformer.models.conversion.family import ConversionError, Family, Settings
 
@@ -43,10 +49,8 @@ HUGGINGFACE_ACTIVATIONS = {
     "linear": "linear",
 }
 
-# fairseq can vary these, Hugging Face's BART and LED cannot.
+# fairseq can vary these, Hugging Face's BART, LED and mBART cannot.
 FIXED = {
-    "encoder_normalize_before": False,
-    "decoder_normalize_before": False,
     "encoder_learned_pos": True,
     "decoder_learned_pos": True,
     "layernorm_embedding": True,
@@ -59,13 +63,13 @@ FIXED = {
 }
 # Older config.json files have these settings; today's Hugging Face models no longer read them.
 FORGOTTEN = {
-    "normalize_before": False,
-    "add_final_layer_norm": False,
     "static_position_embeddings": False,
     "normalize_embedding": True,
     "extra_pos_embeddings": 2,
     "add_bias_logits": False,
 }
+BEFORE = ("encoder_normalize_before", "decoder_normalize_before")  # True in mBART, False in BART and LED
+FORGOTTEN_BEFORE = ("normalize_before", "add_final_layer_norm")  # the same in older config.json files
 SCALE = "no_scale_embedding"  # fairseq's; False multiplies embeddings by the square root of their width
 SPECIAL_IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
 
@@ -81,6 +85,7 @@ def names(settings: Settings) -> dict[str, str]:
     for side in ("encoder", "decoder"):
         table[f"{side}.embed_positions.weight"] = f"{side}.embed_positions.weight"
         modules = [f"{side}.layernorm_embedding"]
+        modules += [f"{side}.layer_norm"] * bool(settings.get(f"{side}_normalize_before"))
         for layer in range(settings[f"{side}_layers"]):
             attentions = ("self_attn",) if side == "encoder" else ("self_attn", "encoder_attn")
             parts = [f"{attention}.{part}" for attention in attentions for part in ATTENTION]
@@ -90,9 +95,14 @@ def names(settings: Settings) -> dict[str, str]:
     return table
 
 
-def read_shared_config(config: Settings) -> Settings:
-    """Return the fairseq settings that BART and LED share."""
-    for key, value in {**FORGOTTEN, **SPECIAL_IDS}.items():
+def read_shared_config(config: Settings, before: bool = False) -> Settings:
+    """Return the fairseq settings that BART, LED and mBART share.
+
+    Args:
+        config: the contents of ``config.json``.
+        before: normalization comes before each sublayer.
+    """
+    for key, value in {**FORGOTTEN, **SPECIAL_IDS, **dict.fromkeys(FORGOTTEN_BEFORE, before)}.items():
         if config.get(key, value) != value:
             raise ConversionError(f"config.json: {key} is {config[key]!r}; fairseq's BART needs {value!r}")
     activation = config.get("activation_function", "gelu")
@@ -109,15 +119,18 @@ def read_shared_config(config: Settings) -> Settings:
     width = config["d_model"]
     settings.update(encoder_embed_dim=width, decoder_embed_dim=width)
     settings.update(decoder_input_dim=width, decoder_output_dim=width)
-    settings.update(FIXED, activation_fn=ACTIVATIONS[activation])
+    settings.update(FIXED, **dict.fromkeys(BEFORE, before), activation_fn=ACTIVATIONS[activation])
     return settings
 
 
-def write_shared_config(settings: Settings) -> Settings:
-    """Return the part of config.json that BART and LED share."""
-    for key, value in FIXED.items():
-        if settings.get(key, value) != value:
-            raise ConversionError(f"{key} is {settings[key]!r}; Hugging Face's BART and LED have only {value!r}")
+def write_shared_config(settings: Settings, before: bool = False) -> Settings:
+    """Return the part of config.json that BART, LED and mBART share; ``before`` as in :func:`read_shared_config`."""
+    for key, value in {**FIXED, **dict.fromkeys(BEFORE, before)}.items():
+        if settings.get(key, value if key in FIXED else False) != value:
+            raise ConversionError(
+                f"{key} is {settings.get(key)!r}; Hugging Face's {'mBART has' if before else 'BART and LED have'} only "
+                f"{value!r}"
+            )
     width = settings["encoder_embed_dim"]
     for key in ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim"):
         if settings.get(key, width) != width:
@@ -137,17 +150,17 @@ def write_shared_config(settings: Settings) -> Settings:
     return config
 
 
-def _read_config(config: Settings) -> Settings:
+def _read_config(config: Settings, before: bool = False) -> Settings:
     positions = config.get("max_position_embeddings", 1024)
     return {
-        **read_shared_config(config),
+        **read_shared_config(config, before),
         SCALE: not config.get("scale_embedding"),
         "max_source_positions": positions,
         "max_target_positions": positions,
     }
 
 
-def _write_config(settings: Settings) -> Settings:
+def _write_config(settings: Settings, before: bool = False) -> Settings:
     source, target = settings["max_source_positions"], settings["max_target_positions"]
     if source != target:
         raise ConversionError(
@@ -157,7 +170,7 @@ def _write_config(settings: Settings) -> Settings:
     if settings.get("separate_global_projections"):
         raise ConversionError("BART has no separate global projections; convert to LED with --model-type led")
     return {
-        **write_shared_config(settings),
+        **write_shared_config(settings, before),
         "max_position_embeddings": source,
         "scale_embedding": not settings.get(SCALE, True),
         "forced_eos_token_id": 2,
@@ -190,10 +203,17 @@ BART = Family(
         "large": _arch_sizes(layers=12, embed_dim=1024, ffn_embed_dim=4096, attention_heads=16),
     },
     pooled_layers={"base": "3-5", "large": "6-11"},
-    arch_defaults={"activation_fn": "gelu", SCALE: True, **dict(RATES.values())},
+    arch_defaults={"activation_fn": "gelu", SCALE: True, **dict.fromkeys(BEFORE, False), **dict(RATES.values())},
     task="long_summarization",
     dictionaries=("dict.txt", "dict.source.txt", "dict.target.txt"),
     buffers={"encoder.version": 3.0, "decoder.version": 3.0},
     zero=("final_logits_bias",),
     heads=("classification_head.", "qa_outputs."),
+)
+MBART = replace(
+    BART,
+    model_type="mbart",
+    architecture="MBartForConditionalGeneration",
+    read_config=partial(_read_config, before=True),
+    write_config=partial(_write_config, before=True),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
+from functools import partial
 from typing import Any
 
 from fairseq_poolingformer.attention.layers import layer_numbers
@@ -71,9 +72,9 @@ def _relative(products: str, coarse: bool) -> list[str]:
     return names + [f"global_{name}" for name in names if coarse]
 
 
-def _read_bart(config: Settings) -> Settings:
+def _read_bart(config: Settings, before: bool = False) -> Settings:
     return {
-        **bart.read_shared_config(config),
+        **bart.read_shared_config(config, before),
         **_levels(config, LEVELS),
         bart.SCALE: not config.get("scale_embedding"),
         bart.POSITIONS[0]: config["max_position_embeddings"],
@@ -81,7 +82,7 @@ def _read_bart(config: Settings) -> Settings:
     }
 
 
-def _write_bart(settings: Settings) -> Settings:
+def _write_bart(settings: Settings, before: bool = False) -> Settings:
     levels = attention(settings)
     if levels.relative_attention != "none":
         raise ConversionError(
@@ -90,7 +91,7 @@ def _write_bart(settings: Settings) -> Settings:
         )
     values = asdict(levels)
     return {
-        **bart.write_shared_config(settings),
+        **bart.write_shared_config(settings, before),
         **{name: values[name] for name in LEVELS},
         "max_position_embeddings": settings[bart.POSITIONS[0]],
         DECODER_LENGTH: settings[bart.POSITIONS[1]],
@@ -133,6 +134,13 @@ POOLINGFORMER_BART: Family = replace(
     arch="poolingformer_bart",
     poolingformer_arch="",
     two_levels=True,
+)
+POOLINGFORMER_MBART: Family = replace(
+    POOLINGFORMER_BART,
+    model_type="poolingformer-mbart",
+    architecture="PoolingformerMBartForConditionalGeneration",
+    read_config=partial(_read_bart, before=True),
+    write_config=partial(_write_bart, before=True),
 )
 POOLINGFORMER_ROBERTA: Family = replace(
     roberta.ROBERTA,

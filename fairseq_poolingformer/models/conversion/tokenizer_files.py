@@ -28,7 +28,9 @@ TOKENIZER_CLASSES = {  # of GPT-2 BPE
     "roberta": "RobertaTokenizer",
     "longformer": "LongformerTokenizer",
     "deberta": "DebertaTokenizer",
+    "mbart": "BartTokenizer",
     "poolingformer-bart": "BartTokenizer",
+    "poolingformer-mbart": "BartTokenizer",
     "poolingformer-roberta": "RobertaTokenizer",
 }
 

@@ -117,7 +117,7 @@ def broken(state, config, change):
         ("bias", "final_logits_bias is not zero"),
         ("twice", "with and without 'model.': shared.weight"),
         ("positions", r"embed_positions\.weight is \(42, 24\) .* asks for \(44, 24\)"),
-        ({"model_type": "t5"}, "model_type is 't5'; can convert: bart, led"),
+        ({"model_type": "t5"}, "model_type is 't5'; can convert: bart, mbart, led"),
         ({"activation_function": "swiglu"}, "activation_function 'swiglu'"),
         ({"add_final_layer_norm": True}, "add_final_layer_norm is True"),
         ({"normalize_before": True}, "normalize_before is True"),

@@ -1,0 +1,190 @@
+"""What Trainer and PEFT expect of a model: accumulated gradients, a configuration's wishes, modules to adapt."""
+
+import pytest
+import torch
+from transformers import Trainer, TrainingArguments
+from transformers.models.bart.modeling_bart import BartDecoder, BartEncoder
+from transformers.models.roberta.modeling_roberta import RobertaEncoder
+
+from fairseq_poolingformer.huggingface import (
+    PoolingformerBartConfig,
+    PoolingformerBartForConditionalGeneration,
+    PoolingformerMBartConfig,
+    PoolingformerMBartForConditionalGeneration,
+    PoolingformerRobertaConfig,
+    PoolingformerRobertaForMaskedLM,
+    PoolingformerRobertaForQuestionAnswering,
+    PoolingformerRobertaForSequenceClassification,
+    PoolingformerRobertaModel,
+)
+
+ROWS, LENGTH, WORDS = 4, 24, 30
+BART = {
+    **{f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in (("layers", 2), ("ffn_dim", 24))},
+    **{"encoder_attention_heads": 4, "decoder_attention_heads": 2, "d_model": 16, "dropout": 0.0},
+}
+ROBERTA = {
+    **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24},
+    **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+}
+LEVELS = {"vocab_size": WORDS, "window_size": "3", "pooled_window_size": "8", "pooled_layers": "1"}
+MODELS = (
+    PoolingformerBartForConditionalGeneration,
+    PoolingformerMBartForConditionalGeneration,
+    PoolingformerRobertaForMaskedLM,
+    PoolingformerRobertaForSequenceClassification,
+    PoolingformerRobertaForQuestionAnswering,
+)
+CONFIGS = (PoolingformerBartConfig, PoolingformerMBartConfig, PoolingformerRobertaConfig)
+
+
+def make(model_class, **settings):
+    """A random model without dropout."""
+    torch.manual_seed(1)
+    sizes = ROBERTA if "Roberta" in model_class.__name__ else BART
+    return model_class(model_class.config_class(**sizes, **LEVELS, **settings))
+
+
+def rows(model_class):
+    """Examples with different numbers of labels; one for the masked language model has none."""
+    torch.manual_seed(2)
+    found = []
+    for row in range(ROWS):
+        tokens = torch.randint(3, WORDS, (LENGTH,))
+        example = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+        if model_class is PoolingformerRobertaForQuestionAnswering:
+            example |= {"start_positions": tokens[0] % LENGTH, "end_positions": tokens[1] % LENGTH}
+        elif model_class is PoolingformerRobertaForSequenceClassification:
+            example["labels"] = tokens[0] % 2
+        else:
+            labels = tokens.clone()
+            masked_lm = model_class is PoolingformerRobertaForMaskedLM
+            labels[(3 * row if masked_lm else 3 * row + 2) :] = -100
+            example["labels"] = labels
+        found.append(example)
+    return found
+
+
+def one_update(model, tmp_path, batch_size):
+    """Train on all examples in one update, whatever the batch size; return the gradients, and the loss that is logged.
+
+    The first are the update itself, of plain gradient descent with the rate 1.
+    """
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    arguments = TrainingArguments(
+        tmp_path,
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=ROWS // batch_size,
+        max_steps=1,
+        max_grad_norm=0.0,
+        logging_steps=1,
+        lr_scheduler_type="constant",
+        use_cpu=True,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    trainer = Trainer(
+        model,
+        arguments,
+        train_dataset=rows(type(model)),
+        optimizers=(torch.optim.SGD(model.parameters(), lr=1.0), None),
+    )
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    return {name: before[name] - value.detach() for name, value in model.named_parameters()}, losses[0]
+
+
+@pytest.mark.parametrize("model_class", MODELS)
+def test_accumulated_gradients_are_those_of_one_large_batch(tmp_path, model_class):
+    pytest.importorskip("accelerate")
+    at_once, loss = one_update(make(model_class), tmp_path, ROWS)
+    accumulated, same = one_update(make(model_class), tmp_path, 1)
+    assert same == pytest.approx(loss, rel=1e-4)
+    assert max(gradient.abs().max().item() for gradient in at_once.values()) > 1e-3
+    for name, gradient in at_once.items():
+        torch.testing.assert_close(accumulated[name], gradient, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@torch.no_grad()
+def test_trainer_may_keep_the_labels_and_still_give_their_number():
+    """It does where it smooths them."""
+    for model_class in MODELS[:4]:
+        inputs = {name: value[None] for name, value in rows(model_class)[1].items() if name != "labels"}
+        inputs |= {"decoder_input_ids": inputs["input_ids"]} if model_class in MODELS[:2] else {}
+        assert make(model_class)(**inputs, num_items_in_batch=7).loss is None
+
+
+@pytest.mark.parametrize("model_class", MODELS)
+def test_a_configuration_asks_for_gradient_checkpointing(model_class):
+    model = make(model_class, gradient_checkpointing=True)
+    layers = [module for module in model.modules() if type(module).__name__.endswith("Layer")]
+    flags = [module.gradient_checkpointing for module in layers if hasattr(module, "gradient_checkpointing")]
+    assert len(flags) >= 2
+    assert all(flags)
+    assert not any(getattr(module, "gradient_checkpointing", False) for module in make(model_class).modules())
+
+
+@pytest.mark.parametrize("model_class", MODELS)
+@torch.no_grad()
+def test_a_configuration_asks_for_attentions(model_class):
+    tokens = rows(model_class)[0]["input_ids"][None]
+    key = "attentions" if "Roberta" in model_class.__name__ else "encoder_attentions"
+    model = make(model_class, output_attentions=True).eval()
+    (first, second), expected = model(tokens)[key], make(model_class).eval()(tokens, output_attentions=True)[key]
+    assert torch.equal(first.level_one.band, expected[0].level_one.band)
+    assert torch.equal(second.level_two.band, expected[1].level_two.band)
+    assert model(tokens, output_attentions=False).get(key) is None
+
+
+@pytest.mark.parametrize("setting", ["is_decoder", "add_cross_attention"])
+def test_a_decoder_is_refused(setting):
+    with pytest.raises(ValueError, match="every token sees both sides"):
+        make(PoolingformerRobertaModel, **{setting: True})
+
+
+@pytest.mark.parametrize(
+    ("model_class", "parts"),
+    [(PoolingformerBartForConditionalGeneration, (BartEncoder, BartDecoder)), (MODELS[2], (RobertaEncoder,))],
+)
+def test_every_part_is_built_once(monkeypatch, model_class, parts):
+    built = []
+    for part in parts:
+        plain = part.__init__
+        monkeypatch.setattr(part, "__init__", lambda self, *a, _i=plain, _p=part: (built.append(_p), _i(self, *a))[1])
+    make(model_class)
+    assert sorted(built, key=str) == sorted(parts, key=str)
+
+
+@pytest.mark.parametrize("model_class", MODELS[:2])
+def test_generation_beyond_the_positions_is_refused(model_class):
+    model = make(model_class, max_decoder_position_embeddings=10, decoder_start_token_id=2).eval()
+    tokens = rows(model_class)[0]["input_ids"][None]
+    assert model.generate(tokens, max_length=11, min_length=11, num_beams=2).size(1) == 11
+    for use_cache in (True, False):
+        with pytest.raises(ValueError, match=r"11 tokens for the decoder, which takes 10 .* smaller max_length"):
+            model.generate(tokens, max_length=12, min_length=12, use_cache=use_cache)
+    with pytest.raises(ValueError, match="11 tokens for the decoder"):
+        model.model(tokens, decoder_input_ids=tokens[:, :11])
+
+
+@pytest.mark.parametrize(
+    ("model_class", "method"),
+    [
+        *((model_class, "LoraConfig") for model_class in MODELS[:3]),
+        *((MODELS[2], m) for m in ("IA3Config", "AdaLoraConfig")),
+    ],
+)
+def test_peft_adapts_both_levels_where_nobody_names_modules(model_class, method):
+    peft = pytest.importorskip("peft")
+    config = getattr(peft, method)(**({"total_step": 10} if method == "AdaLoraConfig" else {}))
+    model = peft.get_peft_model(make(model_class), config)
+    layer = peft.tuners.tuners_utils.BaseTunerLayer
+    found = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, layer)}
+    projections = {"LoraConfig": ("q_proj", "v_proj"), "IA3Config": ("v_proj",), "AdaLoraConfig": ("q_proj", "k_proj")}
+    first, roberta = projections[method], {"q_proj": "query", "k_proj": "key", "v_proj": "value"}
+    expected = {roberta[name] for name in first} if model_class is MODELS[2] else set(first)
+    assert {*expected, *(f"pooled_{name}" for name in first)} <= found
+    example = {name: value[None] for name, value in rows(model_class)[1].items()}
+    model(**example).loss.backward()
+    assert any(p.grad is not None and p.grad.any() for name, p in model.named_parameters() if "pooled_v_proj" in name)
