@@ -7,6 +7,7 @@ no address and no ``${…}`` of a file is ever followed: such a text is left out
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,15 +36,22 @@ TEXTS = {
     **dict.fromkeys(("eval_rouge_args", "eval_bleu_args"), _NUMBERS),
     **dict.fromkeys(("pool_alignment", "pooled_init", "relative_attention"), r"[a-z0-9,-]{1,20}"),
     **dict.fromkeys(("attention_backend", "relative_positions", "empty_memory", "initialization"), _WORD),
+    **dict.fromkeys(("model_type", "activation_function", "hidden_act", "position_embedding_type"), _WORD),
+    "pos_att_type": _WORDS,
 }
+COUNTS = ("encoder_layers", "decoder_layers")  # of texts above; numbers in every model that converts
 # Switches that do more than build a model: a server of shared memory, a TPU
 LEFT_OUT = {"use_plasma_view", "tpu"}
 # the first pattern that a name of an option matches -> the least and the largest whole number
 SIZES = (
     (r".*_layers|base_sublayers|coreference_depth", 0, 1000),
+    (r".*attention_heads|ldconv_heads", 1, 4096),
     (r".*_heads", 0, 4096),
-    (r".*_(dim|hidden_size)|head_hidden|num_classes|vocab_size", 0, 2**22),
+    (r".*_(dim|hidden_size)|head_hidden|num_classes", 0, 2**22),
+    (r"vocab_size|d_model|hidden_size|intermediate_size|type_vocab_size", 0, 2**22),
+    (r"max_relative_positions", -1, 2**27),  # -1 in DeBERTa: as many as positions
     (r"max_.*(positions|length)|.*_positions|tokens_per_sample|max_span|memory_length|eval_.*", 0, 2**27),
+    (r".*position_embeddings", 1, 2**27),
     (r"pool_kernel_size|global_tokens|max_segments|max_span_width|span_ramp|window_scale", 0, 2**16),
     (r"pool_stride", 1, 2**16),
 )
@@ -94,7 +102,7 @@ def accepted(name: str, value: Any, option: Option) -> bool:
         if not (is_number and value == int(value) and low <= value <= high):
             raise _wrong(name, value, f"a whole number from {low:,} to {high:,}")
     elif name in TEXTS and option.kind in (None, str):
-        if not _fits(TEXTS[name], value):
+        if not (isinstance(value, bool) and option.kind is None) and not _fits(TEXTS[name], value):
             raise _wrong(name, value, "a plain value")
     elif option.kind in (int, float):
         if not is_number or (option.kind is int and value != int(value)):
@@ -105,6 +113,25 @@ def accepted(name: str, value: Any, option: Option) -> bool:
     else:
         return isinstance(value, int | float)
     return True
+
+
+def plain_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those settings of a model that the tables above let through, for converting it without fairseq.
+
+    Args:
+        given: of a checkpoint or a ``config.json``, by name.
+
+    Raises:
+        ConfigurationError: a size is no whole number or out of bounds, or a text has another form than its option's.
+    """
+    kept = {}
+    for name, value in given.items():
+        known = name in TEXTS or any(re.fullmatch(pattern, name) for pattern, *_ in SIZES)
+        if not known and isinstance(value, int | float) and not abs(value) <= LARGEST:
+            continue
+        if accepted(name, value, Option(int if name in COUNTS else None)):
+            kept[name] = int(value) if known and isinstance(value, float) and value == int(value) else value
+    return kept
 
 
 def _is_number(value: Any) -> bool:

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import dataclasses
 import enum
+import logging
 import typing
 from argparse import Namespace
 from collections.abc import Mapping
@@ -23,8 +24,9 @@ from fairseq_poolingformer.compat.tensor_sizes import check_sizes
 NAMES = ("arch", "task", "criterion", "optimizer", "_name")
 KINDS = {"model": "arch", "task": "task", "criterion": "criterion"}  # section of a configuration -> name in a Namespace
 LARGEST_FILE = 2**26  # bytes of a dictionary or a description of data
-# files of a data folder that are read with a model
-DATA_FILES = ("corpus.json", "dict.txt", "dict.source.txt", "dict.target.txt", "tokenizer/config.json")
+LONGEST_PATH = 4096  # characters
+
+logger = logging.getLogger(__name__)
 
 
 def restricted(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
@@ -198,29 +200,53 @@ def _plain(configuration: Any) -> Any:
     return OmegaConf.to_container(configuration, resolve=False) if is_config else configuration
 
 
-def data_folder(checkpoint: Path, recorded: Any) -> Path:
-    """Return the folder in which to look for a checkpoint's dictionary where the user names none.
+def recorded_data(state: Mapping[str, Any]) -> Any:
+    """Return what a checkpoint records as its training's data, for :func:`data_folder`."""
+    cfg = _plain(state.get("cfg"))
+    sections = [state.get("args"), *(cfg.get(part) for part in ("task", "model") if isinstance(cfg, Mapping))]
+    found = [each.get("data") if isinstance(each, Mapping) else getattr(each, "data", None) for each in sections]
+    return next((data for data in found if data is not None), None)
 
-    That is the checkpoint's own folder. Where that has no dictionary, the folder of the training's data that the
-    checkpoint records serves if it is one: it has a ``corpus.json``, and all that is read of it are files of a bounded
-    size, no devices and no pipes. A stranger's checkpoint can so make a command read a data folder of the user's, whose
-    dictionary stays on this machine; the command names it.
+
+def data_folder(checkpoint: Path, recorded: Any) -> Path:
+    """Return the folder in which to look for a checkpoint's dictionary and tokenizer where the user names none.
+
+    That is the checkpoint's own folder; where that has neither, the :func:`recorded_folder`, whose name is logged.
 
     Args:
         checkpoint: its file.
-        recorded: what it records, which may be anything.
+        recorded: what it records as its training's data.
     """
-    if any((checkpoint.parent / name).is_file() for name in DATA_FILES):
+    folder = None if _sizes(checkpoint.parent) else recorded_folder(recorded)
+    if folder is None:
         return checkpoint.parent
-    paths = recorded if isinstance(recorded, list) else [recorded]
-    first = paths[0].split(":")[0] if paths and isinstance(paths[0], str) and len(paths[0]) < 4096 else ""
-    return Path(first) if first and "\0" not in first and _is_data_folder(Path(first)) else checkpoint.parent
+    logger.info("the dictionary is looked for in the data folder that %s records: %s", checkpoint, folder)
+    return folder
 
 
-def _is_data_folder(folder: Path) -> bool:
-    sizes = {}
-    for name in DATA_FILES:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError, OSError):
-            status = (folder / name).stat()
-            sizes[name] = status.st_size if S_ISREG(status.st_mode) else LARGEST_FILE + 1
-    return "corpus.json" in sizes and max(sizes.values()) <= LARGEST_FILE
+def recorded_folder(recorded: Any) -> Path | None:
+    """Return the data folder that a checkpoint records, if it is one.
+
+    It is one if it has a dictionary or a ``corpus.json``, and what is read of it with a model are files of a bounded
+    size, no devices and no pipes. So a stranger's file can at most make a command read a data folder of the user's.
+
+    Args:
+        recorded: what the checkpoint records, which may be anything.
+    """
+    first = recorded[0] if isinstance(recorded, list) and recorded else recorded
+    if not isinstance(first, str) or "\0" in first or not 0 < len(first) <= LONGEST_PATH or not first.split(":")[0]:
+        return None
+    folder = Path(first.split(":")[0])
+    sizes = _sizes(folder)
+    return folder if sizes and max(sizes) <= LARGEST_FILE else None
+
+
+def _sizes(folder: Path) -> list[int]:
+    """Return the sizes of a data folder's files that are read with a model; anything but a file counts as too large."""
+    sizes = []
+    with contextlib.suppress(OSError):  # not there, not a folder, not readable
+        for path in (*folder.glob("dict*.txt"), folder / "corpus.json", folder / "tokenizer/config.json"):
+            with contextlib.suppress(FileNotFoundError):
+                status = path.stat()
+                sizes.append(status.st_size if S_ISREG(status.st_mode) else LARGEST_FILE + 1)
+    return sizes

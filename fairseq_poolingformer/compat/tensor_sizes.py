@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from fairseq_poolingformer.compat.option_schema import ConfigurationError
 
@@ -24,9 +26,8 @@ _UNITS = {
     "max_target_positions": (r"decoder\.embed_positions\.weight", 0),
     "max_positions": (r"encoder\.sentence_encoder\.embed_positions\.weight", 0),
 }
-_LAYERS = {
-    f"{side}_layers": rf"(?:.*\.)?{side}\.(?:.*\.)?(?:layers\.|\w+_l)(\d+)[._]?.*" for side in ("encoder", "decoder")
-}
+_LAYER = re.compile(r"(?:.*\.)?(?:layers?\.|\w+_l)(\d{1,9})(?:[._].*)?")
+_LAYERS = ("encoder_layers", "decoder_layers")
 _WIDTH = re.compile(r".*_(dim|hidden_size)")
 
 
@@ -40,15 +41,13 @@ def check_sizes(options: Mapping[str, Any], state: Mapping[str, Tensor]) -> None
     Raises:
         ConfigurationError: an option asks for more than the tensors hold.
     """
-    for option, pattern in _LAYERS.items():
+    found = 1 + max((int(match[1]) for name in state if (match := _LAYER.fullmatch(name))), default=-1)
+    for option in _LAYERS:
         count = options.get(option)
-        if isinstance(count, int) and count > 1:
-            found = [int(match[1][:9]) for name in state if (match := re.fullmatch(pattern, name))]
-            if count > 1 + max(found, default=-1):
-                raise ConfigurationError(
-                    f"its option {option} is {count:,}, and its parameters are those of {1 + max(found, default=-1):,} "
-                    "layers"
-                )
+        if isinstance(count, int) and count > max(found, 1):
+            raise ConfigurationError(
+                f"its option {option} is {count:,}, and its parameters are those of {found} layers"
+            )
     widest = max(((max(value.shape, default=0), name) for name, value in state.items()), default=(0, "none"))
     for option, value in options.items():
         if not isinstance(value, int):
@@ -85,6 +84,10 @@ class Building(TorchDispatchMode):
         self.elements = self.TIMES * self.held + self.MORE_ELEMENTS
         self.calls = 100 * len(state) + self.MORE_CALLS
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would import its compiler, which takes two seconds
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         if not any(result.alias_info for result in func._schema.returns):  # neither a view nor in place
@@ -98,16 +101,18 @@ class Building(TorchDispatchMode):
 
 
 def _elements_made(func: Any, args: tuple, kwargs: dict[str, Any]) -> int:
-    """The elements of an operation's results, found without doing it."""
-
-    def without_memory(value: Any) -> Any:
-        return value.to("meta") if isinstance(value, Tensor) else value
-
-    named = torch.utils._pytree.tree_map(without_memory, kwargs)
-    if "device" in named or any(argument.name == "device" for argument in func._schema.arguments):
-        named["device"] = torch.device("meta")
+    """About how many elements an operation will make, found without doing it: never much less."""
+    leaves = tree_leaves((args, kwargs))
+    shapes = [leaf.shape for leaf in leaves if isinstance(leaf, Tensor)]
+    lists = [each for each in (*args, *kwargs.values()) if isinstance(each, list | tuple)]
+    sizes = [math.prod(each) for each in lists if all(type(value) is int for value in each)]
+    if not shapes:
+        numbers = [leaf for leaf in leaves if isinstance(leaf, int | float) and not isinstance(leaf, bool)]
+        count = math.prod(max(1, abs(int(number))) for number in numbers)  # of a range, or one side of a square
+        return max(sizes) if sizes else count * count if "eye" in func.__name__ else count
     try:
-        made = func(*torch.utils._pytree.tree_map(without_memory, args), **named)
-    except (NotImplementedError, RuntimeError):  # an operation that needs the values, such as item(), makes no more
-        return 0
-    return sum(leaf.numel() for leaf in torch.utils._pytree.tree_leaves(made) if isinstance(leaf, Tensor))
+        elements = math.prod(torch.broadcast_shapes(*shapes))
+    except RuntimeError:  # products of matrices, and tensors that are put one after the other
+        elements = sum(map(math.prod, shapes)) + math.prod(shape[0] if shape else 1 for shape in shapes[:2])
+    times = "repeat" in func.__name__
+    return elements * max(sizes, default=1) if times else max(elements, *sizes, 0)
