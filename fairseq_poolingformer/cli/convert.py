@@ -60,7 +60,8 @@ def write_fairseq(
     family = conversion.family_of(config["model_type"], "config.json: model_type")
     flags = model_flags(family, converted.settings)
     with files.new_folder(output) as folder:
-        _write_fairseq_tokenizer(folder, source, family, config["vocab_size"], original_bpe)
+        with files.tokenizer_errors(source):
+            _write_fairseq_tokenizer(folder, source, family, config["vocab_size"], original_bpe)
         settings = {**converted.settings, "data": str(output.resolve())}  # where the dictionary and the tokenizer are
         files.write_checkpoint(folder / "model.pt", settings, converted.state)
         (folder / "flags.txt").write_text(flags + "\n", encoding="utf-8")
@@ -115,11 +116,12 @@ def to_huggingface(options: argparse.Namespace) -> None:
         if model is not None:
             sentencepiece_model.write_huggingface(folder, model, rows, max_length)
         else:
-            gpt2 = tokenizer_files.read_gpt2_files(tokenizer)
-            vocab = gpt2_bpe.to_huggingface_vocab(gpt2, rows)
-            tokenizer_files.write_huggingface_tokenizer(
-                folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length
-            )
+            with files.tokenizer_errors(tokenizer):
+                gpt2 = tokenizer_files.read_gpt2_files(tokenizer)
+                vocab = gpt2_bpe.to_huggingface_vocab(gpt2, rows)
+                tokenizer_files.write_huggingface_tokenizer(
+                    folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length
+                )
         if model_type in remote_code.CLASSES:
             config["auto_map"] = remote_code.auto_map(model_type)
             remote_code.write(folder)

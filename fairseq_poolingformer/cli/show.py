@@ -11,6 +11,7 @@ from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_comm
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.cli.summarize import find_data_folder, load_hub, read_text
 from fairseq_poolingformer.compat.checkpoints import load
+from fairseq_poolingformer.compat.own_options import entry
 from fairseq_poolingformer.text.data_folder import tokenizer_config
 from fairseq_poolingformer.text.whole_file import whole_file
 
@@ -105,7 +106,7 @@ def _load(checkpoint: Path | None, data_folder: Path | None):
         return load_hub(checkpoint, data_folder)
     saved = load(checkpoint)
     settings = saved.get("args") or (saved.get("cfg") or {}).get("model")
-    arch = settings["arch"] if isinstance(settings, dict) else getattr(settings, "arch", "")
+    arch = entry(settings, "arch") or entry(settings, "_name") or ""
     if not any(kind in arch for kind in ("roberta", "xlmr", "deberta")):
         return load_hub(checkpoint, data_folder)
     folder = data_folder or find_data_folder(checkpoint)

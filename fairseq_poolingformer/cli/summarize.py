@@ -10,6 +10,7 @@ from fairseq_poolingformer.cli.command import load_fairseq, run_command
 from fairseq_poolingformer.cli.models import require_checkpoint
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.compat.checkpoints import load
+from fairseq_poolingformer.compat.own_options import data_folder, recorded_data
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, tokenizer_config
 
 _EPILOG = """\
@@ -125,13 +126,10 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
 
 
 def find_data_folder(checkpoint: Path) -> Path:
+    """Return the folder with a checkpoint's dictionary: its own, or its training's data folder."""
     if (checkpoint.parent / "dict.source.txt").is_file():
         return checkpoint.parent
-    config = load(checkpoint).get("cfg") or {}
-    data = (config.get("task") or {}).get("data")
-    if data is None:
-        return checkpoint.parent
-    return Path(str(data).split(":")[0])
+    return data_folder(checkpoint, recorded_data(load(checkpoint)))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import IO, Any
 
 import torch
@@ -13,9 +14,11 @@ import torch
 from fairseq_poolingformer.compat.archive import DAMAGE
 from fairseq_poolingformer.compat.changed_options import checked_states
 from fairseq_poolingformer.compat.checkpoint_files import CheckpointError, MissingCheckpointError, load
-from fairseq_poolingformer.compat.configuration import ConfigurationError
 from fairseq_poolingformer.compat.nonfinite import NonfiniteError
-from fairseq_poolingformer.compat.patching import replace
+from fairseq_poolingformer.compat.option_schema import ConfigurationError
+from fairseq_poolingformer.compat.own_options import restricted
+from fairseq_poolingformer.compat.patching import replace, set_within
+from fairseq_poolingformer.compat.tensor_sizes import Building
 
 LONGEST = 1000  # characters of an error that are quoted
 WRONG_PARAMETERS = "Cannot load model parameters"  # begins the error, a plain Exception, of fairseq's trainer
@@ -59,8 +62,9 @@ class _TorchThatReads(types.ModuleType):
 
 
 def _read_checkpoint(file: IO[bytes], **unused: Any) -> dict[str, Any]:
-    """Read the checkpoint that fairseq has opened."""
-    return load(file.name)
+    """Read the checkpoint that fairseq has opened, and keep of its configuration what the schema allows."""
+    with explained(file.name):
+        return restricted(load(file.name), Path(file.name))
 
 
 def _read_of_this_training(file: IO[bytes], **kwargs: Any) -> Any:
@@ -109,11 +113,24 @@ def checked_and_explained(original: Callable) -> Callable:
 
 
 def models_explained(original: Callable) -> Callable:
-    """Name the checkpoint from which no model can be built."""
+    """Name the checkpoint from which no model can be built, and build none that is much larger than its file."""
 
     def load_model_ensemble_and_task(filenames: list[str], *args: Any, **kwargs: Any) -> Any:
-        with explained(os.pathsep.join(map(str, filenames))):
-            return original(filenames, *args, **kwargs)
+        from fairseq import checkpoint_utils
+
+        read, state = checkpoint_utils.load_checkpoint_to_cpu, kwargs.get("state")
+        with explained(os.pathsep.join(map(str, filenames))), contextlib.ExitStack() as building:
+            if state is not None:
+                building.enter_context(Building(state["model"]))
+
+            def load_checkpoint_to_cpu(*args: Any, **kwargs: Any) -> dict[str, Any]:
+                building.close()  # of the model before
+                state = read(*args, **kwargs)
+                building.enter_context(Building(state["model"]))
+                return state
+
+            with set_within(checkpoint_utils, "load_checkpoint_to_cpu", load_checkpoint_to_cpu):
+                return original(filenames, *args, **kwargs)
 
     return load_model_ensemble_and_task
 

@@ -1,19 +1,20 @@
 """A checkpoint's configuration is data: no code runs from it.
 
 fairseq evaluates strings of a model's configuration as Python, such as ``--encoder-layers "[(512, 3)] * 20"`` of fconv
-or ``--adaptive-softmax-cutoff``, and a checkpoint carries its configuration along. Two measures:
+or ``--adaptive-softmax-cutoff``, and a checkpoint carries its configuration along. Three measures:
 
 - ``eval`` in fairseq's modules is replaced by :func:`literal`, which reads the same strings and runs nothing;
 - a checkpoint may name models, tasks and criterions of this plugin, of the ``--user-dir``, and fairseq's for text.
-  Others (for speech, and whatever reads more files when it is built) are refused.
+  Others (for speech, and whatever reads more files when it is built) are refused;
+- of its options only those are used that :mod:`.own_options` and :mod:`.option_schema` allow.
 """
 
 import ast
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from fairseq_poolingformer.compat.patching import replace
+from fairseq_poolingformer.compat.option_schema import ConfigurationError
 
 # modules of fairseq whose models and tasks build nothing but layers and dictionaries from a configuration
 MODELS = ("bart", "camembert", "fconv", "fconv_lm", "lightconv", "lightconv_lm", "lstm", "lstm_lm", "masked_lm")
@@ -27,21 +28,20 @@ CRITERIONS = ("adaptive_loss", "cross_entropy", "label_smoothed_cross_entropy", 
 CRITERIONS += ("label_smoothed_cross_entropy_with_alignment", "nat_loss", "sentence_prediction", "sentence_ranking")
 CRITERIONS += ("label_smoothed_cross_entropy_with_rdrop",)
 
+# names in old checkpoints that fairseq replaces
+FORMER_NAMES = {"speech_pretraining": "audio_pretraining", "audio_cpc": "wav2vec"}
+FORMER_NAMES |= dict.fromkeys(("binary_cross_entropy", "kd_binary_cross_entropy"), "wav2vec")
+
 LARGEST = 100_000  # characters of a string, and items of a list, that are read in a configuration
 
 
-class ConfigurationError(ValueError):
-    """A checkpoint's configuration that asks for more than a model; the message says which part."""
-
-
 def apply() -> None:
-    """Replace ``eval`` in fairseq's modules, and check the configuration of each checkpoint that is read."""
+    """Replace ``eval`` in fairseq's modules."""
     from fairseq import checkpoint_utils, criterions, models, optim, tasks  # noqa: F401  (loads the modules)
 
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] == "fairseq" and module is not None:
             vars(module).setdefault("eval", literal)
-    replace(checkpoint_utils, "_upgrade_state_dict", checked)
 
 
 def literal(text: Any) -> Any:
@@ -85,16 +85,6 @@ def _value(node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
-def checked(original: Callable) -> Callable:
-    """Refuse a checkpoint whose model or task builds more than layers."""
-
-    def _upgrade_state_dict(state: Any) -> Any:
-        check_configuration(state)
-        return original(state)
-
-    return _upgrade_state_dict
-
-
 def check_configuration(state: Mapping[str, Any]) -> None:
     """Refuse a checkpoint that names a model, a task or a criterion beyond those a checkpoint may name.
 
@@ -114,7 +104,7 @@ def check_configuration(state: Mapping[str, Any]) -> None:
     ):
         part = configuration.get(kind) if isinstance(configuration, Mapping) else None
         names = {_entry(part, "_name"), _entry(part, option), _entry(arguments, option)}
-        for name in names - {None}:
+        for name in {FORMER_NAMES.get(name, name) for name in names - {None}}:
             found = next((registry[name] for registry in registries if name in registry), None)
             if found is not None and not _may_be_named(found, f"fairseq.{kind}s", allowed):
                 raise ConfigurationError(

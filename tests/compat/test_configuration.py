@@ -12,7 +12,7 @@ from fairseq import checkpoint_utils, utils
 from fairseq.data import Dictionary
 
 from fairseq_poolingformer import compat
-from fairseq_poolingformer.compat import CheckpointError
+from fairseq_poolingformer.compat import CheckpointError, checkpoints
 from fairseq_poolingformer.compat.configuration import LARGEST, ConfigurationError, check_configuration, literal
 
 compat.apply()
@@ -108,18 +108,22 @@ def save(folder, **arguments):
 
 
 @pytest.mark.parametrize("name", EVALUATED)
-@pytest.mark.parametrize("patched", [True, False])
-def test_code_in_a_configuration_is_not_run(name, patched, folder, monkeypatch):
+@pytest.mark.parametrize("defence", ["schema", "literal", None])
+def test_code_in_a_configuration_is_not_run(name, defence, folder, monkeypatch):
     arch, flag, arguments = EVALUATED[name]
     marker = folder / "run"
     path = save(folder, arch=arch, **arguments, **{flag: CODE.format(marker=str(marker))})
-    if not patched:  # the attack is one: fairseq alone runs the code, and then fails for its value
+    if defence != "schema":
+        monkeypatch.setattr(checkpoints, "restricted", lambda state, path: state)
+    if defence is None:  # the attack is one: fairseq alone runs the code, and then fails for its value
         for module in list(sys.modules.values()):
             if getattr(module, "__dict__", {}).get("eval") is literal:
                 monkeypatch.setattr(module, "eval", eval)
-    with pytest.raises(CheckpointError, match="not a number, text, list or tuple" if patched else None):
+    with pytest.raises(
+        CheckpointError, match={"schema": "must be a plain", "literal": "not a number, text"}.get(defence)
+    ):
         checkpoint_utils.load_model_ensemble_and_task([path])
-    assert marker.exists() != patched
+    assert marker.exists() == (defence is None)
 
 
 @pytest.mark.parametrize(

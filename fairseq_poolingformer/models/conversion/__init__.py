@@ -7,6 +7,8 @@ line is :mod:`fairseq_poolingformer.cli.convert`.
 
 from __future__ import annotations
 
+from fairseq_poolingformer.compat.option_schema import ConfigurationError
+from fairseq_poolingformer.compat.tensor_sizes import check_sizes
 from fairseq_poolingformer.models.conversion.bart import BART, MBART
 from fairseq_poolingformer.models.conversion.deberta import DEBERTA
 from fairseq_poolingformer.models.conversion.family import (
@@ -68,6 +70,10 @@ def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_
     """
     family = family_of(config.get("model_type"), "config.json: model_type")
     settings = family.read_config(config)
+    try:
+        check_sizes(settings, state)
+    except ConfigurationError as error:
+        raise ConversionError(f"config.json: {error}") from error
     converted, notes = state_to_fairseq(family, settings, state, drop_heads)
     del settings["vocab_size"]  # fairseq takes it from the dictionary
     arch = arch or family.default_arch(settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from fairseq_poolingformer.models.conversion.family import Family, Settings, Sta
 
 CARD = "README.md"
 SOURCE_CARD = "SOURCE_README.md"
+LARGEST_CARD = 2**24  # bytes
 MARK = "<!-- written by poolingformer-convert -->"
 PAPERS = {
     "poolingformer": "[Poolingformer](https://arxiv.org/abs/2105.04371) (Zhang et al., ICML 2021)",
@@ -53,8 +55,12 @@ class Training:
         history = checkpoint.get("optimizer_history") or [{}]
         updates = history[-1].get("num_updates") or None
         value = (checkpoint.get("extra_state") or {}).get("val_loss") if updates else None
+        value = value if isinstance(value, int | float) else None
         options = (checkpoint.get("cfg") or {}).get("checkpoint") or {}
-        return cls(updates, options.get("best_checkpoint_metric") if value is not None else None, value)
+        metric = options.get("best_checkpoint_metric") if isinstance(options, Mapping) and value is not None else None
+        return cls(
+            updates, metric if isinstance(metric, str) and re.fullmatch(r"[\w.-]{1,64}", metric) else None, value
+        )
 
 
 def corpus_of(settings: Settings) -> Settings:
@@ -81,10 +87,18 @@ def write_card(folder: Path, card: str, source: Path) -> None:
             becomes SOURCE_README.md.
     """
     theirs = source / CARD
-    if theirs.is_file() and MARK not in theirs.read_text(encoding="utf-8", errors="replace"):
+    if _is_own(theirs) and MARK not in theirs.read_text(encoding="utf-8", errors="replace"):
         shutil.copyfile(theirs, folder / SOURCE_CARD)
         card += f"\nThe card of the model that this one was made from: [{SOURCE_CARD}]({SOURCE_CARD}).\n"
     (folder / CARD).write_text(card, encoding="utf-8")
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a file of a folder may be copied: no link to another file of the user's, but for the Hub's own cache."""
+    if not path.is_file() or path.stat().st_size > LARGEST_CARD:
+        return False
+    folder, target = path.parent.resolve(), path.resolve().parent
+    return target in (folder, folder.parent.parent / "blobs")
 
 
 def model_card(

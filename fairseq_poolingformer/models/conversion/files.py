@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import struct
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import torch
@@ -16,6 +18,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from fairseq_poolingformer.compat.checkpoint_files import CheckpointError, load, read
+from fairseq_poolingformer.compat.option_schema import ConfigurationError, plain_settings
+from fairseq_poolingformer.compat.own_options import LARGEST_FILE, recorded_folder
+from fairseq_poolingformer.compat.tensor_sizes import check_sizes
 from fairseq_poolingformer.models.conversion.card import Training
 from fairseq_poolingformer.models.conversion.family import ConversionError, Settings, State, listed
 
@@ -57,18 +62,56 @@ def conversion_errors(path: Path) -> Iterator[None]:
         raise ConversionError(str(error)) from error
 
 
-def read_json(path: Path) -> Any:
-    """Return the contents of a JSON file.
+@contextmanager
+def tokenizer_errors(folder: Path) -> Iterator[None]:
+    """Turn the errors of JSON that is not a tokenizer's into a ConversionError."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, struct.error) as error:
+        raise ConversionError(
+            f"{folder}: its tokenizer files hold something else than a tokenizer ({type(error).__name__}: {error})"
+        ) from error
+
+
+def read_text(path: Path) -> str:
+    """Return the contents of a text file of bounded size.
 
     Raises:
-        ConversionError: the file is missing or is not JSON.
+        ConversionError: it is missing, not a file, too large or not UTF-8.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        status = path.stat()
+        if not S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
+            raise ConversionError(f"{path} is not a file of at most {LARGEST_FILE >> 20} MiB, as these files are")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ConversionError(f"{path} is missing") from None
+    except UnicodeDecodeError as error:
+        raise ConversionError(f"{path} is not UTF-8 at byte {error.start}") from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the contents of a JSON file of bounded size.
+
+    Raises:
+        ConversionError: the file is missing or is not JSON, or an object names one thing twice.
+    """
+    text = read_text(path)
+    try:
+        return json.loads(text, object_pairs_hook=_without_duplicates)
+    except RecursionError:
+        raise ConversionError(f"{path} is not readable as JSON: it is nested too deeply") from None
     except ValueError as error:
         raise ConversionError(f"{path} is not readable as JSON: {error}") from error
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise ValueError(f"{twice[:100]!r} is there twice")
+    return found
 
 
 def write_json(path: Path, contents: Any) -> None:
@@ -80,7 +123,8 @@ def read_config(folder: Path) -> Settings:
     """Return the settings of ``config.json`` and, where there is one, ``generation_config.json``.
 
     Raises:
-        ConversionError: the folder or ``config.json`` is missing, or a file is not a JSON object.
+        ConversionError: the folder or ``config.json`` is missing, a file is not a JSON object, or a setting is not of
+            its type or within its bounds.
     """
     if not folder.is_dir():
         name = folder.as_posix()
@@ -94,7 +138,10 @@ def read_config(folder: Path) -> Settings:
     for path, content in zip(files, contents, strict=True):
         if not isinstance(content, dict):
             raise ConversionError(f"{path} is no JSON object: it must hold the model's settings by name")
-    return {name: value for content in contents for name, value in content.items()}
+    try:
+        return plain_settings({name: value for content in contents for name, value in content.items()})
+    except ConfigurationError as error:
+        raise ConversionError(f"{folder / 'config.json'}: {error}") from error
 
 
 def read_huggingface_weights(folder: Path) -> State:
@@ -109,11 +156,15 @@ def read_huggingface_weights(folder: Path) -> State:
             return _read_weights(folder / name)
         if index.is_file():
             state: State = {}
-            weight_map = read_json(index).get("weight_map")
-            if not weight_map:
+            contents = read_json(index)
+            weight_map = contents.get("weight_map") if isinstance(contents, dict) else None
+            if not weight_map or not isinstance(weight_map, dict):
                 raise ConversionError(
                     f'{index} has no "weight_map", which names each parameter\'s shard: download it again'
                 )
+            for shard in weight_map.values():
+                if not isinstance(shard, str) or Path(shard).name != shard or not (folder / shard).is_file():
+                    raise ConversionError(f"{index} names {shard!r}, which is not a file of this folder")
             for shard in sorted(set(weight_map.values())):
                 state.update(_read_weights(folder / shard))
             if lacking := sorted(set(weight_map) - set(state)):
@@ -124,15 +175,23 @@ def read_huggingface_weights(folder: Path) -> State:
 
 def _read_weights(path: Path) -> State:
     with conversion_errors(path):
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        state = read(path)
+        state = load_file(path) if path.suffix == ".safetensors" else read(path)
     if not isinstance(state, dict):
         raise ConversionError(f"{path} holds a {type(state).__name__} in place of a dictionary of parameters by name")
     state = {name: value for name, value in state.items() if name not in NO_PARAMETERS}
     if odd := [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]:
         raise ConversionError(f"{path}: these entries are no tensors: {listed(odd)}")
+    if odd := [str(name) for name, value in state.items() if not isinstance(name, str) or not _is_plain(value)]:
+        raise ConversionError(f"{path}: these are not plain tensors of numbers: {listed(odd)}")
     return state
+
+
+def _is_plain(value: torch.Tensor) -> bool:
+    """Whether a tensor is neither sparse, nested, quantized, complex nor without contents, and its memory is whole."""
+    if value.layout != torch.strided or value.is_nested or value.is_quantized or value.is_complex():
+        return False
+    is_whole = value.device.type == "cpu" and value.numel() * value.element_size() <= value.untyped_storage().nbytes()
+    return is_whole and not isinstance(value, torch.nn.parameter.UninitializedTensorMixin)
 
 
 def write_huggingface_weights(folder: Path, state: State) -> None:
@@ -148,7 +207,8 @@ def read_checkpoint(path: Path) -> tuple[Settings, State]:
 def read_training(path: Path) -> tuple[Settings, State, Training]:
     """Return the model settings and the parameters of a fairseq checkpoint, and what it tells of its training.
 
-    The settings include ``data``, the data folder of the training, if the checkpoint records it.
+    The settings are those that :func:`~fairseq_poolingformer.compat.option_schema.plain_settings` lets through. They
+    include ``data``, the data folder of the training, if the checkpoint records one that is there.
 
     Raises:
         ConversionError: the file is not a fairseq checkpoint with a model's settings and parameters.
@@ -169,9 +229,18 @@ def read_training(path: Path) -> tuple[Settings, State, Training]:
             f'{path} has neither "args" nor "cfg", so the sizes of the model are unknown: give a checkpoint that '
             "fairseq-train or poolingformer-convert wrote"
         )
-    task = config.get("task") or {}
-    settings = {**_as_dict(task), **_as_dict(settings)}
-    return settings, checkpoint["model"], Training.of(checkpoint)
+    given = {**_as_dict(config.get("task") or {}), **_as_dict(settings)}
+    try:
+        settings = plain_settings(given)
+        check_sizes(settings, checkpoint["model"])
+    except ConfigurationError as error:
+        raise ConversionError(f"{path}: {error}") from error
+    folder = recorded_folder(given.get("data"))
+    return (
+        {**settings, **({} if folder is None else {"data": str(folder)})},
+        checkpoint["model"],
+        Training.of(checkpoint),
+    )
 
 
 def _as_dict(settings: Any) -> Settings:
@@ -184,7 +253,7 @@ def find_tokenizer(checkpoint: Path, settings: Settings) -> Path:
     Raises:
         ConversionError: neither has one.
     """
-    folders = [checkpoint.parent, *(Path(folder) for folder in str(settings.get("data") or "").split(":") if folder)]
+    folders = [checkpoint.parent, *([Path(settings["data"])] if settings.get("data") else [])]
     for folder in folders:
         if (folder / "tokenizer").is_dir():
             return folder / "tokenizer"

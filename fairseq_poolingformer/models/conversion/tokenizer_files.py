@@ -43,7 +43,7 @@ def read_huggingface_tokenizer(folder: Path) -> tuple[dict[str, int], list[str]]
     """
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         vocab = dict(files.read_json(folder / "vocab.json"))
-        merges = gpt2_bpe.parse_merges((folder / "merges.txt").read_text(encoding="utf-8"))
+        merges = gpt2_bpe.parse_merges(files.read_text(folder / "merges.txt"))
     elif (folder / "tokenizer.json").is_file():
         contents = files.read_json(folder / "tokenizer.json")
         model = contents["model"]
@@ -114,7 +114,7 @@ def read_gpt2_files(folder: Path) -> GPT2Files:
         symbols = read_symbols(folder / "dict.txt")
     except ValueError as error:
         raise ConversionError(str(error)) from error
-    merges = gpt2_bpe.parse_merges((folder / "vocab.bpe").read_text(encoding="utf-8"))
+    merges = gpt2_bpe.parse_merges(files.read_text(folder / "vocab.bpe"))
     return GPT2Files(merges, files.read_json(folder / "encoder.json"), symbols)
 
 
