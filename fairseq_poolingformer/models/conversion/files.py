@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from fairseq_poolingformer.compat.checkpoint_files import CheckpointError, load, read
 from fairseq_poolingformer.models.conversion.card import Training
 from fairseq_poolingformer.models.conversion.family import ConversionError, Settings, State, listed
+from fairseq_poolingformer.models.tensor_digests import add_digests, check_digests
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 NO_PARAMETERS = ("config",)  # DeBERTa's published weights also hold the configuration
@@ -125,7 +126,9 @@ def read_huggingface_weights(folder: Path) -> State:
 def _read_weights(path: Path) -> State:
     with conversion_errors(path):
         if path.suffix == ".safetensors":
-            return load_file(path)
+            state = load_file(path)
+            check_digests(path)
+            return state
         state = read(path)
     if not isinstance(state, dict):
         raise ConversionError(f"{path} holds a {type(state).__name__} in place of a dictionary of parameters by name")
@@ -136,8 +139,9 @@ def _read_weights(path: Path) -> State:
 
 
 def write_huggingface_weights(folder: Path, state: State) -> None:
-    """Write ``model.safetensors``."""
+    """Write ``model.safetensors``, with a digest of each tensor."""
     save_file(state, folder / WEIGHTS[0], metadata={"format": "pt"})
+    add_digests(folder / WEIGHTS[0])
 
 
 def read_checkpoint(path: Path) -> tuple[Settings, State]:
