@@ -223,7 +223,7 @@ def _blocks(files: Sequence[Path], text8: bool) -> Iterator[bytes]:
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
     if path.suffix != ".zip":
-        with open_compressed(path) as (content, _):
+        with open_compressed(path, utf_8=False) as (content, _):
             yield content
         return
     try:
