@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from preprocess import arxiv_pubmed
 from preprocess.arxiv_pubmed import parse
 from preprocess.pipeline.records import Example, Record, Reject
 
@@ -112,11 +113,14 @@ def test_nested_sections_are_not_lost():
     assert parsed(flat, article_keys=["reports.paragraphs"]).texts[0] == "one."
 
 
-@pytest.mark.parametrize("depth", [400, 900, 990, 200_000])
-def test_depth_is_a_reject_at_most(depth):
-    line = b'{"a": ' + b'{"a": ' * depth + b"1" + b"}" * depth + b"}"
-    for key in ("a.*.b", "a.b"):
-        assert isinstance(parsed(line, article_keys=[key]), Reject)
+@pytest.mark.parametrize("key", ["a.*.b", "a.a"])
+def test_depth_is_a_reject_at_most(key, monkeypatch):
+    """How deep a line may be before the json module refuses it depends on the version of Python."""
+    line = {}
+    for _ in range(5000):
+        line = {"a": line}
+    monkeypatch.setattr(arxiv_pubmed, "read_object", lambda data: line)
+    assert parsed(b"", article_keys=[key]) == Reject("nested too deeply")
 
 
 def test_bigpatents_form():
