@@ -6,7 +6,8 @@ A line, in a plain or compressed file, has one of two forms:
   where texts are lists of sentences and those of the abstract are marked ``<S> … </S>``;
 - ``{"article" | "document" | "text" | "description": …, "abstract" | "summary": …}`` with a string, or a list of
   strings, each. BigPatent (Sharma et al., 2019) has ``description`` and ``abstract``. ``--article-key`` and
-  ``--summary-key`` name other keys; ``paper.body`` is the key ``body`` of the object under ``paper``.
+  ``--summary-key`` name other keys; ``paper.body`` is the key ``body`` of the object under ``paper``, which may be
+  JSON inside a string, and ``report.*.paragraphs`` all ``paragraphs`` in ``report``, however deep, in order.
 
 In the release's form, this module replaces whitespace inside a sentence by single spaces and joins sentences by a space
 and sections by a newline. In the other form, it removes whitespace at both ends of a string and joins strings by a
@@ -17,9 +18,10 @@ sees no leading space, as in fairseq's own recipes for BART.
 import argparse
 import functools
 import itertools
+import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.text.json_lines import BadLine, read_object, type_name
@@ -40,7 +42,7 @@ from .pipeline.run import Corpus, Split
 ARTICLE_KEYS = ("article_text", "article", "document", "text", "description")
 SUMMARY_KEYS = ("abstract_text", "abstract", "summary")
 _ID_KEYS = ("article_id", "id", "publication_number")
-_MISSING = object()
+_DEEPER = "*"  # in a key: at any depth
 _MARKS = re.compile(r"</?S>")
 _FILES_OF_RELEASE = {"train": ("train",), "valid": ("val", "valid"), "test": ("test",)}
 _SUFFIXES = (".txt", ".jsonl", ".json")
@@ -67,13 +69,19 @@ def parse(
         fields = read_object(record.data)
         article = _article(fields, article_keys, section_names)
         summary = _summary(fields, summary_keys)
-        ids = (fields[key] for key in _ID_KEYS if fields.get(key) is not None)
+        ids = (fields[key] for key in _ID_KEYS if key in fields and not _is_blank(fields[key]))
         name = next(ids, f"{Path(record.file).name}:{record.line}")
     except BadLine as error:
         return Reject(str(error))
+    except RecursionError:
+        return Reject("nested too deeply")
     if not isinstance(name, str | int):
         return Reject(f"wrong type: the id is {type_name(name)}, not a string")
     return Example(str(name), (article, summary))
+
+
+def _is_blank(value: object) -> bool:
+    return value is None or (isinstance(value, str) and not value.strip())
 
 
 def _article(fields: dict, keys: Sequence[str], section_names: bool) -> str:
@@ -123,15 +131,78 @@ def _join_sections(fields: dict, raw: list[str], article: list[str], section_nam
 
 
 def _first(fields: dict, keys: Sequence[str], what: str, option: str) -> tuple[str, object]:
-    """The first of several keys that a line has, and its value."""
+    """The first of several keys under which a line has more than null, and its value."""
     for key in keys:
-        value: object = fields
-        for name in [key] if key in fields else key.split("."):
-            value = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
-        if value is not _MISSING:
-            return key, value
+        if (value := _under(fields, key)) is None:
+            continue
+        if isinstance(value, str) and isinstance(inner := _parsed(value), dict | list):
+            raise BadLine(
+                f"JSON inside a string: {key} holds {type_name(inner)} as text, not the {what} itself"
+                + (f"; name a key of it, such as {option} {key}.{next(iter(inner))}" if isinstance(inner, dict) else "")
+            )
+        _refuse_deeper(fields, key, option)
+        return key, value
     found = ", ".join(fields) or "none"
     raise BadLine(f"no {what}: the line lacks {' and '.join(keys)}; its keys are {found} (name one with {option})")
+
+
+def _under(fields: dict, key: str) -> object:
+    """What a line has under a key such as ``paper.body`` or ``report.*.paragraphs``; None for nothing."""
+    if key in fields:
+        return fields[key]
+    value: object = fields
+    names = key.split(".")
+    for number, name in enumerate(names):
+        value = _parsed(value) if isinstance(value, str) else value
+        if name == _DEEPER:
+            return _flat(_collect(value, ".".join(names[number + 1 :]))) or None
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _collect(value: object, name: str) -> Iterator[object]:
+    """The values under a name in an object or a list and everything inside it, in the order of the line."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from [inner] if key == name else _collect(inner, name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _collect(inner, name)
+
+
+def _objects(value: object) -> Iterator[dict]:
+    """The objects in a value, however deep."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _objects(inner)
+
+
+def _flat(values: Iterable[object]) -> list[object]:
+    return [item for value in values if value is not None for item in (value if isinstance(value, list) else [value])]
+
+
+def _refuse_deeper(fields: dict, key: str, option: str) -> None:
+    """Refuse a key of an object that has objects of the very same keys inside it, as a section has sections."""
+    place, _, name = key.rpartition(".")
+    around = _under(fields, place) if place and key not in fields else None
+    if not isinstance(around, dict):
+        return
+    if deeper := sum(inner.keys() == around.keys() for inner in _objects(list(around.values()))):
+        raise BadLine(
+            f"nested sections: {key} leaves out the {name} of {deeper} sections inside {place}; "
+            f"{option} {place}.{_DEEPER}.{name} reads all of them in order"
+        )
+
+
+def _parsed(text: str) -> object:
+    """The value that a text holds as JSON; None where it holds none."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _sentences(key: str, value: object, marks: bool = False, keep_empty: bool = False) -> list[str]:
@@ -211,8 +282,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"--{what}-key",
             metavar="KEY",
             nargs="+",
-            help=f"where a line has its {what}: the first of these keys that is there; a.b is b in the object a "
-            f"(default: {' '.join(keys)})",
+            help=f"where a line has its {what}: the first of these keys that is there; a.b is b in the object a, "
+            f"a.*.b every b in it (default: {' '.join(keys)})",
         )
     group.add_argument(
         "--section-names", action="store_true", help="put each section's name before it, on a line of its own"

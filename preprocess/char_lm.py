@@ -143,8 +143,20 @@ def make_folder(
     if done is not None:
         logger.info("%s is up to date", folder)
         return done
-    folder.mkdir(parents=True, exist_ok=True)
-    with _joined(files, folder, text8, limit) as (text, total):
+    with data_folder.locked(folder):
+        done = data_folder.finished(made_folder, settings, overwrite)  # by another process meanwhile
+        return _make(made_folder, files, settings, sizes, held_out) if done is None else done
+
+
+def _make(
+    made_folder: DataFolder,
+    files: Sequence[Path],
+    settings: dict[str, object],
+    sizes: Sequence[int] | None,
+    held_out: int | None,
+) -> dict[str, object]:
+    """Write the data folder; return the contents of ``corpus.json``."""
+    with _joined(files, made_folder.path, settings["text8"], settings["limit"]) as (text, total):
         sizes = split_sizes(total, sizes if held_out is None else (total - 2 * held_out, held_out, held_out))
         made_folder.corpus_path.unlink(missing_ok=True)  # from here on, the folder holds no finished text
         digests = [
@@ -212,7 +224,7 @@ def _blocks(files: Sequence[Path], text8: bool) -> Iterator[bytes]:
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
     if path.suffix != ".zip":
-        with open_compressed(path) as (content, _):
+        with open_compressed(path, utf_8=False) as (content, _):
             yield content
         return
     try:

@@ -30,7 +30,7 @@ from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 from .pipeline import task_corpus
 from .pipeline.encode import Encoded
 from .pipeline.json_elements import read_elements
-from .pipeline.records import Example, InputError, Record, Reject, Skipped, open_compressed
+from .pipeline.records import MAX_LINE_BYTES, Example, InputError, Record, Reject, Skipped, open_compressed
 from .pipeline.tokens import Tokens
 
 NO_ANSWER = "document without the answer"
@@ -90,7 +90,7 @@ def _with_documents(element: Record, domain: str, evidence: Path) -> Iterator[Re
         return
     kept = {key: question[key] for key in ("QuestionId", "Question", "Answer") if key in question}
     for number, page in enumerate(pages):
-        fields = {**kept, "domain": domain, "page": page, "twice": page in pages[:number], **_document(evidence / page)}
+        fields = {**kept, "domain": domain, "page": page, "twice": page in pages[:number], **_document(evidence, page)}
         yield Record(
             f"{element.file}, {page}",
             element.line,
@@ -99,13 +99,20 @@ def _with_documents(element: Record, domain: str, evidence: Path) -> Iterator[Re
         )
 
 
-def _document(path: Path) -> dict[str, str]:
-    """The text of an evidence file, or why there is none."""
+def _document(evidence: Path, page: str) -> dict[str, str]:
+    """The text of an evidence file, or why there is none: a question may name no file outside of the evidence."""
+    path = evidence / page
     try:
+        if not path.resolve().is_relative_to(evidence.resolve()):
+            return {"problem": f"evidence file outside of --evidence-folder: {page}"}
+        if path.exists() and not path.is_file():
+            return {"problem": f"evidence that is not a file: {path}"}
+        if path.stat().st_size > MAX_LINE_BYTES:
+            return {"problem": f"evidence file of more than {MAX_LINE_BYTES:,} bytes: {path}"}
         return {"document": path.read_bytes().decode("utf-8-sig")}
     except FileNotFoundError:
         return {"problem": f"no evidence file: {path}"}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # the last one: links in a circle
         return {"problem": f"unreadable evidence file: {path} ({error})"}
 
 
@@ -169,7 +176,8 @@ def describe_evidence(folder: Path) -> dict[str, object]:
         folders.sort()
         for name in sorted(files):
             path = Path(root, name)
-            digest.update(f"{path.relative_to(folder).as_posix()}\0{path.stat().st_size}\0".encode())
+            size = path.stat(follow_symlinks=path.exists()).st_size  # a broken link has its own
+            digest.update(f"{path.relative_to(folder).as_posix()}\0{size}\0".encode("utf-8", "surrogateescape"))
             count += 1
     if not count:
         raise InputError(f"--evidence-folder {folder}: no files in it; give the folder with wikipedia/ and web/")

@@ -1,19 +1,22 @@
 """Batches and datasets."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy
 
 from fairseq_poolingformer.compat.patching import replace
+from fairseq_poolingformer.text.sequences import check_dataset
 
 
 def apply() -> None:
-    """Patch batching and whole-word masking; see :func:`no_batch_dropped` and :func:`whole_word_bpe`."""
-    from fairseq.data import data_utils
+    """Patch batching, stored datasets and whole-word masking; see the functions below."""
+    from fairseq.data import data_utils, indexed_dataset
     from fairseq.tasks.masked_lm import MaskedLMTask
 
     replace(data_utils, "batch_by_size", no_batch_dropped)
+    replace(indexed_dataset, "make_dataset", checked_dataset)
     if not hasattr(MaskedLMTask, "args"):
         MaskedLMTask.args = property(whole_word_bpe)
 
@@ -40,6 +43,17 @@ def no_batch_dropped(original: Callable) -> Callable:
         return batches
 
     return batch_by_size
+
+
+def checked_dataset(original: Callable) -> Callable:
+    """Check a memory-mapped dataset before fairseq opens it; fairseq trusts its index, whoever wrote it."""
+
+    def make_dataset(path: str, impl: str, *args: Any, **kwargs: Any) -> Any:
+        if impl == "mmap" and Path(f"{path}.idx").exists() and Path(f"{path}.bin").exists():
+            check_dataset(path)
+        return original(path, impl, *args, **kwargs)
+
+    return make_dataset
 
 
 def whole_word_bpe(task: Any) -> Any:

@@ -1,8 +1,6 @@
 """Trainings that are asked to stop, that have finished, and that share a folder by mistake."""
 
 import contextlib
-import errno
-import fcntl
 import functools
 import logging
 import multiprocessing
@@ -20,6 +18,7 @@ import torch
 from fairseq_poolingformer.compat.patching import command_modules, replace
 from fairseq_poolingformer.compat.saving import TRAINING_NAMES
 from fairseq_poolingformer.compat.validation_history import decides
+from fairseq_poolingformer.text.folder_lock import lock_folder
 from fairseq_poolingformer.text.whole_file import SUFFIX
 
 logger = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ STALLED = 74  # of one whose processes wait for each other, see heartbeat.py (EX
 UNFINISHED = re.compile(rf"(?:{TRAINING_NAMES}|checkpoint_last).*\.pt{re.escape(SUFFIX)}")
 
 _asked: list[int] = []  # the signals that have come
-_locks: dict[Path, int] = {}  # save directories of this process, and the open files that lock them
+_locks: dict[Path, int | None] = {}  # save directories of this process, and the open files that lock them
 
 
 def apply() -> None:
@@ -48,9 +47,6 @@ def apply() -> None:
 def locked(original: Callable) -> Callable:
     """Refuse a second training in one save directory, where each would overwrite the other's checkpoints.
 
-    The lock is the operating system's, on the file ``.lock``: it ends with the process, however that ends. A lock of
-    ``flock`` would live on in the processes that read data, which outlive a killed training by seconds.
-
     Whoever holds the lock removes what a killed training left of the file that it was writing.
     """
 
@@ -59,22 +55,15 @@ def locked(original: Callable) -> Callable:
         folder = Path(save_dir).resolve()
         if folder in _locks:
             return
-        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _locks[folder] = lock_folder(folder)
         except BlockingIOError:
-            os.close(descriptor)
             raise ValueError(
                 f"--save-dir {save_dir}: another training is running in this folder. Wait for it or stop it, or give "
                 "another --save-dir"
             ) from None
-        except OSError as error:
-            os.close(descriptor)
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                raise
-            logger.warning(f"{save_dir} cannot be locked on its file system: start only one training there")
+        if _locks[folder] is None:
             return
-        _locks[folder] = descriptor
         for path in folder.iterdir():
             if UNFINISHED.fullmatch(path.name):
                 path.unlink()

@@ -57,7 +57,7 @@ class MaskedLMDataset(SizedDataset):
         return list(range(first, last + 1))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        text = self.documents.values[self.blocks.first_token[index] : self.blocks.end_token[index]]
+        text = self.documents.read(self.blocks.first_token[index], self.blocks.end_token[index])
         tokens = np.concatenate([[self.dictionary.bos()], text, [self.dictionary.eos()]]).astype(np.int64)
         rng = np.random.default_rng([self.seed, self.epoch, index])
         seen, is_target = self.masking.apply(tokens, rng)

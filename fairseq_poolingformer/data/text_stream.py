@@ -35,10 +35,10 @@ class TextStream(FairseqDataset):
             raise ValueError(f"{prefix}.bin: the text is empty; preprocess again")
 
     def __len__(self) -> int:
-        return len(self.sequences.values)
+        return self.sequences.num_values
 
     def __getitem__(self, index: int) -> int:
-        return int(self.sequences.values[index])
+        return int(self.sequences.read(index, index + 1)[0])
 
     def read(self, first: int, end: int, rotation: int = 0) -> tuple[Tensor, Tensor]:
         """The symbols from ``first`` to ``end``, each with the symbol before it.
@@ -53,10 +53,15 @@ class TextStream(FairseqDataset):
         Raises:
             ValueError: an index is no byte of the dictionary.
         """
-        where = (np.arange(first, end) + rotation) % len(self)
-        values = self.sequences.values
-        inputs, targets = values[where - 1].astype(np.int64), values[where].astype(np.int64)
-        inputs[where == 0] = EOS
+        length = len(self)
+        begin, size = (first + rotation) % length, end - first
+        before = [self[begin - 1]] if begin else [EOS]
+        head = self.sequences.read(begin, min(begin + size, length))
+        tail = self.sequences.read(0, begin + size - length) if begin + size > length else head[:0]
+        targets = np.concatenate([head, tail]).astype(np.int64)
+        inputs = np.concatenate([before, targets])[:size]
+        if len(tail):
+            inputs[len(head)] = EOS
         if len(targets) and not (targets.min() >= FIRST_BYTE and targets.max() < NUM_SYMBOLS):
             raise ValueError(
                 f"{self.sequences.prefix}.bin: not a text of bytes; make the folder with {BYTES.made_with}"

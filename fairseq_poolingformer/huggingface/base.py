@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.utils import cached_file
 
 from fairseq_poolingformer.huggingface import peft_targets  # noqa: F401 - PEFT asks its own tables
 from fairseq_poolingformer.huggingface.attention import initialize
-from fairseq_poolingformer.models import remote_code
+from fairseq_poolingformer.models import remote_code, tensor_digests
 
 
 def share_of_mean(loss: Tensor | None, labels: Tensor | None, num_items_in_batch: Tensor | int | None) -> Tensor | None:
@@ -49,4 +51,30 @@ class TwoLevelModel:
         self.config.auto_map = remote_code.auto_map(self.config.model_type)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if is_main_process:
+            tensor_digests.add_to_folder(Path(save_directory))
             remote_code.write(Path(save_directory))
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> PreTrainedModel:
+        """Load as transformers does, and compare the weights with their digests, where they have any.
+
+        Raises:
+            ValueError: a tensor is not the one that was written.
+        """
+        loaded = super().from_pretrained(pretrained_model_name_or_path, *args, **kwargs)
+        if pretrained_model_name_or_path is not None and (
+            folder := _folder_of(pretrained_model_name_or_path, **kwargs)
+        ):
+            tensor_digests.check_folder(folder)
+        return loaded
+
+
+def _folder_of(
+    model: str | Path, *, subfolder: str = "", cache_dir: Any = None, revision: str | None = None, **others: Any
+) -> Path | None:
+    """Return a model's folder: the given one, or that of the cache where a model of the Hub was put."""
+    if Path(model).is_dir():
+        return Path(model) / subfolder
+    place = {"subfolder": subfolder, "cache_dir": cache_dir, "revision": revision, "local_files_only": True}
+    config = cached_file(model, "config.json", **place, _raise_exceptions_for_missing_entries=False)
+    return Path(config).parent if config else None

@@ -22,6 +22,7 @@ from torch import Tensor
 from fairseq_poolingformer.models.bart import PoolingformerBART
 from fairseq_poolingformer.models.conversion.files import write_checkpoint
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface
+from fairseq_poolingformer.models.tensor_digests import add_digests, check_digests
 from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 
 FOLDER = Path(__file__).resolve().parent.parent / "reader"
@@ -43,6 +44,7 @@ def write_reader(folder: Path, settings: Mapping[str, Any], state: Mapping[str, 
     weights = {name: value.to(torch.bfloat16).contiguous() for name, value in state.items() if name not in TIED}
     with whole_file(folder / WEIGHTS) as path:
         save_file(weights, path, metadata={"format": "pt"})
+        add_digests(path)
     write_lines(folder / SETTINGS, [json.dumps(dict(settings), indent=1)])
 
 
@@ -53,6 +55,7 @@ def write_reader_checkpoint(path: Path, folder: Path = FOLDER) -> None:
         path: the file to write.
         folder: that of the reader.
     """
+    check_digests(folder / WEIGHTS)
     state = {name: value.float() for name, value in load_file(folder / WEIGHTS).items()}
     for name, source in TIED.items():
         state[name] = state[source].clone()

@@ -20,6 +20,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_poolingformer.data.framed_dataset import FramedDataset
 from fairseq_poolingformer.data.length_buckets import LengthBucketDataset
+from fairseq_poolingformer.data.stored_tokens import StoredTokens
 from fairseq_poolingformer.data.symbols import DictionaryBPE
 from fairseq_poolingformer.scoring.rouge import ROUGE_TYPES, mean_f1
 from fairseq_poolingformer.tasks.checked import CheckedConfig, CheckedTask
@@ -184,6 +185,8 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
 
     def _load_indexed(self, folder: Path, split: str, language: str, dictionary):
         array = pair_array(language, self.cfg.source_lang, self.cfg.target_lang)
+        if self.cfg.dataset_impl in (None, "mmap"):
+            return StoredTokens(DataFolder(folder, PAIRS).sequences(split, array))
         prefix = DataFolder(folder, PAIRS).array(split, array)
         return data_utils.load_indexed_dataset(str(prefix), dictionary, self.cfg.dataset_impl)
 

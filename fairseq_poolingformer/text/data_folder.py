@@ -5,6 +5,7 @@
 ``dict.txt``              fairseq's dictionary; folders of pairs have ``dict.source.txt`` and ``dict.target.txt``
 ``tokenizer/``            ``config.json`` and the tokenizer's own files
 ``SPLIT.ARRAY.bin, .idx``  a sequence of integers for each example, in fairseq's memory-mapped format
+``SPLIT.ARRAY.blocks``    of a large ``.bin``, the digests of its blocks
 ``SPLIT.TEXT.txt``        a text for each example: its id, its summary on one line, …
 ``SPLIT.rejects.jsonl``   the records of the input that could not be used, and why
 ``.parts/``               unfinished work
@@ -22,8 +23,11 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_poolingformer.text import digests
-from fairseq_poolingformer.text.sequences import Sequences
+from fairseq_poolingformer.text.corpus_file import read_corpus_file
+from fairseq_poolingformer.text.sequences import Sequences, blocks_path
 from fairseq_poolingformer.text.whole_file import write_lines
+
+MAX_TEXT_BYTES = 2**26  # of a dictionary, or of a file of a tokenizer
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ class DataFolder:
     def dictionary(self) -> Path:
         """The dictionary's file; of several, the first."""
         path = self._require(self.dictionary_paths()[0], f"give a data folder made with {self.layout.made_with}")
-        check_file(self.path, path)
+        _check_read_whole(self.path, path)
         return path
 
     def array(self, split: str, array: str = "") -> Path:
@@ -158,6 +162,7 @@ class DataFolder:
         prefix = self.array_path(split, array)
         for suffix in (".idx", ".bin"):
             check_file(self.path, self._require(Path(f"{prefix}{suffix}"), self._other_splits(split, array)))
+        check_file(self.path, blocks_path(prefix))
         return prefix
 
     def _require(self, path: Path, remedy: str) -> Path:
@@ -195,6 +200,7 @@ class DataFolder:
         for split in splits:
             prefixes = [self.array_path(split, array) for array in arrays]
             paths += [Path(f"{prefix}{suffix}") for prefix in prefixes for suffix in (".bin", ".idx")]
+            paths += [path for path in map(blocks_path, prefixes) if path.is_file()]
             paths += [self.text_path(split, text) for text in self.layout.texts]
         return paths
 
@@ -221,11 +227,11 @@ def tokenizer_config(folder: Path) -> Path:
 
     Raises:
         FileNotFoundError: the folder holds no tokenizer.
-        ValueError: a file of the tokenizer is no longer the one that preprocessing wrote.
+        ValueError: a file of the tokenizer is no longer the one that preprocessing wrote, or of unreasonable size.
     """
     path = _require(tokenizer_path(folder) / "config.json", f"is {folder} a folder that preprocessing wrote?")
     for file in path.parent.iterdir():
-        check_file(folder, file)
+        _check_read_whole(folder, _require(file, "a tokenizer's folder holds files only"))
     return path
 
 
@@ -242,7 +248,14 @@ def check_file(folder: Path, path: Path) -> None:
     if (Path(folder) / "corpus.json").is_file():
         expected = _read_corpus(folder).get("files", {}).get(path.relative_to(folder).as_posix())
         if expected is not None:
-            digests.check(path, expected)
+            digests.check(_require(path, "restore it from a copy, or preprocess again"), expected)
+
+
+def _check_read_whole(folder: Path, path: Path) -> None:
+    """Check a file that is read whole, its size first."""
+    if (size := path.stat().st_size) > MAX_TEXT_BYTES:
+        raise ValueError(f"{path}: {size:,} bytes, more than any dictionary or tokenizer has; preprocess again")
+    check_file(folder, path)
 
 
 def check_folder(folder: Path) -> tuple[int, list[str]]:
@@ -271,11 +284,11 @@ def check_folder(folder: Path) -> tuple[int, list[str]]:
 def _read_corpus(folder: Path) -> dict:
     path = Path(folder) / "corpus.json"
     try:
-        corpus = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(corpus, dict):
-            raise ValueError("not an object")
+        corpus = read_corpus_file(path)
         if "corpus_sha256" in corpus and _digest(corpus) != corpus["corpus_sha256"]:
             raise ValueError("its bytes have changed")
+    except RecursionError:
+        raise ValueError(f"{path}: damaged (nested too deeply); preprocess again with --overwrite") from None
     except ValueError as error:
         raise ValueError(f"{path}: damaged ({error}); preprocess again with --overwrite") from error
     return corpus
@@ -288,6 +301,7 @@ def _digest(corpus: Mapping[str, object]) -> str:
 
 
 def _require(path: Path, remedy: str) -> Path:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: not found; {remedy}")
+    if not path.is_file():  # true of a link to a file, too: large files often lie on another disk
+        what = "not a file" if path.exists() else "not found"
+        raise FileNotFoundError(f"{path}: {what}; {remedy}")
     return path

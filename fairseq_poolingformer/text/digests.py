@@ -1,11 +1,21 @@
 """Digests of files, by which a reader notices that a file is no longer the one that was written."""
 
+from __future__ import annotations
+
 import hashlib
+import mmap
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
+from fairseq_poolingformer.text.whole_file import whole_file
+
 SMALL_BYTES = 2**20  # files up to this size are read whole whenever they are opened
+BLOCK_BYTES = 2**17  # as much as Linux reads ahead
 _SAMPLES, _SAMPLE_BYTES = 64, 4096
+_BLOCKS_HEAD = b"sha256 %d\n" % BLOCK_BYTES
+_DIGEST_BYTES = 32
 
 
 def describe(path: Path) -> dict[str, object]:
@@ -24,7 +34,8 @@ def check(path: Path, expected: Mapping[str, object], whole: bool = False) -> No
         path: the file.
         expected: the description that :func:`describe` gave when the file was written.
         whole: read a large file whole. Otherwise its size and 64 blocks of 4 KiB are compared, which notices a file
-            that was cut, swapped or written over, but hardly a single flipped bit.
+            that was cut, swapped or written over, but hardly a single flipped bit; that is left to
+            :class:`BlockDigests`.
 
     Raises:
         ValueError: the file is another one.
@@ -34,7 +45,7 @@ def check(path: Path, expected: Mapping[str, object], whole: bool = False) -> No
         raise ValueError(_damaged(path, f"{size:,} bytes instead of {expected['bytes']:,}"))
     by_sample = size > SMALL_BYTES and not whole
     found = _sample_digest(path, size) if by_sample else digest_of(path)
-    if found != expected["sample_sha256" if by_sample else "sha256"]:
+    if found != expected.get("sample_sha256" if by_sample else "sha256"):
         raise ValueError(_damaged(path, "its bytes have changed"))
 
 
@@ -59,3 +70,76 @@ def _sample_digest(path: Path, size: int) -> str:
             file.seek((size - _SAMPLE_BYTES) * number // (_SAMPLES - 1))
             digest.update(file.read(_SAMPLE_BYTES))
     return digest.hexdigest()
+
+
+class BlockHasher:
+    """Digests a file block by block while it is written."""
+
+    def __init__(self) -> None:
+        self._digests: list[bytes] = []
+        self._block, self._size = hashlib.sha256(), 0
+
+    def update(self, data: bytes) -> None:
+        """Take the next bytes of the file."""
+        rest = memoryview(data)
+        while len(rest):
+            part = rest[: BLOCK_BYTES - self._size % BLOCK_BYTES]
+            self._block.update(part)
+            self._size += len(part)
+            rest = rest[len(part) :]
+            if self._size % BLOCK_BYTES == 0:
+                self._digests.append(self._block.digest())
+                self._block = hashlib.sha256()
+
+    def write(self, path: Path) -> None:
+        """Write the digests of a file that :func:`check` does not read whole; leave none of an earlier, larger file."""
+        path.unlink(missing_ok=True)
+        if self._size <= SMALL_BYTES:
+            return
+        last = [self._block.digest()] if self._size % BLOCK_BYTES else []
+        with whole_file(path) as unfinished:
+            unfinished.write_bytes(_BLOCKS_HEAD + b"".join([*self._digests, *last]))
+
+
+class BlockDigests:
+    """The digests of a file's blocks; each block is compared once, when it is first read.
+
+    Processes forked from this one share the note of what has been compared.
+
+    Args:
+        path: the file, for messages.
+        blocks: the file that :class:`BlockHasher` wrote.
+        content: (bytes of the file,) uint8, memory-mapped.
+
+    Raises:
+        ValueError: the digests are not this file's.
+    """
+
+    def __init__(self, path: Path, blocks: Path, content: np.ndarray) -> None:
+        self._path, self._content = path, content
+        count = -(-len(content) // BLOCK_BYTES)
+        expected = len(_BLOCKS_HEAD) + count * _DIGEST_BYTES
+        digests = blocks.read_bytes() if blocks.stat().st_size == expected else b""
+        if not digests.startswith(_BLOCKS_HEAD):
+            raise ValueError(f"{blocks}: not the digests of {path.name}; preprocess again")
+        self._digests = digests[len(_BLOCKS_HEAD) :]
+        self._compared = np.frombuffer(mmap.mmap(-1, max(count, 1)), np.uint8)
+
+    @classmethod
+    def of(cls, path: Path, blocks: Path, content: np.ndarray) -> BlockDigests | None:
+        """The digests of a file, or None where it has none: a small one, or one of an older version."""
+        return cls(path, blocks, content) if blocks.exists() else None
+
+    def check(self, first: int, end: int) -> None:
+        """Compare the blocks of the bytes from ``first`` to ``end``.
+
+        Raises:
+            ValueError: a block is not the one that was written.
+        """
+        for block in range(first // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
+            if not self._compared[block]:
+                start = block * BLOCK_BYTES
+                digest = hashlib.sha256(self._content[start : start + BLOCK_BYTES]).digest()
+                if digest != self._digests[block * _DIGEST_BYTES : (block + 1) * _DIGEST_BYTES]:
+                    raise ValueError(_damaged(self._path, f"bytes from {start:,} on have changed"))
+                self._compared[block] = 1

@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from fairseq_poolingformer.text.file_kinds import HEAD_BYTES, other_than_text
 from fairseq_poolingformer.text.json_lines import type_name
 
 
@@ -24,8 +25,10 @@ def read_json_file(path: Path, kind: type = dict) -> Any:
     path = Path(path)
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
-            text = file.read().decode("utf-8-sig")
-        value = json.loads(text)
+            content = file.read()
+        if problem := other_than_text(content[:HEAD_BYTES]):
+            raise ValueError(f"{path}: {problem}")
+        value = json.loads(content.decode("utf-8-sig"))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path}: damaged gzip file ({error})") from None
     except UnicodeDecodeError as error:

@@ -2,18 +2,20 @@
 
 A dataset is two files: ``.bin``, all integers one after the other, and ``.idx``: magic, version, type, number of
 sequences, their lengths (int32), their byte offsets (int64). fairseq's own writer needs torch and a tensor for each
-sequence.
+sequence. A large ``.bin`` has ``.blocks`` beside it, the digests of its blocks; fairseq does without.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from fairseq_poolingformer.text.digests import BlockDigests, BlockHasher
 from fairseq_poolingformer.text.whole_file import whole_file
 
 MAGIC = b"MMIDIDX\x00\x00"
@@ -24,12 +26,13 @@ CODES = {np.dtype(dtype): code for code, dtype in DTYPES.items()}
 class Sequences:
     """Sequences of integers of any lengths, one after the other in a file.
 
+    Where the file has digests of its blocks, each block is compared with its own when it is first read.
+
     Args:
         prefix: path of the ``.bin`` and ``.idx`` files without their suffix.
 
     Attributes:
-        values: (N,) all integers, memory-mapped.
-        bounds: (n + 1,) int64; sequence k is ``values[bounds[k]:bounds[k + 1]]``.
+        bounds: (n + 1,) int64; sequence k is ``read(bounds[k], bounds[k + 1])``.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -39,27 +42,68 @@ class Sequences:
     def __init__(self, prefix: Path) -> None:
         self.prefix = Path(prefix)
         dtype, sizes = read_index(Path(f"{prefix}.idx"))
-        self.bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
-        path, expected = Path(f"{prefix}.bin"), int(self.bounds[-1]) * dtype.itemsize
-        if path.stat().st_size != expected:
-            raise ValueError(
-                f"{path}: has {path.stat().st_size:,} bytes where its index says {expected:,}; preprocess again"
-            )
-        self.values = np.memmap(path, dtype, mode="r") if expected else np.empty(0, dtype)
+        self.bounds = _bounds(sizes)
+        path = Path(f"{prefix}.bin")
+        _check_size(path, int(self.bounds[-1]) * dtype.itemsize)
+        self._values = np.memmap(path, dtype, mode="r") if self.bounds[-1] else np.empty(0, dtype)
+        self._blocks = BlockDigests.of(path, blocks_path(self.prefix), np.asarray(self._values).view(np.uint8))
 
     @property
     def sizes(self) -> np.ndarray:
         """(n,) lengths of the sequences."""
         return np.diff(self.bounds)
 
+    @property
+    def values(self) -> np.ndarray:
+        """(N,) all integers. Where there are digests, the first call reads the file whole."""
+        return self.read(0, self.num_values)
+
+    @property
+    def num_values(self) -> int:
+        """N, how many integers all sequences have together."""
+        return len(self._values)
+
+    def read(self, first: int, end: int) -> np.ndarray:
+        """The integers from ``first`` to ``end``, memory-mapped.
+
+        Args:
+            first, end: half-open; 0 <= first <= end <= num_values.
+
+        Raises:
+            ValueError: the file is no longer the one that preprocessing wrote.
+        """
+        if self._blocks is not None:
+            self._blocks.check(int(first) * self._values.itemsize, int(end) * self._values.itemsize)
+        return self._values[first:end]
+
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
     def __getitem__(self, index: int) -> np.ndarray:
-        return self.values[self.bounds[index] : self.bounds[index + 1]]
+        return self.read(self.bounds[index], self.bounds[index + 1])
 
     def __reduce__(self):
         return Sequences, (self.prefix,)  # a pickled memory map would carry the whole file
+
+
+def blocks_path(prefix: Path) -> Path:
+    """The file with the digests of the blocks of a dataset's ``.bin``."""
+    return Path(f"{prefix}.blocks")
+
+
+def _bounds(sizes: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
+
+
+def _check_size(path: Path, expected: int) -> None:
+    if (found := path.stat().st_size) != expected:
+        raise ValueError(f"{path}: has {found:,} bytes where its index says {expected:,}; preprocess again")
+
+
+def check_dataset(prefix: Path) -> None:
+    """Check that each sequence of a dataset lies in its ``.bin``; raises what :class:`Sequences` raises."""
+    dtype, sizes = read_index(Path(f"{prefix}.idx"))
+    _check_size(Path(f"{prefix}.bin"), int(sizes.sum(dtype=np.int64)) * dtype.itemsize)
 
 
 def read_sizes(prefix: Path) -> np.ndarray:
@@ -78,15 +122,22 @@ def read_index(path: Path) -> tuple[np.dtype, np.ndarray]:
         ValueError: the file is damaged, or something else.
     """
     head_size = len(MAGIC) + struct.calcsize("<QBQ")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path}: not a file")  # a pipe would never end
     with open(path, "rb") as file:
         head = file.read(head_size)
         if len(head) < head_size or not head.startswith(MAGIC):
             raise ValueError(f"{path}: not an index of fairseq's memory-mapped format; preprocess again")
-        _, code, count = struct.unpack("<QBQ", head[len(MAGIC) :])
+        version, code, count = struct.unpack("<QBQ", head[len(MAGIC) :])
+        # nothing is read or allocated by a number of the file before the file is known to have as much
+        if version != 1 or code not in DTYPES or os.fstat(file.fileno()).st_size != head_size + 12 * count:
+            raise ValueError(f"{path}: damaged; preprocess again")
         sizes = np.frombuffer(file.read(4 * count), np.int32)
-    if code not in DTYPES or len(sizes) != count:
-        raise ValueError(f"{path}: damaged; preprocess again")
-    return np.dtype(DTYPES[code]), sizes
+        pointers = np.frombuffer(file.read(8 * count), np.int64)
+    dtype = np.dtype(DTYPES[code])
+    if (sizes < 0).any() or not np.array_equal(pointers, _bounds(sizes)[:-1] * dtype.itemsize):
+        raise ValueError(f"{path}: damaged, its sequences do not follow one another; preprocess again")
+    return dtype, sizes
 
 
 class SequencesWriter:
@@ -101,6 +152,7 @@ class SequencesWriter:
         self._prefix = Path(prefix)
         self._dtype = np.dtype(dtype)
         self._sizes: list[np.ndarray] = []
+        self._blocks = BlockHasher()
 
     def __enter__(self) -> SequencesWriter:
         self._files = contextlib.ExitStack()
@@ -115,7 +167,7 @@ class SequencesWriter:
             integers: (n,) integers that the writer's type can hold.
         """
         self._sizes.append(np.array([len(integers)], np.int32))
-        self._bin.write(integers.astype(self._dtype, copy=False).tobytes())
+        self._write(integers.astype(self._dtype, copy=False).tobytes())
 
     def append_file(self, file: Path, sizes: np.ndarray, take: np.ndarray) -> None:
         """Append sequences of a file that holds integers of the writer's type one after the other.
@@ -142,11 +194,16 @@ class SequencesWriter:
             block = integers.read(min(remaining, 2**20))
             if not block:
                 raise ValueError(f"{integers.name}: {remaining} bytes shorter than its lengths say")
-            self._bin.write(block)
+            self._write(block)
             remaining -= len(block)
+
+    def _write(self, data: bytes) -> None:
+        self._bin.write(data)
+        self._blocks.update(data)
 
     def __exit__(self, *error: object) -> None:
         if error[0] is None:
+            self._blocks.write(blocks_path(self._prefix))
             with whole_file(Path(f"{self._prefix}.idx")) as path:
                 self._write_index(path)
         self._files.__exit__(*error)

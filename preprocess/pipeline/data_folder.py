@@ -9,12 +9,14 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.dictionary import smallest_dtype
+from fairseq_poolingformer.text.folder_lock import lock_folder
 from fairseq_poolingformer.text.sequences import SequencesWriter
 from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 
@@ -95,6 +97,28 @@ class SplitResult:
                 rejects.append({"before": number, "file": file, "line": line, "reason": reason})
             self.seen.add(name)
         return rejects
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Within the block, no other process preprocesses into this folder.
+
+    Raises:
+        InputError: another one does.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = lock_folder(path)
+    except BlockingIOError:
+        raise InputError(
+            f"--output-folder {path}: another preprocessing is running in this folder. Wait for it or stop it, or give "
+            "another --output-folder"
+        ) from None
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def finished(folder: DataFolder, settings: Mapping[str, object], overwrite: bool) -> dict | None:

@@ -4,6 +4,7 @@ import bz2
 import contextlib
 import glob
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +13,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_poolingformer.text.digests import digest_of
+from fairseq_poolingformer.text.file_kinds import HEAD_BYTES, other_than_text
 
 MAX_LINE_BYTES = 64 * 2**20
 TOO_LONG = "too long: more bytes than --max-line-bytes or --max-document-bytes allows"
 
-_DECOMPRESSORS = {".gz": ("gzip", gzip.open), ".bz2": ("bzip2", bz2.open)}
+_BLOCK_BYTES = 2**17
 
 
 class InputError(ValueError):
@@ -94,25 +96,70 @@ def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> I
             yield from _read_open_file(str(path), lines, disk, max_line_bytes)
 
 
+class _Bzip2(io.RawIOBase):
+    """bzip2 streams, one after the other. Python's own reader ends in silence at a stream that it cannot read."""
+
+    def __init__(self, disk: BinaryIO) -> None:
+        self._disk, self._stream = disk, bz2.BZ2Decompressor()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:
+        data, block = b"", b""
+        while not data:
+            if self._stream.eof:
+                block = self._stream.unused_data or self._disk.read(_BLOCK_BYTES)
+                if not block:
+                    return 0
+                self._stream = bz2.BZ2Decompressor()
+            elif self._stream.needs_input and not (block := self._disk.read(_BLOCK_BYTES)):
+                raise EOFError("its end is missing")
+            data = self._stream.decompress(block, len(buffer))
+            block = b""
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _open_bzip2(disk: BinaryIO) -> BinaryIO:
+    return io.BufferedReader(_Bzip2(disk), _BLOCK_BYTES)
+
+
+_DECOMPRESSORS = {".gz": ("gzip", gzip.open), ".bz2": ("bzip2", _open_bzip2)}
+_OWN_KIND = {".gz": b"\x1f\x8b", ".bz2": b"BZh"}
+
+
 @contextlib.contextmanager
-def open_compressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+def open_compressed(path: Path, utf_8: bool = True) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """Open a plain, ``.gz`` or ``.bz2`` file: its content, and the file on disk, whose position tells progress.
 
+    Args:
+        path: the file.
+        utf_8: whether its content must be UTF-8.
+
     Raises:
-        InputError: a compressed file is damaged.
+        InputError: a compressed file is damaged, or the content is not text.
     """
     with open(path, "rb") as disk:
+        if not disk.peek(2).startswith(_OWN_KIND.get(path.suffix, b"\0no kind")):
+            _refuse_other_kinds(path, disk, utf_8)
         if path.suffix not in _DECOMPRESSORS:
             yield disk, disk
             return
         kind, decompress = _DECOMPRESSORS[path.suffix]
         try:
             with decompress(disk) as content:
+                _refuse_other_kinds(path, content, utf_8)
                 yield content, disk
         except (EOFError, OSError, zlib.error) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # of the disk, not of the decompressor
             raise InputError(f"{path}: damaged {kind} file ({error}); fetch it again") from error
+
+
+def _refuse_other_kinds(path: Path, content: BinaryIO, utf_8: bool) -> None:
+    if problem := other_than_text(content.peek(HEAD_BYTES)[:HEAD_BYTES], utf_8):
+        raise InputError(f"{path}: {problem}")
 
 
 def _read_open_file(name: str, lines: BinaryIO, disk: BinaryIO, max_line_bytes: int) -> Iterator[Record]:

@@ -132,7 +132,8 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
         The table of the corpus, or of a shard one line, for people.
 
     Raises:
-        InputError: too many rejects, an empty split, another corpus in the folder, or a worker that died.
+        InputError: too many rejects, an empty split, another corpus or another preprocessing in the folder, or a worker
+            that died.
     """
     folder = DataFolder(options.output_folder, corpus.layout)
     settings = {
@@ -147,9 +148,29 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
     chosen = {split: count for split, count in options.random_limits.items() if count is not None}
     limits |= {"random_limits": chosen or None, "limit_seed": options.limit_seed if chosen else None}
     table = functools.partial(corpus.table, folder, corpus.name, list(corpus.splits), options.max_source_lengths)
-    if written := data_folder.finished(folder, settings | limits, options.overwrite):
-        logger.info("%s is up to date", folder.path)
-        return table(rejects=written["rejects"])
+
+    def table_of_finished() -> str | None:
+        if written := data_folder.finished(folder, settings | limits, options.overwrite):
+            logger.info("%s is up to date", folder.path)
+            return table(rejects=written["rejects"])
+        return None
+
+    if text := table_of_finished():  # also where the folder is read-only
+        return text
+    with data_folder.locked(folder.path):
+        return table_of_finished() or _make(corpus, make_tokenizer, folder, settings, limits, table, options)
+
+
+def _make(
+    corpus: Corpus,
+    make_tokenizer: Callable[[Path], object],
+    folder: DataFolder,
+    settings: dict[str, object],
+    limits: dict[str, object],
+    table: Callable[..., str],
+    options: Options,
+) -> str:
+    """Make the data folder; return its table, or of a shard one line."""
     _open_parts_folder(folder.parts_path, settings)
     if options.shard:
         shards.claim(folder.parts_path, *options.shard)
@@ -157,18 +178,7 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
     if not tokenizers.is_saved(folder.parts_path):
         make_tokenizer(folder.parts_path)
     fingerprint = tokenizers.fingerprint(folder.parts_path)
-    results = {}
-    for name, split in corpus.splits.items():
-        parse = split.parse or corpus.parse
-        encoding = Encoding(parse, corpus.encode, corpus.layout, folder.parts_path, fingerprint)
-        results[name] = _run_split(corpus, name, encoding, options)
-        if options.shard:
-            continue
-        if options.join and (missing := len(results[name].parts) - results[name].reused):
-            logger.warning("%s: %d parts were in no --join folder and were encoded here", name, missing)
-        _report_rejects(folder, name, results[name], options.max_reject_fraction)
-        if name in chosen:
-            results[name].choose(chosen[name], options.limit_seed)
+    results = _encode_splits(corpus, folder, fingerprint, options)
     if options.shard:
         parts = sum(len(result.parts) for result in results.values())
         return (
@@ -190,6 +200,23 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
     folder.write_corpus(written | {"table": text.splitlines()}, corpus.splits)
     shutil.rmtree(folder.parts_path)
     return text
+
+
+def _encode_splits(corpus: Corpus, folder: DataFolder, fingerprint: str, options: Options) -> dict[str, SplitResult]:
+    """Encode every split and choose its examples; of a shard, encode its parts only."""
+    results = {}
+    for name, split in corpus.splits.items():
+        parse = split.parse or corpus.parse
+        encoding = Encoding(parse, corpus.encode, corpus.layout, folder.parts_path, fingerprint)
+        results[name] = _run_split(corpus, name, encoding, options)
+        if options.shard:
+            continue
+        if options.join and (missing := len(results[name].parts) - results[name].reused):
+            logger.warning("%s: %d parts were in no --join folder and were encoded here", name, missing)
+        _report_rejects(folder, name, results[name], options.max_reject_fraction)
+        if (count := options.random_limits.get(name)) is not None:
+            results[name].choose(count, options.limit_seed)
+    return results
 
 
 def _open_parts_folder(path: Path, settings: dict) -> None:

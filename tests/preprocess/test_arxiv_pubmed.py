@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from preprocess import arxiv_pubmed
 from preprocess.arxiv_pubmed import parse
 from preprocess.pipeline.records import Example, Record, Reject
 
@@ -71,6 +72,55 @@ def test_keys_of_other_corpora():
     assert parsed(line, **keys).texts == ("Body.", "Short. Short.")
     reason = "no article: the line lacks paper.html and paper.body and text; its keys are paper"
     assert parsed({"paper": "Body."}, **keys).reason == f"{reason} (name one with --article-key)"
+
+
+def test_null_and_empty_ids_count_as_missing():
+    assert parsed({"article": None, "text": "x", "abstract": None, "summary": "y"}).texts == ("x", "y")
+    assert parsed({"article": "x", "summary": "y", "article_id": "", "id": " \n", "publication_number": "p"}).id == "p"
+    assert parsed({"article": "x", "summary": "y", "id": ""}).id == "some.txt:7"
+
+
+def section(title, paragraphs, *inside):
+    return {"section_title": title, "paragraphs": paragraphs, "subsections": list(inside)}
+
+
+def test_json_inside_a_string_is_not_learned():
+    """BookSum's summaries."""
+    line = {"text": "Chapter one.", "summary": json.dumps({"name": "Chapter 1", "summary": ["It", "begins."]})}
+    reason = "JSON inside a string: summary holds an object as text, not the summary itself; name a key of it, such as"
+    assert parsed(line).reason == f"{reason} --summary-key summary.name"
+    assert parsed(line, summary_keys=["summary.summary"]).texts == ("Chapter one.", "It begins.")
+    assert parsed({"text": '["a"]', "summary": "x"}).reason.startswith("JSON inside a string: text holds a list")
+    for text in ("[1] shows that", "{x} is a set", "[" * 100_000, "3", '"quoted"'):
+        assert parsed({"text": text, "summary": "x"}).texts == (text, "x")
+
+
+def test_nested_sections_are_not_lost():
+    """GovReport's: a section has sections."""
+    inner = section("b", ["two."], section("c", ["three."]), section("d", ["four.", "five."]))
+    line = {"reports": section("a", ["one."], inner), "summary": ["s."]}
+    result = parsed(line, article_keys=["reports.paragraphs"])
+    assert result.reason == (
+        "nested sections: reports.paragraphs leaves out the paragraphs of 3 sections inside reports; "
+        "--article-key reports.*.paragraphs reads all of them in order"
+    )
+    assert parsed(line, article_keys=["reports.*.paragraphs"]).texts[0] == "one.\ntwo.\nthree.\nfour.\nfive."
+    listed = {"report": [section("a", ["one."]), section("b", ["two."])], "highlight": [{"paragraphs": "s."}]}
+    keys = {"article_keys": ["report.*.paragraphs"], "summary_keys": ["highlight.*.paragraphs"]}
+    assert parsed(listed, **keys).texts == ("one.\ntwo.", "s.")
+    assert parsed({"report": [{}]}, **keys).reason.startswith("no article: the line lacks report.*.paragraphs")
+    flat = {"reports": section("a", ["one."]), "summary": ["s."]}
+    assert parsed(flat, article_keys=["reports.paragraphs"]).texts[0] == "one."
+
+
+@pytest.mark.parametrize("key", ["a.*.b", "a.a"])
+def test_depth_is_a_reject_at_most(key, monkeypatch):
+    """How deep a line may be before the json module refuses it depends on the version of Python."""
+    line = {}
+    for _ in range(5000):
+        line = {"a": line}
+    monkeypatch.setattr(arxiv_pubmed, "read_object", lambda data: line)
+    assert parsed(b"", article_keys=[key]) == Reject("nested too deeply")
 
 
 def test_bigpatents_form():

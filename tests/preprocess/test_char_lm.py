@@ -19,6 +19,7 @@ from preprocess import char_lm
 from preprocess.char_lm import main, make_folder, split_sizes
 from preprocess.pipeline.records import InputError
 from preprocess.wikitext.text8 import clean
+from tests.text.test_folder_lock import locked_elsewhere
 
 TEXT = bytes(np.random.default_rng(0).integers(0, 256, 1010, dtype=np.uint8))
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -114,7 +115,7 @@ def test_mistakes_are_explained_and_leave_nothing(name, content, arguments, mess
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
-    assert not list((tmp_path / "data").glob("*"))
+    assert not list((tmp_path / "data").glob("[!.]*"))
 
 
 def test_a_damaged_corpus_json_is_named_and_overwritten(file, tmp_path, capsys):
@@ -218,3 +219,12 @@ def test_text8_is_what_mahoneys_program_makes():
     with gzip.open(path) as dump:
         digest = hashlib.sha256(b"".join(clean(dump, "enwik8"))).hexdigest()
     assert digest == TEXT8_OF_PREFIX
+
+
+def test_a_folder_that_another_process_writes_to_is_refused(tmp_path, capsys):
+    (tmp_path / "text").write_bytes(TEXT)
+    argv = ["--input", str(tmp_path / "text"), "--output-folder", str(tmp_path / "data")]
+    with locked_elsewhere(tmp_path / "data"):
+        assert main(argv) == 1
+        assert "another preprocessing is running in this folder" in capsys.readouterr().err
+    assert main(argv) == 0

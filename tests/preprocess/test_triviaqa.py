@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 
 import numpy as np
@@ -67,6 +68,16 @@ def question(name, pages, answer=("Paris",), **fields):
 BAD = {
     "no evidence": (question("b1", ["Atlantis.txt"]), "no evidence file: .*wikipedia/Atlantis.txt"),
     "bytes": (question("b2", ["bytes.txt"]), "unreadable evidence file: .*bytes.txt"),
+    "outside": (question("o1", ["../../../../../../../../etc/passwd"]), "outside of --evidence-folder: wikipedia/../"),
+    "beside": (question("o2", ["../../evidence-2/secret.txt"]), "outside of --evidence-folder: "),
+    "absolute": (question("o3", ["/etc/passwd"]), "no evidence file: .*wikipedia/etc/passwd"),
+    "link": (question("o4", ["link.txt"]), "outside of --evidence-folder: wikipedia/link.txt"),
+    "device": (question("o5", ["zero.txt"]), "outside of --evidence-folder: wikipedia/zero.txt"),
+    "circle": (question("o6", ["circle.txt"]), "unreadable evidence file: .*circle.txt"),
+    "pipe": (question("o7", ["pipe.txt"]), "evidence that is not a file: .*pipe.txt"),
+    "folder": (question("o8", ["."]), "evidence that is not a file: .*wikipedia"),
+    "NUL": (question("o9", ["a\0b"]), "unreadable evidence file: .*null byte"),
+    "huge": (question("o10", ["huge.txt"]), "evidence file of more than 67,108,864 bytes"),
     "empty": (question("b3", ["empty.txt"]), "empty document: wikipedia/empty.txt"),
     "unasked": (question("b4", ["Paris.txt"], Question=" "), "empty question"),
     "unnamed": (question(..., ["Paris.txt"]), "'QuestionId' must be a string, is missing"),
@@ -85,6 +96,17 @@ def bad_release(folder):
     evidence = folder / "evidence" / "wikipedia"
     (evidence / "bytes.txt").write_bytes(b"Paris \xff")
     (evidence / "empty.txt").write_text(" \n")
+    (folder / "evidence-2").mkdir()
+    (folder / "evidence-2" / "secret.txt").write_text("Paris")
+    for name, target in {
+        "link": folder / "evidence-2" / "secret.txt",
+        "zero": "/dev/zero",
+        "circle": "circle.txt",
+    }.items():
+        (evidence / f"{name}.txt").symlink_to(target)
+    os.mkfifo(evidence / "pipe.txt")
+    with open(evidence / "huge.txt", "wb") as huge:
+        huge.truncate(2**26 + 1)  # a hole, which takes no disk
     good = [question("g1", ["Paris.txt", "Paris.txt"]), question("g2", ["France.txt"]), question("g3", [])]
     last = question("g4", ["Webber.txt"])
     elements = [json.dumps(value) for value in (*good, *(value for value, _ in BAD.values()))]

@@ -1,16 +1,20 @@
 """The names of a data folder's files, and one message for each that is missing."""
 
 import json
+import os
 
 import numpy as np
 import pytest
 
+from fairseq_poolingformer.text import corpus_file, data_folder
 from fairseq_poolingformer.text.data_folder import (
     BYTES,
     DOCUMENTS,
+    DOCUMENTS_WITH_TEXT,
     PAIRS,
     QUESTIONS,
     DataFolder,
+    check_folder,
     tokenizer_config,
 )
 from fairseq_poolingformer.text.sequences import SequencesWriter
@@ -82,3 +86,116 @@ def test_a_damaged_corpus_json_is_named(content, tmp_path):
         DataFolder(tmp_path, PAIRS).corpus()
     (tmp_path / "corpus.json").write_text(json.dumps({"corpus": "stdlib"}))
     assert DataFolder(tmp_path, PAIRS).corpus() == {"corpus": "stdlib"}
+
+
+GOOD = {"bytes": 1, "sha256": "0"}
+HOSTILE = {
+    "files: a list": {"files": [1]},
+    "files: text": {"files": "dict.txt"},
+    "a description of text": {"files": {"dict.txt": "x"}},
+    "a description without a size": {"files": {"dict.txt": {"sha256": "0"}}},
+    "a size of text": {"files": {"dict.txt": {"bytes": "1", "sha256": "0"}}},
+    "a size below 0": {"files": {"dict.txt": {"bytes": -1, "sha256": "0"}}},
+    "a size that is true": {"files": {"dict.txt": {"bytes": True, "sha256": "0"}}},
+    "a digest that is a list": {"files": {"dict.txt": {"bytes": 1, "sha256": []}}},
+    "a sample that is a number": {"files": {"dict.txt": {**GOOD, "sample_sha256": 1}}},
+    "a file outside": {"files": {"../../etc/passwd": GOOD}},
+    "an absolute path": {"files": {"/etc/passwd": GOOD}},
+    "a path through the folder": {"files": {"tokenizer/../../x": GOOD}},
+    "a NUL in a name": {"files": {"a\0b": GOOD}},
+    "half a character in a name": {"files": {"\ud800": GOOD}},
+    "splits outside": {"examples": {"../x": 1}},
+    "splits that are patterns": {"examples": {"*": 1}},
+    "a count of text": {"examples": {"train": "1"}},
+    "rejects: a list": {"rejects": [1]},
+    "labels: a number": {"labels": 3},
+    "labels: numbers": {"labels": [1, 2]},
+    "a table of numbers": {"table": [1]},
+    "a kind that is a list": {"kind": ["tydiqa"]},
+    "a digest that is a number": {"corpus_sha256": 5},
+}
+
+
+def every_reader(path):
+    folder = DataFolder(path, DOCUMENTS)
+    return [folder.corpus, folder.dictionary, lambda: folder.sequences("train"), lambda: check_folder(path)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *map(json.dumps, HOSTILE.values()),
+        "[" * 200_000 + "]" * 200_000,
+        '{"a":' * 200_000 + "1" + "}" * 200_000,
+        '{"inputs": ' + "[" * 200_000 + "]" * 200_000 + "}",
+        '{"examples": {"train": 1' + "0" * 5000 + "}}",
+        '{"examples": {"train": 1e999}}',
+    ],
+    ids=[*HOSTILE, "deep lists", "deep objects", "deep inside", "a number of 5000 digits", "infinity"],
+)
+def test_a_hostile_corpus_json_is_a_sentence_for_every_reader(content, tmp_path):
+    write_array(DataFolder(tmp_path, DOCUMENTS), "train")
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    (tmp_path / "corpus.json").write_text(content)
+    for read in every_reader(tmp_path):
+        with pytest.raises(ValueError, match=r"corpus\.json: damaged .*preprocess again"):
+            read()
+
+
+def test_a_large_file_without_the_digest_of_its_sample_is_a_sentence(tmp_path):
+    (tmp_path / "dict.txt").write_bytes(bytes(2**20 + 1))
+    (tmp_path / "corpus.json").write_text(json.dumps({"files": {"dict.txt": {"bytes": 2**20 + 1, "sha256": "0"}}}))
+    with pytest.raises(ValueError, match=r"dict\.txt: .*bytes have changed"):
+        DataFolder(tmp_path, DOCUMENTS).dictionary()
+
+
+def test_large_files_are_not_read(tmp_path, monkeypatch):
+    write_tokenizer(tmp_path, "dict.txt")
+    for path, limit, read in (
+        (tmp_path / "corpus.json", corpus_file.MAX_BYTES, lambda: DataFolder(tmp_path, DOCUMENTS).corpus()),
+        (tmp_path / "dict.txt", data_folder.MAX_TEXT_BYTES, lambda: DataFolder(tmp_path, DOCUMENTS).dictionary()),
+        (tmp_path / "tokenizer" / "encoder.json", data_folder.MAX_TEXT_BYTES, lambda: tokenizer_config(tmp_path)),
+    ):
+        with open(path, "wb") as file:
+            file.truncate(limit + 1)  # a hole, which takes no disk
+        with pytest.raises(ValueError, match=rf"{path.name}: .*67,108,865 bytes, more than"):
+            read()
+        path.unlink()
+
+
+def test_pipes_devices_and_folders_are_not_waited_for(tmp_path):
+    folder = DataFolder(write_tokenizer(tmp_path), DOCUMENTS_WITH_TEXT)
+    os.mkfifo(tmp_path / "dict.txt")
+    os.symlink("/dev/zero", tmp_path / "corpus.json")
+    (tmp_path / "train.idx").mkdir()
+    os.mkfifo(tmp_path / "train.text.txt")
+    os.mkfifo(tmp_path / "tokenizer" / "vocab.bpe")
+    for name, read in {
+        "dict.txt": folder.dictionary,
+        "corpus.json": folder.corpus,
+        "train.idx": lambda: folder.array("train"),
+        "train.text.txt": lambda: folder.text("train", "text"),
+        "vocab.bpe": lambda: tokenizer_config(tmp_path),
+    }.items():
+        with pytest.raises(FileNotFoundError, match=rf"{name}: not a file; "):
+            read()
+
+
+def test_links_to_files_are_followed(tmp_path):
+    """Large files often lie on another disk."""
+    (tmp_path / "elsewhere").write_text("a 1\n")
+    os.symlink(tmp_path / "elsewhere", tmp_path / "dict.txt")
+    assert DataFolder(tmp_path, DOCUMENTS).dictionary().read_text() == "a 1\n"
+
+
+def test_digests_of_blocks_that_are_gone_are_missed(tmp_path):
+    folder = DataFolder(write_tokenizer(tmp_path, "dict.txt"), DOCUMENTS)
+    with SequencesWriter(folder.array_path("train"), np.uint16) as writer:
+        writer.append(np.zeros(2**20, np.uint16))
+    folder.text_path("train", "id").write_text("")
+    folder.write_corpus({}, ["train"])
+    assert check_folder(tmp_path) == (6, [])
+    assert folder.sequences("train").num_values == 2**20
+    (tmp_path / "train.blocks").unlink()
+    with pytest.raises(FileNotFoundError, match=r"train\.blocks: not found; restore it"):
+        folder.sequences("train")

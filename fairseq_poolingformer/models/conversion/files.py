@@ -23,6 +23,7 @@ from fairseq_poolingformer.compat.own_options import LARGEST_FILE, recorded_fold
 from fairseq_poolingformer.compat.tensor_sizes import check_sizes
 from fairseq_poolingformer.models.conversion.card import Training
 from fairseq_poolingformer.models.conversion.family import ConversionError, Settings, State, listed
+from fairseq_poolingformer.models.tensor_digests import add_digests, check_digests
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 NO_PARAMETERS = ("config",)  # DeBERTa's published weights also hold the configuration
@@ -176,6 +177,8 @@ def read_huggingface_weights(folder: Path) -> State:
 def _read_weights(path: Path) -> State:
     with conversion_errors(path):
         state = load_file(path) if path.suffix == ".safetensors" else read(path)
+        if path.suffix == ".safetensors":
+            check_digests(path)
     if not isinstance(state, dict):
         raise ConversionError(f"{path} holds a {type(state).__name__} in place of a dictionary of parameters by name")
     state = {name: value for name, value in state.items() if name not in NO_PARAMETERS}
@@ -195,8 +198,9 @@ def _is_plain(value: torch.Tensor) -> bool:
 
 
 def write_huggingface_weights(folder: Path, state: State) -> None:
-    """Write ``model.safetensors``."""
+    """Write ``model.safetensors``, with a digest of each tensor."""
     save_file(state, folder / WEIGHTS[0], metadata={"format": "pt"})
+    add_digests(folder / WEIGHTS[0])
 
 
 def read_checkpoint(path: Path) -> tuple[Settings, State]:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_poolingformer.text.data_folder import check_folder
 from preprocess import arxiv_pubmed
-from preprocess.pipeline import parts
+from preprocess.pipeline import data_folder, parts
 from tests.preprocess.conftest import contents
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -86,10 +87,7 @@ def test_a_killed_run_leaves_nothing_half_and_goes_on(command, release, tmp_path
     monkeypatch.setattr(parts, "PART_BYTES", 500)
     assert command(tmp_path / "whole", "--input-folder", release) == 0
     out = tmp_path / "killed"
-    argv = ["--gpt2-bpe", gpt2_folder, "--output-folder", out, "--input-folder", release, "--workers", "2"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen([sys.executable, "-c", SLOW, *map(str, argv)], env=environment, cwd=ROOT)
-    wait_for(lambda: (out / ".parts" / "train-000000.json").exists())
+    process = start_slow(out, release, gpt2_folder)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (out / "corpus.json").exists()
@@ -100,6 +98,36 @@ def test_a_killed_run_leaves_nothing_half_and_goes_on(command, release, tmp_path
     assert "continuing where an earlier run stopped" in log
     assert "parts were finished already" in log
     assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_second_preprocessing_in_one_folder_is_refused_while_the_first_runs(
+    command, release, tmp_path, gpt2_folder, capfd
+):
+    out = tmp_path / "out"
+    first = start_slow(out, release, gpt2_folder)
+    for other in (["--section-names", "--overwrite"], []):  # another corpus, and the same
+        assert command(out, "--input-folder", release, *other) == 1
+        assert "another preprocessing is running in this folder. Wait for it or" in capfd.readouterr().err
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert command(out, "--input-folder", release) == 0  # the lock is gone, and may be taken again
+    assert command(out, "--input-folder", release, "--section-names", "--overwrite") == 0
+    assert check_folder(out) == (24, [])
+
+
+def test_a_finished_folder_may_be_read_only(command, release, tmp_path, monkeypatch):
+    assert command(tmp_path, "--input-folder", release) == 0
+    monkeypatch.setattr(data_folder, "lock_folder", None)
+    assert command(tmp_path, "--input-folder", release) == 0
+
+
+def start_slow(out, release, gpt2_folder):
+    """A process that has finished its first part."""
+    argv = ["--gpt2-bpe", gpt2_folder, "--output-folder", out, "--input-folder", release, "--workers", "2"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", SLOW, *map(str, argv)], env=environment, cwd=ROOT)
+    wait_for(lambda: (out / ".parts" / "train-000000.json").exists())
+    return process
 
 
 def wait_for(condition, seconds=60):

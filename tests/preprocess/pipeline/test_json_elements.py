@@ -1,5 +1,6 @@
 """Elements of JSON arrays, found without parsing: against the json module, and in damaged files."""
 
+import bz2
 import gzip
 import io
 import json
@@ -42,6 +43,49 @@ def test_the_elements_are_those_of_the_json_module(tmp_path, monkeypatch, block,
                 assert record.file == f"{path}, element {number}"
                 assert record.data.decode().split("\n")[0] in lines[record.line - 1]
             assert sum(record.progress for record in records) <= path.stat().st_size
+
+
+@pytest.mark.parametrize("block", [1, 7, 2**20])
+@pytest.mark.parametrize("between", ["", "\n", " \r\n\t", "\ufeff"])
+@pytest.mark.parametrize("compress", [None, gzip.compress, bz2.compress])
+def test_all_values_of_a_file_are_read(tmp_path, monkeypatch, block, between, compress):
+    """As ``cat a.json b.json`` and ``cat a.json.gz b.json.gz`` write them."""
+    monkeypatch.setattr(json_elements, "_BLOCK", block)
+    for key, wholes in ((None, [[1, "]"], [], [[2], 3]]), ("Data", [{"Data": [1], "x": [{}]}, {"Data": ["}", 3]}])):
+        texts = [(json.dumps(whole) + between).encode() for whole in wholes]
+        path = tmp_path / {None: "a", gzip.compress: "a.gz", bz2.compress: "a.bz2"}[compress]
+        path.write_bytes(b"".join(map(compress, texts)) if compress else b"".join(texts))
+        records = list(read_elements([path], key))
+        expected = [value for whole in wholes for value in (whole if key is None else whole[key])]
+        assert [json.loads(record.data) for record in records] == expected
+        assert [record.file for record in records] == [f"{path}, element {n + 1}" for n in range(len(expected))]
+
+
+@pytest.mark.parametrize("block", [1, 7, 2**20])
+@pytest.mark.parametrize(
+    ("text", "key", "message"),
+    [
+        ("[1]\n[2]\nxyz", None, "line 3: neither the end .* it has 2"),
+        ("[1]\n3", None, "line 2: neither"),
+        ("[1]]", None, "line 1: neither"),
+        ("[1],[2]", None, "line 1: neither"),
+        ('[1] "x"', None, "line 1: neither"),
+        ('[1] "x', None, "line 1: neither"),
+        ('[1]\n{"Data": [2]}', None, "line 2: neither"),
+        ("[1]\0", None, "line 1: neither"),
+        ("[1]\n[2", None, "ends inside the element that begins in line 2"),
+        ("x[1]", None, "no JSON array in it"),
+        ('{"Data": [1]}\n{"data": [2]}', "Data", "line 2: neither"),
+        ('{"Data": [1]}\n[2]', "Data", "line 2: neither"),
+        ('{"Data": [1], "Domain"', "Data", "ends before the JSON in it does"),
+        ('{"Data": [1]}}', "Data", "line 1: neither"),
+    ],
+)
+def test_what_is_no_array_is_not_dropped(tmp_path, monkeypatch, block, text, key, message):
+    monkeypatch.setattr(json_elements, "_BLOCK", block)
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(InputError, match=rf"bad\.json(:|,) {message}"):
+        list(read_elements([tmp_path / "bad.json"], key))
 
 
 def test_a_bad_element_spoils_no_other(tmp_path):

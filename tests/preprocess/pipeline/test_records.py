@@ -2,10 +2,14 @@
 
 import bz2
 import gzip
+import lzma
 
 import pytest
 
+from preprocess.pipeline.json_elements import read_elements
 from preprocess.pipeline.records import InputError, expand, read_lines
+from preprocess.plain_text import read_blocks, read_files
+from preprocess.wikitext.dump import read_pages
 
 
 def test_files_come_in_the_order_of_the_arguments_and_sorted_within_a_pattern(tmp_path):
@@ -46,3 +50,60 @@ def test_compressed_lines_and_damaged_files(tmp_path, suffix, compress, kind):
         path.write_bytes(damaged)
         with pytest.raises(InputError, match=rf"lines.{suffix}: damaged {kind} file .*; fetch it again"):
             list(read_lines([path]))
+
+
+def flipped(data):
+    """With a second stream that is damaged at its beginning."""
+    data = bytearray(data)
+    data[data.index(b"BZh", 1) + 1] ^= 1
+    return bytes(data)
+
+
+@pytest.mark.parametrize("damage", [flipped, lambda data: data + b"trailing", lambda data: data[:-3]])
+@pytest.mark.parametrize("lines", [3, 100_000])
+def test_bzip2_does_not_end_in_silence(damage, lines, tmp_path):
+    """Python's own reader does, at whatever follows the first stream."""
+    text = b"".join(b"line %d\n" % number for number in range(lines))
+    path = tmp_path / "lines.bz2"
+    path.write_bytes(bz2.compress(text) + bz2.compress(b"the end"))
+    assert [record.data for record in read_lines([path])] == [*text.splitlines(), b"the end"]
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(InputError, match=r"lines\.bz2: damaged bzip2 file"):
+        list(read_lines([path]))
+
+
+OTHERS = {
+    "data.parquet": (b"PAR1\x15\x04", "is a Parquet file; write its rows as JSON lines first, .*read_parquet"),
+    "data.arrow": (b"ARROW1\0\0", "is an Arrow file; write"),
+    "data.jsonl.zst": (b"\x28\xb5\x2f\xfd\x04", "is a zstd file; decompress it with zstd -d"),
+    "data.zip": (b"PK\x03\x04\x14", "is a zip archive; unpack it"),
+    "data.jsonl.xz": (lzma.compress(b"{}"), "is an xz file; decompress it with xz -d"),
+    "data.7z": (b"7z\xbc\xaf\x27\x1c\0", "is a 7z archive"),
+    "data.jsonl": (gzip.compress(b"{}"), "is a gzip file; give it a name that ends in .gz"),
+    "data.json": (bz2.compress(b"{}"), "is a bzip2 file; give it a name that ends in .bz2"),
+    "zstd.gz": (b"\x28\xb5\x2f\xfd\x04", "is a zstd file"),
+    "data.tar.gz": (gzip.compress(b"name".ljust(257, b"\0") + b"ustar\x0000"), "is a tar archive"),
+    "data.parquet.bz2": (bz2.compress(b"PAR1\x15\x04"), "is a Parquet file"),
+    "data.pdf": (b"%PDF-1.7\n", "is a PDF file"),
+    "data.db": (b"SQLite format 3\0", "is an SQLite database"),
+    "data.h5": (b"\x89HDF\r\n\x1a\n", "is an HDF5 file"),
+    "data.npy": (b"\x93NUMPY\x01", "is an array of numpy"),
+    "pointer.jsonl": (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer; .* git lfs pull"),
+    "utf-16.jsonl": ('{"a": 1}\n'.encode("utf-16"), "is text in UTF-16; convert it with iconv"),
+    "utf-16-le.jsonl": ('{"a": 1}\n'.encode("utf-16-le"), "is text in UTF-16"),
+}
+
+
+@pytest.mark.parametrize("read", [read_lines, read_elements, read_files, read_blocks, read_pages])
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_files_are_named_as_what_they_are(name, read, tmp_path):
+    content, message = OTHERS[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=rf"{name}: {message}"):
+        list(read([tmp_path / name]))
+
+
+@pytest.mark.parametrize("text", ["BZh is an abbreviation", "PK", "", "\ufeffBOM", "a\0b text with a NUL"])
+def test_text_is_not_taken_for_another_file(text, tmp_path):
+    (tmp_path / "text").write_text(text, encoding="utf-8")
+    assert [record.data.decode() for record in read_lines([tmp_path / "text"])] == [text] * bool(text)
