@@ -7,6 +7,7 @@ import torch
 
 from fairseq_poolingformer.attention import (
     BACKENDS,
+    DisentangledPosition,
     Pooling,
     RelativePositionBias,
     Window,
@@ -340,3 +341,33 @@ def test_unlimited_windows(backend, pooling, causal):
     if pooling is None:
         reach = Window.unlimited().left
         assert_equals_reference(inputs, backend, window=Window(reach, 0 if causal else reach, (2, 1)))
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize("changed", ["key_padding_mask", "global_mask"])
+@pytest.mark.parametrize("both", [False, True])
+def test_masks_changed_before_the_backward_pass_change_no_gradient(backend, changed, both):
+    inputs = tensors(2, 2, 40, 40, 4)
+    masks = {"key_padding_mask": right_padding([40, 23], 40), "global_mask": torch.arange(40).expand(2, 40) % 13 == 1}
+    masks = masks if both else {changed: masks[changed]}
+    expected = outputs_and_gradients(inputs, window=Window(3), backend=backend, **masks)
+    masks = masks | {changed: masks[changed].clone()}
+    out = band_attention(*inputs, window=Window(3), backend=backend, **masks)
+    masks[changed].logical_not_()
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
+    for a, e in zip((out, *torch.autograd.grad(out, inputs, grad)), expected, strict=True):
+        assert torch.equal(a, e)
+
+
+@pytest.mark.parametrize("changed", range(6))
+def test_no_gradient_is_computed_from_tensors_that_were_changed(changed):
+    """Query, key, value and the tables of score terms, changed in place between the two passes of the block backend."""
+    leaves = tensors(2, 2, 20, 20, 4)
+    leaves += [torch.ones(2, width, 4, dtype=torch.float64, requires_grad=True) for width in (8, 8)]
+    leaves.append(torch.ones(2, 9, dtype=torch.float64, requires_grad=True))
+    query, key, value, c2p, p2c, bias = used = [x.clone() for x in leaves]
+    terms = [DisentangledPosition(c2p=c2p, p2c=p2c), RelativePositionBias(bias)]
+    out = band_attention(query, key, value, window=Window(3), score_terms=terms, backend="block")
+    used[changed].detach().mul_(2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(out.sum(), leaves)

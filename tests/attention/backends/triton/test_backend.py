@@ -405,3 +405,20 @@ def test_a_table_gradient_is_refused_where_determinism_is_asked_for(term):
             band_attention(x, x, x, window=Window(1), score_terms=[term(table)], backend="triton")
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@runs_kernels
+@pytest.mark.parametrize("changed", ["key_padding_mask", "global_mask"])
+def test_masks_changed_before_the_backward_pass_change_no_gradient(changed):
+    inputs = [on_device(x, torch.float32) for x in tensors(2, 2, 20, 20, 4)]
+    masks = {"key_padding_mask": right_padding([20, 13], 20), "global_mask": torch.arange(20).expand(2, 20) % 13 == 1}
+    masks = {name: mask.clone().to(DEVICE) for name, mask in masks.items()}
+    out = band_attention(*inputs, window=Window(3), backend="triton", **masks)
+    expected = torch.autograd.grad(out.sum(), inputs, retain_graph=True)
+    masks[changed].logical_not_()
+    if DEVICE == "cuda" and changed == "key_padding_mask":  # there autograd keeps this mask, and knows of the change
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(out.sum(), inputs)
+        return
+    for actual, wanted in zip(torch.autograd.grad(out.sum(), inputs), expected, strict=True):
+        torch.testing.assert_close(actual, wanted)
