@@ -24,6 +24,7 @@ from fairseq_poolingformer.attention import (
 )
 from fairseq_poolingformer.attention.backends.triton import arguments
 from tests.attention.calls import outputs_and_gradients, random_arguments, right_padding, tensors
+from tests.attention.score_terms.test_causal import gradient_at_a_mask_of_0
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
@@ -179,6 +180,14 @@ def test_score_terms_and_their_gradients(window, pooling):
     tables = [x.requires_grad_(number != 2) for number, x in enumerate(tables)]
     global_mask = None if pooling else torch.arange(keys)[None] % 39 == 2
     compare(tensors(1, 2, 43, keys, 4), tables, window=window, pooling=pooling, global_mask=global_mask, query_offset=3)
+
+
+@runs_kernels
+@pytest.mark.usefixtures("blocks")
+def test_the_gradient_at_a_mask_of_exactly_0():
+    expected = gradient_at_a_mask_of_0("reference", torch.float64)
+    actual = gradient_at_a_mask_of_0("triton", torch.float32, DEVICE).cpu()
+    torch.testing.assert_close(actual, expected, atol=0, rtol=1e-4)
 
 
 @runs_kernels
