@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from fairseq_poolingformer.attention import Window
 from fairseq_poolingformer.attention.layers import per_layer
 from fairseq_poolingformer.attention.patterns import UNLIMITED
-from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
+from fairseq_poolingformer.modules.adaptive_span import ROUND_TO, AdaptiveSpans
 from fairseq_poolingformer.modules.causal_initialization import INITIALIZATIONS
 from fairseq_poolingformer.modules.causal_layer import CausalAttention, CausalLayer, FeedForward, View
 from fairseq_poolingformer.modules.recompute import SeededDropout
@@ -163,8 +163,10 @@ class CausalDecoder(FairseqDecoder):
             ]
         spans = self.spans()
         common |= {"ramp": self.spans.ramp, "nearest": self.nearest}
+        # as the published code: more than is seen now, because the next update may widen a span
+        more = ROUND_TO if torch.is_grad_enabled() else 0
         return [
-            View(Window(reach, 0), reach=reach, span=span, keep=reach, **common)
+            View(Window(reach, 0), reach=reach, span=span, keep=min(reach + more, self.spans.max_span), **common)
             for span, reach in zip(spans, self.spans.reaches(spans), strict=True)
         ]
 
