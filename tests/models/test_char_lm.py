@@ -12,6 +12,7 @@ from fairseq.optim import build_optimizer
 from fairseq.optim.fp16_optimizer import FP16Optimizer
 
 from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
+from tests.dropped import assert_dropped, identity
 from tests.models import naive_char_lm
 from tests.models.tiny_char_lm import build, text
 
@@ -117,6 +118,82 @@ def test_transformer_xl_shares_what_is_shared_in_the_published_code():
     first, second = (layer.positions for layer in ours.layers)
     assert first.content_bias is not second.content_bias
     assert first.position_bias is not second.position_bias
+
+
+NO_DROPOUT = ("--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0")
+
+
+@pytest.mark.parametrize(
+    ("place", "flag"),
+    [
+        ("embedding", "--dropout"),
+        ("attended", "--dropout"),
+        ("fed forward", "--dropout"),
+        ("features", "--dropout"),
+        ("hidden", "--activation-dropout"),
+    ],
+)
+@torch.no_grad()
+def test_elements_are_dropped_in_training(place, flag):
+    """Where Dai et al.'s code drops them; the layers' residual connections hand on zeros here."""
+    model = build("transformer_xl_lm_tiny", *NO_DROPOUT, flag, "0.25", "--position-dropout", "0")
+    layer, tokens, seen = model.decoder.layers[-1], text(3, 30), {}
+
+    def remember(name, replace=False):
+        def hook(module, inputs, output=None):
+            seen[name] = inputs[0]
+            return torch.zeros_like(output) if replace else None
+
+        return hook
+
+    model.decoder.layers[0].register_forward_pre_hook(remember("embedding"))
+    layer.attention_norm.register_forward_hook(remember("attended", replace=place != "features"))
+    layer.feed_forward.fc2.register_forward_pre_hook(remember("hidden"))
+    layer.feed_forward_norm.register_forward_pre_hook(remember("fed forward"))
+    if place != "features":
+        torch.nn.init.normal_(layer.feed_forward.fc1.bias)
+    if place == "features":  # a last layer that gives the same, whatever was dropped before it
+        layer.feed_forward_norm.register_forward_hook(lambda module, inputs, output: fixed)
+    fixed, residual = torch.randn(30, 3, 16, dtype=torch.float64), torch.randn(30, 3, 16, dtype=torch.float64)
+    view = model.decoder._views()[-1]
+    positions = model.decoder.positions(30, like=residual)
+
+    def run():
+        if place == "embedding":
+            model(tokens)
+        elif place == "features":
+            return model.decoder.extract_features(tokens)[0]
+        else:
+            layer(residual, None, positions, view)
+        return seen[place] - (residual if place == "attended" else 0.0)
+
+    whole = run()
+    model.train()
+    assert_dropped(run, whole, 0.25)
+
+
+@pytest.mark.parametrize("arch", ["transformer_xl_lm", "longformer_lm", "adaptive_span_lm", "gaa_lm"])
+@torch.no_grad()
+def test_attention_weights_are_dropped_in_training(arch):
+    """The values are the rows of an identity, so that the output of the attention is its weights."""
+    size, flags = 32, (*NO_DROPOUT, "--attention-dropout", "0.25", "--decoder-embed-dim", "32")
+    more = {"transformer_xl_lm": ("--position-dropout", "0"), "longformer_lm": ("--dilated-heads", "0")}
+    more = more.get(arch, ("--empty-memory", "none"))
+    model = build(f"{arch}_tiny", *flags, *more, "--decoder-attention-heads", "1")
+    attention = model.decoder.layers[0].attention
+    identity(attention.out_proj)
+    key, value = torch.randn(size, 1, size, dtype=torch.float64), torch.eye(size, dtype=torch.float64)[:, None]
+    view = model.decoder._views()[0]
+    positions = model.decoder._positions(value, [None] * 2, model.decoder._views())
+
+    def run():
+        return attention(key, key, value, model.decoder.layers[0].positions, positions, view)[:, 0]
+
+    whole = run()
+    torch.testing.assert_close(whole.sum(-1)[1:], torch.ones(size - 1, dtype=torch.float64))
+    assert (whole > 1e-9).sum() > 200
+    model.train()
+    assert_dropped(run, whole * (whole > 1e-9), 0.25)
 
 
 @pytest.mark.parametrize("dropped", [0.0, 0.4])
