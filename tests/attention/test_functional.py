@@ -235,6 +235,34 @@ def test_dropout_gradients_belong_to_the_same_mask(backend):
     assert torch.autograd.gradcheck(run, (*inputs, table))
 
 
+@pytest.mark.parametrize("lane", ["window", "global keys", "global queries"])
+def test_dropout_gradients_belong_to_the_same_mask_in_every_key_block(lane):
+    """Of a lane of more than 512 keys. An identity of values shows the mask, and the gradients follow from it."""
+    keys, queries = 1100, 5
+    global_mask = torch.zeros(1, keys, dtype=torch.bool)
+    if lane == "global keys":
+        global_mask[:, queries : queries + 600] = True
+    elif lane == "global queries":
+        global_mask[:, :queries] = True
+    window = Window.unlimited() if lane == "window" else Window(0)
+    query, key, value = inputs = tensors(1, 1, queries, keys, 4)
+    scores = 0.5 * query @ key.transpose(2, 3)
+    seen = torch.eye(queries, keys, dtype=torch.bool) | global_mask if lane == "global keys" else torch.ones(()).bool()
+    expected_weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+
+    def attend(x):
+        torch.manual_seed(3)
+        arguments = {"window": window, "global_mask": global_mask, "dropout_p": 0.4, "backend": "block"}
+        return band_attention(query, key, x, **arguments)
+
+    dropped = torch.cat([attend(x.expand(1, 1, -1, -1)) for x in torch.eye(keys).double().split(4, dim=1)], dim=3)
+    out, expected = attend(value), (expected_weights * (dropped.detach() != 0) / 0.6) @ value
+    torch.testing.assert_close(out, expected, atol=1e-4, rtol=0)  # probabilities are of 16 bits
+    wanted = torch.autograd.grad(expected.sum(), inputs)
+    for a, e in zip(torch.autograd.grad(out.sum(), inputs), wanted, strict=True):
+        torch.testing.assert_close(a, e, atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("alignment", ["grid", "query"])
 def test_dropout_gradients_of_pooled_keys(alignment):
     pooling = Pooling(3, 2, alignment)
