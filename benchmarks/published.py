@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from unittest import mock
 
 import torch
 from fairseq import options, tasks
@@ -27,7 +28,7 @@ from fairseq.logging import metrics
 from fairseq.trainer import Trainer
 from torch import Tensor
 
-from fairseq_poolingformer.models.conversion import adaptive_span
+from fairseq_poolingformer.models.conversion import adaptive_span, transformer_xl
 from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE
 from fairseq_poolingformer.text.dictionary import EOS
 
@@ -173,10 +174,14 @@ class Ours:
     def parameters(self) -> State:
         """See :class:`Side`."""
         self.model.set_num_updates(self.trainer.get_num_updates())  # moves spans back into their interval
-        state = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
-        rows = state["decoder.embed_tokens.weight"]
-        rows[EOS] = rows[adaptive_span.NEWLINE]  # the converter's, for the beginning of a text, which is not read here
-        return state
+        return used({name: value.detach().clone() for name, value in self.model.state_dict().items()})
+
+
+def used(state: State) -> State:
+    """Parameters with zeros for ``</s>``, whose row the converters make for the beginning of a text: it is not read."""
+    for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
+        state[name][EOS] = 0.0
+    return state
 
 
 class PublishedAdaptiveSpan:
@@ -247,12 +252,79 @@ class PublishedAdaptiveSpan:
 
     def parameters(self) -> State:
         """See :class:`Side`."""
-        return self.converted()[1]
+        return used(self.converted()[1])
 
     def converted(self) -> tuple[dict[str, Any], State]:
         """Settings and parameters by our converter."""
         state = {name: value.detach().clone() for name, value in self.model.module.state_dict().items()}
         return adaptive_span.to_fairseq(state, [FIRST_BYTE + byte for byte in self.order], span_ramp=self.ramp)
+
+
+@contextmanager
+def float64() -> Iterator[None]:
+    """Let Transformer-XL's code, which asks for float32 in places, compute in float64, with masks that torch takes."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with mock.patch.multiple(torch.Tensor, float=torch.Tensor.double, byte=torch.Tensor.bool):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+class PublishedTransformerXL:
+    """kimiyoung/transformer-xl, pytorch/, as its train.py trains.
+
+    Args:
+        clone: its folder.
+        order: the bytes of the text, in the order in which its model numbers them.
+        memory: positions of its memory.
+        lr, clip, updates: its options; the cosine ends after so many updates.
+    """
+
+    def __init__(self, clone: Path, order: list[int], *, memory: int, lr: float, clip: float, updates: int) -> None:
+        # it looks for CUDA's version when it is imported
+        with imports_from(clone / "pytorch"), mock.patch.object(torch.version, "cuda", torch.version.cuda or "0.0"):
+            sys.path.insert(0, str(clone / "pytorch" / "utils"))
+            try:
+                import mem_transformer
+            finally:
+                sys.path.remove(str(clone / "pytorch" / "utils"))
+        sizes = {"n_layer": LAYERS, "n_head": HEADS, "d_model": WIDTH, "d_head": WIDTH // HEADS, "d_inner": FFN}
+        lengths = {"tgt_len": BLOCK, "ext_len": 0, "mem_len": memory}
+        with float64():
+            self.model = mem_transformer.MemTransformerLM(len(order), **sizes, **lengths, dropout=0.0, dropatt=0.0)
+        for name, parameter in self.model.named_parameters():  # as its weights_init
+            is_gain = "layer_norm.weight" in name
+            torch.nn.init.normal_(parameter, float(is_gain), 0.0 if name.endswith(".bias") else 0.02)
+        self.order, self.clip, self.memory, self.number = order, clip, (), 0
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=lr)
+        self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, updates, eta_min=0.0)
+        self.attended = memory
+
+    def update(self, inputs: Tensor, targets: Tensor) -> float:
+        """See :class:`Side`."""
+        self.model.zero_grad()
+        inputs, targets = (numbered(x, self.order).t().contiguous() for x in (inputs, targets))
+        with float64():
+            losses, *self.memory = self.model(inputs, targets, *self.memory)
+        loss = losses.mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        self.optimizer.step()
+        self.number += 1
+        self.scheduler.step(self.number)
+        return loss.item()
+
+    def parameters(self) -> State:
+        """See :class:`Side`."""
+        return used(self.converted()[1])
+
+    def converted(self) -> tuple[dict[str, Any], State]:
+        """Settings and parameters by our converter."""
+        state = {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        order = [FIRST_BYTE + byte for byte in self.order]
+        return transformer_xl.to_fairseq(state, order, memory_length=self.attended)
 
 
 def numbered(text: Tensor, order: list[int]) -> Tensor:
@@ -297,7 +369,23 @@ def adaptive_span_rows(clone: Path, updates: int) -> Iterator[Row]:
         yield compare(f"adaptive span: {name}", published, ours, batches(rows, updates))
 
 
-CASES: dict[str, Callable[[Path, int], Iterator[Row]]] = {"adaptive_span": adaptive_span_rows}
+def transformer_xl_rows(clone: Path, updates: int) -> Iterator[Row]:
+    """A memory as long as a block, and one that is longer."""
+    rows = text()
+    order = rows.unique().tolist()
+    for memory in (BLOCK, 2 * BLOCK):
+        torch.manual_seed(0)
+        published = PublishedTransformerXL(clone, order, memory=memory, lr=2.5e-4, clip=0.25, updates=updates)
+        flags = ("--optimizer", "fused_adamw", "--weight-decay", "0", "--lr", "2.5e-4", "--clip-norm", "0.25")
+        flags += ("--lr-scheduler", "cosine", "--max-update", str(updates))
+        ours = Ours(*published.converted(), *flags)
+        yield compare(f"Transformer-XL: memory of {memory}", published, ours, batches(rows, updates))
+
+
+CASES: dict[str, Callable[[Path, int], Iterator[Row]]] = {
+    "adaptive_span": adaptive_span_rows,
+    "transformer_xl": transformer_xl_rows,
+}
 
 
 def parser() -> argparse.ArgumentParser:

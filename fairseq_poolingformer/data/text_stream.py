@@ -23,22 +23,31 @@ class TextStream(FairseqDataset):
 
     Args:
         prefix: path of the ``.bin`` and ``.idx`` files without their suffix.
+        leave_out: a symbol that is no part of the text, which is then copied; None for all of it.
 
     Raises:
         FileNotFoundError: a file is not there.
         ValueError: a file is damaged, or the text has no symbol.
     """
 
-    def __init__(self, prefix: Path) -> None:
+    def __init__(self, prefix: Path, leave_out: int | None = None) -> None:
         self.sequences = Sequences(prefix)
+        self._left: np.ndarray | None = None
+        if leave_out is not None:
+            self._left = self.values[self.values != leave_out]
         if not len(self):
             raise ValueError(f"{prefix}.bin: the text is empty; preprocess again")
 
+    @property
+    def values(self) -> np.ndarray:
+        """The symbols."""
+        return self.sequences.values if self._left is None else self._left
+
     def __len__(self) -> int:
-        return len(self.sequences.values)
+        return len(self.values)
 
     def __getitem__(self, index: int) -> int:
-        return int(self.sequences.values[index])
+        return int(self.values[index])
 
     def read(self, first: int, end: int, rotation: int = 0) -> tuple[Tensor, Tensor]:
         """The symbols from ``first`` to ``end``, each with the symbol before it.
@@ -54,7 +63,7 @@ class TextStream(FairseqDataset):
             ValueError: an index is no byte of the dictionary.
         """
         where = (np.arange(first, end) + rotation) % len(self)
-        values = self.sequences.values
+        values = self.values
         inputs, targets = values[where - 1].astype(np.int64), values[where].astype(np.int64)
         inputs[where == 0] = EOS
         if len(targets) and not (targets.min() >= FIRST_BYTE and targets.max() < NUM_SYMBOLS):
