@@ -14,13 +14,16 @@ class GlobalTokens:
     """The global tokens of a batch, gathered to the same number of slots G in every row.
 
     Everything derived from the mask is cached: layers that share one GlobalTokens reuse it, while a plain mask makes
-    every layer synchronize with the device.
+    every layer synchronize with the device. The mask is copied, so that a later change of the caller's has no effect.
 
     Args:
         mask: (B, S) bool, True at global tokens.
     """
 
     mask: Tensor
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mask", self.mask.clone())
 
     @classmethod
     def of(cls, mask: Tensor | GlobalTokens | None) -> GlobalTokens | None:

@@ -22,6 +22,7 @@ from fairseq_poolingformer.models.conversion import (
     gpt2_bpe,
     sentencepiece_model,
     tokenizer_files,
+    transformer_xl,
 )
 from fairseq_poolingformer.models.conversion.flags import model_flags, training_commands
 
@@ -31,6 +32,7 @@ examples:
   poolingformer-convert to-huggingface run/checkpoint_best.pt summarizer
   poolingformer-convert from-short facebook/bart-base long-bart --max-tokens 16384 --pooled-layers 3-5
   poolingformer-convert from-adaptive-span enwik8.pt data-bin/enwik8 converted
+  poolingformer-convert from-transformer-xl state.pt data-bin/enwik8 converted
 """
 
 
@@ -190,6 +192,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     from_short.add_command(commands)
     adaptive_span.add_command(commands).set_defaults(convert=from_adaptive_span)
+    transformer_xl.add_command(commands)
     for command in (fairseq, huggingface):
         command.add_argument(
             "--drop-heads", action="store_true", help="leave out classification and question-answering heads"

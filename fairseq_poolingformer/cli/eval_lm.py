@@ -24,13 +24,16 @@ from fairseq_poolingformer.cli.options import (
     check_shard,
     shard,
 )
+from fairseq_poolingformer.text.byte_symbols import NEWLINE
 from fairseq_poolingformer.text.whole_file import write_lines
 
 _EPILOG = """\
 A model without memory reads overlapping sequences of --context bytes and is scored on the last --stride of each; the
 first sequence is scored as a whole (Longformer, section 4.2). A model with memory reads the text in blocks: the text is
 divided among --batch-size rows for each shard, and each row but the first reads --context bytes before its first scored
-byte. --memory-length gives a model another memory than in training, for example Transformer-XL a longer one.
+byte. --memory-length gives a model another memory than in training, for example Transformer-XL a longer one. Its
+published evaluation is --memory-length 2100 --same-length --clamp-distances 820 (large: 3800 and 1000), on enwik8 with
+--skip-newlines.
 
 examples:
   poolingformer-eval-lm data-bin/enwik8 --path run/checkpoint_best.pt --subset test --batch-size 8 --precision bf16
@@ -100,6 +103,18 @@ def make_parser() -> argparse.ArgumentParser:
         help="bytes (default: the checkpoint's --eval-stride, 512, where it is no more than --context)",
     )
     add_memory_option(parser, "the model's")
+    add(
+        "--same-length",
+        action="store_true",
+        help="every byte sees --memory-length bytes, itself included; without this flag also the block's before it",
+    )
+    add(
+        "--clamp-distances",
+        type=int,
+        metavar="N",
+        help="sinusoidal positions: give distances beyond N the position of N (default: none)",
+    )
+    add("--skip-newlines", action="store_true", help="leave newlines out of the text, as Transformer-XL's code does")
     add("--no-memory", action="store_true", help="evaluate a model with memory as one without")
     add("--batch-size", type=int, default=1, metavar="N", help="sequences or rows at a time (default: %(default)s)")
     add_device_options(parser)
@@ -123,9 +138,13 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
     (model,), task = load_models([args.path], args.device, args.precision, task="char_lm")
     from fairseq_poolingformer.tasks.char_lm import load_text
 
-    text = load_text(args.data, args.subset)
+    text = load_text(args.data, args.subset, NEWLINE if args.skip_newlines else None)
     if args.memory_length is not None:
         set_memory_length(model, args.memory_length)
+    if args.same_length or args.clamp_distances is not None:
+        if not hasattr(model, "evaluate_as_transformer_xl"):
+            raise ValueError(f"--same-length and --clamp-distances are not for {type(model).__name__}; leave them out")
+        model.evaluate_as_transformer_xl(same_length=args.same_length, farthest=args.clamp_distances)
     has_memory = getattr(model, "memory_length", 0) > 0 and not args.no_memory
     context = args.context or task.cfg.eval_context
     if not args.context and not has_memory and getattr(model, "reach", 0) is None:  # it sees everything
@@ -150,6 +169,9 @@ def _evaluate(args: argparse.Namespace) -> dict[str, Any]:
         "memory_length": model.memory_length if has_memory else 0,
         "context": context,
         "stride": None if has_memory else stride,
+        "same_length": args.same_length,
+        "clamp_distances": args.clamp_distances,
+        "newlines": not args.skip_newlines,
         "precision": args.precision,
         "num_shards": args.num_shards,
         "shards": [args.shard_id],

@@ -43,7 +43,8 @@ class CharLMCriterion(FairseqCriterion):
         if carried is not None:
             carried.keep(sample, extra.get("memory"))
         target, count = sample["target"].flatten(), sample["ntokens"]
-        nll = F.cross_entropy(logits.flatten(0, 1).float(), target, ignore_index=self.padding_idx, reduction="sum")
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).flatten(0, 1)
+        nll = F.cross_entropy(logits, target, ignore_index=self.padding_idx, reduction="sum")
         loss = nll
         logging_output = {"nll": nll.detach(), "ntokens": count, "nsentences": sample["nsentences"]}
         if extra.get("span_loss") is not None:

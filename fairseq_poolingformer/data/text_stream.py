@@ -23,22 +23,29 @@ class TextStream(FairseqDataset):
 
     Args:
         prefix: path of the ``.bin`` and ``.idx`` files without their suffix.
+        leave_out: a symbol that is no part of the text, which is then copied; None for all of it.
 
     Raises:
         FileNotFoundError: a file is not there.
         ValueError: a file is damaged, or the text has no symbol.
     """
 
-    def __init__(self, prefix: Path) -> None:
+    def __init__(self, prefix: Path, leave_out: int | None = None) -> None:
         self.sequences = Sequences(prefix)
+        self._left: np.ndarray | None = None
+        if leave_out is not None:
+            self._left = self.sequences.values[self.sequences.values != leave_out]
         if not len(self):
             raise ValueError(f"{prefix}.bin: the text is empty; preprocess again")
 
     def __len__(self) -> int:
-        return self.sequences.num_values
+        return self.sequences.num_values if self._left is None else len(self._left)
 
     def __getitem__(self, index: int) -> int:
-        return int(self.sequences.read(index, index + 1)[0])
+        return int(self._symbols(index, index + 1)[0])
+
+    def _symbols(self, first: int, end: int) -> np.ndarray:
+        return self.sequences.read(first, end) if self._left is None else self._left[first:end]
 
     def read(self, first: int, end: int, rotation: int = 0) -> tuple[Tensor, Tensor]:
         """The symbols from ``first`` to ``end``, each with the symbol before it.
@@ -56,8 +63,8 @@ class TextStream(FairseqDataset):
         length = len(self)
         begin, size = (first + rotation) % length, end - first
         before = [self[begin - 1]] if begin else [EOS]
-        head = self.sequences.read(begin, min(begin + size, length))
-        tail = self.sequences.read(0, begin + size - length) if begin + size > length else head[:0]
+        head = self._symbols(begin, min(begin + size, length))
+        tail = self._symbols(0, begin + size - length) if begin + size > length else head[:0]
         targets = np.concatenate([head, tail]).astype(np.int64)
         inputs = np.concatenate([before, targets])[:size]
         if len(tail):

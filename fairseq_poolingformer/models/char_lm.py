@@ -61,6 +61,10 @@ class CharLanguageModel(FairseqLanguageModel):
         """See :meth:`CausalDecoder.set_memory_length`."""
         self.decoder.set_memory_length(positions)
 
+    def evaluate_as_transformer_xl(self, *, same_length: bool, farthest: int | None) -> None:
+        """See :meth:`CausalDecoder.evaluate_as_transformer_xl`."""
+        self.decoder.evaluate_as_transformer_xl(same_length=same_length, farthest=farthest)
+
     def get_targets(self, sample: dict[str, Any], net_output: tuple) -> Tensor:
         """(B, T) the next characters."""
         return sample["target"]

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from fairseq_poolingformer.attention import Window
 from fairseq_poolingformer.attention.layers import per_layer
 from fairseq_poolingformer.attention.patterns import UNLIMITED
-from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
+from fairseq_poolingformer.modules.adaptive_span import ROUND_TO, AdaptiveSpans
 from fairseq_poolingformer.modules.causal_initialization import INITIALIZATIONS
 from fairseq_poolingformer.modules.causal_layer import CausalAttention, CausalLayer, FeedForward, View
 from fairseq_poolingformer.modules.recompute import SeededDropout
@@ -152,6 +152,29 @@ class CausalDecoder(FairseqDecoder):
             raise ValueError(f"--memory-length must be 0 or more, got {positions}")
         self.longest_memory = positions
 
+    def evaluate_as_transformer_xl(self, *, same_length: bool, farthest: int | None) -> None:
+        """Change what is seen, as Transformer-XL's published evaluation does.
+
+        Args:
+            same_length: every byte sees as many bytes as the memory has, itself included, and none before them.
+            farthest: farther distances count as this one; None for all as they are.
+
+        Raises:
+            ValueError: the model has windows or spans, its positions are learned, or a number is too small.
+        """
+        if self.spans is not None or None not in self.reaches:
+            raise ValueError("--same-length and --clamp-distances are for models like Transformer-XL, without windows")
+        if same_length:
+            if self.longest_memory < 2:
+                raise ValueError(f"--same-length needs a --memory-length of 2 or more, got {self.longest_memory}")
+            left = self.longest_memory - 1
+            self.windows, self.reaches = [Window(left, 0)] * len(self.layers), [left] * len(self.layers)
+        if farthest is not None:
+            if farthest < 1:
+                raise ValueError(f"--clamp-distances must be 1 or more, got {farthest}")
+            for module in (self.positions, *(layer.positions for layer in self.layers)):
+                module.farthest = farthest
+
     def _views(self) -> list[View]:
         """The view of every layer, with the spans as they are now."""
         common = {"keep_projected": not torch.is_grad_enabled(), "zero_keys": self.zero_keys}
@@ -163,8 +186,10 @@ class CausalDecoder(FairseqDecoder):
             ]
         spans = self.spans()
         common |= {"ramp": self.spans.ramp, "nearest": self.nearest}
+        # as the published code: more than is seen now, because the next update may widen a span
+        more = ROUND_TO if torch.is_grad_enabled() else 0
         return [
-            View(Window(reach, 0), reach=reach, span=span, keep=reach, **common)
+            View(Window(reach, 0), reach=reach, span=span, keep=min(reach + more, self.spans.max_span), **common)
             for span, reach in zip(spans, self.spans.reaches(spans), strict=True)
         ]
 

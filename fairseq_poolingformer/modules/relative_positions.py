@@ -68,11 +68,12 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, embed_dim: int, dropout: float) -> None:
         super().__init__()
         self.embed_dim = embed_dim
+        self.farthest: int | None = None
         self.dropout = SeededDropout(dropout, module_name=type(self).__name__)
 
     def forward(self, num_distances: int, like: Tensor) -> Tensor:
         """(K, C) r of the distances 0 … K − 1, in the dtype and on the device of ``like``."""
-        return self.dropout(sinusoids(num_distances, self.embed_dim, like.device).to(like.dtype))
+        return self.dropout(sinusoids(num_distances, self.embed_dim, like.device, self.farthest).to(like.dtype))
 
 
 class ProjectedPositions(nn.Module):
@@ -92,6 +93,7 @@ class ProjectedPositions(nn.Module):
         self.r_proj = nn.Linear(embed_dim, embed_dim, bias=False)
         self.content_bias = nn.Parameter(torch.zeros(num_heads, embed_dim // num_heads))
         self.position_bias = nn.Parameter(torch.zeros(num_heads, embed_dim // num_heads))
+        self.farthest: int | None = None
         self._kept: tuple[object, Tensor] | None = None
 
     def share_biases(self, other: ProjectedPositions) -> None:
@@ -124,10 +126,11 @@ class ProjectedPositions(nn.Module):
 
     def _kept_table(self, num_distances: int) -> Tensor:
         weight = self.r_proj.weight
-        state = (weight.data_ptr(), weight._version, weight.dtype)
+        state = (weight.data_ptr(), weight._version, weight.dtype, self.farthest)
         if self._kept is None or self._kept[0] != state or self._kept[1].size(1) < num_distances:
             rounded = 1 << (num_distances - 1).bit_length()
-            self._kept = state, self._project(sinusoids(rounded, weight.size(1), weight.device).to(weight.dtype))
+            positions = sinusoids(rounded, weight.size(1), weight.device, self.farthest)
+            self._kept = state, self._project(positions.to(weight.dtype))
         return self._kept[1][:, :num_distances]
 
     def _project(self, positions: Tensor) -> Tensor:
@@ -135,8 +138,14 @@ class ProjectedPositions(nn.Module):
         return self.r_proj(positions).unflatten(-1, (self.num_heads, -1)).transpose(0, 1)
 
 
-def sinusoids(num_distances: int, embed_dim: int, device: torch.device) -> Tensor:
-    """r, (num_distances, C): sin in the first half, cos in the second, wavelengths from 2π to 10,000·2π."""
+def sinusoids(num_distances: int, embed_dim: int, device: torch.device, farthest: int | None = None) -> Tensor:
+    """r, (num_distances, C): sin in the first half, cos in the second, wavelengths from 2π to 10,000·2π.
+
+    Distances beyond ``farthest`` have its r, where one is given.
+    """
     frequency = 10_000 ** (-torch.arange(0, embed_dim, 2, dtype=torch.float64, device=device) / embed_dim)
-    angle = torch.arange(num_distances, dtype=torch.float64, device=device)[:, None] * frequency
+    distance = torch.arange(num_distances, dtype=torch.float64, device=device)
+    if farthest is not None:
+        distance = distance.clamp(max=farthest)
+    angle = distance[:, None] * frequency
     return torch.cat([angle.sin(), angle.cos()], dim=-1)

@@ -248,8 +248,8 @@ def byte_dictionary() -> Dictionary:
     return dictionary
 
 
-def load_text(folder: Path, split: str) -> TextStream:
-    """Open a split of a data folder of ``poolingformer-preprocess char_lm``.
+def load_text(folder: Path, split: str, leave_out: int | None = None) -> TextStream:
+    """Open a split of a data folder of ``poolingformer-preprocess char_lm``, without a symbol if one is given.
 
     Raises:
         FileNotFoundError: the folder has no such split, or is not finished.
@@ -263,4 +263,4 @@ def load_text(folder: Path, split: str) -> TextStream:
             f"{BYTES.made_with}"
         )
     data.corpus()  # written last: without it, splits may be of different texts
-    return TextStream(prefix)
+    return TextStream(prefix, leave_out)

@@ -7,6 +7,7 @@ import torch
 
 from fairseq_poolingformer.attention import (
     BACKENDS,
+    DisentangledPosition,
     Pooling,
     RelativePositionBias,
     Window,
@@ -234,6 +235,34 @@ def test_dropout_gradients_belong_to_the_same_mask(backend):
     assert torch.autograd.gradcheck(run, (*inputs, table))
 
 
+@pytest.mark.parametrize("lane", ["window", "global keys", "global queries"])
+def test_dropout_gradients_belong_to_the_same_mask_in_every_key_block(lane):
+    """Of a lane of more than 512 keys. An identity of values shows the mask, and the gradients follow from it."""
+    keys, queries = 1100, 5
+    global_mask = torch.zeros(1, keys, dtype=torch.bool)
+    if lane == "global keys":
+        global_mask[:, queries : queries + 600] = True
+    elif lane == "global queries":
+        global_mask[:, :queries] = True
+    window = Window.unlimited() if lane == "window" else Window(0)
+    query, key, value = inputs = tensors(1, 1, queries, keys, 4)
+    scores = 0.5 * query @ key.transpose(2, 3)
+    seen = torch.eye(queries, keys, dtype=torch.bool) | global_mask if lane == "global keys" else torch.ones(()).bool()
+    expected_weights = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+
+    def attend(x):
+        torch.manual_seed(3)
+        arguments = {"window": window, "global_mask": global_mask, "dropout_p": 0.4, "backend": "block"}
+        return band_attention(query, key, x, **arguments)
+
+    dropped = torch.cat([attend(x.expand(1, 1, -1, -1)) for x in torch.eye(keys).double().split(4, dim=1)], dim=3)
+    out, expected = attend(value), (expected_weights * (dropped.detach() != 0) / 0.6) @ value
+    torch.testing.assert_close(out, expected, atol=1e-4, rtol=0)  # probabilities are of 16 bits
+    wanted = torch.autograd.grad(expected.sum(), inputs)
+    for a, e in zip(torch.autograd.grad(out.sum(), inputs), wanted, strict=True):
+        torch.testing.assert_close(a, e, atol=1e-4, rtol=0)
+
+
 @pytest.mark.parametrize("alignment", ["grid", "query"])
 def test_dropout_gradients_of_pooled_keys(alignment):
     pooling = Pooling(3, 2, alignment)
@@ -340,3 +369,33 @@ def test_unlimited_windows(backend, pooling, causal):
     if pooling is None:
         reach = Window.unlimited().left
         assert_equals_reference(inputs, backend, window=Window(reach, 0 if causal else reach, (2, 1)))
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize("changed", ["key_padding_mask", "global_mask"])
+@pytest.mark.parametrize("both", [False, True])
+def test_masks_changed_before_the_backward_pass_change_no_gradient(backend, changed, both):
+    inputs = tensors(2, 2, 40, 40, 4)
+    masks = {"key_padding_mask": right_padding([40, 23], 40), "global_mask": torch.arange(40).expand(2, 40) % 13 == 1}
+    masks = masks if both else {changed: masks[changed]}
+    expected = outputs_and_gradients(inputs, window=Window(3), backend=backend, **masks)
+    masks = masks | {changed: masks[changed].clone()}
+    out = band_attention(*inputs, window=Window(3), backend=backend, **masks)
+    masks[changed].logical_not_()
+    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
+    for a, e in zip((out, *torch.autograd.grad(out, inputs, grad)), expected, strict=True):
+        assert torch.equal(a, e)
+
+
+@pytest.mark.parametrize("changed", range(6))
+def test_no_gradient_is_computed_from_tensors_that_were_changed(changed):
+    """Query, key, value and the tables of score terms, changed in place between the two passes of the block backend."""
+    leaves = tensors(2, 2, 20, 20, 4)
+    leaves += [torch.ones(2, width, 4, dtype=torch.float64, requires_grad=True) for width in (8, 8)]
+    leaves.append(torch.ones(2, 9, dtype=torch.float64, requires_grad=True))
+    query, key, value, c2p, p2c, bias = used = [x.clone() for x in leaves]
+    terms = [DisentangledPosition(c2p=c2p, p2c=p2c), RelativePositionBias(bias)]
+    out = band_attention(query, key, value, window=Window(3), score_terms=terms, backend="block")
+    used[changed].detach().mul_(2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(out.sum(), leaves)

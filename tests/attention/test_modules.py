@@ -8,6 +8,7 @@ import torch
 
 from fairseq_poolingformer.attention import POOL_TYPES, Pooling, RelativePositionBias, TwoLevelAttention, Window
 from tests.attention.naive import attend, pool, pool_starts, sees, sees_pool
+from tests.dropped import assert_dropped, identity, zero
 
 C, H = 8, 2
 
@@ -154,3 +155,31 @@ def test_score_terms_are_not_lost_in_global_projections():
     term = RelativePositionBias(torch.zeros(2, 5))
     with pytest.raises(ValueError, match="do not go together"):
         attention(torch.zeros(1, 4, 8), score_terms=(term,))
+
+
+@pytest.mark.parametrize("level", ["one", "two", "global"])
+@torch.no_grad()
+def test_each_level_drops_its_weights_in_training(level):
+    """The values are the rows of an identity, so that the output is the weights."""
+    torch.manual_seed(0)
+    tokens = 32
+    pooling = {"pooled_window": Window(9), "pooling": Pooling(1, 1), "pool_type": "mean", "mix": True}
+    arguments = {"one": {}, "two": pooling, "global": {"separate_global_projections": True}}[level]
+    module = TwoLevelAttention(tokens, 1, window=Window(5), dropout=0.25, **arguments)
+    x, global_mask = torch.eye(tokens)[None], None
+    q, k, v = module.q_proj, module.k_proj, module.v_proj
+    seen = (torch.arange(tokens)[:, None] - torch.arange(tokens)).abs() <= 5
+    if level == "two":
+        zero(v)
+        q, k, v = module.pooled_q_proj, module.pooled_k_proj, module.pooled_v_proj
+        seen = (torch.arange(tokens)[:, None] - torch.arange(tokens)).abs() <= 9
+    elif level == "global":
+        global_mask = torch.ones(1, tokens, dtype=torch.bool)
+        q, k, v = module.global_q_proj, module.global_k_proj, module.global_v_proj
+        seen[:] = True
+    identity(v, module.out_proj)
+    scores = q(x) @ k(x).transpose(1, 2) / tokens**0.5
+    whole = scores.masked_fill(~seen, -torch.inf).softmax(-1)
+    torch.testing.assert_close(module.eval()(x, global_mask=global_mask), whole)
+    module.train()
+    assert_dropped(lambda: module(x, global_mask=global_mask), whole, 0.25)

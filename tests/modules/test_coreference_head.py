@@ -88,6 +88,12 @@ def test_equals_loops_over_spans_and_antecedents(depth, monkeypatch):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-10, msg=lambda text, name=name: f"{name}: {text}")
 
 
+def test_buckets_of_distances():
+    """Of distances that tiny documents do not have, too."""
+    found = coreference_head._bucket(torch.arange(200)).tolist()
+    assert found == [naive_coreference.bucket(distance) for distance in range(200)]
+
+
 def test_a_document_of_one_word_and_one_without_mentions_have_a_loss():
     head = make_head(1)
     one = {name: torch.tensor([value]) for name, value in {"word_starts": 0, "word_ends": 2, "sentences": 0}.items()}

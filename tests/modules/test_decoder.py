@@ -5,6 +5,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 
 from fairseq_poolingformer.modules.decoder import CrossAttention
+from tests.dropped import assert_dropped, identity
 from tests.models.test_bart import EOS, PAD, sentences
 from tests.models.tiny_bart import SIZES, build, write_data_folder
 
@@ -58,3 +59,26 @@ def test_dropping_finished_sentences_changes_no_hypothesis(search, beam, monkeyp
         assert [tokens for tokens, _ in row] == [tokens for tokens, _ in alone]
         assert [score for _, score in row] == pytest.approx([score for _, score in alone], abs=1e-6)
     assert len({tuple(row[0][0]) for row in together}) == len(LENGTHS), "each sentence has hypotheses of its own"
+
+
+@pytest.mark.parametrize("kind", ["self", "cross"])
+@torch.no_grad()
+def test_attention_drops_its_weights_in_training(tmp_path, kind):
+    """As --attention-dropout says; the values are the rows of an identity, so that the output is the weights."""
+    flags = ("--dropout", "0", "--attention-dropout", "0.25", "--decoder-attention-heads", "1")
+    _, model = build(write_data_folder(tmp_path), *SIZES, *flags)
+    layer = model.decoder.layers[0]
+    attention, size = (layer.self_attn if kind == "self" else layer.encoder_attn), 32
+    identity(attention.v_proj, attention.out_proj)
+    x = torch.eye(size)[:, None]
+    scores = 100 * attention.q_proj(x)[:, 0] @ attention.k_proj(x)[:, 0].t() / size**0.5
+    attention.q_proj.weight.mul_(100)  # else all weights are alike
+    attention.q_proj.bias.mul_(100)
+    arguments = {}
+    if kind == "self":
+        arguments = {"attn_mask": torch.ones(size, size).triu(1)}
+        scores = scores.masked_fill(arguments["attn_mask"].bool(), -torch.inf)
+    whole = scores.softmax(-1)
+    torch.testing.assert_close(attention.eval()(x, x, x, **arguments)[0][:, 0], whole)
+    attention.train()
+    assert_dropped(lambda: attention(x, x, x, **arguments)[0][:, 0], whole, 0.25)

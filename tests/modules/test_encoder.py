@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from tests.dropped import assert_dropped, zero
 from tests.models.tiny_roberta import PAD, SIZES, build, sentences, write_dictionary
 
 POOLED = ("--window-size", "4", "--pooled-window-size", "9", "--pooled-layers", "1-2")
@@ -142,3 +143,40 @@ def test_a_compiled_encoder_gives_the_same_numbers(folder, flags):
     encoder.eval()
     with torch.no_grad():
         torch.testing.assert_close(features(compiled), features(encoder), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("place", ["embedding", "attention", "activation", "feed-forward"])
+@torch.no_grad()
+def test_layers_drop_elements_in_training(folder, place):
+    _, model = build(folder, *SIZES, *POOLED, "--dropout", "0.25", "--attention-dropout", "0")
+    encoder = model.encoder.sentence_encoder.eval()
+    layer, tokens, seen = encoder.layers[0], sentences([40, 40]), {}
+
+    def remember(name):
+        return lambda module, inputs: seen.update({name: inputs[0]})
+
+    layer.register_forward_pre_hook(remember("embedding"))
+    layer.self_attn_layer_norm.register_forward_pre_hook(remember("attention"))  # after the residual connection
+    layer.fc2.register_forward_pre_hook(remember("activation"))
+    layer.final_layer_norm.register_forward_pre_hook(remember("feed-forward"))
+    residual = 0.0
+    if place == "attention":
+        residual = torch.randn(40, 2, layer.embed_dim)
+        run = lambda: layer(residual)  # noqa: E731
+    elif place == "embedding":
+        run = lambda: encoder(tokens)  # noqa: E731
+    else:
+        zero(layer.self_attn.out_proj)
+        layer.self_attn_layer_norm.register_forward_hook(lambda module, inputs, output: torch.zeros_like(output))
+        torch.nn.init.normal_(layer.fc1.bias)
+        if place == "activation":
+            layer.activation_dropout_module.p = 0.25
+        run = lambda: layer(torch.randn(40, 2, layer.embed_dim))  # noqa: E731
+
+    def found():
+        run()
+        return seen[place] - residual
+
+    whole = found()
+    encoder.train()
+    assert_dropped(found, whole, 0.25)

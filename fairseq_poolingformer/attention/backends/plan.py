@@ -99,6 +99,8 @@ class Plan:
     def of(cls, call: Call) -> Plan:
         _, heads, queries, _ = call.query.shape
         global_keys, padding = call.global_keys(), call.key_padding_mask
+        if padding is not None:
+            padding = padding.clone()  # the backward pass reads it again, and the caller may have changed it by then
         masks = [padding, None if global_keys is None else global_keys.mask]
         masks = [mask for mask in masks if mask is not None]
         return cls(

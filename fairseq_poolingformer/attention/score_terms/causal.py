@@ -12,6 +12,8 @@ from torch import Tensor
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
 
+LEAST_WEIGHT = 1e-20  # too small to change a sum in float64; the gradient of its logarithm, 1e20, fits float32
+
 
 def content_to_distance(table: Tensor, reach: int) -> DisentangledPosition:
     """``score[h, i, j] = α q_i·table[h, i − j]`` (Shaw et al. 2018; terms b and d of Dai et al. 2019 §3.3).
@@ -41,6 +43,8 @@ def log_span_mask(span: Tensor, ramp: int, num_distances: int, nearest: int = 0)
 
     Added to the scores, it multiplies the weights by m before they are normalized. x counts from the nearest byte that
     is seen: the distance itself, or the distance less 1 where a byte does not see itself, as in the published code.
+    There a key at a mask of exactly 0 has no weight, but passes its gradient to the span, as ``torch.clamp`` does; its
+    weight is 1e-20 times as large here.
 
     Args:
         span: (H,) distance up to which a head sees fully, in tokens; float32 or float64.
@@ -49,9 +53,9 @@ def log_span_mask(span: Tensor, ramp: int, num_distances: int, nearest: int = 0)
         nearest: the nearest distance that is seen, 0 or 1.
 
     Returns:
-        (H, K) for the distances 0 … K − 1; -inf where m is 0 and for distances before ``nearest``.
+        (H, K) for the distances 0 … K − 1; -inf beyond R + span and for distances before ``nearest``.
     """
     x = torch.arange(num_distances, device=span.device) - nearest
     mask = (ramp + span[:, None] - x) / ramp
-    hidden = (mask <= 0.0) | (x < 0)
-    return mask.clamp(max=1.0).masked_fill(hidden, 1.0).log().masked_fill(hidden, -torch.inf)
+    hidden = (mask < 0.0) | (x < 0)
+    return (mask + LEAST_WEIGHT).clamp(max=1.0).masked_fill(hidden, 1.0).log().masked_fill(hidden, -torch.inf)

@@ -18,12 +18,11 @@ from torch import Tensor
 from fairseq_poolingformer.compat import checkpoint_files
 from fairseq_poolingformer.models.conversion import files
 from fairseq_poolingformer.models.conversion.family import ConversionError, Settings, State
-from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE, NUM_SYMBOLS
+from fairseq_poolingformer.text.byte_symbols import NEWLINE, NUM_SYMBOLS, SPACE
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.sequences import Sequences
 
-NEWLINE, SPACE = FIRST_BYTE + ord("\n"), FIRST_BYTE + ord(" ")
 NEVER = -1e4  # bias of symbols that the published model lacks: probability 0, in float16 too
 _BLOCK = 2**20
 _LAYER_NAMES = {
@@ -142,9 +141,9 @@ def to_fairseq(state: State, order: list[int], *, span_ramp: int = 32) -> tuple[
         )
     layers = 1 + max((int(name.split(".")[1]) for name in rest if re.match(r"layers\.\d+\.", name)), default=-1)
     converted: State = {
-        "decoder.embed_tokens.weight": _rows(embedding, order, 0.0),
-        "decoder.output_projection.weight": _rows(output, order, 0.0),
-        "decoder.output_projection.bias": _rows(bias, order, NEVER),
+        "decoder.embed_tokens.weight": rows_of_bytes(embedding, order, 0.0),
+        "decoder.output_projection.weight": rows_of_bytes(output, order, 0.0),
+        "decoder.output_projection.bias": rows_of_bytes(bias, order, NEVER),
         "decoder.positions.weight": positions[0].t().flip(0).contiguous(),
     }
     converted["decoder.embed_tokens.weight"][EOS] = embedding[order.index(NEWLINE)]  # a text begins like a line
@@ -179,7 +178,7 @@ def _take(state: State, name: str) -> Tensor:
     return state.pop(name)
 
 
-def _rows(values: Tensor, order: list[int], other: float) -> Tensor:
+def rows_of_bytes(values: Tensor, order: list[int], other: float) -> Tensor:
     """Return a row for each symbol of the dictionary of bytes, ``other`` for symbols that the model lacks."""
     rows = values.new_full((NUM_SYMBOLS, *values.shape[1:]), other)
     rows[torch.tensor(order)] = values

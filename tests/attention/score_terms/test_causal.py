@@ -80,10 +80,12 @@ def adaptive_span(q, k, v, z, shared, offset, longest, ramp):
 
 
 @pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize(("z", "shared"), [((0.11, 0.42), 0.07), ((0.0, 0.25), 0.0), ((0.0, 0.0), 0.5)])
 @pytest.mark.usefixtures("small_blocks")
-def test_adaptive_span_multiplies_and_renormalizes(backend):
-    z = torch.tensor([0.11, 0.42], dtype=torch.float64, requires_grad=True)
-    shared = torch.tensor(0.07, dtype=torch.float64, requires_grad=True)
+def test_adaptive_span_multiplies_and_renormalizes(backend, z, shared):
+    """In the second and third case some masks are exactly 0 and 1: there torch.clamp lets the gradient pass."""
+    z = torch.tensor(z, dtype=torch.float64, requires_grad=True)
+    shared = torch.tensor(shared, dtype=torch.float64, requires_grad=True)
     q, k, v = tensors(2, 2, 6, 14, 3)
     inputs = [q, k, v, z, shared]
     terms = [distance_bias(log_span_mask(12 * (z * (1 - shared) + shared), ramp=3, num_distances=14))]
@@ -92,13 +94,34 @@ def test_adaptive_span_multiplies_and_renormalizes(backend):
 
 
 def test_span_mask_by_hand():
-    """Ramp 4, span 1: m is 1, 1, ¾, ½, ¼ and 0 at distances 0 to 5, and its slope ¼ between them."""
+    """Ramp 4, span 1: m is 1, 1, ¾, ½, ¼, 0 and hidden at distances 0 to 6, and its slope ¼ at 1 to 5."""
     span = torch.ones(1, dtype=torch.float64, requires_grad=True)
     mask = log_span_mask(span, ramp=4, num_distances=7)
     expected = torch.tensor([[1, 1, 3 / 4, 1 / 2, 1 / 4, 0, 0]], dtype=torch.float64)
     torch.testing.assert_close(mask.exp(), expected)
     (slope,) = torch.autograd.grad(mask, span, torch.tensor([[0.0, 0, 1, 1, 1, 0, 0]], dtype=torch.float64))
     torch.testing.assert_close(slope, torch.tensor([(4 / 3 + 2 + 4) / 4], dtype=torch.float64))
+    mask = log_span_mask(span, ramp=4, num_distances=7).exp()
+    for distance, expected in enumerate((0, 1, 1, 1, 1, 1, 0)):
+        (slope,) = torch.autograd.grad(mask[0, distance], span, retain_graph=True)
+        torch.testing.assert_close(slope, torch.full((1,), expected / 4, dtype=torch.float64))
+
+
+def gradient_at_a_mask_of_0(backend, dtype, device="cpu"):
+    """The gradient of spans that leave a mask of exactly 0, with scores of ±30: weights as small as 1e-20·e^-60."""
+    inputs = [x.detach().to(device, torch.float16) for x in tensors(1, 2, 40, 40, 8)]
+    inputs[0] *= 10
+    span = torch.tensor([0.0, 8.0], device=device, requires_grad=True)
+    x = [y.to(dtype).requires_grad_() for y in inputs]
+    terms = [distance_bias(log_span_mask(span.to(torch.promote_types(dtype, torch.float32)), 16, 40))]
+    out = band_attention(*x, window=Window(40, 0), score_terms=terms, backend=backend)
+    return torch.autograd.grad((out.double() ** 2).sum(), span)[0]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-4), (torch.float16, 0.03)])
+def test_the_gradient_at_a_mask_of_exactly_0_fits_narrow_numbers(dtype, tolerance):
+    expected = gradient_at_a_mask_of_0("reference", torch.float64)
+    torch.testing.assert_close(gradient_at_a_mask_of_0("block", dtype), expected, atol=0, rtol=tolerance)
 
 
 @pytest.mark.usefixtures("small_blocks")

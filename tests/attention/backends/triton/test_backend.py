@@ -24,6 +24,7 @@ from fairseq_poolingformer.attention import (
 )
 from fairseq_poolingformer.attention.backends.triton import arguments
 from tests.attention.calls import outputs_and_gradients, random_arguments, right_padding, tensors
+from tests.attention.score_terms.test_causal import gradient_at_a_mask_of_0
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
@@ -179,6 +180,14 @@ def test_score_terms_and_their_gradients(window, pooling):
     tables = [x.requires_grad_(number != 2) for number, x in enumerate(tables)]
     global_mask = None if pooling else torch.arange(keys)[None] % 39 == 2
     compare(tensors(1, 2, 43, keys, 4), tables, window=window, pooling=pooling, global_mask=global_mask, query_offset=3)
+
+
+@runs_kernels
+@pytest.mark.usefixtures("blocks")
+def test_the_gradient_at_a_mask_of_exactly_0():
+    expected = gradient_at_a_mask_of_0("reference", torch.float64)
+    actual = gradient_at_a_mask_of_0("triton", torch.float32, DEVICE).cpu()
+    torch.testing.assert_close(actual, expected, atol=0, rtol=1e-4)
 
 
 @runs_kernels
@@ -405,3 +414,20 @@ def test_a_table_gradient_is_refused_where_determinism_is_asked_for(term):
             band_attention(x, x, x, window=Window(1), score_terms=[term(table)], backend="triton")
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@runs_kernels
+@pytest.mark.parametrize("changed", ["key_padding_mask", "global_mask"])
+def test_masks_changed_before_the_backward_pass_change_no_gradient(changed):
+    inputs = [on_device(x, torch.float32) for x in tensors(2, 2, 20, 20, 4)]
+    masks = {"key_padding_mask": right_padding([20, 13], 20), "global_mask": torch.arange(20).expand(2, 20) % 13 == 1}
+    masks = {name: mask.clone().to(DEVICE) for name, mask in masks.items()}
+    out = band_attention(*inputs, window=Window(3), backend="triton", **masks)
+    expected = torch.autograd.grad(out.sum(), inputs, retain_graph=True)
+    masks[changed].logical_not_()
+    if DEVICE == "cuda" and changed == "key_padding_mask":  # there autograd keeps this mask, and knows of the change
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(out.sum(), inputs)
+        return
+    for actual, wanted in zip(torch.autograd.grad(out.sum(), inputs), expected, strict=True):
+        torch.testing.assert_close(actual, wanted)
