@@ -9,7 +9,7 @@ import numpy as np
 
 from fairseq_poolingformer.text.data_folder import CLASSIFICATION
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
-from preprocess.pipeline import command, task_corpus
+from preprocess.pipeline import task_corpus
 from preprocess.pipeline.documents import hash_of
 from preprocess.pipeline.encode import Encoded, one_line
 from preprocess.pipeline.parts import Parse
@@ -26,7 +26,7 @@ class LabelledDocument(Example):
 
 def make_parser(corpus: str, description: str) -> argparse.ArgumentParser:
     """Return a parser with the options that every such corpus has."""
-    parser = command.make_parser(corpus, description, counts_truncated=False)
+    parser = task_corpus.make_encoder_parser(corpus, description)
     task_corpus.add_lengths(parser)
     return parser
 

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, Layout
 from fairseq_poolingformer.text.whole_file import write_lines
-from preprocess.pipeline import data_folder, shards
+from preprocess.pipeline import data_folder, shards, unseen
 from preprocess.pipeline.data_folder import SplitResult
 from preprocess.pipeline.encode import encode_texts
 from preprocess.pipeline.parts import PART_BYTES, PART_RECORDS, Encode, Encoding, Parse, encode_split
@@ -145,7 +145,11 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
     limits = {"limit": options.limit}
     chosen = {split: count for split, count in options.random_limits.items() if count is not None}
     limits |= {"random_limits": chosen or None, "limit_seed": options.limit_seed if chosen else None}
-    table = functools.partial(corpus.table, folder, corpus.name, list(corpus.splits), options.max_source_lengths)
+
+    def table(rejects: Mapping[str, int]) -> str:
+        text = corpus.table(folder, corpus.name, list(corpus.splits), options.max_source_lengths, rejects=rejects)
+        return "\n".join([text, *unseen.report(folder, corpus.splits)])
+
     if written := data_folder.finished(folder, settings | limits, options.overwrite):
         logger.info("%s is up to date", folder.path)
         return table(rejects=written["rejects"])

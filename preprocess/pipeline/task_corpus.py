@@ -31,9 +31,16 @@ def make_parser(corpus: str, description: str, files: str) -> argparse.ArgumentP
         description: says what the command does.
         files: the kind of input files, for the help.
     """
-    parser = command.make_parser(corpus, description, counts_truncated=False)
+    parser = make_encoder_parser(corpus, description)
     add_inputs(parser, files)
     add_lengths(parser)
+    return parser
+
+
+def make_encoder_parser(corpus: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser with the options of every corpus that a pretrained RoBERTa reads, which knows no line breaks."""
+    parser = command.make_parser(corpus, description, counts_truncated=False)
+    parser.set_defaults(white_space="blank")
     return parser
 
 
