@@ -45,7 +45,7 @@ def parse(record: Record, annotated: bool) -> WikihopExample | Reject:
 
 
 def _example(fields: dict, annotated: bool) -> WikihopExample:
-    name = json_values.text_of(fields, "id")
+    name = task_corpus.checked_id(json_values.text_of(fields, "id"))
     question = json_values.text_of(fields, "query")
     candidates, supports = (_texts(fields, key) for key in ("candidates", "supports"))
     if not question.strip():

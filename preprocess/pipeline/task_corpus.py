@@ -16,6 +16,7 @@ from fairseq_poolingformer.text.json_lines import BadLine, read_object
 from fairseq_poolingformer.text.sequences import read_sizes
 from fairseq_poolingformer.text.table import aligned
 from preprocess.pipeline import command
+from preprocess.pipeline.encode import one_line
 from preprocess.pipeline.parts import Encode
 from preprocess.pipeline.records import Example, InputError, Record, Reject, Skipped, describe_files, expand
 from preprocess.pipeline.run import Corpus, Split
@@ -119,6 +120,19 @@ def make_corpus(
     )
 
 
+def checked_id(name: str) -> str:
+    """Return an id that a line of a text file can hold.
+
+    Raises:
+        BadLine: it is empty, or has other white space than single blanks inside.
+    """
+    if not name.strip():
+        raise BadLine("empty id")
+    if name != one_line(name):
+        raise BadLine(f"id with white space that a line cannot hold: {name[:60]!r}")
+    return name
+
+
 def parse_object(record: Record, make: Callable[[dict], Example]) -> Example | Reject:
     """Make an example of a record that is a JSON object; where that raises ValueError, return its message."""
     try:
@@ -162,6 +176,11 @@ def length_table(
         if "notes" in folder.layout.texts:
             lines += count_notes(split, folder.text(split, "notes"))
     return "\n".join([aligned(rows), *lines])
+
+
+def with_lines(table: Callable[..., str], lines: Sequence[str]) -> Callable[..., str]:
+    """Return a report that goes on with these lines."""
+    return lambda *args, **options: "\n".join([table(*args, **options), *lines])
 
 
 def count_notes(split: str, path: Path) -> list[str]:

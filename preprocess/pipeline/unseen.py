@@ -38,9 +38,10 @@ def _lines(folder: DataFolder, split: str, is_unseen: np.ndarray) -> Iterator[st
         common = [index for index in np.argsort(-unseen, kind="stable")[:_SHOWN].tolist() if unseen[index]]
         names = ("<unk>" if index == UNK else repr(texts[index].decode("utf-8", "replace")) for index in common)
         shown = ", ".join(f"{name} {unseen[index]:,}" for name, index in zip(names, common, strict=True))
+        share = 100 * unseen.sum() / found.sum()
         yield (
-            f"{split}: {unseen.sum():,} of {found.sum():,} tokens ({100 * unseen.sum() / found.sum():.2f} %) are unknown "
-            f"to the dictionary, which has count 0 for them: {shown}"
+            f"{split}: {unseen.sum():,} of {found.sum():,} tokens ({share:.2f} %) are unknown to the dictionary, which "
+            f"has count 0 for them: {shown}"
         )
 
 
