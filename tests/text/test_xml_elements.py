@@ -117,10 +117,10 @@ def test_entities_are_refused_and_nothing_is_expanded_or_fetched(head):
 
 
 class Endless(io.RawIOBase):
-    """A file of a beginning and 24 MiB of something."""
+    """A file of a beginning and 6 MiB of something."""
 
     def __init__(self, begin, repeated):
-        self._blocks = itertools.chain([begin], itertools.repeat(repeated * (2**20 // len(repeated)), 24))
+        self._blocks = itertools.chain([begin], itertools.repeat(repeated * (2**20 // len(repeated)), 6))
 
     def read(self, size=-1):
         return next(self._blocks, b"")
