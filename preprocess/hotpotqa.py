@@ -142,7 +142,7 @@ def parse(record: Record, annotated: bool, selection: Selection = Selection()) -
 
 
 def _example(fields: dict, annotated: bool, selection: Selection) -> HotpotqaExample:
-    name = json_values.text_of(fields, "_id")
+    name = task_corpus.checked_id(json_values.text_of(fields, "_id"))
     question = replace_lone_surrogates(json_values.text_of(fields, "question"))
     if not question.strip():
         raise BadLine("empty question: question")

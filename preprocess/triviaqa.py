@@ -123,6 +123,8 @@ def parse(record: Record, annotated: bool) -> TriviaqaExample | Reject | Skipped
 
 def _example(fields: dict, annotated: bool) -> TriviaqaExample | Skipped:
     name = json_values.text_of(fields, "QuestionId")
+    if not name.strip():
+        raise BadLine("empty id: QuestionId")
     question = replace_lone_surrogates(json_values.text_of(fields, "Question"))
     if not question.strip():
         raise BadLine("empty question: Question")

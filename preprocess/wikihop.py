@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairseq_poolingformer.downstream.wikihop import LONGEST
 from fairseq_poolingformer.qa import json_values
 from fairseq_poolingformer.text.data_folder import WIKIHOP
 from fairseq_poolingformer.text.json_lines import BadLine
@@ -24,6 +25,7 @@ from .pipeline.records import Example, Record, Reject
 
 UNMENTIONED_ANSWER = "answer that no support mentions"
 UNMENTIONED = "candidates that no support mentions"
+SAME_TOKENS = "candidates that have the same tokens as another one"
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,15 @@ def parse(record: Record, annotated: bool) -> WikihopExample | Reject:
 
 
 def _example(fields: dict, annotated: bool) -> WikihopExample:
-    name = json_values.text_of(fields, "id")
+    name = task_corpus.checked_id(json_values.text_of(fields, "id"))
     question = json_values.text_of(fields, "query")
     candidates, supports = (_texts(fields, key) for key in ("candidates", "supports"))
     if not question.strip():
         raise BadLine("empty question: query")
     if not candidates:
         raise BadLine("no candidates")
+    if 2 * len(candidates) > LONGEST:
+        raise BadLine(f"too many candidates: the marks of {len(candidates):,} fill more than {LONGEST:,} tokens")
     if len(set(candidates)) < len(candidates):
         twice = next(text for text in candidates if candidates.count(text) > 1)
         raise BadLine(f"candidate is there twice: {twice!r}")
@@ -86,8 +90,13 @@ def encode(tokenizer: Tokenizer, example: WikihopExample) -> Encoded | Reject:
     for name, texts in (("candidate", candidates), ("support", supports)):
         arrays[f"{name}s"] = np.concatenate([np.zeros(0, np.int64), *texts])
         arrays[f"{name}_sizes"] = np.array(list(map(len, texts)), np.int64)
+    fixed = len(question) + 2 * len(candidates) + 4  # with the marks
+    if fixed > LONGEST:
+        return Reject(f"too long: the question and the marks of its candidates are {fixed:,} tokens, of {LONGEST:,}")
+    kinds = len({candidate.tobytes() for candidate in candidates})
+    notes = [*example.notes, *[SAME_TOKENS] * (kinds < len(candidates))]
     names = json.dumps(example.texts[1 : example.num_candidates + 1])
-    return Encoded(arrays, {"id": one_line(example.id), "candidates": names, "notes": "; ".join(example.notes)})
+    return Encoded(arrays, {"id": one_line(example.id), "candidates": names, "notes": "; ".join(notes)})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -109,7 +109,7 @@ def predict(model, task, subset: str, predictor, device: str, max_tokens: int, n
     """
     from fairseq import utils
 
-    task.cfg.max_segments = 0  # the training split, too, is read whole
+    task.read_whole()
     task.load_dataset(subset)
     dataset = task.dataset(subset)
     loader = DataLoader(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from xml.etree import ElementTree
 
 from fairseq_poolingformer.text.json_lines import BadLine, read_object
+from fairseq_poolingformer.text.xml_elements import read_elements
 
 IMDB_LABELS = ("neg", "pos")
 HYPERPARTISAN_LABELS = ("false", "true")
@@ -31,7 +31,10 @@ def id_of(fields: dict, file: str, line: int) -> str:
     name = fields.get("id", f"{Path(file).name}:{line}")
     if not isinstance(name, (str, int)) or isinstance(name, bool):
         raise BadLine("'id' must be a string or a whole number")
-    return " ".join(str(name).split())
+    name = " ".join(str(name).split())
+    if not name:
+        raise BadLine("empty id")
+    return name
 
 
 def imdb_id(path: Path) -> str:
@@ -46,16 +49,15 @@ def read_ground_truth(path: Path) -> dict[str, str]:
         ValueError: the file is not such XML.
     """
     labels: dict[str, str] = {}
-    try:
-        for _, element in ElementTree.iterparse(path):
-            if element.tag == "article":
-                name, label = element.get("id"), element.get("hyperpartisan")
-                if name is None or label not in HYPERPARTISAN_LABELS or name in labels:
-                    raise ValueError(f"{path}: article {name}: needs an id of its own and hyperpartisan=true or false")
-                labels[name] = label
-                element.clear()
-    except ElementTree.ParseError as error:
-        raise ValueError(f"{path}: not XML ({error})") from error
+    with open(path, "rb") as content:
+        for element in read_elements(content, str(path), "article"):
+            name, label = (element.attributes.get(key, "") for key in ("id", "hyperpartisan"))
+            if element.problem or not name.strip() or label not in HYPERPARTISAN_LABELS or name in labels:
+                raise ValueError(
+                    f"{path}, line {element.line}, article {name}: "
+                    + (element.problem or "needs an id of its own and hyperpartisan=true or false")
+                )
+            labels[name] = label
     if not labels:
         raise ValueError(f"{path}: no <article id=… hyperpartisan=…> in it")
     return labels

@@ -1,14 +1,16 @@
 """WikiHop and MedHop (QAngaroo, Welbl et al. 2018): which candidate answers a question about several documents.
 
-A segment is ``<s> [q] question [/q] [ent] candidate [/ent] … </s> support </s> support … </s>``; the question and the
-candidates are global (Longformer, §6.1 and appendix D). Each segment of an example begins with the same question and
-candidates, and goes on with supports where the one before ends.
+A segment is ``<s> [q] question [/q] [ent] candidate [/ent] … </s> support </s></s> support … </s>``; the question and
+the candidates are global (Longformer, §6.1 and appendix D). Each segment of an example begins with the same question
+and candidates, and goes on with supports where the one before ends.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,6 +26,7 @@ from fairseq_poolingformer.text.whole_file import write_lines
 logger = logging.getLogger(__name__)
 
 NO_ANSWER = -1
+LONGEST = 2**16  # tokens of a segment of the longest model that preprocessing thinks of
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,30 @@ class WikihopSplit(Split):
         refuse(self.answer, (self.answer.sizes > 1) | (first >= self.candidate_sizes.sizes), "no such candidate")
 
 
+@dataclass(frozen=True)
+class Order:
+    """Draws an order of an example's candidates and supports anew for every epoch.
+
+    It depends on the seed, the epoch and the example's id alone: a training that goes on, and any number of workers,
+    read the same.
+    """
+
+    seed: int
+    names: Sequence[str]
+
+    def draw(self, epoch: int, example: int, *counts: int) -> list[np.ndarray]:
+        """A permutation of each of these numbers of things."""
+        key = f"{self.seed} {epoch} {self.names[example]}".encode()
+        rng = np.random.default_rng(int.from_bytes(hashlib.blake2b(key, digest_size=16).digest(), "big"))
+        return [rng.permutation(count) for count in counts]
+
+
 class WikihopExamples(Examples):
     """The examples of a split.
 
-    Candidates that would take more than half of a segment are cut: each to as many of its first tokens as fit.
+    The question and the candidates leave an eighth of a segment to the supports at least. Where they would not, every
+    candidate is cut to as many tokens as fit: its first ones, or its last ones where these tell more of the candidates
+    apart.
 
     Args:
         split: the arrays.
@@ -62,35 +85,49 @@ class WikihopExamples(Examples):
         max_positions: tokens of a segment at most.
         max_segments: leave out what is beyond so many segments of an example; 0 for no limit.
         use_global: make the question and the candidates global.
+        separators: ``</s>`` between two supports, 1 or 2.
+        names: ids of the examples, for messages.
+        order: of candidates and supports; None reads them as they are stored.
 
     Raises:
-        ValueError: a question with its candidates takes more than half of a segment even without candidates' text.
+        ValueError: a question with its candidates does not leave that room even without candidates' text.
     """
 
     def __init__(
-        self, split: WikihopSplit, symbols: Symbols, max_positions: int, max_segments: int = 0, use_global: bool = True
+        self,
+        split: WikihopSplit,
+        symbols: Symbols,
+        max_positions: int,
+        max_segments: int = 0,
+        use_global: bool = True,
+        separators: int = 2,
+        names: Sequence[str] = (),
+        order: Order | None = None,
     ) -> None:
         self.split, self.symbols, self.use_global, self.max_segments = split, symbols, use_global, max_segments
-        counts = split.candidate_sizes.sizes
+        self.separators, self.order, self.epoch = separators, order, 1
+        counts = split.candidate_sizes.sizes.astype(np.int64)
         fixed = split.question.sizes + 2 * counts + 4  # <s> [q] [/q], [ent] [/ent] each, </s> at the end
-        whole = fixed + split.candidates.sizes
-        limit = max_positions // 2
-        refuse_long(split.question, fixed > limit, max_positions)
-        self.max_candidate = np.full(len(split), np.iinfo(np.int32).max, np.int64)
-        prefix = whole.astype(np.int64)
-        for example in np.flatnonzero(whole > limit):
-            sizes = split.candidate_sizes[example]
-            fitting = [np.minimum(sizes, size).sum() for size in range(int(sizes.max()))]
-            longest = int(np.searchsorted(fitting, limit - fixed[example], side="right")) - 1
-            self.max_candidate[example], prefix[example] = longest, fixed[example] + fitting[longest]
-        self.num_cut = int(np.count_nonzero(whole > limit))
+        prefix = fixed + split.candidates.sizes
+        limit = max_positions - max_positions // 8
+        refuse_long(split.question, fixed > limit, max_positions, names)
+        self._cuts: dict[int, slice] = {}
+        num_same = 0
+        for example in np.flatnonzero(prefix > limit).tolist():
+            candidates = self._pieces("candidate", example)
+            self._cuts[example], tokens, is_same = cut_candidates(candidates, limit - int(fixed[example]))
+            prefix[example] = fixed[example] + tokens
+            num_same += is_same
+        self.num_cut, self.num_same = len(self._cuts), num_same
         if self.num_cut:
             logger.warning(
-                "%s: %d examples have candidates cut, since they fill more than half of a segment of %d tokens",
-                *(split.candidates.prefix, self.num_cut, max_positions),
+                "%s: %d examples have candidates cut, since they leave less than an eighth of a segment of %d tokens; "
+                "in %d of them some candidates are the same then",
+                *(split.candidates.prefix, self.num_cut, max_positions, num_same),
             )
         self.room = max_positions - prefix
-        self.support_tokens = (split.supports.sizes + split.support_sizes.sizes).astype(np.int64)  # </s> before each
+        supports = split.support_sizes.sizes.astype(np.int64)  # </s> before the first, separators before the others
+        self.support_tokens = split.supports.sizes + np.maximum(supports * separators - (separators - 1), 0)
         all_pieces = count_pieces(self.support_tokens, self.room)
         pieces = count_pieces(self.support_tokens, self.room, max_segments)
         self.num_shortened = int(np.count_nonzero(pieces < all_pieces))
@@ -105,15 +142,28 @@ class WikihopExamples(Examples):
     def sizes(self) -> np.ndarray:
         return self._sizes
 
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch whose orders are drawn."""
+        self.epoch = epoch
+
     def segments(self, example: int) -> list[Segment]:
+        """Cut an example; candidates have the numbers of the data folder, in whatever order they are."""
         marks, symbols = self.symbols.marks, self.symbols
+        candidates, supports = (self._pieces(name, example) for name in ("candidate", "support"))
+        orders = [range(len(candidates)), range(len(supports))]
+        if self.order is not None:
+            orders = self.order.draw(self.epoch, example, *map(len, orders))
         tokens = [[symbols.bos, marks["[q]"]], self.split.question[example], [marks["[/q]"]]]
-        for candidate in self._pieces("candidate", example):
-            tokens += [[marks["[ent]"]], candidate[: self.max_candidate[example]], [marks["[/ent]"]]]
+        for number in orders[0]:
+            kept = candidates[number][self._cuts.get(example, slice(None))]
+            tokens += [[marks["[ent]"]], kept, [marks["[/ent]"]]]
         prefix = np.concatenate(tokens).astype(np.int64)
-        numbers = np.cumsum(prefix == marks["[ent]"]) * (prefix == marks["[ent]"])
-        supports = [np.append(symbols.eos, support) for support in self._pieces("support", example)]
-        rest = np.concatenate([np.zeros(0, np.int64), *supports])
+        numbers = np.zeros(len(prefix), np.int64)
+        numbers[prefix == marks["[ent]"]] = np.asarray(orders[0], np.int64) + 1
+        pieces = [np.zeros(0, np.int64)]
+        for place, number in enumerate(orders[1]):
+            pieces += [np.full(self.separators if place else 1, symbols.eos), supports[number]]
+        rest = np.concatenate(pieces)
         return [
             self._segment(prefix, numbers, rest[first:end])
             for first, end in cut(len(rest), int(self.room[example]), self.max_segments)
@@ -138,13 +188,38 @@ class WikihopExamples(Examples):
         return {"answer": int(answer[0]) if len(answer) else NO_ANSWER}
 
 
-def refuse_long(question: Sequences, is_too_long: np.ndarray, max_positions: int) -> None:
-    """Raise ValueError for the first example whose question and marks fill more than half of a segment."""
+def cut_candidates(candidates: Sequence[np.ndarray], room: int) -> tuple[slice, int, bool]:
+    """Cut candidates to as many tokens each as fit together.
+
+    Args:
+        candidates: tokens of each.
+        room: tokens of all of them at most, 0 or more.
+
+    Returns:
+        The part of each candidate that stays, how many tokens these are, and whether two that differ become the same.
+    """
+    sizes = np.array(list(map(len, candidates)))
+    fitting = [int(np.minimum(sizes, size).sum()) for size in range(int(sizes.max()) + 1)]
+    longest = int(np.searchsorted(fitting, room, side="right")) - 1
+    parts = slice(0, longest), slice(-longest, None) if longest else slice(0, 0)
+    kinds = [len({candidate[part].tobytes() for candidate in candidates}) for part in (*parts, slice(None))]
+    return parts[kinds[1] > kinds[0]], fitting[longest], max(kinds[:2]) < kinds[2]
+
+
+def refuse_long(question: Sequences, is_too_long: np.ndarray, max_positions: int, names: Sequence[str]) -> None:
+    """Raise ValueError for the first example whose question and marks leave too little of a segment."""
     if is_too_long.any():
+        number = int(is_too_long.argmax())
         raise ValueError(
-            f"{question.prefix}, example {int(is_too_long.argmax())}: the question and the marks of its candidates "
-            f"fill more than half of --max-positions {max_positions}; give a larger one"
+            f"{question.prefix}, example {names[number] if names else number}: the question and the marks of its "
+            f"candidates fill more than seven eighths of --max-positions {max_positions}; give a larger one, or leave "
+            "the example out of the input"
         )
+
+
+def read_names(folder: Path, split: str) -> list[str]:
+    """Read the ids of a split's examples."""
+    return DataFolder(Path(folder), WIKIHOP).text(split, "id").read_text(encoding="utf-8").split("\n")[:-1]
 
 
 class WikihopPredictor:
@@ -157,7 +232,7 @@ class WikihopPredictor:
 
     def __init__(self, folder: Path, split: str) -> None:
         data = DataFolder(Path(folder), WIKIHOP)
-        self._ids = data.text(split, "id").read_text(encoding="utf-8").split("\n")[:-1]
+        self._ids = read_names(folder, split)
         self._candidates = data.text(split, "candidates").read_text(encoding="utf-8").split("\n")[:-1]
         self._answers: dict[str, str] = {}
 

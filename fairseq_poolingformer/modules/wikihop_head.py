@@ -7,17 +7,23 @@ from torch import Tensor, nn
 
 from fairseq_poolingformer.modules.heads import initialize, wide
 
+JOINS = ["sum", "mean"]
+
 
 class WikihopHead(nn.Module):
-    """A linear layer at every ``[ent]``, whose logits are averaged over an example's segments (Longformer, appendix D).
+    """A linear layer at every ``[ent]``, whose logits an example's segments have together (Longformer, appendix D).
 
     Args:
         embed_dim: width C of the features.
         dropout: applied to what the layer reads.
+        join: "sum" of the segments' logits, or their "mean".
     """
 
-    def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
+    def __init__(self, embed_dim: int, dropout: float = 0.0, join: str = "sum") -> None:
         super().__init__()
+        if join not in JOINS:
+            raise ValueError(f"join must be {' or '.join(JOINS)}, got {join!r}")
+        self.join = join
         self.dropout = nn.Dropout(dropout)
         self.score = nn.Linear(embed_dim, 1)
         initialize(self)
@@ -42,6 +48,7 @@ class WikihopHead(nn.Module):
         scores = wide(self.score(self.dropout(features[row, place])).squeeze(-1))
         index = example[row] * width + candidate[row, place] - 1
         sums = scores.new_zeros(num_examples * width).index_add(0, index, scores).view(num_examples, width)
-        count = torch.bincount(example, minlength=num_examples).unsqueeze(1)
+        if self.join == "mean":
+            sums = sums / torch.bincount(example, minlength=num_examples).unsqueeze(1)
         beyond = torch.arange(width, device=scores.device) >= num_candidates.unsqueeze(1)
-        return (sums / count).masked_fill(beyond, -torch.inf)
+        return sums.masked_fill(beyond, -torch.inf)

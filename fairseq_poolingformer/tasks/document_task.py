@@ -69,6 +69,10 @@ class DocumentTask(OneDictionaryTask):
             if getattr(self.cfg, name) < least:
                 raise ValueError(f"--{name.replace('_', '-')} must be {least} or more, got {getattr(self.cfg, name)}")
 
+    def read_whole(self) -> None:
+        """Read every split whole, the training split too, as prediction does."""
+        self.cfg.max_segments = 0
+
     @property
     def uses_global_tokens(self) -> bool:
         """Whether examples have global tokens."""

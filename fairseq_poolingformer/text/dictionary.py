@@ -11,7 +11,12 @@ SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 def read_symbols(path: Path) -> list[str]:
-    """The symbols of a fairseq dictionary file, in order; symbol k has index ``len(SPECIAL_SYMBOLS) + k``.
+    """The symbols of a fairseq dictionary file, in order; see :func:`read_counts`."""
+    return list(read_counts(path))
+
+
+def read_counts(path: Path) -> dict[str, int]:
+    """The symbols of a fairseq dictionary file with their counts; symbol k has index ``len(SPECIAL_SYMBOLS) + k``.
 
     Args:
         path: a file of lines "symbol count".
@@ -19,18 +24,16 @@ def read_symbols(path: Path) -> list[str]:
     Raises:
         ValueError: a line is not of that form, or names a symbol a second time.
     """
-    symbols: list[str] = []
-    seen = set(SPECIAL_SYMBOLS)
+    counts: dict[str, int] = {}
     with open(path, encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             symbol, _, count = line.rstrip().rpartition(" ")
-            if not count.isdigit():
+            if not (count.isascii() and count.isdigit() and len(count) < 19):
                 raise ValueError(f'{path}, line {number}: expected "symbol count", found {line.rstrip()!r}')
-            if symbol in seen:
+            if symbol in counts or symbol in SPECIAL_SYMBOLS:
                 raise ValueError(f"{path}, line {number}: symbol {symbol!r} is there a second time")
-            seen.add(symbol)
-            symbols.append(symbol)
-    return symbols
+            counts[symbol] = int(count)
+    return counts
 
 
 def symbols_digest(symbols: Iterable[str]) -> str:

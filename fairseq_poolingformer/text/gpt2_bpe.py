@@ -24,7 +24,9 @@ _PATTERN = r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+$)|
 # tiktoken searches every text for special tokens. If it knows none, its search matches before every byte and takes
 # longer than the encoding. So it gets one, and each call tells it to read that one as text.
 _SPECIAL_TOKEN = "<|endoftext|>"
+WHITE_SPACE = ("blank", "keep")
 _SPACE = r"[^\S\x1c-\x1f]"  # \s of that pattern; Python's has four characters more, which are punctuation to GPT-2
+_BLANKS = str.maketrans("\t\n\v\f\r", "     ")  # a byte for a byte: offsets stay what they are
 _MAX_RUN = 500_000  # of whitespace inside a text; tiktoken's backtracking has a stack of a million
 
 
@@ -41,6 +43,8 @@ class GPT2Tokenizer(Tokenizer):
         encoder_json: GPT-2's ``encoder.json``, token to GPT-2 id.
         vocab_bpe: GPT-2's ``vocab.bpe``, the merges.
         dict_txt: fairseq's ``dict.txt``, whose symbols are GPT-2 ids in decimal.
+        white_space: "keep" reads tabs and line breaks as GPT-2 does; "blank" reads a blank for each of them, since
+            BART and RoBERTa were trained on single lines and never saw their symbols (198, 628 and so on).
 
     Raises:
         ValueError: the files do not belong together.
@@ -49,7 +53,10 @@ class GPT2Tokenizer(Tokenizer):
     kind = "gpt2"
     files = ("encoder.json", "vocab.bpe", "dict.txt")
 
-    def __init__(self, encoder_json: Path, vocab_bpe: Path, dict_txt: Path):
+    def __init__(self, encoder_json: Path, vocab_bpe: Path, dict_txt: Path, white_space: object = "keep"):
+        if white_space not in WHITE_SPACE:
+            raise ValueError(f"{encoder_json}: white_space must be {' or '.join(WHITE_SPACE)}, is {white_space!r}")
+        self._white_space = white_space
         self._paths = (Path(encoder_json), Path(vocab_bpe), Path(dict_txt))
         symbols = read_symbols(self._paths[2])
         tokens = _read_merges(self._paths[1])
@@ -85,6 +92,7 @@ class GPT2Tokenizer(Tokenizer):
         return self._index_of_token[tokens], self._blanks.skip(text, starts, ends), ends
 
     def _tokens(self, text: str) -> np.ndarray:
+        text = text.translate(_BLANKS) if self._white_space == "blank" else text
         pieces = [self._bpe.encode_to_numpy(piece, disallowed_special=()) for piece in _cut_long_runs(text)]
         return np.concatenate(pieces)
 
@@ -106,9 +114,14 @@ class GPT2Tokenizer(Tokenizer):
         for source, name in zip(self._paths, self.files, strict=True):
             shutil.copyfile(source, folder / name)
 
+    def settings(self) -> dict[str, object]:
+        return {} if self._white_space == "keep" else {"white_space": self._white_space}
+
     @classmethod
-    def from_files(cls, folder: Path) -> "GPT2Tokenizer":
-        return cls(*(Path(folder) / name for name in cls.files))
+    def from_files(cls, folder: Path, white_space: object = "keep", **settings: object) -> "GPT2Tokenizer":
+        if settings:
+            raise ValueError(f"{folder}: unknown settings of GPT-2's tokenizer: {', '.join(settings)}")
+        return cls(*(Path(folder) / name for name in cls.files), white_space=white_space)
 
 
 def _whole_characters(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

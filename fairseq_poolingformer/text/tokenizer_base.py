@@ -79,12 +79,20 @@ class Tokenizer(ABC):
 
     @classmethod
     @abstractmethod
-    def from_files(cls, folder: Path) -> "Tokenizer":
-        """Load the tokenizer whose :attr:`files` are in a folder."""
+    def from_files(cls, folder: Path, **settings: object) -> "Tokenizer":
+        """Load the tokenizer whose :attr:`files` are in a folder, with the values of :meth:`settings`.
+
+        Raises:
+            ValueError: a setting is unknown, or has a value that this version does not know.
+        """
+
+    def settings(self) -> dict[str, object]:
+        """What ``tokenizer/config.json`` holds besides the kind."""
+        return {}
 
     def save(self, data_folder: Path) -> None:
         """Write ``tokenizer/`` into a data folder; ``load_tokenizer(data_folder)`` rebuilds the tokenizer from it."""
         folder = tokenizer_path(data_folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._write_files(folder)
-        (folder / "config.json").write_text(json.dumps({"kind": self.kind}) + "\n", encoding="utf-8")
+        (folder / "config.json").write_text(json.dumps({"kind": self.kind, **self.settings()}) + "\n", encoding="utf-8")

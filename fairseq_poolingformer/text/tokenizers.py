@@ -124,7 +124,9 @@ class SentencePieceTokenizer(Tokenizer):
         (folder / self.files[0]).write_bytes(self._proto)
 
     @classmethod
-    def from_files(cls, folder: Path) -> "SentencePieceTokenizer":
+    def from_files(cls, folder: Path, **settings: object) -> "SentencePieceTokenizer":
+        if settings:
+            raise ValueError(f"{folder}: unknown settings of a sentencepiece tokenizer: {', '.join(settings)}")
         return cls(Path(folder) / cls.files[0])
 
 
@@ -145,10 +147,11 @@ def load_tokenizer(data_folder: Path) -> Tokenizer:
         ValueError: its kind is unknown, or its files are damaged.
     """
     config = tokenizer_config(data_folder)
-    kind = json.loads(config.read_text(encoding="utf-8")).get("kind")
-    if kind not in _KINDS:
+    settings = json.loads(config.read_text(encoding="utf-8"))
+    kind = settings.pop("kind", None) if isinstance(settings, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"{config}: unknown kind {kind!r}; this version knows {', '.join(sorted(_KINDS))}")
-    return _KINDS[kind].from_files(config.parent)
+    return _KINDS[kind].from_files(config.parent, **settings)
 
 
 def is_saved(data_folder: Path) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from fairseq_poolingformer.text.data_folder import CLASSIFICATION
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
-from . import command, task_corpus
+from . import task_corpus
 from .documents import hash_of
 from .encode import Encoded, one_line
 from .parts import Parse
@@ -27,7 +27,7 @@ class LabelledDocument(Example):
 
 def make_parser(corpus: str, description: str) -> argparse.ArgumentParser:
     """Return a parser with the options that every such corpus has."""
-    parser = command.make_parser(corpus, description, counts_truncated=False)
+    parser = task_corpus.make_encoder_parser(corpus, description)
     task_corpus.add_lengths(parser)
     return parser
 
@@ -49,9 +49,12 @@ def add_shares(parser: argparse.ArgumentParser, valid: float, test: float) -> No
 
 
 def shares(
-    args: argparse.Namespace, records: Callable[[], Iterator[Record]], size: int
+    args: argparse.Namespace,
+    records: Callable[[], Iterator[Record]],
+    size: int,
+    key: Callable[[Record], bytes] = lambda record: record.data or b"",
 ) -> tuple[dict[str, Split], dict[str, object]]:
-    """Divide records among train, valid and test as the options of :func:`add_shares` say.
+    """Divide records among train, valid and test as the options of :func:`add_shares` say, by a hash of their keys.
 
     Returns:
         The splits, and the settings that decide them.
@@ -64,19 +67,21 @@ def shares(
         raise InputError(f"--valid-share {valid:g} --test-share {test:g}: must be 0 or more, and together less than 1")
     limits = {"valid": (0.0, valid), "test": (valid, valid + test), "train": (valid + test, 1.0)}
     splits = {
-        split: Split(functools.partial(_between, records, args.split_seed, *limits[split]), size)
+        split: Split(functools.partial(_between, records, key, args.split_seed, *limits[split]), size)
         for split in ("train", "valid", "test")
         if limits[split][0] < limits[split][1]
     }
     return splits, {"valid_share": valid, "test_share": test, "split_seed": args.split_seed}
 
 
-def _between(records: Callable[[], Iterator[Record]], seed: int, first: float, end: float) -> Iterator[Record]:
+def _between(
+    records: Callable[[], Iterator[Record]], key: Callable[[Record], bytes], seed: int, first: float, end: float
+) -> Iterator[Record]:
     """Read the records whose hash is in a share; each carries the progress of those before it."""
     progress = 0
     for record in records():
         progress += record.progress
-        place = hash_of(b"%d " % seed + (record.data or b"")) / 2**64
+        place = hash_of(b"%d " % seed + key(record)) / 2**64
         if first <= place < end:
             yield replace(record, progress=progress)
             progress = 0
@@ -89,6 +94,7 @@ def make_corpus(
     labels: Sequence[str],
     settings: Mapping[str, object],
     inputs: object,
+    table: Callable[..., str] = task_corpus.length_table,
 ) -> Corpus:
     """Describe a corpus of labelled documents.
 
@@ -99,6 +105,7 @@ def make_corpus(
         labels: their names; a label's number is its place.
         settings: everything that decides the records and the result of ``parse``.
         inputs: identifies the input.
+        table: makes the report.
     """
     return Corpus(
         name=name,
@@ -109,7 +116,7 @@ def make_corpus(
         layout=CLASSIFICATION,
         encode=functools.partial(encode, labels=tuple(labels)),
         entries={"kind": "document_classification", "format": 1, "labels": list(labels)},
-        table=task_corpus.length_table,
+        table=table,
         unique_ids=True,
     )
 

@@ -21,7 +21,7 @@ from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, Layout
 from fairseq_poolingformer.text.whole_file import write_lines
 
-from . import data_folder, shards
+from . import data_folder, shards, unseen
 from .data_folder import SplitResult
 from .encode import encode_texts
 from .parts import PART_BYTES, PART_RECORDS, Encode, Encoding, Parse, encode_split
@@ -147,7 +147,10 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
     limits = {"limit": options.limit}
     chosen = {split: count for split, count in options.random_limits.items() if count is not None}
     limits |= {"random_limits": chosen or None, "limit_seed": options.limit_seed if chosen else None}
-    table = functools.partial(corpus.table, folder, corpus.name, list(corpus.splits), options.max_source_lengths)
+
+    def table(rejects: Mapping[str, int]) -> str:
+        text = corpus.table(folder, corpus.name, list(corpus.splits), options.max_source_lengths, rejects=rejects)
+        return "\n".join([text, *unseen.report(folder, corpus.splits)])
 
     def table_of_finished() -> str | None:
         if written := data_folder.finished(folder, settings | limits, options.overwrite):

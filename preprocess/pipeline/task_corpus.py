@@ -17,6 +17,7 @@ from fairseq_poolingformer.text.sequences import read_sizes
 from fairseq_poolingformer.text.table import aligned
 
 from . import command
+from .encode import one_line
 from .parts import Encode
 from .records import Example, InputError, Record, Reject, Skipped, describe_files, expand
 from .run import Corpus, Split
@@ -32,9 +33,16 @@ def make_parser(corpus: str, description: str, files: str) -> argparse.ArgumentP
         description: says what the command does.
         files: the kind of input files, for the help.
     """
-    parser = command.make_parser(corpus, description, counts_truncated=False)
+    parser = make_encoder_parser(corpus, description)
     add_inputs(parser, files)
     add_lengths(parser)
+    return parser
+
+
+def make_encoder_parser(corpus: str, description: str) -> argparse.ArgumentParser:
+    """Return a parser with the options of every corpus that a pretrained RoBERTa reads, which knows no line breaks."""
+    parser = command.make_parser(corpus, description, counts_truncated=False)
+    parser.set_defaults(white_space="blank")
     return parser
 
 
@@ -113,6 +121,19 @@ def make_corpus(
     )
 
 
+def checked_id(name: str) -> str:
+    """Return an id that a line of a text file can hold.
+
+    Raises:
+        BadLine: it is empty, or has other white space than single blanks inside.
+    """
+    if not name.strip():
+        raise BadLine("empty id")
+    if name != one_line(name):
+        raise BadLine(f"id with white space that a line cannot hold: {name[:60]!r}")
+    return name
+
+
 def parse_object(record: Record, make: Callable[[dict], Example]) -> Example | Reject:
     """Make an example of a record that is a JSON object; where that raises ValueError, return its message."""
     try:
@@ -156,6 +177,11 @@ def length_table(
         if "notes" in folder.layout.texts:
             lines += count_notes(split, folder.text(split, "notes"))
     return "\n".join([aligned(rows), *lines])
+
+
+def with_lines(table: Callable[..., str], lines: Sequence[str]) -> Callable[..., str]:
+    """Return a report that goes on with these lines."""
+    return lambda *args, **options: "\n".join([table(*args, **options), *lines])
 
 
 def count_notes(split: str, path: Path) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import sentencepiece
 
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, replace_lone_surrogates
+from fairseq_poolingformer.text.gpt2_bpe import WHITE_SPACE
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
 
 from .records import TOO_LONG, Example, InputError, Record, Reject, describe_file
@@ -54,6 +55,13 @@ def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: i
         "--sentencepiece-train", metavar="VOCAB_SIZE", type=int, default=default_vocabulary, help=trained
     )
     options.add_argument(
+        "--white-space",
+        choices=WHITE_SPACE,
+        default="keep",
+        help="with --gpt2-bpe, tabs and line breaks: blank reads a blank for each, since BART and RoBERTa have never "
+        "seen GPT-2's symbols of them; keep reads them as GPT-2 does (default: %(default)s)",
+    )
+    options.add_argument(
         "--sentencepiece-type",
         choices=["unigram", "bpe"],
         default="unigram",
@@ -73,7 +81,9 @@ def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoic
             if not path.is_file():
                 raise InputError(f"--gpt2-bpe {args.gpt2_bpe}: lacks {path.name}")
         settings = {"kind": GPT2Tokenizer.kind, "files": [describe_file(path) for path in paths]}
-        return TokenizerChoice(settings, lambda folder: _load(GPT2Tokenizer, *paths).save(folder))
+        if args.white_space != "keep":
+            settings["white_space"] = args.white_space
+        return TokenizerChoice(settings, lambda folder: _load(GPT2Tokenizer, *paths, args.white_space).save(folder))
     if args.sentencepiece_model is not None:
         if not args.sentencepiece_model.is_file():
             raise InputError(f"--sentencepiece-model {args.sentencepiece_model}: no such file")
@@ -91,9 +101,9 @@ def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoic
     return TokenizerChoice(settings, lambda folder: train_sentencepiece(corpus, size, kind, folder))
 
 
-def _load(cls: type, *paths: Path) -> GPT2Tokenizer | SentencePieceTokenizer:
+def _load(cls: type, *arguments: object) -> GPT2Tokenizer | SentencePieceTokenizer:
     try:
-        return cls(*paths)
+        return cls(*arguments)
     except ValueError as error:
         raise InputError(str(error)) from error
 

@@ -18,7 +18,7 @@ main = pipeline_command.main
 
 def make_parser(corpus: str, description: str) -> argparse.ArgumentParser:
     """Return a parser with the options that every such corpus has."""
-    parser = pipeline_command.make_parser(corpus, description, counts_truncated=False)
+    parser = task_corpus.make_encoder_parser(corpus, description)
     task_corpus.add_inputs(parser, "JSON lines, plain or .gz")
     parser.add_argument(
         "--max-line-bytes",

@@ -1,28 +1,37 @@
 """WikiHop's segments, against a builder that works token by token."""
 
+import itertools
 import json
 
+import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.downstream.wikihop import WikihopExamples, WikihopPredictor, WikihopSplit
+from fairseq_poolingformer.downstream.wikihop import Order, WikihopExamples, WikihopPredictor, WikihopSplit
 from tests.downstream.folders import MARK, SYMBOLS, random_wikihop, write_wikihop
 
 BOS, EOS = SYMBOLS.bos, SYMBOLS.eos
 
 
-def naive_segments(example, max_positions, max_segments):
+def naive_segments(example, max_positions, max_segments, separators, orders=None):
     """Lists of (token, is global, candidate number), built one token after the other."""
-    for size in range(max(map(len, example["candidates"])), -1, -1):
+    candidates, supports = example["candidates"], example["supports"]
+    orders = orders or (range(len(candidates)), range(len(supports)))
+    for size in range(max(map(len, candidates)), -1, -1):
+        first, last = ([c[:size] for c in candidates], [c[len(c) - size if len(c) > size else 0 :] for c in candidates])
+        kept = last if len(set(map(tuple, last))) > len(set(map(tuple, first))) else first
         prefix = [(BOS, True, 0), (MARK["[q]"], True, 0), *((t, True, 0) for t in example["question"])]
         prefix.append((MARK["[/q]"], True, 0))
-        for number, candidate in enumerate(example["candidates"], 1):
-            prefix.append((MARK["[ent]"], True, number))
-            prefix += [(t, True, 0) for t in candidate[:size]]
+        for number in orders[0]:
+            prefix.append((MARK["[ent]"], True, number + 1))
+            prefix += [(t, True, 0) for t in kept[number]]
             prefix.append((MARK["[/ent]"], True, 0))
-        if len(prefix) + 1 <= max_positions // 2:
+        if len(prefix) + 1 <= max_positions - max_positions // 8:
             break
-    rest = [(t, False, 0) for support in example["supports"] for t in (EOS, *support)]
+    rest = []
+    for number in orders[1]:
+        rest += [(EOS, False, 0)] * (separators if rest else 1)
+        rest += [(t, False, 0) for t in supports[number]]
     segments = []
     while rest or not segments:
         room = max_positions - 1 - len(prefix)
@@ -38,13 +47,14 @@ def data(tmp_path_factory):
     return examples, WikihopSplit.open(folder, "valid")
 
 
-@pytest.mark.parametrize(("max_positions", "max_segments"), [(200, 0), (46, 0), (38, 0), (38, 2)])
-def test_segments_are_those_built_token_by_token(data, max_positions, max_segments):
+@pytest.mark.parametrize("separators", [1, 2])
+@pytest.mark.parametrize(("max_positions", "max_segments"), [(200, 0), (46, 0), (28, 0), (28, 2)])
+def test_segments_are_those_built_token_by_token(data, max_positions, max_segments, separators):
     examples, split = data
-    found = WikihopExamples(split, SYMBOLS, max_positions, max_segments)
+    found = WikihopExamples(split, SYMBOLS, max_positions, max_segments, separators=separators)
     assert len(found) == len(examples)
     for number, example in enumerate(examples):
-        expected = naive_segments(example, max_positions, max_segments)
+        expected = naive_segments(example, max_positions, max_segments, separators)
         segments = found.segments(number)
         rows = [
             list(zip(s.tokens.tolist(), s.global_mask.tolist(), s.inputs["candidate"].tolist(), strict=True))
@@ -55,7 +65,7 @@ def test_segments_are_those_built_token_by_token(data, max_positions, max_segmen
         assert max(map(len, rows)) <= max_positions
         assert found.inputs(number) == {"num_candidates": len(example["candidates"])}
         assert found.targets(number) == {"answer": example["answer"][0] if example["answer"] else -1}
-    if max_positions == 38:
+    if max_positions == 28:
         assert found.num_cut
         assert bool(found.num_shortened) == bool(max_segments)
     assert max(len(found.segments(k)) for k in range(60)) > 1 or max_positions == 200
@@ -67,10 +77,63 @@ def test_without_global_attention_no_token_is_global(data):
 
 
 def test_too_many_candidates_for_a_segment_are_refused(data):
+    names = [f"WH_{number}" for number in range(60)]
     with pytest.raises(
-        ValueError, match=r"valid.question, example \d+: the question.*more than half of --max-positions 2"
+        ValueError, match=r"valid.question, example WH_\d+: the question.*than seven eighths of --max-positions 16"
     ):
-        WikihopExamples(data[1], SYMBOLS, 20)
+        WikihopExamples(data[1], SYMBOLS, 16, names=names)
+
+
+def ordered(segments):
+    """The candidates' numbers in the order of the first segment, and the tokens behind the prefixes."""
+    numbers = segments[0].inputs["candidate"]
+    return numbers[numbers > 0].tolist(), [segment.tokens.tolist() for segment in segments]
+
+
+def test_an_epochs_order_depends_on_seed_epoch_and_id_alone(data):
+    examples, split = data
+    names = [f"WH_{number}" for number in range(60)]
+
+    def read(seed, epoch, which):
+        found = WikihopExamples(split, SYMBOLS, 46, names=names, order=Order(seed, names))
+        found.set_epoch(epoch)
+        return {number: ordered(found.segments(number)) for number in which}
+
+    first = read(1, 1, range(60))
+    assert read(1, 1, reversed(range(60))) == first  # whatever was read before
+    for other in (read(1, 2, range(60)), read(2, 1, range(60))):
+        assert sum(other[number] != first[number] for number in range(60)) > 40
+    # candidates keep their numbers, and every order is that of a builder that is given it
+    for number, example in enumerate(examples):
+        sizes = len(example["candidates"]), len(example["supports"])
+        orders = [order.tolist() for order in Order(1, names).draw(1, number, *sizes)]
+        assert [sorted(order) for order in orders] == [list(range(size)) for size in sizes]
+        expected = naive_segments(example, 46, 0, 2, orders)
+        assert first[number][1] == [[token for token, _, _ in segment] for segment in expected]
+        assert first[number][0] == [number for _, _, number in expected[0] if number]
+    drawn = {tuple(Order(1, names).draw(epoch, 3, 4)[0]) for epoch in range(400)}
+    assert drawn == set(itertools.permutations(range(4)))
+
+
+MASKED = [[10, 11, 12, 13 + number, 10] for number in range(20)]  # as ___MASK17___ is encoded
+
+
+def test_masked_candidates_stay_apart(tmp_path, caplog):
+    """20 candidates of 5 tokens and two marks each: of 128 tokens, that leaves room for three of the five."""
+    example = {"question": [5, 6], "candidates": MASKED, "supports": [[7] * 50], "answer": [3]}
+    split = WikihopSplit.open(write_wikihop(tmp_path, {"valid": [example]}), "valid")
+    found = WikihopExamples(split, SYMBOLS, 128)
+    tokens = found.segments(0)[0].tokens
+    starts = np.flatnonzero(tokens == MARK["[ent]"]) + 1
+    kept = [tokens[start : start + 3].tolist() for start in starts]
+    assert kept == [candidate[-3:] for candidate in MASKED]
+    assert (found.num_cut, found.num_same) == (1, 0)
+    found = WikihopExamples(split, SYMBOLS, 80)  # one token each: the last ones are the same, too
+    assert (found.num_cut, found.num_same) == (1, 1)
+    assert "1 examples have candidates cut" in caplog.text
+    assert "in 1 of them some candidates are the same then" in caplog.text
+    assert WikihopExamples(split, SYMBOLS, 200).num_cut == 0  # 146 tokens: more than half, and whole
+    assert len(WikihopExamples(split, SYMBOLS, 200).segments(0)) == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from fairseq_poolingformer.modules.classification_head import ClassificationHead
@@ -27,9 +28,10 @@ def wikihop_places():
     return candidate
 
 
-def test_wikihop_is_the_mean_logit_and_cross_entropy_by_hand():
+@pytest.mark.parametrize("join", ["sum", "mean"])
+def test_wikihop_is_the_joined_logit_and_cross_entropy_by_hand(join):
     torch.manual_seed(0)
-    head = WikihopHead(5).double()
+    head = WikihopHead(5, join=join).double()
     torch.nn.init.normal_(head.score.weight)
     features, answers = features_of(), [2, 0, -1]
     num_candidates = torch.tensor(COUNTS)
@@ -47,7 +49,7 @@ def test_wikihop_is_the_mean_logit_and_cross_entropy_by_hand():
                 for row in range(6)
                 if EXAMPLE[row] == example
             ]
-            logits.append(sum(found) / len(found))
+            logits.append(sum(found) / (len(found) if join == "mean" else 1))
         assert torch.allclose(output[example, :count], torch.stack(logits))
         assert output[example, count:].eq(-math.inf).all()
         if answer >= 0:

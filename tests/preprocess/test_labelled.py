@@ -1,6 +1,5 @@
 """Documents with labels in the released formats: IMDB's folders, Hyperpartisan's XML, lines of JSON."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,9 +7,8 @@ import pytest
 
 from fairseq_poolingformer.downstream.document_classification import ClassificationSplit, read_labels
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from preprocess import hyperpartisan, imdb, labelled_text
+from preprocess import imdb, labelled_text
 from preprocess.pipeline import labelled
-from preprocess.pipeline.records import Record
 
 TEXTS = ["the theory of attention", "another document", "what it attends to é 長", "!!!"]
 
@@ -75,73 +73,6 @@ def test_a_document_without_tokens_is_refused():
     assert (
         labelled.encode(tokenizer, labelled.LabelledDocument("x", ("\u200b",), "a"), ["a"]).reason == "empty document"
     )
-
-
-ARTICLE = (
-    '<article id="{0:07d}" published-at="2017-09-10" title="T &amp; {0}">lead\n<p>{1} <a href="x">link</a> end</p>\n'
-)
-
-
-def write_hyperpartisan(folder, count):
-    articles = [ARTICLE.format(number, TEXTS[number % 4]) + "<p>more</p> tail</article>" for number in range(count)]
-    labels = [f'<article id="{n:07d}" hyperpartisan="{str(n % 3 == 0).lower()}" url="u"/>' for n in range(count)]
-    folder.mkdir()
-    for name, lines in (("articles", articles), ("truth", labels)):
-        text = "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', "<articles>", *lines, "</articles>\n"])
-        (folder / f"{name}.xml").write_text(text, encoding="utf-8")
-    return {
-        f"{n:07d}": (f"T & {n}\nlead\n{TEXTS[n % 4]} link end\nmore\ntail", str(n % 3 == 0).lower())
-        for n in range(count)
-    }
-
-
-@pytest.mark.parametrize("block", [3, 2**20])
-def test_hyperpartisan_pairs_articles_with_the_ground_truth(tmp_path, gpt2_folder, monkeypatch, block):
-    monkeypatch.setattr(hyperpartisan, "_BLOCK", block)
-    expected = write_hyperpartisan(tmp_path / "raw", 30)
-    files = ("--articles", tmp_path / "raw" / "articles.xml", "--truth", tmp_path / "raw" / "truth.xml")
-    shares = ("--valid-share", 0.3, "--test-share", 0.3)
-    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *files, *shares) == 0
-    found = [examples(tmp_path / "data", split) for split in ("train", "valid", "test")]
-    assert found[0] | found[1] | found[2] == expected
-    assert sum(map(len, found)) == 30
-
-
-@pytest.mark.parametrize("block", [1, 2**20])
-def test_articles_need_nothing_between_them(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(hyperpartisan, "_BLOCK", block)
-    elements = [b'<article id="1">\na</article>', b'<article x="" id="2" >b</article>', b"<article >c</article>"]
-    path = tmp_path / "articles.xml"
-    path.write_bytes(b"".join(elements))
-    records = list(hyperpartisan.read_articles(path, {"1": "true", "2": "false"}))
-    expected = zip([b"true", b"false", b""], elements, strict=True)
-    assert [record.data for record in records] == [label + b"\n" + element for label, element in expected]
-    assert [record.line for record in records] == [1, 2, 2]
-    assert sum(record.progress for record in records) == path.stat().st_size
-
-
-def test_articles_without_words_are_named():
-    parsed = hyperpartisan.parse(Record("file", 1, b'true\n<article id="7" title=" "><p> </p>\n</article>'))
-    assert parsed.reason == "empty document: article '7'"
-
-
-def test_bad_articles_are_named(tmp_path, gpt2_folder, capsys):
-    write_hyperpartisan(tmp_path / "raw", 12)
-    articles, truth = tmp_path / "raw" / "articles.xml", tmp_path / "raw" / "truth.xml"
-    text = articles.read_text().replace('id="0000003"', 'id="99"').replace("theory of attention <a", "<a", 1)
-    articles.write_text(text.replace("another document <a", "<b", 1))
-    files = ("--articles", articles, "--truth", truth, "--valid-share", 0, "--test-share", 0)
-    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *files, "--max-reject-fraction", 0.5) == 0
-    rejects = [json.loads(line) for line in (tmp_path / "data" / "train.rejects.jsonl").read_text().splitlines()]
-    assert [reject["line"] for reject in rejects] == [6, 12]
-    assert rejects[0]["reason"].startswith("broken XML: ")
-    assert rejects[1]["reason"] == "no ground truth: article '99'"
-    articles.write_text(text[:-100])
-    assert convert(hyperpartisan, tmp_path / "cut", gpt2_folder, *files) == 1
-    assert "articles.xml: ends inside an article; fetch it again" in capsys.readouterr().err
-    truth.write_text("<articles><article id='1' hyperpartisan='maybe'/></articles>")
-    assert convert(hyperpartisan, tmp_path / "cut", gpt2_folder, *files) == 1
-    assert "needs an id of its own and hyperpartisan=true or false" in capsys.readouterr().err
 
 
 def test_any_lines_of_json(tmp_path, gpt2_folder, write_lines, capsys):

@@ -81,7 +81,8 @@ def fit(task, model, updates=100, split="train"):
 @pytest.mark.parametrize("encoder", ENCODERS, ids=["longformer", "poolingformer", "deberta", "chunked"])
 def test_every_encoder_learns_wikihop_by_heart_and_predicts_it(wikihop, tmp_path, capsys, encoder):
     folder, examples = wikihop
-    args, task, model = make(folder, "wikihop", *encoder)
+    # one batch is learned by heart, and the checkpoint says nothing of the task, as an older one
+    args, task, model = make(folder, "wikihop", *encoder, "--keep-order", "--support-separators", "1")
     task.load_dataset("train")
     assert fit(task, model) == 1
     write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
@@ -257,3 +258,53 @@ def test_contradictions_are_refused(wikihop, tmp_path, capsys):
     for length in ("0", "2"):  # the coreference task would never end
         assert predict.main([str(folder), *flags, "--max-positions", length]) == 1
         assert f"--max-positions must be 8 or more, got {length}" in capsys.readouterr().err
+
+
+def read_epochs(folder, epochs, workers, *flags):
+    """The batches of each of these epochs, as a training that begins with the first one reads them."""
+    _, task, _ = make(folder, "wikihop", *ENCODERS[0], *flags)
+    task.load_dataset("train")
+    batches = task.get_batch_iterator(
+        task.dataset("train"), max_sentences=2, seed=1, num_workers=workers, epoch=epochs[0]
+    )
+    return [
+        [
+            (batch["id"].tolist(), batch["net_input"]["src_tokens"].tolist(), batch["target"]["answer"].tolist())
+            for batch in batches.next_epoch_itr()
+        ]
+        for _ in epochs
+    ]
+
+
+def test_wikihops_order_is_that_of_the_epoch_whatever_was_read_before(wikihop):
+    folder, examples = wikihop
+    first, second = read_epochs(folder, [1, 2], 0)
+    assert read_epochs(folder, [2], 2) == [second]  # a training that goes on, with workers
+
+    rows = [sorted(row for _, tokens, _ in epoch for row in tokens) for epoch in (first, second)]
+    assert rows[0] != rows[1]
+    answers = {k: answer for ids, _, found in first for k, answer in zip(ids, found, strict=True)}
+    assert answers == {k: example["answer"][0] for k, example in enumerate(examples)}  # candidates keep their numbers
+    kept = read_epochs(folder, [1, 2], 0, "--keep-order")
+    rows = [sorted(row for _, tokens, _ in epoch for row in tokens) for epoch in kept]
+    assert rows[0] == rows[1]
+    _, task, _ = make(folder, "wikihop", *ENCODERS[0])
+    for split in ("train", "valid"):
+        task.load_dataset(split)
+    assert task.dataset("valid").examples.order is None
+    task.read_whole()  # as poolingformer-predict does
+    task.load_dataset("train")
+    assert task.dataset("train").examples.order is None
+
+
+def test_an_older_checkpoint_reads_supports_as_it_was_trained_to(wikihop):
+    folder, _ = wikihop
+    _, task, _ = make(folder, "wikihop", *ENCODERS[0])
+    state = task.state_dict()
+    task.load_state_dict(state)
+    assert task.cfg.support_separators == 2
+    del state["support_separators"]
+    task.load_state_dict(state)
+    assert task.cfg.support_separators == 1
+    with pytest.raises(ValueError, match="--support-separators must be 1 or 2, got 3"):
+        make(folder, "wikihop", *ENCODERS[0], "--support-separators", "3")

@@ -191,3 +191,36 @@ def test_files_that_do_not_fit_are_named(tiny_gpt2_folder, tmp_path, name, chang
     path.write_text(change(path.read_text(encoding="utf-8")), encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         GPT2Tokenizer.from_files(folder)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_blanks_for_line_breaks_move_no_offset(gpt2_folder, tokenizer, text):
+    blank = GPT2Tokenizer.from_files(gpt2_folder, white_space="blank")
+    single = text.translate(str.maketrans("\t\n\v\f\r", "     "))
+    assert blank.encode(text).tolist() == tokenizer.encode(single).tolist()
+    for found, expected in zip(blank.encode_with_offsets(text), tokenizer.encode_with_offsets(single), strict=True):
+        assert found.tolist() == expected.tolist()
+    ids, starts, ends = blank.encode_with_offsets(text)
+    pieces = [text.encode()[start:end].decode() for start, end in zip(starts, ends, strict=True)]
+    tokens = [blank.decode([token]) for token in ids.tolist()]
+    for piece, token in zip(pieces, tokens, strict=True):
+        assert piece == token.strip() or "\ufffd" in token or token == "<unk>" or not piece.isascii()
+
+
+def test_a_folder_keeps_how_white_space_is_read(gpt2_folder, tmp_path):
+    blank = GPT2Tokenizer.from_files(gpt2_folder, white_space="blank")
+    blank.save(tmp_path / "new")
+    load_tokenizer(tmp_path / "new").save(tmp_path / "again")  # as shards are joined
+    assert load_tokenizer(tmp_path / "again").encode("a\nb").tolist() == blank.encode("a b").tolist()
+    old = tmp_path / "old"
+    GPT2Tokenizer.from_files(gpt2_folder).save(old)
+    assert json.loads((old / "tokenizer" / "config.json").read_text()) == {"kind": "gpt2"}  # as before the setting
+    assert load_tokenizer(old).encode("a\nb").tolist() != blank.encode("a\nb").tolist()
+    for config, message in (
+        ({"kind": "gpt2", "white_space": "gone"}, "white_space must be blank or keep, is 'gone'"),
+        ({"kind": "gpt2", "case": "lower"}, "unknown settings of GPT-2's tokenizer: case"),
+        (["gpt2"], "unknown kind None"),
+    ):
+        (old / "tokenizer" / "config.json").write_text(json.dumps(config))
+        with pytest.raises(ValueError, match=message):
+            load_tokenizer(old)

@@ -1,0 +1,146 @@
+"""Hyperpartisan's two files: articles with their labels, splits by shares or by a file, and bad input."""
+
+import gzip
+import json
+
+import pytest
+
+from fairseq_poolingformer.text import xml_elements
+from preprocess import hyperpartisan
+from preprocess.pipeline.records import Record
+from tests.preprocess.test_labelled import TEXTS, convert, examples
+
+ARTICLE = (
+    '<article id="{0:07d}" published-at="2017-09-10" title="T &amp; {0}">lead\n<p>{1} <a href="x">link</a> end</p>\n'
+)
+
+
+def write(folder, count):
+    """Write both files; return the body and the label of each article."""
+    articles = [ARTICLE.format(number, TEXTS[number % 4]) + "<p>more!!!</p> tail</article>" for number in range(count)]
+    labels = [f'<article id="{n:07d}" hyperpartisan="{str(n % 3 == 0).lower()}" url="u"/>' for n in range(count)]
+    folder.mkdir()
+    for name, lines in (("articles", articles), ("truth", labels)):
+        text = "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', "<articles>", *lines, "</articles>\n"])
+        (folder / f"{name}.xml").write_text(text, encoding="utf-8")
+    return {
+        f"{n:07d}": (f"lead {TEXTS[n % 4].replace('!!!', '!')} link end more! tail", str(n % 3 == 0).lower())
+        for n in range(count)
+    }
+
+
+def flags_of(folder):
+    return ("--articles", folder / "articles.xml", "--truth", folder / "truth.xml")
+
+
+@pytest.mark.parametrize("block", [3, 2**20])
+def test_articles_are_paired_with_the_ground_truth(tmp_path, gpt2_folder, monkeypatch, block):
+    monkeypatch.setattr(xml_elements, "_BLOCK", block)
+    expected = write(tmp_path / "raw", 30)
+    flags = (*flags_of(tmp_path / "raw"), "--valid-share", 0.3, "--test-share", 0.3)
+    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags) == 0
+    found = [examples(tmp_path / "data", split) for split in ("train", "valid", "test")]
+    assert found[0] | found[1] | found[2] == expected
+    assert sum(map(len, found)) == 30
+
+
+def test_title_and_body_as_they_are(tmp_path, gpt2_folder):
+    write(tmp_path / "raw", 6)
+    flags = (*flags_of(tmp_path / "raw"), "--valid-share", 0, "--test-share", 0, "--text", "title_and_body")
+    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags, "--white-space", "keep") == 0
+    text, _ = examples(tmp_path / "data", "train")["0000004"]
+    assert text == f"T & 4\nlead\n{TEXTS[0]} link end\nmore!!!\ntail"
+
+
+PUBLISHED = {"train": [0, 1, 2, 3, 5], "dev": [4, 6], "test": [5, 7, 1]}
+PLAIN = "0000000 train\n1 train\n2\ttrain\n3 train\n5 train\n\n0000004 valid\n6 dev\n5 test\n7 test\n1 test\n"
+
+
+@pytest.mark.parametrize("content", [json.dumps(PUBLISHED), PLAIN])
+def test_a_file_names_the_splits(tmp_path, gpt2_folder, capsys, content):
+    expected = write(tmp_path / "raw", 9)
+    (tmp_path / "splits").write_text(content)
+    flags = (*flags_of(tmp_path / "raw"), "--splits", tmp_path / "splits")
+    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags) == 0
+    for split, name in (("train", "train"), ("valid", "dev"), ("test", "test")):
+        ids = [f"{number:07d}" for number in sorted(PUBLISHED[name])]
+        assert examples(tmp_path / "data", split) == {number: expected[number] for number in ids}
+    lines = capsys.readouterr().out.splitlines()
+    warning = "2 of 3 documents of test are in train as well, as splits has it: figures on test are not those of unseen"
+    assert lines[-2].startswith(warning)
+    assert lines[-1] == "1 documents are in no split of splits"
+    assert json.loads((tmp_path / "data" / "corpus.json").read_text())["table"] == lines
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"train": [0, 99]}', "train has '99', and there is no such document"),
+        ('{"train": [0, 1, 0]}', "train has '0' twice"),
+        ('{"train": [0], "eval": [1]}', "'eval' is none of train, valid, dev, test"),
+        ('{"train": [0], "dev": 1}', "'dev' must be a list of ids, is 1"),
+        ('{"train": [0.5]}', "'train' must be a list of ids"),
+        ('{"dev": [0]}', "no documents of train"),
+        ("0 train\n1\n", "line 2: must be an id and a split, is '1'"),
+        ('{"train": [0', "not JSON"),
+    ],
+)
+def test_splits_that_cannot_be_are_named(tmp_path, gpt2_folder, capsys, content, message):
+    write(tmp_path / "raw", 4)
+    (tmp_path / "splits").write_text(content)
+    flags = (*flags_of(tmp_path / "raw"), "--splits", tmp_path / "splits")
+    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_an_article_that_splits_name_and_the_file_lacks_is_an_error(tmp_path, gpt2_folder, capsys):
+    write(tmp_path / "raw", 4)
+    path = tmp_path / "raw" / "articles.xml"
+    path.write_text(path.read_text().replace('id="0000002"', 'id="77"'))
+    (tmp_path / "splits").write_text('{"train": [0, 1, 2]}')
+    flags = (*flags_of(tmp_path / "raw"), "--splits", tmp_path / "splits", "--max-reject-fraction", 1)
+    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags) == 1
+    assert "1 of train are not in the input, such as 2" in capsys.readouterr().err
+
+
+def test_any_valid_xml_is_read(tmp_path, gpt2_folder):
+    articles = b"""<articles><article
+ id='1' title="x">one</article><article id="2"><![CDATA[two </article>]]></article></articles>"""
+    (tmp_path / "articles.xml.gz").write_bytes(gzip.compress(articles))
+    truth = "<article id='1' hyperpartisan='true'></article>\n<article hyperpartisan='false'\nid='2'/>"
+    (tmp_path / "truth.xml").write_text(f"<articles>{truth}</articles>")
+    flags = ("--articles", tmp_path / "articles.xml.gz", "--truth", tmp_path / "truth.xml")
+    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags, "--valid-share", 0, "--test-share", 0) == 0
+    assert examples(tmp_path / "data", "train") == {"1": ("one", "true"), "2": ("two </article>", "false")}
+
+
+def test_progress_is_that_of_the_file(tmp_path):
+    write(tmp_path / "raw", 5)
+    path = tmp_path / "raw" / "articles.xml"
+    assert sum(record.progress for record in hyperpartisan.read_articles(path, {})) == path.stat().st_size
+
+
+def test_articles_without_words_are_named():
+    fields = {"id": "7", "label": "true", "title": "t", "parts": [" \n", "http://x"], "problem": None}
+    parsed = hyperpartisan.parse(Record("file", 1, json.dumps(fields).encode()), "body")
+    assert parsed.reason == "empty document: article '7'"
+
+
+def test_bad_articles_are_named(tmp_path, gpt2_folder, capsys):
+    write(tmp_path / "raw", 12)
+    articles, truth = tmp_path / "raw" / "articles.xml", tmp_path / "raw" / "truth.xml"
+    text = articles.read_text().replace('id="0000003"', 'id="99"').replace("theory of attention <a", "<a", 1)
+    text = text.replace('id="0000005"', 'id=""')
+    articles.write_text(text.replace("another document <a", "<b", 1))
+    flags = (*flags_of(tmp_path / "raw"), "--valid-share", 0, "--test-share", 0)
+    assert convert(hyperpartisan, tmp_path / "data", gpt2_folder, *flags, "--max-reject-fraction", 0.5) == 0
+    rejects = [json.loads(line) for line in (tmp_path / "data" / "train.rejects.jsonl").read_text().splitlines()]
+    assert [reject["line"] for reject in rejects] == [6, 12, 18]
+    assert rejects[0]["reason"].startswith("broken XML: ")
+    assert [reject["reason"] for reject in rejects[1:]] == ["no ground truth: article '99'", "empty id"]
+    articles.write_text(text[: text.rindex("more")])
+    assert convert(hyperpartisan, tmp_path / "cut", gpt2_folder, *flags) == 1
+    assert "articles.xml: ends inside the <article> of line 36" in capsys.readouterr().err
+    truth.write_text("<articles><article id='1' hyperpartisan='maybe'/></articles>")
+    assert convert(hyperpartisan, tmp_path / "cut", gpt2_folder, *flags) == 1
+    assert "needs an id of its own and hyperpartisan=true or false" in capsys.readouterr().err
