@@ -16,10 +16,10 @@ PLUGIN = "fairseq_poolingformer"
 
 # each package may import those before it
 ORDER = [
-    *("attention", "text", "scoring", "qa", "downstream", "show", "compat"),
+    *("checkpoint_reader", "attention", "text", "scoring", "qa", "downstream", "show", "compat"),
     *("modules", "data", "optim", "criterions", "models", "tasks", "huggingface", "cli"),
 ]
-WITHOUT_FAIRSEQ = {"attention", "text", "qa", "scoring", "downstream", "show", "huggingface"}
+WITHOUT_FAIRSEQ = {"checkpoint_reader", "attention", "text", "qa", "scoring", "downstream", "show", "huggingface"}
 # what preprocess may use of the plugin
 BELOW_PREPROCESS = {"text", "qa", "downstream", "cli"}
 

@@ -34,12 +34,13 @@ def data(tmp_path_factory):
     """A folder with what every command looks at before it reads the checkpoint."""
     folder = tmp_path_factory.mktemp("data")
     tiny_bart.write_data_folder(folder, splits={split: [([5, 6, 7], [5])] for split in ("train", "valid", "test")})
-    folders.write_folder(folder, {"valid": [folders.Example([5], [6, 7])]})
+    folders.write_folder(folder / "questions", {"valid": [folders.Example([5], [6, 7])]})
     (folder / "dict.a.txt").write_text("x 1\n")
     (folder / "dict.b.txt").write_text("x 1\n")
     vocabulary = tiny_gpt2.write_vocabulary(folder / "vocabulary")
     tokenizer = GPT2Tokenizer(*(vocabulary / name for name in GPT2Tokenizer.files))
-    tokenizer.save(folder)
+    for made in (folder, folder / "questions"):
+        tokenizer.save(made)
     tokenizer.write_dictionary(folder / "dict.source.txt")
     tokenizer.write_dictionary(folder / "dict.target.txt")
     (folder / "text").write_text("a text")
@@ -104,7 +105,7 @@ COMMANDS = {
         ["--inputs", str(path), str(path), "--output", str(path.parent / "out.pt")]
     ),
     "predict-qa": lambda path, data: predict_qa.main(
-        [str(data), "--path", str(path), "--output", str(path.parent / "out.json")]
+        [str(data / "questions"), "--path", str(path), "--output", str(path.parent / "out.json")]
     ),
     "eval-lm": lambda path, data: eval_lm.main([str(data), "--path", str(path)]),
     "eval-mlm": lambda path, data: eval_mlm.main([str(data), "--path", str(path)]),
