@@ -134,12 +134,4 @@ def test_each_is_read_or_ends_in_a_sentence(good, tmp_path, request):
     outcomes = watched(
         read, range(count), seconds=20, memory=2**30, make=make, use=lambda value: "read", own=str(tmp_path)
     )
-        if outcome.error or outcome.died:
-            print(
-                list(READERS)[seed % len(READERS)],
-                outcome.died,
-                outcome.error,
-                outcome.value and outcome.value[:150],
-                outcome.events[:3],
-            )
     assert_harmless(outcomes, ("ValueError", "DictionaryError"))
