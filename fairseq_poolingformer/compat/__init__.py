@@ -9,6 +9,7 @@ changed; a replaced function keeps its original as ``__wrapped__``.
                        worker
 :mod:`.configuration`  no string of a checkpoint's configuration is evaluated as Python
 :mod:`.data`           no batch is dropped; ``--mask-whole-words`` finds its word boundaries
+:mod:`.dictionaries`   a damaged ``dict.txt`` is a sentence
 :mod:`.numpy_shims`    names that numpy has removed
 :mod:`.options`        ``--bf16`` no longer means TPU; ``--help`` shows the flags of ``--arch`` and ``--task``
 :mod:`.distributed`    ``torchrun`` is one training; several processes on a CPU
@@ -38,6 +39,7 @@ from fairseq_poolingformer.compat import (
     checkpoints,
     configuration,
     data,
+    dictionaries,
     distributed,
     epoch_position,
     fully_sharded,
@@ -74,6 +76,7 @@ def apply() -> None:
     configuration.apply()
     numpy_shims.apply()
     data.apply()
+    dictionaries.apply()
     options.apply()
     distributed.apply()
     fully_sharded.apply()

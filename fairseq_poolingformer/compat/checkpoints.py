@@ -14,6 +14,7 @@ import torch
 from fairseq_poolingformer.compat.archive import DAMAGE
 from fairseq_poolingformer.compat.changed_options import checked_states
 from fairseq_poolingformer.compat.checkpoint_files import CheckpointError, MissingCheckpointError, load
+from fairseq_poolingformer.compat.dictionaries import DictionaryError
 from fairseq_poolingformer.compat.nonfinite import NonfiniteError
 from fairseq_poolingformer.compat.option_schema import ConfigurationError
 from fairseq_poolingformer.compat.own_options import restricted
@@ -41,42 +42,46 @@ def apply() -> None:
             f"fairseq_poolingformer needs torch 2.6 or later, and this is torch {torch.__version__}: before 2.6, "
             "torch.load runs any code that a checkpoint holds. Install a newer torch."
         )
-    for module, reader in ((checkpoint_utils, _read_checkpoint), (distributed_utils, _read_of_this_training)):
-        if module.torch is torch:
-            module.torch = _TorchThatReads(reader)
+    if checkpoint_utils.torch is torch:
+        checkpoint_utils.torch = _TorchThatExplains("torch")
+    if distributed_utils.torch is torch:
+        distributed_utils.torch = _TorchOfOneTraining("torch")
     replace(sys, "excepthook", one_sentence)
     replace(checkpoint_utils, "load_model_ensemble_and_task", models_explained)
     replace(checkpoint_utils, "save_checkpoint", with_state_of_all_workers)
     replace(Trainer, "load_checkpoint", checked_and_explained)
 
 
-class _TorchThatReads(types.ModuleType):
-    """torch for a module of fairseq, with another function in place of ``torch.load``."""
-
-    def __init__(self, load: Callable) -> None:
-        super().__init__("torch")
-        self.load = load
+class _TorchThatExplains(types.ModuleType):
+    """torch for fairseq's module of checkpoints, with :func:`~.checkpoint_files.load` in place of ``torch.load``."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
 
+    @staticmethod
+    def load(file: IO[bytes], **unused: Any) -> dict[str, Any]:
+        """Read the checkpoint that fairseq has opened, and keep of its configuration what the schema allows."""
+        with explained(file.name):
+            return restricted(load(file.name), Path(file.name))
 
-def _read_checkpoint(file: IO[bytes], **unused: Any) -> dict[str, Any]:
-    """Read the checkpoint that fairseq has opened, and keep of its configuration what the schema allows."""
-    with explained(file.name):
-        return restricted(load(file.name), Path(file.name))
 
+class _TorchOfOneTraining(types.ModuleType):
+    """torch for fairseq's module of processes, which read what others of the same training send."""
 
-def _read_of_this_training(file: IO[bytes], **kwargs: Any) -> Any:
-    """Read what another process of this training has sent: its configuration has classes of omegaconf."""
-    return torch.load(file, weights_only=False, **kwargs)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+    @staticmethod
+    def load(file: IO[bytes], **kwargs: Any) -> Any:
+        """Read what another process has sent: a configuration has classes of omegaconf."""
+        return torch.load(file, weights_only=False, **kwargs)
 
 
 def one_sentence(original: Callable) -> Callable:
     """Print an error whose message says all that is needed as one sentence, without a traceback."""
 
     def excepthook(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
-        if isinstance(error, CheckpointError | NonfiniteError):
+        if isinstance(error, CheckpointError | DictionaryError | NonfiniteError):
             print(f"error: {error}", file=sys.stderr)
         elif kind is Exception and str(error).startswith(WRONG_PARAMETERS):
             print(f"error: {error} ({_on_one_line(error.__context__)})", file=sys.stderr)

@@ -1,12 +1,15 @@
 """fairseq's dictionary file and number types, without importing fairseq."""
 
 import hashlib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
 BOS, PAD, EOS, UNK = range(4)
+LONGEST_LINE = 2**16  # characters
+COUNT = re.compile(r"-?[0-9]{1,18}")
 SPECIAL_SYMBOLS = ("<s>", "<pad>", "</s>", "<unk>")
 
 
@@ -25,15 +28,36 @@ def read_counts(path: Path) -> dict[str, int]:
         ValueError: a line is not of that form, or names a symbol a second time.
     """
     counts: dict[str, int] = {}
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            symbol, _, count = line.rstrip().rpartition(" ")
-            if not (count.isascii() and count.isdigit() and len(count) < 19):
-                raise ValueError(f'{path}, line {number}: expected "symbol count", found {line.rstrip()!r}')
-            if symbol in counts or symbol in SPECIAL_SYMBOLS:
-                raise ValueError(f"{path}, line {number}: symbol {symbol!r} is there a second time")
-            counts[symbol] = int(count)
+    for number, symbol, count, _ in read_entries(path):
+        if symbol in counts or symbol in SPECIAL_SYMBOLS:
+            raise ValueError(f"{path}, line {number}: symbol {symbol[:100]!r} is there a second time")
+        counts[symbol] = count
     return counts
+
+
+def read_entries(path: str | Path, flag: str | None = None) -> Iterator[tuple[int, str, int, bool]]:
+    """The lines of a fairseq dictionary file: their numbers, symbols and counts, and whether they end in a flag.
+
+    Args:
+        path: the file.
+        flag: may follow the count, after a space; None where none may.
+
+    Raises:
+        ValueError: a line is too long, or not of the form "symbol count".
+    """
+    number = 0
+    with open(path, encoding="utf-8") as lines:
+        try:
+            while line := lines.readline(LONGEST_LINE):
+                number += 1
+                rest = line.rstrip()
+                is_flagged = flag is not None and rest.endswith(f" {flag}")
+                symbol, blank, count = (rest.removesuffix(f" {flag}") if is_flagged else rest).rpartition(" ")
+                if not blank or not COUNT.fullmatch(count):
+                    raise ValueError(f'{path}, line {number}: expected "symbol count", found {rest[:100]!r}')
+                yield number, symbol, int(count), is_flagged
+        except UnicodeDecodeError:
+            raise ValueError(f"{path}, after line {number}: not UTF-8") from None
 
 
 def symbols_digest(symbols: Iterable[str]) -> str:

@@ -5,7 +5,6 @@ a text in one call of tiktoken, and one table leads from a token straight to its
 between texts: on new text, looking words up in Python and learning the unknown ones takes longer than merging all.
 """
 
-import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ import tiktoken
 
 from fairseq_poolingformer.text.blanks import Blanks
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, read_symbols, replace_lone_surrogates
+from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
 from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Tokenizer
 
 # GPT-2's pattern. One group holds everything that needs no look-ahead: tiktoken's regex engine runs such a group as an
@@ -118,7 +118,7 @@ class GPT2Tokenizer(Tokenizer):
         return {} if self._white_space == "keep" else {"white_space": self._white_space}
 
     @classmethod
-    def from_files(cls, folder: Path, white_space: object = "keep", **settings: object) -> "GPT2Tokenizer":
+    def from_files(cls, folder: Path, /, white_space: object = "keep", **settings: object) -> "GPT2Tokenizer":
         if settings:
             raise ValueError(f"{folder}: unknown settings of GPT-2's tokenizer: {', '.join(settings)}")
         return cls(*(Path(folder) / name for name in cls.files), white_space=white_space)
@@ -152,12 +152,11 @@ def _read_merges(vocab_bpe: Path) -> list[bytes]:
     """Read every token as bytes: the 256 bytes, then the merges in the order in which they are applied."""
     byte_of = byte_symbols()
     tokens = [bytes([b]) for b in byte_of.values()]
-    with open(vocab_bpe, encoding="utf-8") as file:
-        lines = file.read().split("\n")[1:-1]
+    lines = read_text_file(vocab_bpe).split("\n")[1:-1]
     for number, line in enumerate(lines, 2):
         pair = line.split()
         if len(pair) != 2 or not byte_of.keys() >= set("".join(pair)):
-            raise ValueError(f"{vocab_bpe}, line {number}: expected two byte-level symbols, found {line!r}")
+            raise ValueError(f"{vocab_bpe}, line {number}: expected two byte-level symbols, found {line[:100]!r}")
         tokens.append(bytes(map(byte_of.__getitem__, "".join(pair))))
     if len(set(tokens)) != len(tokens):
         raise ValueError(f"{vocab_bpe}: two merges make the same token; this is not a GPT-2 style merge list")
@@ -167,14 +166,17 @@ def _read_merges(vocab_bpe: Path) -> list[bytes]:
 def _token_indices(paths: Sequence[Path], tokens: list[bytes], symbols: list[str]) -> np.ndarray:
     """Return the dictionary index of every token (int64), ``<unk>`` where ``dict.txt`` lacks the token's id."""
     encoder_json, vocab_bpe, _ = paths
-    with open(encoder_json, encoding="utf-8") as file:
-        gpt2_ids = json.load(file)
+    gpt2_ids = read_json_file(encoder_json)
+    if odd := [token for token, number in gpt2_ids.items() if type(number) is not int]:
+        raise ValueError(f"{encoder_json}: the id of token {odd[0][:100]!r} is not a whole number")
     symbol_of_byte = {b: char for char, b in byte_symbols().items()}
     index_of_symbol = {symbol: len(SPECIAL_SYMBOLS) + k for k, symbol in enumerate(symbols)}
     indices = []
     for token in tokens:
         name = "".join(map(symbol_of_byte.__getitem__, token))
         if name not in gpt2_ids:
-            raise ValueError(f"{encoder_json}: lacks token {name!r}, which {vocab_bpe} makes; take both from one model")
+            raise ValueError(
+                f"{encoder_json}: lacks token {name[:100]!r}, which {vocab_bpe} makes; take both from one model"
+            )
         indices.append(index_of_symbol.get(str(gpt2_ids[name]), UNK))
     return np.array(indices)

@@ -1,4 +1,4 @@
-"""JSON files that are read whole."""
+"""Text and JSON files that are read whole."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ from typing import Any
 
 from fairseq_poolingformer.text.file_kinds import HEAD_BYTES, other_than_text
 from fairseq_poolingformer.text.json_lines import type_name
+
+
+def read_text_file(path: Path) -> str:
+    """Read a text file.
+
+    Raises:
+        ValueError: naming the file and the place, if it is not UTF-8.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 (byte {error.start}, {error.reason})") from None
 
 
 def read_json_file(path: Path, kind: type = dict) -> Any:

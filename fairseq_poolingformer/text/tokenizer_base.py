@@ -79,7 +79,7 @@ class Tokenizer(ABC):
 
     @classmethod
     @abstractmethod
-    def from_files(cls, folder: Path, **settings: object) -> "Tokenizer":
+    def from_files(cls, folder: Path, /, **settings: object) -> "Tokenizer":
         """Load the tokenizer whose :attr:`files` are in a folder, with the values of :meth:`settings`.
 
         Raises:

@@ -5,7 +5,6 @@ neither torch nor fairseq.
 """
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from fairseq_poolingformer.text.blanks import Blanks, byte_offsets
 from fairseq_poolingformer.text.data_folder import tokenizer_config, tokenizer_path
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, replace_lone_surrogates
 from fairseq_poolingformer.text.gpt2_bpe import GPT2Tokenizer
+from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Tokenizer
 from fairseq_poolingformer.text.unigram import SPACE, UnigramModel, is_unigram
 
@@ -43,7 +43,8 @@ class SentencePieceTokenizer(Tokenizer):
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=self._proto)
         except RuntimeError as error:
-            raise ValueError(f"{model}: not a sentencepiece model ({error})") from error
+            reason = ascii(" ".join(str(error).split())[:200])[1:-1]  # it quotes what the file holds
+            raise ValueError(f"{model}: not a sentencepiece model ({reason})") from None
         processor = self._processor
         pieces = range(processor.get_piece_size())
         self._pieces = [p for p in pieces if not (processor.is_control(p) or processor.is_unknown(p))]
@@ -124,7 +125,7 @@ class SentencePieceTokenizer(Tokenizer):
         (folder / self.files[0]).write_bytes(self._proto)
 
     @classmethod
-    def from_files(cls, folder: Path, **settings: object) -> "SentencePieceTokenizer":
+    def from_files(cls, folder: Path, /, **settings: object) -> "SentencePieceTokenizer":
         if settings:
             raise ValueError(f"{folder}: unknown settings of a sentencepiece tokenizer: {', '.join(settings)}")
         return cls(Path(folder) / cls.files[0])
@@ -147,10 +148,10 @@ def load_tokenizer(data_folder: Path) -> Tokenizer:
         ValueError: its kind is unknown, or its files are damaged.
     """
     config = tokenizer_config(data_folder)
-    settings = json.loads(config.read_text(encoding="utf-8"))
-    kind = settings.pop("kind", None) if isinstance(settings, dict) else None
+    settings = read_json_file(config)
+    kind = settings.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"{config}: unknown kind {kind!r}; this version knows {', '.join(sorted(_KINDS))}")
+        raise ValueError(f"{config}: unknown kind {str(kind)[:100]!r}; this version knows {', '.join(sorted(_KINDS))}")
     return _KINDS[kind].from_files(config.parent, **settings)
 
 

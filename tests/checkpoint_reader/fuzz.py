@@ -84,10 +84,10 @@ class Grammar:
     def mutated(self, data: bytes) -> bytes:
         changed = bytearray(data)
         for _ in range(self.rng.randint(1, 4)):
-            place = self.rng.randrange(len(changed))
+            place = self.rng.randrange(max(len(changed), 1))
             kind = self.rng.randrange(5)
             if kind == 0:
-                changed[place] = self.rng.randrange(256)
+                changed[place : place + 1] = bytes([self.rng.randrange(256)])
             elif kind == 1:
                 changed[place:place] = self.rng.choice(
                     [b"b", b"R", b"\x81", b"u", b"s", b"(", b"t", b"q\0", b"h\0", b"Q"]
