@@ -13,13 +13,15 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import sys
 import time
 import traceback
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ import torch
 SECRET = "the-secret-of-this-machine"
 SECONDS = 30  # for a case
 MEMORY = 2**31  # bytes beyond what the process has before it
+BATCH = 20  # cases of one child, which the first one that dies ends
 CANARIES = ("user.txt", "pipe", "folder", "notes.json", "piped-data")
 WEIGHTS = {"finetune": 1, "restore": 1, "validate": 2}  # slow, and the first two build from the command line
 # events of Python's audit hooks
@@ -140,14 +143,14 @@ def random_state(number: int, good: dict[str, Any], names: dict[str, list[str]],
         options["arch" if kind == "model" else kind] = rng.choice(pool)
     if rng.random() < 0.2:
         options["data"] = _value(rng, str(canary), 0)
-    if rng.random() < 0.7:
+    if rng.random() < 0.85:
         state["cfg"], state["args"] = _sections(options, rng), None
     return state
 
 
 def _sections(options: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     """The same options as a training of today writes them: by section."""
-    sections: dict[str, Any] = {"model": Namespace(**options, _name=options.get("arch"))}
+    sections: dict[str, Any] = {"model": Namespace(**{**options, "_name": options.get("arch")})}
     for kind in ("task", "criterion", "generation", "common", "dataset", "checkpoint", "optimizer", "bpe", "tokenizer"):
         sections[kind] = {**options, "_name": options.get(kind)}
     if rng.random() < 0.2:
@@ -258,48 +261,67 @@ def outcome(command: Callable, path: Path, data: Path) -> tuple[str, str]:
     return ("sentence" if status == 1 else "done"), printed.getvalue()
 
 
-def case(number: int, folder: Path, good: dict, names: dict, all_commands: dict, data: Path) -> dict[str, Any]:
-    """Run one case in a child, and say what it did."""
-    canary, work = folder / "canary", folder / f"case{number}"
-    command = random.Random(-number - 1).choices(
-        sorted(all_commands), [WEIGHTS.get(n, 4) for n in sorted(all_commands)]
-    )[0]
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
+@dataclass
+class Bench:
+    """What every case needs.
+
+    Attributes:
+        folder: the one that commands may write into.
+        good: a checkpoint's state in which nothing is wrong.
+        names: of options, and of models, tasks and criterions.
+        commands: by name.
+    """
+
+    folder: Path
+    good: dict[str, Any]
+    names: dict[str, list[str]]
+    commands: dict[str, Callable]
+
+    def run(self, numbers: range) -> Iterator[dict[str, Any]]:
+        """Run cases in a child, and yield what each did; the last one may have ended the child."""
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
             os.close(read)
+            with contextlib.suppress(BaseException):
+                self._in_child(numbers, write)
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            found = [json.loads(line) for line in pipe]
+        _, status, usage = os.wait4(child, 0)
+        for begun, ended in zip(found[::2], [*found[1::2], {"kind": "no answer"}], strict=False):
+            yield {**begun, **ended, "megabytes": usage.ru_maxrss // 1024}
+            if ended["kind"] == "no answer" and os.WIFSIGNALED(status):
+                yield {**begun, "kind": f"signal {os.WTERMSIG(status)}", "megabytes": usage.ru_maxrss // 1024}
+
+    def _in_child(self, numbers: range, write: int) -> None:
+        seen: list[str] = []
+        canary = self.folder / "canary"
+        used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+        watch(self.folder, canary, seen)
+        kinds = sorted(self.commands)
+        for number in numbers:
+            work = self.folder / f"case{number}"
             work.mkdir()
             os.chdir(work)
-            torch.save(random_state(number, good, names, canary), work / "x.pt")
-            seen: list[str] = []
-            watch(folder, canary, seen)
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-            resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+            (command,) = random.Random(-number - 1).choices(kinds, [WEIGHTS.get(kind, 4) for kind in kinds])
+            torch.save(random_state(number, self.good, self.names, canary), work / "x.pt")
+            os.write(write, (json.dumps({"number": number, "command": command}) + "\n").encode())
             signal.alarm(SECONDS)
-            kind, said = outcome(all_commands[command], work / "x.pt", data)
+            began = time.monotonic()
+            kind, said = outcome(self.commands[command], work / "x.pt", self.folder / "data")
+            signal.alarm(0)
             if SECRET in said:
                 seen.append("the environment was read")
-            os.write(write, json.dumps({"kind": kind, "said": said[-3000:], "seen": seen}).encode())
-        except BaseException:  # the parent reports it
-            os.write(write, json.dumps({"kind": "left", "said": traceback.format_exc()[-3000:]}).encode())
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        answer = pipe.read()
-    _, status, usage = os.wait4(child, 0)
-    found = {"number": number, "command": command, "megabytes": usage.ru_maxrss // 1024, "kind": "no answer"}
-    found |= json.loads(answer) if answer else {}
-    if os.WIFSIGNALED(status):
-        found["kind"] = f"signal {os.WTERMSIG(status)}"
-    return found
+            ended = {"kind": kind, "said": said[-2000:], "seen": seen, "seconds": time.monotonic() - began}
+            os.write(write, (json.dumps(ended) + "\n").encode())
+            seen.clear()
 
 
 def main(folder: Path, first: int, count: int, seconds: float) -> None:
     """Run cases, and print those that did what they must not, and how often each end was met."""
-    import shutil
-
     import torch._dynamo
     import torch._inductor  # that children need not import them
 
@@ -309,28 +331,25 @@ def main(folder: Path, first: int, count: int, seconds: float) -> None:
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
     fairseq_poolingformer.register()
-    data = folder / "data"
-    good = base_state(data)
     canary = folder / "canary"
     write_canaries(canary)
-    names, all_commands = option_names(), commands()
-    all_commands["load"](data / "good.pt", data)  # imports what children would import
+    bench = Bench(folder, base_state(folder / "data"), option_names(), commands())
+    bench.commands["load"](folder / "data" / "good.pt", folder / "data")  # imports what children would import
     ends: Counter = Counter()
-    largest, longest, start = 0, 0.0, time.monotonic()
-    for number in range(first, first + count):
-        if time.monotonic() - start > seconds:
+    largest, longest, start, number = 0, 0.0, time.monotonic(), first
+    while number < first + count and time.monotonic() - start < seconds:
+        for found in bench.run(range(number, min(number + BATCH, first + count))):
+            number = found["number"] + 1
+            shutil.rmtree(folder / f"case{found['number']}", ignore_errors=True)
+            ends[found["kind"]] += 1
+            largest, longest = max(largest, found["megabytes"]), max(longest, found.get("seconds", 0))
+            if found["kind"] not in ("done", "sentence") or found.get("seen"):
+                print(json.dumps(found), flush=True)
+        if (canary / "user.txt").read_text() != "the user's own" or len(list(canary.iterdir())) != len(CANARIES):
+            print(json.dumps({"number": number, "kind": "a file of the user's was touched"}), flush=True)
             break
-        began = time.monotonic()
-        found = case(number, folder, good, names, all_commands, data)
-        shutil.rmtree(folder / f"case{number}", ignore_errors=True)
-        longest, largest = max(longest, time.monotonic() - began), max(largest, found["megabytes"])
-        ends[found["kind"]] += 1
-        touched = (canary / "user.txt").read_text() != "the user's own" or len(list(canary.iterdir())) != len(CANARIES)
-        if found["kind"] not in ("done", "sentence") or found.get("seen") or touched:
-            print(json.dumps(found), flush=True)
-        if touched:
-            break
-    print(json.dumps({"cases": sum(ends.values()), "ends": ends, "megabytes": largest, "seconds": round(longest, 1)}))
+    counts = {"cases": number - first, "ends": ends, "megabytes": largest, "seconds": round(longest, 1)}
+    print(json.dumps(counts))
 
 
 if __name__ == "__main__":
