@@ -55,6 +55,7 @@ SIZES = (
     (r"pool_kernel_size|global_tokens|max_segments|max_span_width|span_ramp|window_scale", 0, 2**16),
     (r"pool_stride", 1, 2**16),
 )
+RATES = r".*drop(out)?(_.*)?|layer_norm_eps"  # numbers in every model that converts
 
 
 class ConfigurationError(ValueError):
@@ -128,11 +129,14 @@ def plain_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     kept = {}
     for name, value in given.items():
-        known = name in TEXTS or any(re.fullmatch(pattern, name) for pattern, *_ in SIZES)
+        rate = re.fullmatch(RATES, name) is not None
+        known = rate or name in TEXTS or any(re.fullmatch(pattern, name) for pattern, *_ in SIZES)
         if not known and isinstance(value, int | float) and not abs(value) <= LARGEST:
             continue
-        if accepted(name, value, Option(int if name in COUNTS else None)):
-            kept[name] = int(value) if known and isinstance(value, float) and value == int(value) else value
+        if accepted(name, value, Option(int if name in COUNTS else float if rate else None)):
+            kept[name] = (
+                int(value) if known and not rate and isinstance(value, float) and value == int(value) else value
+            )
     return kept
 
 

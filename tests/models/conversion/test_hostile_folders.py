@@ -1,13 +1,18 @@
 """Hugging Face folders from strangers: each ends in a sentence, reads nothing outside, and takes no memory."""
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import struct
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file
 
 from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.models.conversion.card import write_card
@@ -16,18 +21,25 @@ from tests.models import tiny_huggingface
 NESTED = "[" * 200_000 + "]" * 200_000
 
 
+@functools.cache
+def template():
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    return tiny_huggingface.folder(folder, "bart")
+
+
 def write(folder, config=None, state=None):
     """A small BART's folder with other settings, or other parameters in ``pytorch_model.bin``."""
-    settings, weights = tiny_huggingface.bart()
-    folder.mkdir(exist_ok=True)
+    shutil.copytree(template(), folder, dirs_exist_ok=True)
+    settings = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**settings, **(config or {})}))
-    if state is None:
-        save_file(weights, folder / "model.safetensors")
-    else:
-        torch.save(state({name: value.clone() for name, value in weights.items()}), folder / "pytorch_model.bin")
+    if state is not None:
+        torch.save(state(load_file(folder / "model.safetensors")), folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
 
 
 def sentence(folder, capsys):
+    capsys.readouterr()
     started = time.process_time()
     assert convert.main(["to-fairseq", str(folder), str(folder / "out")]) == 1
     error = capsys.readouterr().err
@@ -51,7 +63,7 @@ def sentence(folder, capsys):
 )
 def test_settings(tmp_path, capsys, name, value):
     write(tmp_path, {name: value})
-    assert "config.json" in sentence(tmp_path, capsys)
+    assert "config" in sentence(tmp_path, capsys)
 
 
 @pytest.mark.parametrize(
@@ -140,10 +152,7 @@ def test_safetensors(tmp_path, capsys, name):
 @pytest.mark.parametrize(
     "index",
     [
-        *(
-            {"weight_map": {"a": shard}}
-            for shard in ("../x.safetensors", "/etc/passwd", "pipe", "", ".", 3, None, ["x"])
-        ),
+        *({"weight_map": {"a": shard}} for shard in ("../x.safetensors", "/etc/passwd", "pipe", "", ".", 3, None, [])),
         *({"weight_map": ["a"]}, {"weight_map": 3}, [], {}),
     ],
     ids=range(12),
@@ -168,9 +177,8 @@ def test_an_index_names_files_of_its_folder(tmp_path, capsys, index):
 )
 def test_tokenizers(tmp_path, capsys, name, text):
     write(tmp_path)
+    (tmp_path / "vocab.json").unlink()
     (tmp_path / name).write_text(text)
-    if name == "vocab.json":
-        (tmp_path / "merges.txt").write_text("#version\n")
     sentence(tmp_path, capsys)
 
 
