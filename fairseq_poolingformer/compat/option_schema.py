@@ -50,11 +50,12 @@ SIZES = (
     (r".*_(dim|hidden_size)|head_hidden|num_classes", 0, 2**22),
     (r"vocab_size|d_model|hidden_size|intermediate_size|type_vocab_size", 0, 2**22),
     (r"max_relative_positions", -1, 2**27),  # -1 in DeBERTa: as many as positions
-    (r"max_.*(positions|length)|.*_positions|tokens_per_sample|max_span|memory_length|eval_.*", 0, 2**27),
+    (r"max_.*(positions|length)|.*_positions|tokens_per_sample|max_span|memory_length|eval_(context|stride)", 0, 2**27),
     (r".*position_embeddings", 1, 2**27),
     (r"pool_kernel_size|global_tokens|max_segments|max_span_width|span_ramp|window_scale", 0, 2**16),
     (r"pool_stride", 1, 2**16),
 )
+RATES = r".*drop(out)?(_.*)?|layer_norm_eps"  # numbers in every model that converts
 
 
 class ConfigurationError(ValueError):
@@ -95,6 +96,8 @@ def accepted(name: str, value: Any, option: Option) -> bool:
     is_number = _is_number(value)
     if isinstance(value, int | float) and not abs(value) <= LARGEST:  # NaN, too
         raise _wrong(name, value, f"a number up to {LARGEST:,}")
+    if isinstance(value, bool) and option.kind is None and not option.choices:
+        return True
     if option.choices:
         if not (isinstance(value, str) and value in option.choices):
             raise _wrong(name, value, f"one of {', '.join(option.choices)}")
@@ -102,7 +105,7 @@ def accepted(name: str, value: Any, option: Option) -> bool:
         if not (is_number and value == int(value) and low <= value <= high):
             raise _wrong(name, value, f"a whole number from {low:,} to {high:,}")
     elif name in TEXTS and option.kind in (None, str):
-        if not (isinstance(value, bool) and option.kind is None) and not _fits(TEXTS[name], value):
+        if not _fits(TEXTS[name], value):
             raise _wrong(name, value, "a plain value")
     elif option.kind in (int, float):
         if not is_number or (option.kind is int and value != int(value)):
@@ -126,11 +129,14 @@ def plain_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     kept = {}
     for name, value in given.items():
-        known = name in TEXTS or any(re.fullmatch(pattern, name) for pattern, *_ in SIZES)
+        rate = re.fullmatch(RATES, name) is not None
+        known = rate or name in TEXTS or any(re.fullmatch(pattern, name) for pattern, *_ in SIZES)
         if not known and isinstance(value, int | float) and not abs(value) <= LARGEST:
             continue
-        if accepted(name, value, Option(int if name in COUNTS else None)):
-            kept[name] = int(value) if known and isinstance(value, float) and value == int(value) else value
+        if accepted(name, value, Option(int if name in COUNTS else float if rate else None)):
+            kept[name] = (
+                int(value) if known and not rate and isinstance(value, float) and value == int(value) else value
+            )
     return kept
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import dataclasses
 import enum
+import functools
 import logging
 import typing
 from argparse import Namespace
@@ -58,13 +60,9 @@ def restricted(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
 
 
 def _restricted_sections(cfg: Mapping[str, Any], tensors: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
-    from fairseq.dataclass.configs import FairseqConfig
-    from omegaconf import OmegaConf
-
     from fairseq_poolingformer.compat.changed_options import SPOKEN_OF
 
-    sections = OmegaConf.to_container(OmegaConf.structured(FairseqConfig), resolve=True, enum_to_str=True)
-    sections |= dict.fromkeys((*KINDS, "optimizer", "lr_scheduler", "scoring", "bpe", "tokenizer"))
+    sections = copy.deepcopy(_defaults())
     names = {kind: _section_name(cfg.get(kind), key) for kind, key in KINDS.items()}
     own = {kind: declared(kind, name) for kind, name in names.items()}
     for kind in KINDS:
@@ -73,7 +71,7 @@ def _restricted_sections(cfg: Mapping[str, Any], tensors: Mapping[str, Any], che
             options = {name: option for each in own.values() for name, option in each.items()} | own[kind]
             sections[kind] = Namespace(**(_kept(options, vars(given), checkpoint) | _names(vars(given))))
         elif isinstance(given, Mapping):
-            sections[kind] = _kept(own[kind], given, checkpoint) | _names(given)
+            sections[kind] = _kept(own[kind], given, checkpoint) | {"_name": names[kind]}
     if sections["model"] is not None:
         model = sections["model"]
         check_sizes(vars(model) if isinstance(model, Namespace) else model, tensors)
@@ -84,6 +82,16 @@ def _restricted_sections(cfg: Mapping[str, Any], tensors: Mapping[str, Any], che
     return sections
 
 
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    from fairseq.dataclass.configs import FairseqConfig
+    from omegaconf import OmegaConf
+
+    sections = OmegaConf.to_container(OmegaConf.structured(FairseqConfig), resolve=True, enum_to_str=True)
+    return sections | dict.fromkeys((*KINDS, "optimizer", "lr_scheduler", "scoring", "bpe", "tokenizer"))
+
+
+@functools.cache
 def declared(kind: str, name: str | None) -> dict[str, Option]:
     """Return the options of a model, a task or a criterion; none where there is no such name.
 
@@ -143,7 +151,7 @@ def _kept(options: Mapping[str, Option], given: Mapping[str, Any], checkpoint: P
     """Return those of the given options that are declared: as given, or their default."""
     kept = {}
     for name, value in given.items():
-        if name == "data":
+        if name == "data" and name in options:
             kept[name] = str(data_folder(checkpoint, value))
         elif name in options and accepted(name, value, options[name]):
             kept[name] = value

@@ -32,6 +32,11 @@ class PoolingformerHubInterface(GeneratorHubInterface):
         super().__init__(cfg, task, [model])
         self.model = model
         self.bpe = task.build_bpe(cfg.bpe)
+        if self.bpe is None:
+            raise ValueError(
+                f"{type(task).__name__} has no tokenizer: give a checkpoint of --task long_summarization, or name a "
+                'tokenizer of fairseq\'s to from_pretrained, such as bpe="gpt2"'
+            )
 
     @property
     def max_source_tokens(self) -> int:

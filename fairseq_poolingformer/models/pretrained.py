@@ -13,6 +13,7 @@ from fairseq.models import register_model_architecture
 from torch import Tensor
 
 import fairseq_poolingformer
+from fairseq_poolingformer.compat.checkpoints import explained
 from fairseq_poolingformer.compat.hub_archives import model_folder
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
 from fairseq_poolingformer.models.loading import adapt_state_dict
@@ -93,7 +94,8 @@ class LoadsCheckpoints:
         loaded = hub_utils.from_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, load_checkpoint_heads=True, **kwargs
         )
-        return cls.hub_interface(loaded, folder)
+        with explained(str(Path(model_name_or_path, checkpoint_file))):
+            return cls.hub_interface(loaded, folder)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
         """Adapt fairseq's own and older checkpoints; see :func:`~.loading.adapt_state_dict`."""
