@@ -23,8 +23,9 @@ from fairseq_poolingformer.text.whole_file import write_lines
 from preprocess.pipeline import data_folder, shards
 from preprocess.pipeline.data_folder import SplitResult
 from preprocess.pipeline.encode import encode_texts
-from preprocess.pipeline.parts import PART_BYTES, PART_RECORDS, Encode, Encoding, Parse, encode_split
+from preprocess.pipeline.parts import PART_BYTES, PART_FORMAT, PART_RECORDS, Encode, Encoding, Parse, encode_split
 from preprocess.pipeline.records import InputError, Record
+from preprocess.pipeline.repeated import shared_documents, shared_files
 from preprocess.pipeline.report import length_table
 
 logger = logging.getLogger("preprocess")
@@ -151,7 +152,7 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
     def table_of_finished() -> str | None:
         if written := data_folder.finished(folder, settings | limits, options.overwrite):
             logger.info("%s is up to date", folder.path)
-            return table(rejects=written["rejects"])
+            return "\n".join([table(rejects=written["rejects"]), *written.get("shared", [])])
         return None
 
     if text := table_of_finished():  # also where the folder is read-only
@@ -171,6 +172,8 @@ def _make(
 ) -> str:
     """Make the data folder; return its table, or of a shard one line."""
     _open_parts_folder(folder.parts_path, settings)
+    for line in shared_files(corpus.inputs):
+        logger.warning("%s", line)
     if options.shard:
         shards.claim(folder.parts_path, *options.shard)
     shards.join(options.join, (folder.parts_path.name, FINGERPRINT), folder.parts_path)
@@ -183,6 +186,9 @@ def _make(
         return (
             f"shard {options.shard[0]} of {options.shard[1]}: {parts} parts in {folder.path}, to be joined with --join"
         )
+    shared = shared_documents({split: result.parts for split, result in results.items()})
+    for line in shared:
+        logger.warning("%s", line)
     data_folder.remove_old_corpus(folder, set(corpus.splits))
     dictionary_size = data_folder.write(folder, results)
     written = {
@@ -196,9 +202,9 @@ def _make(
         "versions": {name: importlib.metadata.version(name) for name in ("numpy", "tiktoken", "sentencepiece")},
     }
     text = table(rejects=written["rejects"])
-    folder.write_corpus(written | {"table": text.splitlines()}, corpus.splits)
+    folder.write_corpus(written | {"table": text.splitlines(), "shared": shared}, corpus.splits)
     shutil.rmtree(folder.parts_path)
-    return text
+    return "\n".join([text, *shared])
 
 
 def _encode_splits(corpus: Corpus, folder: DataFolder, fingerprint: str, options: Options) -> dict[str, SplitResult]:
@@ -220,7 +226,7 @@ def _encode_splits(corpus: Corpus, folder: DataFolder, fingerprint: str, options
 
 def _open_parts_folder(path: Path, settings: dict) -> None:
     """Make the folder of unfinished work; empty it where its settings, input or part sizes are others."""
-    wanted = json.dumps([settings, PART_BYTES, PART_RECORDS], sort_keys=True)
+    wanted = json.dumps([settings, PART_BYTES, PART_RECORDS, PART_FORMAT], sort_keys=True)
     fingerprint = hashlib.sha256(wanted.encode()).hexdigest()
     mark = path / FINGERPRINT
     if mark.is_file() and mark.read_text(encoding="utf-8").strip() != fingerprint:
