@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tqdm import tqdm
-
 from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, Layout
 from fairseq_poolingformer.text.whole_file import write_lines
@@ -24,6 +22,7 @@ from preprocess.pipeline import data_folder, shards
 from preprocess.pipeline.data_folder import SplitResult
 from preprocess.pipeline.encode import encode_texts
 from preprocess.pipeline.parts import PART_BYTES, PART_FORMAT, PART_RECORDS, Encode, Encoding, Parse, encode_split
+from preprocess.pipeline.progress import progress
 from preprocess.pipeline.records import InputError, Record
 from preprocess.pipeline.repeated import shared_documents, shared_files
 from preprocess.pipeline.report import length_table
@@ -242,8 +241,8 @@ def _run_split(corpus: Corpus, name: str, encoding: Encoding, options: Options) 
     split = corpus.splits[name]
     limit = options.limit if name == "train" and not options.shard else None  # a shard cannot count for all
     result = SplitResult(seen=set() if corpus.unique_ids else None)
-    with tqdm(total=split.size, unit="B", unit_scale=True, desc=name, disable=None) as bar:
-        parts = encode_split(name, split.records(), encoding, options.workers, bar.update, options.shard or (0, 1))
+    with progress(name, split.size) as advance:
+        parts = encode_split(name, split.records(), encoding, options.workers, advance, options.shard or (0, 1))
         for part, content, reused in parts:
             result.add(part, content, reused, limit)
             if result.examples == limit:
