@@ -196,6 +196,8 @@ def _encode(record: Record, encoding: Encoding, tokenizer: Tokenizer) -> Encoded
     if record.data is None:
         return Reject(TOO_LONG)
     parsed = encoding.parse(record)
+    if isinstance(parsed, Example) and not parsed.id.strip():
+        return Reject("empty id")
     return parsed if isinstance(parsed, (Reject, Skipped)) else encoding.encode(tokenizer, parsed)
 
 
