@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from tqdm import tqdm
-
 from fairseq_poolingformer.cli.command import UsageError, run_command
 from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
@@ -24,6 +22,7 @@ from fairseq_poolingformer.text.whole_file import write_lines
 
 from .pipeline import data_folder
 from .pipeline.command import log_to_stderr
+from .pipeline.progress import progress
 from .pipeline.records import InputError, describe_file, expand, open_compressed
 from .wikitext.text8 import clean
 
@@ -196,12 +195,12 @@ def _joined(files: Sequence[Path], folder: Path, text8: bool, limit: int | None)
     try:
         with open(path, "wb+") as text:
             total = 0
-            with tqdm(total=limit, unit="B", unit_scale=True, desc="text", disable=None) as bar:
+            with progress("text", limit) as advance:
                 for block in _blocks(files, text8):
                     block = block if limit is None else block[: limit - total]
                     text.write(block)
                     total += len(block)
-                    bar.update(len(block))
+                    advance(len(block))
                     if total == limit:
                         break
             if limit is not None and total < limit:

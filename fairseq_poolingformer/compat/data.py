@@ -12,11 +12,13 @@ from fairseq_poolingformer.text.sequences import check_dataset
 
 def apply() -> None:
     """Patch batching, stored datasets and whole-word masking; see the functions below."""
-    from fairseq.data import data_utils, indexed_dataset
+    from fairseq.data import data_utils, indexed_dataset, iterators
     from fairseq.tasks.masked_lm import MaskedLMTask
 
     replace(data_utils, "batch_by_size", no_batch_dropped)
     replace(indexed_dataset, "make_dataset", checked_dataset)
+    replace(iterators.EpochBatchIterator, "__init__", workers_of_one_epoch)
+    replace(iterators.CountingIterator, "__next__", done_with_the_last)
     if not hasattr(MaskedLMTask, "args"):
         MaskedLMTask.args = property(whole_word_bpe)
 
@@ -54,6 +56,32 @@ def checked_dataset(original: Callable) -> Callable:
         return original(path, impl, *args, **kwargs)
 
     return make_dataset
+
+
+def workers_of_one_epoch(original: Callable) -> Callable:
+    """Let the processes that read data end with their epoch.
+
+    fairseq asks them to wait for the next one, but makes others then: every epoch of a dataset whose batches change
+    would leave its own behind, until Python happens to collect the cycle that they are in.
+    """
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self.persistent_workers = False
+
+    return __init__
+
+
+def done_with_the_last(original: Callable) -> Callable:
+    """Let go of what an iterator reads from, and so of its processes, when its last item has come."""
+
+    def __next__(self: Any) -> Any:
+        item = original(self)
+        if not self.has_next():
+            self._itr = iter(())
+        return item
+
+    return __next__
 
 
 def whole_word_bpe(task: Any) -> Any:

@@ -71,6 +71,7 @@ _ENTRIES: dict[str, Callable[[Any], Any]] = {
     "rejects": _object_of(_SPLIT.fullmatch, _is_count),
     "labels": _is_list_of_texts,
     "table": _is_list_of_texts,
+    "shared": _is_list_of_texts,
     "kind": _is_text,
     "corpus": _is_text,
     "corpus_sha256": _is_text,

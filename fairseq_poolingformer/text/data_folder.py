@@ -40,6 +40,7 @@ class Layout:
         numbers: names of the arrays of other integers, stored as int32.
         texts: names of the texts, ``id`` among them.
         dictionaries: names of the dictionary's files.
+        outputs: those of ``ids`` that are learned; the others are the document.
     """
 
     made_with: str
@@ -47,6 +48,7 @@ class Layout:
     numbers: tuple[str, ...] = ()
     texts: tuple[str, ...] = ("id",)
     dictionaries: tuple[str, ...] = ("dict.txt",)
+    outputs: tuple[str, ...] = ()
 
     def dtypes(self, id_dtype: np.dtype) -> dict[str, np.dtype]:
         """The type of every array, given that of dictionary ids."""
@@ -63,6 +65,7 @@ PAIRS = Layout(
     ids=(pair_array("source"), pair_array("target")),
     texts=("id", "summary"),
     dictionaries=("dict.source.txt", "dict.target.txt"),
+    outputs=(pair_array("target"),),
 )
 DOCUMENTS = Layout(made_with="poolingformer-preprocess wikipedia or plain_text", ids=("",))
 DOCUMENTS_WITH_TEXT = replace(DOCUMENTS, texts=("id", "text"))

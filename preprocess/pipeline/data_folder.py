@@ -31,7 +31,7 @@ class SplitResult:
     """The parts of a split with the examples to take of them, and the split's rejects.
 
     Attributes:
-        parts: each part, with (n,) bool which of its n examples to take.
+        parts: each part, with (n,) bool which of its n examples to take, and (n,) uint64 digests of their documents.
         examples: how many examples are taken.
         reused: how many parts an earlier run had finished.
         rejects: file, line and reason of each rejected record.
@@ -39,7 +39,7 @@ class SplitResult:
         seen: the example ids so far; None where ids may repeat.
     """
 
-    parts: list[tuple[Part, np.ndarray]] = field(default_factory=list)
+    parts: list[tuple[Part, np.ndarray, np.ndarray]] = field(default_factory=list)
     examples: int = 0
     reused: int = 0
     rejects: list[dict] = field(default_factory=list)
@@ -70,7 +70,7 @@ class SplitResult:
             if whole or reject["before"] < total
         ]
         self.skipped.update(content["skipped"])
-        self.parts.append((part, take))
+        self.parts.append((part, take, np.array(content["digests"], np.uint64)))
         self.examples += int(np.count_nonzero(take))
         self.reused += reused
 
@@ -83,7 +83,7 @@ class SplitResult:
         kept = np.zeros(self.examples, bool)
         kept[np.random.default_rng(seed).permutation(self.examples)[:count]] = True
         examples = iter(kept.tolist())
-        for _, take in self.parts:
+        for _, take, _ in self.parts:
             take[take] = list(itertools.islice(examples, int(np.count_nonzero(take))))
         self.examples = int(np.count_nonzero(kept))
 
@@ -162,7 +162,7 @@ def write(folder: DataFolder, results: Mapping[str, SplitResult]) -> int:
                 name: stack.enter_context(SequencesWriter(folder.array_path(split, name), dtype))
                 for name, dtype in dtypes.items()
             }
-            for part, take in result.parts:
+            for part, take, _ in result.parts:
                 sizes = part.load()["sizes"]
                 for name, writer in writers.items():
                     writer.append_file(part.array(name), np.array(sizes[name], dtype=np.int32), take)
@@ -193,5 +193,5 @@ def remove_old_corpus(folder: DataFolder, new_splits: set[str]) -> None:
 
 
 def _texts(result: SplitResult, name: str) -> Iterator[str]:
-    for part, take in result.parts:
+    for part, take, _ in result.parts:
         yield from itertools.compress(part.load()["texts"][name], take)

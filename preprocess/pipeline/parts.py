@@ -4,13 +4,14 @@ The content of a part depends on the input alone, never on the number of workers
 """
 
 import functools
+import hashlib
 import json
 import multiprocessing
 import os
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from .records import TOO_LONG, Example, InputError, Record, Reject, Skipped
 
 PART_BYTES = 4 * 2**20
 PART_RECORDS = 4096
+PART_FORMAT = 2  # raise it when what a part holds changes
 
 Parse = Callable[[Record], Example | Reject | Skipped]
 Encode = Callable[[Tokenizer, Example], Encoded | Reject]
@@ -94,9 +96,9 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
     """Parse and encode records and write the part.
 
     Returns:
-        The content of ``<name>.json``: for each example in order its ``places`` (file and line), ``texts`` by name and
-        ``sizes`` of its arrays by name; ``rejects``, each with the number of examples before it; ``skipped``, how
-        many records of each kind.
+        The content of ``<name>.json``: for each example in order its ``places`` (file and line), ``texts`` by name,
+        ``sizes`` of its arrays by name and ``digests`` of its document; ``rejects``, each with the number of examples
+        before it; ``skipped``, how many records of each kind.
     """
     tokenizer = _tokenizer(str(encoding.folder), encoding.fingerprint)
     dtypes = encoding.layout.dtypes(smallest_dtype(len(tokenizer)))
@@ -119,7 +121,9 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
     for name, dtype in dtypes.items():
         part.array(name).write_bytes(np.concatenate([np.empty(0, dtype), *arrays[name]]).tobytes())
     sizes = {name: list(map(len, arrays[name])) for name in arrays}
-    result = {"places": places, "texts": texts, "sizes": sizes, "rejects": rejects}
+    inputs = [arrays[name] for name in encoding.layout.ids if name not in encoding.layout.outputs]
+    digests = [_digest(document) for document in zip(*inputs, strict=True)]
+    result = {"places": places, "texts": texts, "sizes": sizes, "digests": digests, "rejects": rejects}
     result["skipped"] = dict(sorted(skipped.items()))
     write_lines(part.json, [json.dumps(result, ensure_ascii=False)])
     return result
@@ -180,10 +184,21 @@ def encode_split(
         shut_down()
 
 
+def _digest(arrays: Iterable[np.ndarray]) -> int:
+    """Digest an encoded document; 64 bits, so that those of millions fit into memory and hardly two are the same."""
+    found = hashlib.blake2b(digest_size=8)
+    for array in arrays:
+        found.update(b"%d " % len(array))
+        found.update(array.tobytes())
+    return int.from_bytes(found.digest(), "little")
+
+
 def _encode(record: Record, encoding: Encoding, tokenizer: Tokenizer) -> Encoded | Reject | Skipped:
     if record.data is None:
         return Reject(TOO_LONG)
     parsed = encoding.parse(record)
+    if isinstance(parsed, Example) and not parsed.id.strip():
+        return Reject("empty id")
     return parsed if isinstance(parsed, (Reject, Skipped)) else encoding.encode(tokenizer, parsed)
 
 

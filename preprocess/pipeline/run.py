@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tqdm import tqdm
-
 from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, Layout
 from fairseq_poolingformer.text.whole_file import write_lines
@@ -24,8 +22,10 @@ from fairseq_poolingformer.text.whole_file import write_lines
 from . import data_folder, shards, unseen
 from .data_folder import SplitResult
 from .encode import encode_texts
-from .parts import PART_BYTES, PART_RECORDS, Encode, Encoding, Parse, encode_split
+from .parts import PART_BYTES, PART_FORMAT, PART_RECORDS, Encode, Encoding, Parse, encode_split
+from .progress import progress
 from .records import InputError, Record
+from .repeated import shared_documents, shared_files
 from .report import length_table
 
 logger = logging.getLogger("preprocess")
@@ -155,7 +155,7 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
     def table_of_finished() -> str | None:
         if written := data_folder.finished(folder, settings | limits, options.overwrite):
             logger.info("%s is up to date", folder.path)
-            return table(rejects=written["rejects"])
+            return "\n".join([table(rejects=written["rejects"]), *written.get("shared", [])])
         return None
 
     if text := table_of_finished():  # also where the folder is read-only
@@ -175,6 +175,8 @@ def _make(
 ) -> str:
     """Make the data folder; return its table, or of a shard one line."""
     _open_parts_folder(folder.parts_path, settings)
+    for line in shared_files(corpus.inputs):
+        logger.warning("%s", line)
     if options.shard:
         shards.claim(folder.parts_path, *options.shard)
     shards.join(options.join, (folder.parts_path.name, FINGERPRINT), folder.parts_path)
@@ -187,6 +189,9 @@ def _make(
         return (
             f"shard {options.shard[0]} of {options.shard[1]}: {parts} parts in {folder.path}, to be joined with --join"
         )
+    shared = shared_documents({split: result.parts for split, result in results.items()})
+    for line in shared:
+        logger.warning("%s", line)
     data_folder.remove_old_corpus(folder, set(corpus.splits))
     dictionary_size = data_folder.write(folder, results)
     written = {
@@ -200,9 +205,9 @@ def _make(
         "versions": {name: importlib.metadata.version(name) for name in ("numpy", "tiktoken", "sentencepiece")},
     }
     text = table(rejects=written["rejects"])
-    folder.write_corpus(written | {"table": text.splitlines()}, corpus.splits)
+    folder.write_corpus(written | {"table": text.splitlines(), "shared": shared}, corpus.splits)
     shutil.rmtree(folder.parts_path)
-    return text
+    return "\n".join([text, *shared])
 
 
 def _encode_splits(corpus: Corpus, folder: DataFolder, fingerprint: str, options: Options) -> dict[str, SplitResult]:
@@ -224,7 +229,7 @@ def _encode_splits(corpus: Corpus, folder: DataFolder, fingerprint: str, options
 
 def _open_parts_folder(path: Path, settings: dict) -> None:
     """Make the folder of unfinished work; empty it where its settings, input or part sizes are others."""
-    wanted = json.dumps([settings, PART_BYTES, PART_RECORDS], sort_keys=True)
+    wanted = json.dumps([settings, PART_BYTES, PART_RECORDS, PART_FORMAT], sort_keys=True)
     fingerprint = hashlib.sha256(wanted.encode()).hexdigest()
     mark = path / FINGERPRINT
     if mark.is_file() and mark.read_text(encoding="utf-8").strip() != fingerprint:
@@ -240,8 +245,8 @@ def _run_split(corpus: Corpus, name: str, encoding: Encoding, options: Options) 
     split = corpus.splits[name]
     limit = options.limit if name == "train" and not options.shard else None  # a shard cannot count for all
     result = SplitResult(seen=set() if corpus.unique_ids else None)
-    with tqdm(total=split.size, unit="B", unit_scale=True, desc=name, disable=None) as bar:
-        parts = encode_split(name, split.records(), encoding, options.workers, bar.update, options.shard or (0, 1))
+    with progress(name, split.size) as advance:
+        parts = encode_split(name, split.records(), encoding, options.workers, advance, options.shard or (0, 1))
         for part, content, reused in parts:
             result.add(part, content, reused, limit)
             if result.examples == limit:

@@ -1,5 +1,6 @@
 """Documents with labels in the released formats: IMDB's folders, Hyperpartisan's XML, lines of JSON."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -101,3 +102,13 @@ def test_any_lines_of_json(tmp_path, gpt2_folder, write_lines, capsys):
     one = write_lines("one.jsonl", [{"text": "the", "label": 1}])
     assert convert(labelled_text, tmp_path / "one", gpt2_folder, "--train", one) == 1
     assert "needs two labels or more, has 1: 1" in capsys.readouterr().err
+
+
+def test_an_empty_id_is_a_reject(tmp_path, gpt2_folder):
+    rows = [{"text": f"document {n}", "label": n % 2, "id": name} for n, name in enumerate(["a", "", " \n", "b"])]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    options = ("--train", tmp_path / "train.jsonl", "--max-reject-fraction", 0.5)
+    assert convert(labelled_text, tmp_path / "data", gpt2_folder, *options) == 0
+    assert (tmp_path / "data" / "train.id.txt").read_text().split() == ["a", "b"]
+    rejects = (tmp_path / "data" / "train.rejects.jsonl").read_text().splitlines()
+    assert [json.loads(line)["reason"] for line in rejects] == ["empty id"] * 2

@@ -15,7 +15,13 @@ def content(lines, first):
         else:
             places.append(["file", number])
     ids = [line for line in lines if line != "-"]
-    return {"places": places, "texts": {"id": ids}, "rejects": rejects, "skipped": {"kind": 1}}
+    return {
+        "places": places,
+        "texts": {"id": ids},
+        "digests": [0] * len(ids),
+        "rejects": rejects,
+        "skipped": {"kind": 1},
+    }
 
 
 @pytest.mark.parametrize(
@@ -47,7 +53,7 @@ def test_an_id_that_was_there_is_a_reject_and_does_not_count(tmp_path):
     result = SplitResult(seen=set())
     for index, lines in enumerate(("a-a", "bacd")):
         result.add(Part(tmp_path, "train", index), content(lines, 1 + 3 * index), reused=False, limit=3)
-    assert [take.tolist() for _, take in result.parts] == [[True, False], [True, False, True, False]]
+    assert [take.tolist() for _, take, _ in result.parts] == [[True, False], [True, False, True, False]]
     assert [(reject["line"], reject["reason"][:16]) for reject in result.rejects] == [
         (2, "bad"),
         (3, "example id twice"),
