@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from fairseq_poolingformer.cli.command import load_fairseq, run_command
-from fairseq_poolingformer.cli.models import require_checkpoint
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.compat.checkpoints import load
+from fairseq_poolingformer.compat.mistakes import require_checkpoint
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, tokenizer_config
 
 _EPILOG = """\

@@ -19,6 +19,7 @@ changed; a replaced function keeps its original as ``__wrapped__``.
 :mod:`.precision`      ``--fp16`` on a CPU
 :mod:`.averages`       ``--store-ema`` of a model with integer buffers
 :mod:`.generation`     ``--no-repeat-ngram-size`` without fairseq's CUDA extension
+:mod:`.mistakes`       a mistake in a command ends with a sentence
 :mod:`.right_task`     a forgotten ``--task`` is refused
 :mod:`.saving`         checkpoints appear whole; a damaged last one is replaced by the newest whole one
 :mod:`.validation_history` ``--patience`` and ``reduce_lr_on_plateau`` know the losses from before a resume
@@ -46,6 +47,7 @@ from fairseq_poolingformer.compat import (
     hub_archives,
     interruption,
     logs,
+    mistakes,
     nonfinite,
     numpy_shims,
     options,
@@ -92,3 +94,4 @@ def apply() -> None:
     apex.apply()
     allocator.apply()
     logs.apply()
+    mistakes.apply()

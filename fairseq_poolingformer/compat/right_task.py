@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fairseq_poolingformer.compat.checkpoint_files import CheckpointError
 from fairseq_poolingformer.compat.patching import replace, set_within
 from fairseq_poolingformer.text.data_folder import PAIRS
 
@@ -117,4 +118,4 @@ def _check_checkpoint(path: str, state: Mapping[str, Any], task: Any) -> None:
     if trained is None or not trained.__module__.startswith(f"{PACKAGE}."):
         return
     if not isinstance(task, trained) and type(task).__module__.startswith(("fairseq.", f"{PACKAGE}.")):
-        raise ValueError(f"{path} is a checkpoint of --task {name}, and this command has another: give --task {name}")
+        raise CheckpointError(f"{path}: a checkpoint of --task {name}, and this command has another; give this one")
