@@ -9,8 +9,10 @@ from pathlib import Path
 from fairseq_poolingformer.cli.command import load_fairseq, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.compat.checkpoints import load
+from fairseq_poolingformer.compat.companions import DICTIONARIES
 from fairseq_poolingformer.compat.mistakes import require_checkpoint
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, tokenizer_config
+from fairseq_poolingformer.text.tokenizers import is_saved
 
 _EPILOG = """\
 examples:
@@ -125,7 +127,8 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
 
 
 def find_data_folder(checkpoint: Path) -> Path:
-    if (checkpoint.parent / "dict.source.txt").is_file():
+    """The checkpoint's folder, where it has a dictionary and a tokenizer, else the folder of its training's data."""
+    if is_saved(checkpoint.parent) and any((checkpoint.parent / name).is_file() for name in DICTIONARIES):
         return checkpoint.parent
     config = load(checkpoint).get("cfg") or {}
     data = (config.get("task") or {}).get("data")

@@ -7,6 +7,7 @@ changed; a replaced function keeps its original as ``__wrapped__``.
 =====================  =================================================================================================
 :mod:`.checkpoints`    the allow-list of ``torch.load(weights_only=True)``; a missing ``--restore-file`` is an error;
                        what tasks save of each worker
+:mod:`.companions`     dictionary and tokenizer lie beside checkpoints
 :mod:`.configuration`  no string of a checkpoint's configuration is evaluated as Python
 :mod:`.data`           no batch is dropped; ``--mask-whole-words`` finds its word boundaries
 :mod:`.numpy_shims`    names that numpy has removed
@@ -37,6 +38,7 @@ from fairseq_poolingformer.compat import (
     apex,
     averages,
     checkpoints,
+    companions,
     configuration,
     data,
     distributed,
@@ -87,6 +89,7 @@ def apply() -> None:
     generation.apply()
     right_task.apply()
     saving.apply()
+    companions.apply()
     validation_history.apply()
     interruption.apply()
     hub_archives.apply()

@@ -1,6 +1,7 @@
 """A forgotten ``--task`` is refused: the data folder, the architecture and the checkpoint say which one is meant."""
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ def that_reads_the_folder(original: Callable) -> Callable:
     def setup_task(cfg: Any, **kwargs: Any) -> Any:
         if not kwargs.get("from_checkpoint"):
             _check_folder(cfg)
+            _make_absolute(cfg)
         return original(cfg, **kwargs)
 
     return setup_task
@@ -50,6 +52,15 @@ def _check_folder(cfg: Any) -> None:
     readers = _readers(folder)
     if readers and not any(issubclass(task, TASK_REGISTRY[reader]) for reader in readers):
         raise ValueError(f"{folder} is a data folder for --task {readers[0]}, not for --task {name}: give the former")
+
+
+def _make_absolute(cfg: Any) -> None:
+    """Give the configuration, which checkpoints keep, data folders that are found from every folder."""
+    from fairseq.tasks import TASK_REGISTRY
+
+    name, data = getattr(cfg, "_name", None), getattr(cfg, "data", None)
+    if name in TASK_REGISTRY and TASK_REGISTRY[name].__module__.startswith(f"{PACKAGE}.") and isinstance(data, str):
+        cfg.data = ":".join(os.path.abspath(folder) for folder in data.split(":"))
 
 
 def _readers(folder: Path) -> tuple[str, ...]:
