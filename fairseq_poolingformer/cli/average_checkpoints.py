@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
+from fairseq_poolingformer.cli.command import UsageError, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.compat import companions
 from fairseq_poolingformer.compat.checkpoints import load
 from fairseq_poolingformer.compat.nonfinite import require_finite
@@ -143,13 +143,19 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", required=True, metavar="FILE", type=Path, help="the checkpoint to write")
     number = parser.add_mutually_exclusive_group()
     number.add_argument(
-        "--num-epoch-checkpoints", type=int, metavar="N", help="average the last N checkpointE.pt of the folder"
+        "--num-epoch-checkpoints", type=positive, metavar="N", help="average the last N checkpointE.pt of the folder"
     )
     number.add_argument(
-        "--num-update-checkpoints", type=int, metavar="N", help="average the last N checkpoint_E_U.pt of the folder"
+        "--num-update-checkpoints",
+        type=positive,
+        metavar="N",
+        help="average the last N checkpoint_E_U.pt of the folder",
     )
     parser.add_argument(
-        "--checkpoint-upper-bound", type=int, metavar="N", help="with one of the above, take no epoch or update after N"
+        "--checkpoint-upper-bound",
+        type=natural,
+        metavar="N",
+        help="with one of the above, take no epoch or update after N",
     )
     return parser
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import load_fairseq, run_command
+from fairseq_poolingformer.cli.command import load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.compat.checkpoints import load
 from fairseq_poolingformer.compat.companions import DICTIONARIES
@@ -69,24 +69,24 @@ def make_parser() -> argparse.ArgumentParser:
         type=Path,
         help="folder with dict.source.txt and tokenizer/; default: the checkpoint's folder, else its training data's",
     )
-    add("--beam", type=int, default=5, help="beam size (default: %(default)s)")
+    add("--beam", type=positive, default=5, help="beam size (default: %(default)s)")
     add("--lenpen", type=float, default=2.0, help="length penalty; longer with more (default: %(default)s)")
     add(
         "--max-length",
-        type=int,
+        type=positive,
         default=256,
         metavar="N",
         help="the most tokens of a summary, with <s> and without </s>, as --max-len-b (default: %(default)s)",
     )
     add(
         "--min-length",
-        type=int,
+        type=positive,
         default=1,
         metavar="N",
         help="the fewest, counted in the same way (default: %(default)s)",
     )
-    add("--no-repeat-ngram-size", type=int, default=0, metavar="N", help="never repeat N tokens (default: off)")
-    add("--batch-size", type=int, default=1, metavar="N", help="documents at a time (default: %(default)s)")
+    add("--no-repeat-ngram-size", type=natural, default=0, metavar="N", help="never repeat N tokens (default: off)")
+    add("--batch-size", type=positive, default=1, metavar="N", help="documents at a time (default: %(default)s)")
     add_device_options(parser)
     return parser
 
