@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
+from fairseq_poolingformer.cli.command import UsageError, load_fairseq, natural, positive, run_command
+from fairseq_poolingformer.compat import companions
 from fairseq_poolingformer.compat.checkpoints import load
+from fairseq_poolingformer.compat.nonfinite import require_finite
 from fairseq_poolingformer.text.whole_file import whole_file
 
 _EPILOG = """\
@@ -74,6 +76,7 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
     for path in paths:
         state = load(path)
         model = state.pop("model")
+        require_finite(path, model)
         if not first:
             first = state
             sums = OrderedDict((key, _summand(tensor).clone()) for key, tensor in model.items())
@@ -140,13 +143,19 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", required=True, metavar="FILE", type=Path, help="the checkpoint to write")
     number = parser.add_mutually_exclusive_group()
     number.add_argument(
-        "--num-epoch-checkpoints", type=int, metavar="N", help="average the last N checkpointE.pt of the folder"
+        "--num-epoch-checkpoints", type=positive, metavar="N", help="average the last N checkpointE.pt of the folder"
     )
     number.add_argument(
-        "--num-update-checkpoints", type=int, metavar="N", help="average the last N checkpoint_E_U.pt of the folder"
+        "--num-update-checkpoints",
+        type=positive,
+        metavar="N",
+        help="average the last N checkpoint_E_U.pt of the folder",
     )
     parser.add_argument(
-        "--checkpoint-upper-bound", type=int, metavar="N", help="with one of the above, take no epoch or update after N"
+        "--checkpoint-upper-bound",
+        type=natural,
+        metavar="N",
+        help="with one of the above, take no epoch or update after N",
     )
     return parser
 
@@ -170,6 +179,7 @@ def run(args: argparse.Namespace) -> None:
         name = UPDATE_CHECKPOINT if by_update else EPOCH_CHECKPOINT
         paths = last_checkpoints(args.inputs[0], name, count, args.checkpoint_upper_bound)
     save(average_checkpoints(paths), args.output)
+    companions.copy(paths[0].parent, args.output.parent)
     print(f"averaged {', '.join(str(path) for path in paths)} into {args.output}")
 
 

@@ -77,6 +77,22 @@ def _nobody_reads_the_output() -> bool:
     return bool(poll.poll(0))
 
 
+def positive(text: str) -> int:
+    """The type of an option that is a whole number, 1 or more."""
+    return _whole_number(text, 1)
+
+
+def natural(text: str) -> int:
+    """The type of an option that is a whole number, 0 or more."""
+    return _whole_number(text, 0)
+
+
+def _whole_number(text: str, least: int) -> int:
+    if not text.lstrip("-").isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more, got {text!r}")
+    return int(text)
+
+
 def load_fairseq() -> None:
     """Import fairseq without its messages and register the plugin.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fairseq_poolingformer.cli import from_short
 from fairseq_poolingformer.cli.command import load_fairseq, run_command
+from fairseq_poolingformer.compat.nonfinite import require_finite
 from fairseq_poolingformer.models import conversion, remote_code
 from fairseq_poolingformer.models.conversion import (
     ConversionError,
@@ -58,6 +59,7 @@ def write_fairseq(
     """
     config = files.read_config(source)
     state = files.read_huggingface_weights(source)
+    require_finite(source, state)
     converted = conversion.to_fairseq(config, state, arch=arch, drop_heads=drop_heads)
     family = conversion.family_of(config["model_type"], "config.json: model_type")
     flags = model_flags(family, converted.settings)
@@ -96,6 +98,7 @@ def to_huggingface(options: argparse.Namespace) -> None:
     source, output = options.source, options.output
     load_fairseq()  # whose classes the checkpoint may hold
     settings, state, training = files.read_training(source)
+    require_finite(source, state)
     tokenizer = options.tokenizer or files.find_tokenizer(source, settings)
     if not tokenizer.is_dir():
         raise ConversionError(f"--tokenizer {tokenizer} is no folder")

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from fairseq_poolingformer.cli.command import UsageError, run_command
+from fairseq_poolingformer.cli.command import UsageError, positive, run_command
 from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import (
     add_device_options,
@@ -91,14 +91,14 @@ def make_parser() -> argparse.ArgumentParser:
     add("--subset", default="test", help="split to evaluate (default: %(default)s)")
     add(
         "--context",
-        type=int,
+        type=positive,
         metavar="N",
         help="bytes (default: the checkpoint's --eval-context, 32256; of a model without memory that sees everything, "
         "no more than its --tokens-per-sample)",
     )
     add(
         "--stride",
-        type=int,
+        type=positive,
         metavar="N",
         help="bytes (default: the checkpoint's --eval-stride, 512, where it is no more than --context)",
     )
@@ -116,7 +116,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--skip-newlines", action="store_true", help="leave newlines out of the text, as Transformer-XL's code does")
     add("--no-memory", action="store_true", help="evaluate a model with memory as one without")
-    add("--batch-size", type=int, default=1, metavar="N", help="sequences or rows at a time (default: %(default)s)")
+    add(
+        "--batch-size", type=positive, default=1, metavar="N", help="sequences or rows at a time (default: %(default)s)"
+    )
     add_device_options(parser)
     add("--output", type=Path, metavar="FILE", help="also write the result here")
     add_shard_options(parser, "evaluate one N-th of the text")

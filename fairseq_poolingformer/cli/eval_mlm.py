@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 from tqdm import tqdm
 
-from fairseq_poolingformer.cli.command import UsageError, run_command
+from fairseq_poolingformer.cli.command import UsageError, natural, positive, run_command
 from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import add_device_options
 from fairseq_poolingformer.text.repetitions import NONE, nearest_repetitions
@@ -56,7 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--subset", default="valid", help="split to evaluate (default: %(default)s)")
     add(
         "--distances",
-        type=int,
+        type=positive,
         nargs="+",
         default=[128, 512],
         metavar="N",
@@ -64,13 +64,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add(
         "--min-word-tokens",
-        type=int,
+        type=natural,
         default=1,
         metavar="N",
         help="count tokens of words of at least N tokens; 2: of words that the vocabulary has no symbol for, such as "
         "names (default: all)",
     )
-    add("--max-tokens", type=int, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
+    add("--max-tokens", type=positive, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
     add_device_options(parser)
     add("--output", type=Path, metavar="FILE", help="write the result as JSON")
     add("--plot", type=Path, metavar="FILE", help="plot bits by distance; needs matplotlib")

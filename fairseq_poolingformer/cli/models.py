@@ -10,6 +10,7 @@ from torch import nn
 
 from fairseq_poolingformer.cli.command import load_fairseq
 from fairseq_poolingformer.cli.options import DTYPES
+from fairseq_poolingformer.compat.mistakes import require_checkpoint
 
 
 def load_models(
@@ -49,13 +50,3 @@ def load_models(
         (model,), _, loaded = checkpoint_utils.load_model_ensemble_and_task([path], task=loaded, state=state)
         models.append(model)
     return [model.to(device=device, dtype=DTYPES[precision]).eval() for model in models], loaded
-
-
-def require_checkpoint(path: Path) -> None:
-    """Raise FileNotFoundError, with what to give, where there is no such file."""
-    if path.is_dir():
-        names = sorted(file.name for file in path.glob("*.pt"))
-        remedy = f"give a file of it: {', '.join(names)}" if names else "there is no .pt file in it"
-        raise FileNotFoundError(f"{path}: a folder, not a checkpoint; {remedy}")
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such checkpoint")

@@ -4,7 +4,7 @@ import argparse
 
 import torch
 
-from fairseq_poolingformer.cli.command import UsageError
+from fairseq_poolingformer.cli.command import UsageError, natural, positive
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
@@ -35,7 +35,7 @@ def add_memory_option(parser: argparse.ArgumentParser, default: str) -> None:
     """Add ``--memory-length``, whose default is described by ``default``."""
     parser.add_argument(
         "--memory-length",
-        type=int,
+        type=natural,
         metavar="M",
         help=f"bytes that each layer keeps of what came before, where its windows reach as far; 0: none "
         f"(default: {default})",
@@ -44,7 +44,7 @@ def add_memory_option(parser: argparse.ArgumentParser, default: str) -> None:
 
 def add_shard_options(parser: argparse.ArgumentParser, what: str) -> None:
     """Add ``--num-shards``, with ``what`` as its help, and ``--shard-id``."""
-    parser.add_argument("--num-shards", type=int, default=1, metavar="N", help=what)
+    parser.add_argument("--num-shards", type=positive, default=1, metavar="N", help=what)
     parser.add_argument("--shard-id", type=int, default=0, metavar="K", help="which, from 0")
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from fairseq_poolingformer.cli import predict_qa
-from fairseq_poolingformer.cli.command import run_command
+from fairseq_poolingformer.cli.command import natural, positive, run_command
 from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import add_device_options
 from fairseq_poolingformer.cli.score_task import KINDS
@@ -59,16 +59,16 @@ def make_parser() -> argparse.ArgumentParser:
     add("--path", required=True, help="checkpoint of the folder's task")
     add("--subset", default="valid", help="split to predict (default: %(default)s)")
     add("--output", type=Path, required=True, help="file of the predictions")
-    add("--max-positions", type=int, metavar="N", help="tokens of a segment, at least 8 (default: as in training)")
+    add("--max-positions", type=positive, metavar="N", help="tokens of a segment, at least 8 (default: as in training)")
     add(
         "--max-tokens",
-        type=int,
+        type=positive,
         default=16384,
         metavar="N",
         help="tokens of a batch; an example of more is a batch by itself (default: %(default)s)",
     )
     add_device_options(parser)
-    add("--num-workers", type=int, default=1, metavar="N", help="processes that read data (default: %(default)s)")
+    add("--num-workers", type=natural, default=1, metavar="N", help="processes that read data (default: %(default)s)")
     return parser
 
 

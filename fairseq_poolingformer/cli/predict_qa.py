@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from fairseq_poolingformer.cli.command import UsageError, run_command
+from fairseq_poolingformer.cli.command import UsageError, natural, positive, run_command
 from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import add_device_options, add_shard_options, check_shard, shard
 from fairseq_poolingformer.qa.answers import BestAnswers, best_answers, mean_log_probabilities
@@ -81,17 +81,17 @@ def make_parser() -> argparse.ArgumentParser:
         ("--doc-stride", "document tokens between the beginnings of two segments"),
         ("--max-question-length", "tokens that longer questions are cut to"),
     ):
-        add(flag, type=int, metavar="N", help=f"{meaning} (default: as in training)")
+        add(flag, type=positive, metavar="N", help=f"{meaning} (default: as in training)")
     add(
         "--max-answer-length",
-        type=int,
+        type=positive,
         default=MAX_ANSWER_LENGTH,
         metavar="N",
         help="tokens of a short answer at most (default: %(default)s)",
     )
-    add("--max-tokens", type=int, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
+    add("--max-tokens", type=positive, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
     add_device_options(parser)
-    add("--num-workers", type=int, default=1, metavar="N", help="processes that read data (default: %(default)s)")
+    add("--num-workers", type=natural, default=1, metavar="N", help="processes that read data (default: %(default)s)")
     add_shard_options(parser, "answer one N-th of the questions")
     return parser
 

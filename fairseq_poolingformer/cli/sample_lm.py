@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fairseq_poolingformer.cli.command import UsageError, run_command
+from fairseq_poolingformer.cli.command import UsageError, natural, positive, run_command
 from fairseq_poolingformer.cli.eval_lm import set_memory_length
 from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import add_device_options, add_memory_option
@@ -75,11 +75,16 @@ def make_parser() -> argparse.ArgumentParser:
     prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", default="", help="the text to continue (default: none)")
     prompt.add_argument("--prompt-file", type=Path, metavar="FILE", help="a file with the prompt")
-    add("--length", type=int, default=1000, metavar="N", help="bytes to write (default: %(default)s)")
+    add("--length", type=positive, default=1000, metavar="N", help="bytes to write (default: %(default)s)")
     add("--temperature", type=float, default=1.0, help="divides the logits; 0: the likeliest byte (default: 1)")
-    add("--top-k", type=int, default=0, metavar="K", help="choose among the K likeliest bytes; 0: all (default)")
+    add("--top-k", type=natural, default=0, metavar="K", help="choose among the K likeliest bytes; 0: all (default)")
     add("--seed", type=int, default=1, help="seed of the random choices (default: %(default)s)")
-    add("--context", type=int, metavar="N", help="bytes read at a time (default: the checkpoint's --tokens-per-sample)")
+    add(
+        "--context",
+        type=positive,
+        metavar="N",
+        help="bytes read at a time (default: the checkpoint's --tokens-per-sample)",
+    )
     add_memory_option(parser, "the model's; as far as its windows reach, where it has none")
     add_device_options(parser)
     return parser

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import UsageError, run_command
+from fairseq_poolingformer.cli.command import UsageError, positive, run_command
 from fairseq_poolingformer.scoring import generate_output, perl
 from fairseq_poolingformer.scoring.rouge import (
     ROUGE_LABELS,
@@ -91,8 +91,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--documents", metavar="FILE", help="score the beginning of these documents, one a line, instead of an input"
     )
     lead = parser.add_mutually_exclusive_group()
-    lead.add_argument("--lead-words", type=int, metavar="N", help="as many words of each document")
-    lead.add_argument("--lead-sentences", type=int, metavar="K", help="as many sentences of each document")
+    lead.add_argument("--lead-words", type=positive, metavar="N", help="as many words of each document")
+    lead.add_argument("--lead-sentences", type=positive, metavar="K", help="as many sentences of each document")
     return parser
 
 

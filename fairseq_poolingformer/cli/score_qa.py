@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from fairseq_poolingformer.cli.command import run_command
+from fairseq_poolingformer.cli.command import positive, run_command
 from fairseq_poolingformer.qa.gold import GoldExample, read_gold
 from fairseq_poolingformer.qa.official_predictions import NATURAL_QUESTIONS, TYDIQA, Prediction
 from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_text_file
@@ -92,14 +92,18 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--min-annotations",
-        type=int,
+        type=positive,
         default=MIN_ANNOTATIONS,
         metavar="N",
         help="an example has an answer when so many annotators gave one (default: %(default)s, as officially); 1 for "
         "data with one annotation each, such as training data",
     )
     parser.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="gold files read at the same time (default: %(default)s)"
+        "--workers",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="gold files read at the same time (default: %(default)s)",
     )
     return parser
 

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import UsageError, load_fairseq, run_command
+from fairseq_poolingformer.cli.command import UsageError, load_fairseq, positive, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.cli.summarize import find_data_folder, load_hub, read_text
 from fairseq_poolingformer.compat.checkpoints import load
@@ -61,9 +61,9 @@ def make_parser() -> argparse.ArgumentParser:
         help="also show, token by token, what this word of the document looks at; may be given several times",
     )
     add("--data-folder", type=Path, help="folder with the dictionary and tokenizer/, as for poolingformer-summarize")
-    add("--beam", type=int, default=5, help="beam size of the summary (default: %(default)s)")
+    add("--beam", type=positive, default=5, help="beam size of the summary (default: %(default)s)")
     add("--lenpen", type=float, default=2.0, help="its length penalty (default: %(default)s)")
-    add("--max-length", type=int, default=256, metavar="N", help="its most tokens (default: %(default)s)")
+    add("--max-length", type=positive, default=256, metavar="N", help="its most tokens (default: %(default)s)")
     add_device_options(parser)
     return parser
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import load_fairseq, run_command
-from fairseq_poolingformer.cli.models import require_checkpoint
+from fairseq_poolingformer.cli.command import load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.compat.checkpoints import load
+from fairseq_poolingformer.compat.companions import DICTIONARIES
+from fairseq_poolingformer.compat.mistakes import require_checkpoint
 from fairseq_poolingformer.compat.own_options import data_folder, recorded_data
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, tokenizer_config
+from fairseq_poolingformer.text.tokenizers import is_saved
+
+FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
+GPT2_FILES = ("encoder.json", "vocab.bpe")
 
 _EPILOG = """\
 examples:
@@ -60,32 +67,32 @@ def make_parser() -> argparse.ArgumentParser:
     add(
         "--checkpoint",
         type=Path,
-        help="a checkpoint of task long_summarization; default: the reader, the small model that comes with the "
-        "package, which knows made documents only (docs/quickstart.md)",
+        help="a checkpoint of task long_summarization, or of fairseq's BART; default: the reader, the small "
+        "model that comes with the package, which knows made documents only (docs/quickstart.md)",
     )
     add(
         "--data-folder",
         type=Path,
-        help="folder with dict.source.txt and tokenizer/; default: the checkpoint's folder, else its training data's",
+        help="folder with dictionary and tokenizer/; default: the checkpoint's folder, else its training data's",
     )
-    add("--beam", type=int, default=5, help="beam size (default: %(default)s)")
+    add("--beam", type=positive, default=5, help="beam size (default: %(default)s)")
     add("--lenpen", type=float, default=2.0, help="length penalty; longer with more (default: %(default)s)")
     add(
         "--max-length",
-        type=int,
+        type=positive,
         default=256,
         metavar="N",
         help="the most tokens of a summary, with <s> and without </s>, as --max-len-b (default: %(default)s)",
     )
     add(
         "--min-length",
-        type=int,
+        type=positive,
         default=1,
         metavar="N",
         help="the fewest, counted in the same way (default: %(default)s)",
     )
-    add("--no-repeat-ngram-size", type=int, default=0, metavar="N", help="never repeat N tokens (default: off)")
-    add("--batch-size", type=int, default=1, metavar="N", help="documents at a time (default: %(default)s)")
+    add("--no-repeat-ngram-size", type=natural, default=0, metavar="N", help="never repeat N tokens (default: off)")
+    add("--batch-size", type=positive, default=1, metavar="N", help="documents at a time (default: %(default)s)")
     add_device_options(parser)
     return parser
 
@@ -115,6 +122,9 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
         return load_reader()
     require_checkpoint(checkpoint)
     folder = data_folder or find_data_folder(checkpoint)
+    if _trained_task(checkpoint) in FAIRSEQS_TASKS:
+        with tempfile.TemporaryDirectory() as temporary:
+            return _load_fairseqs(checkpoint, _as_data_folder(folder, Path(temporary)))
     try:
         DataFolder(folder, PAIRS).dictionary()
         tokenizer_config(folder)
@@ -125,10 +135,77 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
     return PoolingformerBART.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))
 
 
+def _trained_task(checkpoint: Path) -> str | None:
+    state = load(checkpoint)
+    holder = (state.get("cfg") or {}).get("task") or state.get("args")
+    for name in ("_name", "task"):
+        found = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
+        if isinstance(found, str):
+            return found
+    return None
+
+
+def _load_fairseqs(checkpoint: Path, folder: Path):
+    """Load a checkpoint of one of fairseq's tasks, to generate as this project's task does.
+
+    Args:
+        checkpoint: the file.
+        folder: with the files of :func:`_as_data_folder`.
+    """
+    from fairseq import checkpoint_utils, tasks
+    from omegaconf import open_dict
+
+    from fairseq_poolingformer.models.hub import PoolingformerHubInterface
+
+    task = tasks.setup_task(argparse.Namespace(task="long_summarization", data=str(folder)))
+    (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], task=task)
+    with open_dict(cfg):
+        cfg.bpe = None  # the tokenizer is the folder's
+    return PoolingformerHubInterface(cfg, task, model)
+
+
+def _as_data_folder(folder: Path, target: Path) -> Path:
+    """Link the dictionary and the tokenizer of a folder, as fairseq publishes them or as preprocessing writes them.
+
+    Args:
+        folder: with ``dict.txt``, or ``dict.source.txt`` and ``dict.target.txt``; and with ``tokenizer/``, or
+            ``encoder.json`` and ``vocab.bpe``.
+        target: an empty folder for the names that preprocessing writes.
+
+    Raises:
+        FileNotFoundError: the folder lacks one.
+    """
+    folder = folder.resolve()
+    for name in PAIRS.dictionaries:
+        found = next((folder / other for other in (name, "dict.txt") if (folder / other).is_file()), None)
+        if found is None:
+            raise FileNotFoundError(
+                f"{folder}: neither {name} nor dict.txt; put the checkpoint's dictionary there, or name a folder that "
+                "has it and the tokenizer with --data-folder"
+            )
+        (target / name).symlink_to(found)
+    if is_saved(folder):
+        (target / "tokenizer").symlink_to(folder / "tokenizer")
+        return target
+    files = [folder / name for name in GPT2_FILES]
+    if not all(file.is_file() for file in files):
+        raise FileNotFoundError(
+            f"{folder}: neither tokenizer/ nor {' and '.join(GPT2_FILES)}, GPT-2's files; put them there, or name a "
+            "folder that has them and the checkpoint's dictionary with --data-folder"
+        )
+    (target / "tokenizer").mkdir()
+    for file in (*files, target / PAIRS.dictionaries[0]):
+        (target / "tokenizer" / (file.name if file in files else "dict.txt")).symlink_to(file)
+    (target / "tokenizer" / "config.json").write_text('{"kind": "gpt2"}')
+    return target
+
+
 def find_data_folder(checkpoint: Path) -> Path:
-    """Return the folder with a checkpoint's dictionary: its own, or its training's data folder."""
-    if (checkpoint.parent / "dict.source.txt").is_file():
-        return checkpoint.parent
+    """The checkpoint's folder, where it has a dictionary and a tokenizer, else the folder of its training's data."""
+    folder = checkpoint.parent
+    has_tokenizer = is_saved(folder) or all((folder / name).is_file() for name in GPT2_FILES)
+    if has_tokenizer and any((folder / name).is_file() for name in DICTIONARIES):
+        return folder
     return data_folder(checkpoint, recorded_data(load(checkpoint)))
 
 

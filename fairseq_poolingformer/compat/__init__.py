@@ -7,6 +7,7 @@ changed; a replaced function keeps its original as ``__wrapped__``.
 =====================  =================================================================================================
 :mod:`.checkpoints`    checkpoints are read as data; a missing ``--restore-file`` is an error; what tasks save of each
                        worker
+:mod:`.companions`     dictionary and tokenizer lie beside checkpoints
 :mod:`.configuration`  no string of a checkpoint's configuration is evaluated as Python
 :mod:`.data`           no batch is dropped; ``--mask-whole-words`` finds its word boundaries
 :mod:`.dictionaries`   a damaged ``dict.txt`` is a sentence
@@ -20,6 +21,7 @@ changed; a replaced function keeps its original as ``__wrapped__``.
 :mod:`.precision`      ``--fp16`` on a CPU
 :mod:`.averages`       ``--store-ema`` of a model with integer buffers
 :mod:`.generation`     ``--no-repeat-ngram-size`` without fairseq's CUDA extension
+:mod:`.mistakes`       a mistake in a command ends with a sentence
 :mod:`.right_task`     a forgotten ``--task`` is refused
 :mod:`.saving`         checkpoints appear whole; a damaged last one is replaced by the newest whole one
 :mod:`.validation_history` ``--patience`` and ``reduce_lr_on_plateau`` know the losses from before a resume
@@ -37,6 +39,7 @@ from fairseq_poolingformer.compat import (
     apex,
     averages,
     checkpoints,
+    companions,
     configuration,
     data,
     dictionaries,
@@ -48,6 +51,7 @@ from fairseq_poolingformer.compat import (
     hub_archives,
     interruption,
     logs,
+    mistakes,
     nonfinite,
     numpy_shims,
     options,
@@ -88,6 +92,7 @@ def apply() -> None:
     generation.apply()
     right_task.apply()
     saving.apply()
+    companions.apply()
     validation_history.apply()
     interruption.apply()
     hub_archives.apply()
@@ -95,3 +100,4 @@ def apply() -> None:
     apex.apply()
     allocator.apply()
     logs.apply()
+    mistakes.apply()

@@ -77,6 +77,9 @@ def check(path: str, state: Mapping[str, Any], trainer: Any, anew: bool) -> None
     before, now = state.get("cfg"), trainer.cfg
     if not before:
         return
+    kinds = _kind_of_model(before), _kind_of_model(now)
+    if None not in kinds and kinds[0] != kinds[1]:
+        raise CheckpointError(f"{path} holds {kinds[0]}, and --arch is {kinds[1]}: give one of the same kind")
     model = changes(_model_options(before), _model_options(now), None)
     refused = {name: values for name, values in model.items() if name in MEANING}
     if refused and not anew:
@@ -115,6 +118,21 @@ def _value(name: str, text: str) -> Any:
         return layer_numbers(text)
     values = [value.strip() for value in text.split(",")] if name in EACH_LAYER else [text]
     return values[:1] if len(set(values)) == 1 else values
+
+
+def _kind_of_model(cfg: Mapping[str, Any]) -> str | None:
+    """What a configuration's model is made of; None where fairseq knows no such model."""
+    from fairseq import models
+
+    options = _options(cfg.get("model"))
+    registries = {**models.MODEL_REGISTRY, **models.ARCH_MODEL_REGISTRY}
+    found = next((registries[name] for name in (options.get("arch"), options.get("_name")) if name in registries), None)
+    kinds = {
+        models.FairseqEncoderDecoderModel: "an encoder with a decoder",
+        models.FairseqEncoderModel: "an encoder alone",
+        models.FairseqLanguageModel: "a decoder alone",
+    }
+    return next((text for kind, text in kinds.items() if found is not None and issubclass(found, kind)), None)
 
 
 def _model_options(cfg: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Generation: ``--no-repeat-ngram-size`` where fairseq's CUDA extension is not built."""
+"""Generation: repeated n-grams where fairseq's CUDA extension is not built, and one hypothesis after several."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +10,23 @@ from fairseq_poolingformer.compat.patching import replace
 
 
 def apply() -> None:
-    """Patch the blocking of repeated n-grams; see :func:`repeats_blocked`."""
+    """Patch the blocking of repeated n-grams, and the number of hypotheses that a decoder knows of."""
     from fairseq.ngram_repeat_block import NGramRepeatBlock
+    from fairseq.sequence_generator import EnsembleModel
 
+    replace(EnsembleModel, "set_decoder_beam_size", also_a_single_one)
     replace(NGramRepeatBlock, "_no_repeat_ngram", repeats_blocked)
+
+
+def also_a_single_one(original: Callable) -> Callable:
+    """Tell decoders of a greedy search, too: fairseq's would go on with the number of the search before."""
+
+    def set_decoder_beam_size(self: Any, beam_size: int) -> None:
+        for model in self.models:
+            if hasattr(model, "set_beam_size"):
+                model.set_beam_size(beam_size)
+
+    return set_decoder_beam_size
 
 
 def repeats_blocked(original: Callable) -> Callable:

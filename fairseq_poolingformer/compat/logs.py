@@ -5,8 +5,11 @@ import warnings
 
 
 def apply() -> None:
-    """Hide torch's warning that memory cannot be pinned without a GPU: fairseq asks for it on every machine."""
+    """Hide warnings about fairseq's own code, which asks for pinned memory on every machine, and for old interfaces."""
     warnings.filterwarnings("ignore", message="'pin_memory' argument is set as true but no accelerator")
+    warnings.filterwarnings("ignore", message=r"`torch\.cuda\.amp\..* is deprecated", category=FutureWarning)
+    warnings.filterwarnings("ignore", category=UserWarning, message=r"(?s).*hydra\.cc/docs")
+    warnings.filterwarnings("ignore", category=UserWarning, module=r"hydra\.")
 
 
 def quiet_logging(level: int = logging.WARNING) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairseq_poolingformer.compat.checkpoint_files import CheckpointError
 from fairseq_poolingformer.compat.patching import replace
 
 logger = logging.getLogger(__name__)
@@ -27,8 +28,9 @@ class NonfiniteError(FloatingPointError):
 
 def apply() -> None:
     """Patch fairseq's trainer."""
-    from fairseq import trainer
+    from fairseq import checkpoint_utils, trainer
 
+    replace(checkpoint_utils, "load_model_ensemble_and_task", finite_models)
     replace(trainer.Trainer, "train_step", naming_the_examples)
     replace(trainer.Trainer, "_check_grad_norms", skipping)
     replace(trainer.Trainer, "state_dict", saving_the_count)
@@ -36,6 +38,40 @@ def apply() -> None:
     trainer.NanDetector = FirstNonfinite
     if trainer.torch is torch and not torch.cuda.is_available():
         trainer.torch = _TorchWithoutCuda("torch")
+
+
+def require_finite(path: Any, parameters: Mapping[str, Any]) -> None:
+    """Refuse parameters that are NaN or infinite.
+
+    Args:
+        path: where they come from, for the message.
+        parameters: by name; what is not a tensor of numbers with a point is left out.
+
+    Raises:
+        CheckpointError: one is.
+    """
+    for name, value in parameters.items():
+        if name.endswith("_float_tensor"):
+            continue  # a buffer that fairseq leaves uninitialised
+        if isinstance(value, Tensor) and value.is_floating_point() and not value.sum().isfinite():
+            wrong = int((~value.isfinite()).sum())  # a sum of finite numbers may overflow
+            if wrong:
+                raise CheckpointError(
+                    f"{path}: {wrong:,} of {value.numel():,} numbers of {name} are NaN or infinite: the training had "
+                    "failed when it was saved. Take an earlier checkpoint"
+                )
+
+
+def finite_models(original: Callable) -> Callable:
+    """Refuse to use a checkpoint whose parameters are not finite."""
+
+    def load_model_ensemble_and_task(filenames: list[str], *args: Any, **kwargs: Any) -> Any:
+        models, cfg, task = original(filenames, *args, **kwargs)
+        for path, model in zip(filenames, models, strict=True):
+            require_finite(path, dict(model.named_parameters()))
+        return models, cfg, task
+
+    return load_model_ensemble_and_task
 
 
 def skipping(original: Callable) -> Callable:

@@ -6,12 +6,63 @@ from typing import Any
 
 from fairseq_poolingformer.compat.patching import replace
 
+LEAST = {  # of options that are numbers; fairseq takes any, and ends in an error elsewhere or does nothing
+    **dict.fromkeys(("batch_size", "batch_size_valid", "max_tokens", "max_tokens_valid", "update_freq"), 1),
+    **dict.fromkeys(("log_interval", "save_interval", "validate_interval", "required_batch_size_multiple"), 1),
+    **dict.fromkeys(("save_interval_updates", "validate_interval_updates", "max_update", "max_epoch", "clip_norm"), 0),
+    **dict.fromkeys(("beam", "nbest", "max_len_b", "buffer_size", "num_shards", "distributed_world_size"), 1),
+    **dict.fromkeys(("num_workers", "min_len", "no_repeat_ngram_size", "shard_id", "warmup_updates"), 0),
+    **dict.fromkeys(("encoder_layers", "encoder_attention_heads", "encoder_embed_dim", "encoder_ffn_embed_dim"), 1),
+    **dict.fromkeys(("decoder_layers", "decoder_attention_heads", "decoder_embed_dim", "decoder_ffn_embed_dim"), 1),
+    **dict.fromkeys(("max_source_positions", "max_target_positions", "max_positions"), 3),  # <s>, a token, </s>
+    **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout", "relu_dropout", "lr"), 0),
+}
+MOST = {name: 1 for name in LEAST if name.endswith("dropout")}
+
 
 def apply() -> None:
-    """Patch the parsing of options; see :func:`whole_help` and :func:`bf16_without_tpu`."""
+    """Patch the parsing of options; see the functions below."""
     from fairseq import options
 
-    replace(options, "parse_args_and_arch", lambda original: whole_help(bf16_without_tpu(original)))
+    replace(options, "parse_args_and_arch", lambda original: within_bounds(whole_help(bf16_without_tpu(original))))
+
+
+def within_bounds(original: Callable) -> Callable:
+    """Refuse numbers that an option cannot have, and a training without ``--arch``; print no usage of 150 lines."""
+
+    def parse_args_and_arch(parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any) -> Any:
+        parser.print_usage = lambda file=None: None  # which argparse puts before an error
+        try:
+            parsed = original(parser, input_args, *args, **kwargs)
+        except RuntimeError as error:
+            if str(error):
+                raise
+            raise ValueError("give --arch, the model to train, such as poolingformer_bart_large") from None
+        check(parsed[0] if isinstance(parsed, tuple) else parsed)
+        return parsed
+
+    return parse_args_and_arch
+
+
+def check(options: Any) -> None:
+    """Raise ValueError, with the flag, where a number is out of its bounds.
+
+    Args:
+        options: a namespace.
+    """
+    for name, value in vars(options).items():
+        flag, least, most = f"--{name.replace('_', '-')}", LEAST.get(name), MOST.get(name)
+        for number in value if isinstance(value, list) else [value]:
+            if least is None or isinstance(number, bool) or not isinstance(number, int | float):
+                continue
+            if not number >= least:
+                raise ValueError(f"{flag} must be {least} or more, got {number}")
+            if most is not None and number > most:
+                raise ValueError(f"{flag} must be {most} or less, got {number}")
+    if getattr(options, "adam_betas", None) is not None:
+        from fairseq_poolingformer.optim.fused_adamw import parse_betas
+
+        parse_betas(options.adam_betas)
 
 
 def bf16_without_tpu(original: Callable) -> Callable:

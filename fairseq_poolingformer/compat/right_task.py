@@ -1,10 +1,12 @@
 """A forgotten ``--task`` is refused: the data folder, the architecture and the checkpoint say which one is meant."""
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fairseq_poolingformer.compat.checkpoint_files import CheckpointError
 from fairseq_poolingformer.compat.patching import replace, set_within
 from fairseq_poolingformer.text.data_folder import PAIRS
 
@@ -33,6 +35,7 @@ def that_reads_the_folder(original: Callable) -> Callable:
     def setup_task(cfg: Any, **kwargs: Any) -> Any:
         if not kwargs.get("from_checkpoint"):
             _check_folder(cfg)
+            _make_absolute(cfg)
         return original(cfg, **kwargs)
 
     return setup_task
@@ -49,6 +52,15 @@ def _check_folder(cfg: Any) -> None:
     readers = _readers(folder)
     if readers and not any(issubclass(task, TASK_REGISTRY[reader]) for reader in readers):
         raise ValueError(f"{folder} is a data folder for --task {readers[0]}, not for --task {name}: give the former")
+
+
+def _make_absolute(cfg: Any) -> None:
+    """Give the configuration, which checkpoints keep, data folders that are found from every folder."""
+    from fairseq.tasks import TASK_REGISTRY
+
+    name, data = getattr(cfg, "_name", None), getattr(cfg, "data", None)
+    if name in TASK_REGISTRY and TASK_REGISTRY[name].__module__.startswith(f"{PACKAGE}.") and isinstance(data, str):
+        cfg.data = ":".join(os.path.abspath(folder) for folder in data.split(":"))
 
 
 def _readers(folder: Path) -> tuple[str, ...]:
@@ -117,4 +129,4 @@ def _check_checkpoint(path: str, state: Mapping[str, Any], task: Any) -> None:
     if trained is None or not trained.__module__.startswith(f"{PACKAGE}."):
         return
     if not isinstance(task, trained) and type(task).__module__.startswith(("fairseq.", f"{PACKAGE}.")):
-        raise ValueError(f"{path} is a checkpoint of --task {name}, and this command has another: give --task {name}")
+        raise CheckpointError(f"{path}: a checkpoint of --task {name}, and this command has another; give this one")

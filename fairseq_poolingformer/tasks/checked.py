@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion
+from fairseq.data import FairseqDataset
 from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask
 
@@ -66,6 +68,27 @@ class CheckedTask(FairseqTask):
             given = getattr(cfg, "_name", None) or cfg.criterion
             raise ValueError(f"this task needs --criterion {self.criterion}, and it is {given}")
         return criterion
+
+    def filter_indices_by_size(
+        self,
+        indices: np.ndarray,
+        dataset: FairseqDataset,
+        max_positions: Any = None,
+        ignore_invalid_inputs: bool = False,
+    ) -> np.ndarray:
+        """Return all ``indices``, where fairseq leaves out examples of more than ``--max-tokens`` with a warning.
+
+        Raises:
+            ValueError: a training would leave some out.
+        """
+        kept = super().filter_indices_by_size(indices, dataset, max_positions, ignore_invalid_inputs)
+        if len(kept) < len(indices) and dataset is self.datasets.get(self.cfg.train_subset):
+            raise ValueError(
+                f"{len(indices) - len(kept)} of {len(indices)} examples of {self.cfg.train_subset} have more than "
+                f"{max_positions} tokens and would be left out: raise --max-tokens, or cut or divide the examples with "
+                "--max-source-positions or --max-positions"
+            )
+        return kept
 
     def state_dict(self) -> dict[str, Any]:
         """The state that fairseq saves of the task, and the digests of its dictionaries."""

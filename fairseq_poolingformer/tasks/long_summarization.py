@@ -216,8 +216,17 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         """Build fairseq's generator.
 
         Raises:
-            ValueError: the options ask for alignments, for which the decoder keeps no weights.
+            ValueError: the options ask for alignments, for which the decoder keeps no weights; or for summaries of more
+                tokens than it writes.
         """
+        longest = min([model.max_decoder_positions() for model in models]) - 1
+        least, most = getattr(args, "min_len", 1), getattr(args, "max_len_b", 200)
+        if least > longest:
+            raise ValueError(f"--min-len {least} is more than the {longest} tokens that the decoder writes")
+        if least > most and not getattr(args, "max_len_a", 0):
+            raise ValueError(f"--min-len {least} is more than --max-len-b {most}")
+        if most > longest:
+            logger.info("--max-len-b %d: the decoder writes up to %d tokens", most, longest)
         if getattr(args, "print_alignment", None):
             raise ValueError(
                 "--print-alignment: the decoder keeps no weights while it writes; leave the flag out and see where it "

@@ -49,6 +49,25 @@ def test_sums_do_not_overflow_or_lose(tmp_path):
     assert average_checkpoints(paths)["model"]["w"].item() == 2.0**22 + 1
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_finite_has_no_mean(tmp_path, capsys, value):
+    paths = [write(tmp_path / f"{number}.pt", w=torch.tensor([1.0, number])) for number in (1.0, value)]
+    assert main(["--inputs", *map(str, paths), "--output", str(tmp_path / "mean.pt")]) == 1
+    assert "1 of 2 numbers of w are NaN or infinite: the training had failed" in capsys.readouterr().err
+    large = [write(tmp_path / f"{n}.pt", w=torch.full((9,), 3e38), x_float_tensor=torch.tensor(value)) for n in (1, 2)]
+    assert average_checkpoints(large)["model"]["w"].isfinite().all()  # only its sum is not
+
+
+def test_dictionary_and_tokenizer_lie_beside_the_mean(tmp_path):
+    (tmp_path / "run" / "tokenizer").mkdir(parents=True)
+    for name in ("dict.txt", "tokenizer/config.json"):
+        (tmp_path / "run" / name).write_text(name)
+    path = write(tmp_path / "run" / "a.pt", w=torch.ones(1))
+    assert main(["--inputs", str(path), "--output", str(tmp_path / "mean" / "mean.pt")]) == 0
+    for name in ("dict.txt", "tokenizer/config.json"):
+        assert (tmp_path / "mean" / name).read_text() == name
+
+
 def test_shared_tensors_stay_shared(tmp_path):
     for name in ("a.pt", "b.pt"):
         tied = torch.rand(2, 3)

@@ -1,13 +1,17 @@
 """poolingformer-summarize on a tiny checkpoint, in this process."""
 
 import io
+import shutil
 import sys
 
 import pytest
+import torch
 
 from fairseq_poolingformer.cli import convert, summarize
 from fairseq_poolingformer.models import PoolingformerBART
-from tests.models import tiny_huggingface
+from fairseq_poolingformer.models.conversion.files import write_checkpoint
+from tests.models import tiny_bart, tiny_huggingface
+from tests.tasks import mlm_folder
 
 TEXT = "the thing in there is that thing"
 
@@ -52,6 +56,63 @@ def test_documents_that_are_cut_are_named(run, files, caplog):
     run(*files)
     (message,) = {record.getMessage() for record in caplog.records if "the model reads" in record.getMessage()}
     assert message.startswith(f"{files[1]}: ")
+
+
+@pytest.mark.parametrize(("task", "dictionary"), [("denoising", "dict.txt"), ("translation", "dict.source.txt")])
+def test_fairseqs_own_checkpoints(task, dictionary, tmp_path, files, capsys):
+    """As fairseq publishes bart.large and bart.large.cnn: no tokenizer/, and the former has a row for <mask>."""
+    folder, data = tmp_path / "bart.large", tmp_path / "data"
+    tokenizer = mlm_folder.write_folder(data, {})
+    for name in ("dict.source.txt", "dict.target.txt"):
+        tokenizer.write_dictionary(data / name)
+    flags = [*tiny_bart.SIZES, "--share-all-embeddings", "--max-source-positions", "32", "--max-target-positions", "16"]
+    args = tiny_bart.parse(data, *flags, arch="bart_large")
+    _, model = tiny_bart.build(data, *flags, arch="bart_large")
+    state = model.state_dict()
+    for name in [
+        name
+        for name in state
+        if task == "denoising" and name.endswith(("embed_tokens.weight", "output_projection.weight"))
+    ]:
+        state[name] = torch.cat([state[name], state[name][:1]])
+    folder.mkdir()
+    settings = {**vars(args), "task": task, "data": "/private/data", "bpe": "gpt2", "gpt2_encoder_json": "http://x"}
+    write_checkpoint(folder / "model.pt", settings, state)
+    call = ["--checkpoint", str(folder / "model.pt"), "--device", "cpu", "--max-length", "6", str(files[0])]
+    assert summarize.main(call) == 1
+    assert "--data-folder" in capsys.readouterr().err
+    names = (dictionary,) if dictionary == "dict.txt" else ("dict.source.txt", "dict.target.txt")
+    for name in names:
+        shutil.copy(data / "dict.source.txt", folder / name)
+    assert summarize.main([*call, "--data-folder", str(folder)]) == 1
+    assert "neither tokenizer/ nor encoder.json and vocab.bpe" in capsys.readouterr().err
+    for name in ("encoder.json", "vocab.bpe"):
+        shutil.copy(data / "vocabulary" / name, folder / name)
+    assert summarize.main([*call, "--data-folder", str(folder)]) == 0
+    beside = capsys.readouterr().out
+    assert summarize.main([*call, "--data-folder", str(data)]) == 0
+    assert capsys.readouterr().out == beside
+
+
+def test_one_hypothesis_after_several(tmp_path):
+    """fairseq's own decoder, of --arch bart_large, remembers the number of the search before."""
+    source = tiny_huggingface.folder(tmp_path / "hf", "bart")
+    assert convert.main(["to-fairseq", str(source), str(tmp_path / "fairseq")]) == 0
+    hub = PoolingformerBART.from_pretrained(str(tmp_path / "fairseq")).eval()
+    settings = {"max_length": 6, "batch_size": 2}
+    first = hub.summarize([TEXT, TEXT * 2], beam=1, **settings)
+    hub.summarize([TEXT, TEXT * 2], beam=3, **settings)
+    assert hub.summarize([TEXT, TEXT * 2], beam=1, **settings) == first
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--beam", 0), ("--max-length", -3), ("--batch-size", 0), ("--no-repeat-ngram-size", -1)]
+)
+def test_numbers_are_checked(run, files, flag, value, capsys):
+    with pytest.raises(SystemExit) as left:
+        run(files[0], f"{flag}={value}")
+    assert left.value.code == 2
+    assert f"argument {flag}: must be a whole number" in capsys.readouterr().err
 
 
 def test_standard_input(run, files, monkeypatch):

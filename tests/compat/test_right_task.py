@@ -76,7 +76,7 @@ def test_a_checkpoint_names_its_task(pairs, tmp_path):
     checkpoint_utils.load_model_ensemble_and_task([path], task=task)
     (pairs / "corpus.json").unlink()
     _, other = setup(pairs, "--source-lang", "source", "--target-lang", "target")
-    with pytest.raises(CheckpointError, match=r"x\.pt is a checkpoint of --task long_summarization, .* give --task lo"):
+    with pytest.raises(CheckpointError, match=r"x\.pt: a checkpoint of --task long_summarization, and this command"):
         checkpoint_utils.load_model_ensemble_and_task([path], task=other)
     state = torch.load(path)
     assert state["args"].task == "long_summarization"
