@@ -68,7 +68,10 @@ def write_fairseq(folder: Path, model: Path, rows: int, dictionaries: tuple[str,
 
 
 def write_huggingface(folder: Path, model: Path, rows: int, max_length: int) -> None:
-    """Write ``sentencepiece.bpe.model`` and ``tokenizer_config.json``.
+    """Write ``sentencepiece.bpe.model`` and ``tokenizer_config.json``, for transformers' XLM-R.
+
+    Models with bytes, and embeddings without a row for ``<mask>``, have no class of their own there: for these,
+    ``sentencepiece.model`` and a ``tokenizer.json``.
 
     Args:
         folder: the folder to write into.
@@ -79,7 +82,19 @@ def write_huggingface(folder: Path, model: Path, rows: int, max_length: int) -> 
     Raises:
         ConversionError: the model's pieces do not fit the rows of the embedding.
     """
-    _read(model, rows)
+    tokenizer = _read(model, rows)
+    if len(tokenizer) == rows or unigram.has_bytes(model):
+        has_mask = len(tokenizer) < rows
+        contents = unigram.tokenizer_json(model, has_mask)
+        (folder / SentencePieceTokenizer.files[0]).write_bytes(model.read_bytes())
+        files.write_json(folder / "tokenizer.json", contents)
+        tokenizer_files.write_tokenizer_config(
+            folder,
+            tokenizer_class="PreTrainedTokenizerFast",
+            model_max_length=max_length,
+            mask_token=tokenizer_files.MASK_TOKEN if has_mask else None,
+        )
+        return
     (folder / HUGGINGFACE_NAME).write_bytes(model.read_bytes())
     tokenizer_files.write_tokenizer_config(
         folder,
@@ -103,7 +118,7 @@ def _read(model: Path, rows: int) -> SentencePieceTokenizer:
             f"{model}: its first pieces are {first}, and {len(processor) - ordinary} pieces are not text; Hugging "
             "Face's XLM-R needs <unk>, <s> and </s> first and no others of that kind, or it gives the pieces other rows"
         )
-    if len(tokenizer) + 1 != rows:
+    if rows - len(tokenizer) not in (0, 1):  # models that only write have no row for <mask>
         raise ConversionError(
             f"{model} has {ordinary} pieces, which make {len(tokenizer) + 1} rows with the four special symbols and "
             f"{MASK}, but the embedding has {rows} rows: it is not the tokenizer that the model was trained with"
