@@ -10,7 +10,7 @@ import base64
 import binascii
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ PIECE, SCORE, TYPE = 1, 2, 3
 NORMAL, UNKNOWN, CONTROL, BYTE = 1, 2, 3, 6
 BYTE_FALLBACK = 35
 CHARSMAP, DUMMY_PREFIX, REMOVE_SPACES, ESCAPE_SPACES = 2, 3, 4, 5
+LANGUAGE = re.compile(r"[a-z]{2,3}_[A-Z]{2}")
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 SPACE, SPACES = "\u2581", {"Regex": " {2,}"}
 FIRST = (("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL))  # the first pieces of every model that XLM-R can use
@@ -43,11 +44,12 @@ def has_bytes(path: Path) -> bool:
     )
 
 
-def tokenizer_json(path: Path, mask: bool) -> dict[str, Any]:
+def tokenizer_json(path: Path, languages: Sequence[str], mask: bool) -> dict[str, Any]:
     """Return the contents of a ``tokenizer.json`` that gives the ids of fairseq's dictionary.
 
     Args:
         path: a unigram model of sentencepiece's whose first pieces are ``<unk>``, ``<s>`` and ``</s>``.
+        languages: mBART's, whose rows follow those of the pieces.
         mask: the last row is ``<mask>``'s.
 
     Raises:
@@ -68,8 +70,8 @@ def tokenizer_json(path: Path, mask: bool) -> dict[str, Any]:
     bos, _, eos, _ = SPECIAL_SYMBOLS
     ends = [{"SpecialToken": {"id": token, "type_id": 0}} for token in (bos, eos)]
     added = {token: row for row, token in enumerate(SPECIAL_SYMBOLS)}
-    if mask:
-        added[MASK] = len(SPECIAL_SYMBOLS) + len(vocab)
+    last = [*languages, *[MASK] * mask]
+    added |= {token: row for row, token in enumerate(last, len(SPECIAL_SYMBOLS) + len(vocab))}
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     table = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(normalizer.get(CHARSMAP, b"")).decode()}
     strip = {"type": "Strip", "strip_left": True, "strip_right": True}
@@ -133,6 +135,8 @@ def sentencepiece_model(path: Path, tokenizer: Mapping[str, Any]) -> bytes:
         )
     pieces = pieces[len(SPECIAL_SYMBOLS) :]
     if pieces and pieces[-1][0] == MASK:
+        pieces.pop()
+    while pieces and LANGUAGE.fullmatch(pieces[-1][0]):  # mBART's, which its sentencepiece model lacks
         pieces.pop()
     proto = b"".join(_message(PIECES, _piece(piece, 0.0, kind)) for piece, kind in FIRST)
     bytes_too = bool(model.get("byte_fallback"))

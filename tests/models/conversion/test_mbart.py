@@ -5,17 +5,28 @@ import shutil
 from pathlib import Path
 
 import pytest
+import sentencepiece
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MBartForConditionalGeneration
+from fairseq.data import Dictionary
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    MBartForConditionalGeneration,
+)
+from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART
+from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50
 
 from fairseq_poolingformer.huggingface import PoolingformerMBartForConditionalGeneration
 from fairseq_poolingformer.models import reader
 from fairseq_poolingformer.models.conversion import ConversionError, files, to_fairseq, to_huggingface
+from fairseq_poolingformer.models.conversion.sentencepiece_model import LANGUAGES
+from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.huggingface.test_bart import enlarge
 from tests.models import tiny_huggingface
 from tests.models.conversion.conftest import run
 from tests.models.conversion.test_bart import assert_agree, fairseq_outputs, huggingface_outputs, load_fairseq
+from tests.models.conversion.test_xlm_roberta import train
 
 ROOT = Path(__file__).parents[3]
 TEXTS = ["The thing", "naïve ½ ﬁne — 東京 🙂\tand\n\nlines ", "  two  spaces", "", "x" * 300]
@@ -123,7 +134,7 @@ def test_the_quickstarts_tokenizer_gives_the_same_ids(checkpoint, converted, tmp
     """It writes characters without a piece as bytes, which XLM-R's class in transformers cannot."""
     ours, theirs = load_tokenizer(checkpoint.parent), AutoTokenizer.from_pretrained(converted)
     texts = [*TEXTS, *(ROOT / "docs" / "summarization.md").read_text(encoding="utf-8").splitlines()]
-    texts = [text for text in texts if "<s>" not in text and "</s>" not in text]
+    texts = [text for text in texts if not any(symbol in text for symbol in SPECIAL_SYMBOLS)]  # text is text here
     assert len(texts) > 50
     for text in texts:
         assert theirs(text, add_special_tokens=False)["input_ids"] == ours.encode(text).tolist(), text
@@ -144,3 +155,40 @@ def test_half_pre_norm_is_refused(checkpoint):
     settings, state = files.read_checkpoint(checkpoint)
     with pytest.raises(ConversionError, match="decoder_normalize_before is False; Hugging Face's mBART has only True"):
         to_huggingface({**settings, "decoder_normalize_before": False}, state)
+
+
+def sentencepiece_folder(folder, languages):
+    """A tiny mBART as it is published: a sentencepiece model, rows for its pieces, the languages and <mask>."""
+    model = train(folder.parent / f"pieces{len(languages)}")
+    rows = len(sentencepiece.SentencePieceProcessor(model_file=str(model))) + 2 + len(languages)
+    tiny_huggingface.model("mbart", vocab_size=rows).save_pretrained(folder)
+    shutil.copy(model, folder / "sentencepiece.bpe.model")
+    return folder
+
+
+@pytest.mark.parametrize("languages", [LANGUAGES, MBART50[:30]])
+def test_the_languages_keep_their_rows(tmp_path, languages):
+    source = sentencepiece_folder(tmp_path / "hf", languages)
+    assert [*LANGUAGES] == MBART
+    first = json.loads((source / "config.json").read_text())["vocab_size"] - 1 - len(languages)
+    if languages != LANGUAGES:
+        assert run("to-fairseq", source, tmp_path / "fairseq") == 1  # nothing says which languages these are
+        named = [{"id": first + row, "content": language} for row, language in enumerate(languages)]
+        (source / "tokenizer.json").write_text(json.dumps({"added_tokens": named}))
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    dictionary = Dictionary.load(str(tmp_path / "fairseq" / "dict.source.txt"))
+    assert [dictionary.index(f"[{language}]") for language in languages] == [*range(first, first + len(languages))]
+    tokens = torch.randint(4, first + len(languages), (2, 20), generator=torch.Generator().manual_seed(0))
+    model, _ = load_fairseq(tmp_path / "fairseq" / "model.pt")
+    theirs = MBartForConditionalGeneration.from_pretrained(source).eval()
+    expected = huggingface_outputs(theirs, tokens, tokens)[1][..., : len(dictionary)]
+    torch.testing.assert_close(fairseq_outputs(model, tokens, tokens)[1], expected, rtol=0, atol=1e-5)
+
+    assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
+    back = MBartForConditionalGeneration.from_pretrained(tmp_path / "back")
+    assert all(torch.equal(value, back.state_dict()[name]) for name, value in theirs.state_dict().items())
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "back")
+    assert tokenizer.convert_tokens_to_ids([*languages, "<mask>"]) == [*range(first, first + len(languages) + 1)]
+    ours = load_tokenizer(tmp_path / "fairseq")
+    for text in (*TEXTS[:2], "", "the attention"):
+        assert tokenizer(text, add_special_tokens=False)["input_ids"] == ours.encode(text).tolist()
