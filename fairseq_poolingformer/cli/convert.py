@@ -1,12 +1,13 @@
 """``poolingformer-convert``: folders of transformers to fairseq's checkpoints and back.
 
-Takes BART, LED, RoBERTa, XLM-R, Longformer, DeBERTa, and this package's Poolingformers.
+Takes BART, mBART, LED, RoBERTa, XLM-R, Longformer, DeBERTa, and this package's Poolingformers.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.cli import from_short
@@ -65,8 +66,9 @@ def write_fairseq(
     flags = model_flags(family, converted.settings)
     with files.new_folder(output) as folder:
         with files.tokenizer_errors(source):
-            _write_fairseq_tokenizer(folder, source, family, config["vocab_size"], original_bpe)
+            languages = _write_fairseq_tokenizer(folder, source, family, config["vocab_size"], original_bpe)
         settings = {**converted.settings, "data": str(output.resolve())}  # where the dictionary and the tokenizer are
+        settings |= {"langs": ",".join(languages)} if languages else {}  # as fairseq's tasks of mBART have it
         files.write_checkpoint(folder / "model.pt", settings, converted.state)
         (folder / "flags.txt").write_text(flags + "\n", encoding="utf-8")
         text = card.model_card(
@@ -76,14 +78,18 @@ def write_fairseq(
     return family, converted
 
 
-def _write_fairseq_tokenizer(folder: Path, source: Path, family: Family, rows: int, original: Path | None) -> None:
-    """Write the dictionaries and ``tokenizer/`` of a Hugging Face folder, whichever tokenizer it has."""
+def _write_fairseq_tokenizer(
+    folder: Path, source: Path, family: Family, rows: int, original: Path | None
+) -> Sequence[str]:
+    """Write the dictionaries and ``tokenizer/`` of a Hugging Face folder; return the languages that it has rows for."""
     model = sentencepiece_model.find(source) or sentencepiece_model.rebuild(source, folder)
     if model is not None:
         if original is not None:
             raise ConversionError("--gpt2-bpe: this model has a sentencepiece tokenizer; leave the option out")
-        sentencepiece_model.write_fairseq(folder, model, rows, family.dictionaries)
-        return
+        mbart = family.model_type.endswith("mbart")
+        languages = sentencepiece_model.languages_of(source, model, rows) if mbart else ()
+        sentencepiece_model.write_fairseq(folder, model, rows, family.dictionaries, languages)
+        return languages
     vocab, merges = tokenizer_files.read_huggingface_tokenizer(source)
     tokenizer = gpt2_bpe.to_fairseq_files(family.read_vocabulary(vocab), merges, rows)
     if original is not None:
@@ -91,6 +97,7 @@ def _write_fairseq_tokenizer(folder: Path, source: Path, family: Family, rows: i
     if family.task == "masked_lm":
         gpt2_bpe.check_mask(tokenizer, rows)
     tokenizer_files.write_gpt2_files(folder, tokenizer, family.dictionaries)
+    return ()
 
 
 def to_huggingface(options: argparse.Namespace) -> None:
@@ -119,7 +126,8 @@ def to_huggingface(options: argparse.Namespace) -> None:
     max_length = settings[conversion.FAMILIES[model_type].input_length]
     with files.new_folder(output) as folder:
         if model is not None:
-            sentencepiece_model.write_huggingface(folder, model, rows, max_length)
+            languages = [name for name in str(settings.get("langs") or "").split(",") if name]
+            sentencepiece_model.write_huggingface(folder, model, rows, max_length, languages)
         else:
             with files.tokenizer_errors(tokenizer):
                 gpt2 = tokenizer_files.read_gpt2_files(tokenizer)

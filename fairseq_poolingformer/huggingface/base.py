@@ -10,7 +10,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
-from fairseq_poolingformer.huggingface import peft_targets  # noqa: F401 - PEFT asks its own tables
+from fairseq_poolingformer.huggingface import (
+    card,
+    peft_targets,  # noqa: F401 - PEFT asks its own tables
+)
 from fairseq_poolingformer.huggingface.attention import initialize
 from fairseq_poolingformer.models import remote_code, tensor_digests
 
@@ -47,12 +50,13 @@ class TwoLevelModel:
         return {**kwargs, "output_attentions": self.config.output_attentions if given is None else given}
 
     def save_pretrained(self, save_directory: str | Path, is_main_process: bool = True, **kwargs: Any) -> None:
-        """Save as transformers does, with the code that ``trust_remote_code`` runs where this package is missing."""
+        """Save as transformers does, with a card and the code that ``trust_remote_code`` runs without this package."""
         self.config.auto_map = remote_code.auto_map(self.config.model_type)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if is_main_process:
             tensor_digests.add_to_folder(Path(save_directory))
             remote_code.write(Path(save_directory))
+            card.write(Path(save_directory), self)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> PreTrainedModel:

@@ -13,15 +13,19 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from fairseq_poolingformer.huggingface import card
 from fairseq_poolingformer.models.loading import extend_positions
 
 logger = logging.getLogger(__name__)
 
 OFFSET = 2  # rows of the position tables before position 0, in BART and in RoBERTa
-FRESH = (".pooled_", ".relative_projections.", "relative_positions.")  # parameters that short models lack
+FRESH = (".pooled_", ".relative_projections.", "relative_positions.", "pooler.")  # parameters that short models lack
 PROJECTIONS = {"q": (".q_proj.", ".query."), "k": (".k_proj.", ".key."), "v": (".v_proj.", ".value.")}
 POSITIONS = ("embed_positions.weight", "position_embeddings.weight")
-NOT_COPIED = ("model_type", "architectures", "transformers_version", "dtype", "torch_dtype", "max_position_embeddings")
+NOT_COPIED = (  # settings of the short model that say nothing about the long one
+    *("model_type", "architectures", "transformers_version", "dtype", "torch_dtype", "max_position_embeddings"),
+    "source",
+)
 LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
 # names of LED's and Longformer's parameters -> names here
@@ -87,14 +91,19 @@ class FromShort:
             attention uses.
 
         Raises:
-            ValueError: the short model is of another kind, a loaded one has labels other than those of ``settings``, or
-                a setting is unknown.
+            ValueError: the short model is of another kind or has adapters, a loaded one has labels other than those of
+                ``settings``, or a setting is unknown.
         """
         labels = {name: settings.pop(name) for name in LABELS if name in settings}
         if unknown := sorted(set(settings) - {field.name for field in fields(cls.config_class)}):
             raise ValueError(
                 f"{cls.config_class.__name__} has no setting {', '.join(unknown)}; arguments of from_pretrained are "
                 "the short model's: load it with them, and give it to from_short in place of its name"
+            )
+        if getattr(model, "peft_config", None) or getattr(model, "_hf_peft_config_loaded", False):
+            raise ValueError(
+                "the short model has adapters of PEFT: merge them first, with model.merge_and_unload() of a PeftModel, "
+                "and give from_short the result"
             )
         loaded = isinstance(model, PreTrainedModel)
         kind = model.config.model_type if loaded else _model_type(model)
@@ -103,11 +112,21 @@ class FromShort:
             _check_labels(model.config, labels)
         short = model if loaded else short_class.from_pretrained(model, **labels)
         config = cls.config_class(**{**_shared_settings(cls, short.config), **settings})
+        config.source = card.source_of(short.name_or_path if loaded else str(model), local_files_only=loaded)
         config._attn_implementation = short.config._attn_implementation
         dtype = short.dtype if dtype in (None, "auto") else getattr(torch, dtype) if isinstance(dtype, str) else dtype
         long = cls(config).to(short.device, dtype).eval()
         copies = ["global"] + ["pooled"] * (config.pooled_init == "level-one")
-        long.load_state_dict(_extended(_renamed(short), long.state_dict(), copies))
+        state = _renamed(short)
+        has_head, short_has_head = (model.base_model is not model for model in (long, short))
+        if has_head and not short_has_head:
+            raise ValueError(
+                f"the short model is a {type(short).__name__}, without the head of a {cls.__name__}: load it as a "
+                f"{short_class.__name__}"
+            )
+        if short_has_head and not has_head:
+            state = {name.removeprefix(f"{long.base_model_prefix}."): value for name, value in state.items()}
+        long.load_state_dict(_extended(state, long.state_dict(), copies))
         long.tie_weights()
         if short.can_generate():
             long.generation_config = copy.deepcopy(short.generation_config)

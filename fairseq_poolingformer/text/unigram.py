@@ -122,12 +122,12 @@ class UnigramModel:
 
 def is_unigram(proto: bytes) -> bool:
     """Whether a serialized sentencepiece model is a unigram model; protobuf is not needed to tell."""
-    trainer = next((value for number, value in _fields(proto) if number == 2), b"")
-    return next((value for number, value in _fields(trainer) if number == 3), _UNIGRAM) == _UNIGRAM
+    trainer = next((value for number, value in fields(proto) if number == 2), b"")
+    return next((value for number, value in fields(trainer) if number == 3), _UNIGRAM) == _UNIGRAM
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protobuf message: numbers and values."""
+def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the fields of a protobuf message: numbers and values."""
     position = 0
 
     def varint() -> int:

@@ -1,0 +1,74 @@
+"""The model card of a saved Poolingformer: README.md with the YAML head that the Hugging Face Hub reads."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from transformers import PreTrainedModel
+from transformers.utils import cached_file
+
+CARD = "README.md"
+HEAD = re.compile(r"\A---\n(.*?)^---$", re.DOTALL | re.MULTILINE)
+HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+TASKS = {  # the end of a class's name -> the Hub's name of what it does
+    "ForConditionalGeneration": "summarization",
+    "ForMaskedLM": "fill-mask",
+    "ForQuestionAnswering": "question-answering",
+    "ForSequenceClassification": "text-classification",
+    "Model": "feature-extraction",
+}
+SETTINGS = (
+    "max_position_embeddings",
+    "window_size",
+    "pooled_window_size",
+    "pooled_layers",
+    "pool_type",
+    "global_tokens",
+)
+
+
+def source_of(name: str, local_files_only: bool) -> dict[str, str]:
+    """Return ``base_model`` and ``license`` of the model that a long one is made of, as far as they are known.
+
+    Args:
+        name: a folder or the name of a model on the Hub.
+        local_files_only: do not ask the Hub for the model's card.
+    """
+    found = {"base_model": name} if HUB_NAME.fullmatch(name) and not Path(name).exists() else {}
+    path = None
+    if name:
+        quiet = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+        quiet |= {"_raise_exceptions_for_gated_repo": False}
+        path = cached_file(name, CARD, local_files_only=local_files_only, **quiet)
+    if path and (head := HEAD.search(Path(path).read_text(encoding="utf-8", errors="replace"))):
+        for key in ("license", "base_model"):
+            if value := re.search(rf"^{key}: *['\"]?([\w./-]+)['\"]? *$", head[1], re.MULTILINE):
+                found.setdefault(key, value[1])
+    return found
+
+
+def write(folder: Path, model: PreTrainedModel) -> None:
+    """Write a card beside a saved model, unless the folder has one."""
+    if (folder / CARD).exists():
+        return
+    kind, config = type(model).__name__, model.config
+    task = next(task for end, task in TASKS.items() if kind.endswith(end))
+    facts = {"library_name": "transformers", "pipeline_tag": task, **(getattr(config, "source", None) or {})}
+    head = [f"{key}: {json.dumps(value)}" for key, value in facts.items()]
+    rows = [f"| `{name}` | {getattr(config, name)} |" for name in SETTINGS]
+    origin = f", made from `{facts['base_model']}`" if "base_model" in facts else ""
+    licence = "" if "license" in facts else ", nor its licence"
+    lines = [
+        *("---", *head, "tags:", "- long-documents", "- poolingformer", "---", "", f"# {kind}", ""),
+        "The encoder has the attention of [Poolingformer](https://arxiv.org/abs/2105.04371) (Zhang et al., ICML 2021)"
+        f"{origin}.",
+        *("", "| | |", "|---|---|", *rows, "", "```python"),
+        "from transformers import AutoTokenizer",
+        *(f"from fairseq_poolingformer.huggingface import {kind}", ""),
+        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
+        *(f'model = {kind}.from_pretrained("FOLDER")', "```", ""),
+        f"Nobody has written here yet what the model is good for, its limits and biases{licence}.",
+    ]
+    (folder / CARD).write_text("\n".join(lines) + "\n", encoding="utf-8")

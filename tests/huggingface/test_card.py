@@ -1,0 +1,110 @@
+"""The card beside a model that transformers saves, and what ``from_short`` makes of unusual models."""
+
+import pytest
+import torch
+from transformers import BartModel, RobertaForMaskedLM, RobertaModel
+
+from fairseq_poolingformer.huggingface import (
+    PoolingformerBartForConditionalGeneration,
+    PoolingformerBartModel,
+    PoolingformerMBartModel,
+    PoolingformerRobertaForMaskedLM,
+    PoolingformerRobertaModel,
+    card,
+)
+from tests.huggingface.test_bart import LEVELS, WIDE
+from tests.models import tiny_huggingface
+from tests.models.conversion.conftest import run
+
+HEAD = "---\nlanguage: en\nlicense: apache-2.0\n---\n# A short model\n"
+
+
+@pytest.fixture
+def short(tmp_path):
+    folder = tiny_huggingface.folder(tmp_path / "short", "bart")
+    (folder / "README.md").write_text(HEAD)
+    return folder
+
+
+def test_saved_models_have_a_card(short, tmp_path):
+    model = PoolingformerBartForConditionalGeneration.from_short(short, **LEVELS)
+    model.save_pretrained(tmp_path / "long")
+    text = (tmp_path / "long" / "README.md").read_text()
+    lines = text.splitlines()
+    assert lines[0] == "---" == lines[lines[1:].index("---") + 1]
+    assert {'license: "apache-2.0"', 'pipeline_tag: "summarization"', 'library_name: "transformers"'} <= set(lines)
+    assert "base_model" not in text  # a folder of this machine means nothing to others
+    assert f"| `pooled_layers` | {LEVELS['pooled_layers']} |" in text
+    again = PoolingformerBartForConditionalGeneration.from_pretrained(tmp_path / "long")
+    again.save_pretrained(tmp_path / "again")
+    assert (tmp_path / "again" / "README.md").read_text() == text
+    (tmp_path / "again" / "README.md").write_text("mine")
+    again.save_pretrained(tmp_path / "again")
+    assert (tmp_path / "again" / "README.md").read_text() == "mine"
+
+
+def test_the_card_names_a_model_of_the_hub(short, tmp_path, monkeypatch):
+    asked = []
+
+    def cached_file(name, file, **options):
+        asked.append((name, file, options["local_files_only"]))
+        return short / "README.md"
+
+    monkeypatch.setattr(card, "cached_file", cached_file)
+    assert card.source_of("facebook/bart-base", False) == {"base_model": "facebook/bart-base", "license": "apache-2.0"}
+    model = tiny_huggingface.model("bart")
+    model.config._name_or_path = model.name_or_path = "facebook/bart-base"
+    PoolingformerBartModel.from_short(model, **LEVELS).save_pretrained(tmp_path / "long")
+    text = (tmp_path / "long" / "README.md").read_text()
+    assert 'base_model: "facebook/bart-base"\nlicense: "apache-2.0"\n' in text
+    assert "made from `facebook/bart-base`." in text
+    assert asked == [("facebook/bart-base", "README.md", local) for local in (False, True)]
+
+
+def test_the_command_writes_the_card(short, tmp_path):
+    (short / "README.md").write_text(HEAD.replace("license", "base_model: facebook/bart-base\nlicense"))
+    arguments = ("--max-tokens", 120, "--pooled-layers", "1-2")
+    assert run("from-short", short, tmp_path / "long", *arguments) == 0
+    text = (tmp_path / "long" / "README.md").read_text()
+    assert 'license: "apache-2.0"\nbase_model: "facebook/bart-base"\n' in text
+    assert "| `max_position_embeddings` | 120 |" in text
+
+
+@torch.no_grad()
+def test_models_without_a_head(tmp_path):
+    """Of one without, and of one with a head, which is left out."""
+    source, target = tiny_huggingface.batch()
+    inputs = {"attention_mask": source.ne(1).long(), "decoder_input_ids": target}
+    for short in (tiny_huggingface.model("bart", BartModel), tiny_huggingface.model("bart")):
+        long = PoolingformerBartModel.from_short(short, max_position_embeddings=60, **WIDE)
+        expected = short.base_model(source, **inputs).last_hidden_state
+        torch.testing.assert_close(long(source, **inputs).last_hidden_state, expected, rtol=0, atol=1e-5)
+    mbart = tiny_huggingface.model("mbart")
+    long = PoolingformerMBartModel.from_short(mbart, max_position_embeddings=60, **WIDE)
+    expected = mbart.model(source, **inputs).last_hidden_state
+    torch.testing.assert_close(long(source, **inputs).last_hidden_state, expected, rtol=0, atol=1e-5)
+    for cls in (RobertaForMaskedLM, RobertaModel):
+        short = tiny_huggingface.model("roberta", cls)
+        long = PoolingformerRobertaModel.from_short(short, **WIDE)
+        expected = short.base_model(source, inputs["attention_mask"]).last_hidden_state
+        actual = long(source, inputs["attention_mask"]).last_hidden_state
+        torch.testing.assert_close(actual[source.ne(1)], expected[source.ne(1)], rtol=0, atol=1e-5)
+    tiny_huggingface.folder(tmp_path / "short", "bart")
+    assert type(PoolingformerBartModel.from_short(tmp_path / "short", **LEVELS)) is PoolingformerBartModel
+    with pytest.raises(ValueError, match=r"a RobertaModel, without the head of a \w+: load it as a RobertaForMaskedLM"):
+        PoolingformerRobertaForMaskedLM.from_short(tiny_huggingface.model("roberta", RobertaModel))
+
+
+def test_adapters_are_to_be_merged_first():
+    peft = pytest.importorskip("peft")
+    adapted = peft.get_peft_model(tiny_huggingface.model("bart"), peft.LoraConfig(init_lora_weights=False))
+    with pytest.raises(ValueError, match="adapters of PEFT: merge them first"):
+        PoolingformerBartForConditionalGeneration.from_short(adapted, **LEVELS)
+    inside = tiny_huggingface.model("bart")
+    inside.add_adapter(peft.LoraConfig(target_modules=["q_proj"]))
+    with pytest.raises(ValueError, match="adapters of PEFT: merge them first"):
+        PoolingformerBartForConditionalGeneration.from_short(inside, **LEVELS)
+    merged = adapted.merge_and_unload()
+    long = PoolingformerBartForConditionalGeneration.from_short(merged, **LEVELS)
+    first = merged.model.encoder.layers[0].self_attn.q_proj.weight
+    assert torch.equal(long.model.encoder.layers[0].self_attn.q_proj.weight, first)
