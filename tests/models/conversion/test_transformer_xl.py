@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from fairseq_poolingformer.cli import convert, eval_lm
+from fairseq_poolingformer.models.conversion import transformer_xl
+from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE
 from preprocess.char_lm import make_folder
 
 LAYERS, WIDTH, HEADS, FFN = 2, 8, 2, 12
@@ -135,3 +137,12 @@ def test_a_whole_module_is_refused_with_what_to_do(tmp_path, capsys, monkeypatch
     torch.save(MemTransformerLM(), tmp_path / "model.pt")
     assert convert.main(["from-transformer-xl", *map(str, (tmp_path / "model.pt", tmp_path, tmp_path / "out"))]) == 1
     assert "torch.save(m.state_dict(), 'state.pt')" in capsys.readouterr().err
+
+
+def test_symbols_that_are_equally_frequent_are_numbered_as_they_occur(tmp_path):
+    """Over all splits together; a byte that only the last has comes after those that are as rare."""
+    text = b"ccc\nabab" * 20 + b"za\n" * 8 + b"yx" * 30
+    order, newlines = transformer_xl.symbol_order(folder_of(tmp_path, text))
+    assert newlines
+    counted = Counter(text.replace(b"\n", b"")).most_common()
+    assert [symbol - FIRST_BYTE for symbol in order] == [byte for byte, _ in counted]
