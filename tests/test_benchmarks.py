@@ -431,3 +431,41 @@ def test_trainings_with_other_losses_are_not_accepted(scripts):
         {"gnorm": float("nan")},
     ):
         assert not fairseq_train.is_allowed(*compared(**wrong), "bfloat16"), wrong
+
+
+@pytest.mark.usefixtures("scripts")
+def test_the_laboratory_compares_two_sides():
+    """Ours beside itself, and beside itself with another learning rate; published code is in nobody's tests."""
+    import published
+    import published_models
+
+    from fairseq_poolingformer.models.conversion import transformer_xl
+    from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE
+    from tests.models.conversion.test_transformer_xl import published_state
+
+    rows = published.text()
+    order = [FIRST_BYTE + byte for byte in rows.unique().tolist()]
+    settings, state = transformer_xl.to_fairseq(published_state(len(order)), order, memory_length=60)
+
+    def side(lr):
+        flags = ("--optimizer", "fused_adamw", "--lr", lr, "--lr-scheduler", "staged", "--clip-norm", "0.25")
+        return published_models.Ours(settings, state, *flags)
+
+    batches = published.batches(rows, 3)
+    same = published.compare("same", side("1e-3"), side("1e-3"), batches)
+    assert (same.loss, same.parameters, same.updates) == (0.0, 0.0, 3)
+    assert same.moved > 1e-3
+    assert same.last_loss != same.first_loss
+    other = published.compare("other", side("1e-3"), side("2e-3"), batches)
+    assert other.loss > 1e-5
+    assert other.parameters > 1e-3
+    with pytest.raises(ValueError, match="--updates must be at most"):
+        published.batches(rows, 10**6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [((), "give at least one clone"), (("--adaptive-span", "/nowhere"), "--adaptive-span /nowhere is not a folder")],
+)
+def test_the_laboratory_asks_for_clones(arguments, message):
+    assert message in run("published", *arguments, status=2)

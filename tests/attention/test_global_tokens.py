@@ -8,6 +8,7 @@ from fairseq_poolingformer.attention import (
     Window,
     band_attention,
 )
+from fairseq_poolingformer.attention.global_tokens import FirstTokens
 from tests.attention.calls import (
     FAST,
     ON_CPU,
@@ -39,3 +40,22 @@ def test_global_tokens_are_looked_up_once_for_many_calls(backend, monkeypatch):
         outputs_and_gradients(inputs, window=Window(3), global_mask=tokens, backend=backend), expected, strict=True
     ):
         assert torch.equal(actual, wanted)
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+def test_first_tokens_are_what_their_mask_says(backend):
+    """Slots without a look at the mask: rows with fewer global tokens, and with global tokens that are padding."""
+    inputs = tensors(4, 2, 40, 40, 4)
+    global_mask = torch.arange(40) < torch.tensor([3, 1, 0, 3])[:, None]
+    padding = right_padding([40, 25, 40, 40], 40)
+    padding[3, :2] = True  # padding on the left
+    arguments = {"window": Window(3), "key_padding_mask": padding, "backend": backend}
+    expected = outputs_and_gradients(inputs, global_mask=global_mask, **arguments)
+    actual = outputs_and_gradients(inputs, global_mask=FirstTokens(global_mask, 3), **arguments)
+    for a, e in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, e, atol=1e-12, rtol=0)
+    x, values = torch.randn(4, 2, 40, 4), torch.randn(4, 2, 3, 4)
+    plain, first = GlobalTokens(global_mask), FirstTokens(global_mask, 3)
+    torch.testing.assert_close(first.replaced(x, values), plain.replaced(x, values))
+    torch.testing.assert_close(first.gather(x), plain.gather(x))
+    assert torch.equal(first.hidden(padding), plain.hidden(padding))

@@ -334,6 +334,32 @@ def test_a_memory_can_be_given_later(arch):
         spans.set_memory_length(10)
 
 
+@pytest.mark.parametrize(
+    ("arch", "arguments", "word"),
+    [
+        ("longformer_lm", {"same_length": True, "farthest": None}, "without windows"),
+        ("adaptive_span_lm", {"same_length": False, "farthest": 3}, "without windows"),
+        ("transformer_lm_full", {"same_length": True, "farthest": None}, "--memory-length of 2 or more, got 0"),
+        ("transformer_xl_lm", {"same_length": False, "farthest": 0}, "--clamp-distances must be 1 or more"),
+    ],
+)
+def test_transformer_xls_evaluation_is_for_models_like_it(arch, arguments, word):
+    with pytest.raises(ValueError, match=word):
+        build(f"{arch}_tiny").evaluate_as_transformer_xl(**arguments)
+
+
+def test_distances_are_clamped_in_training_too():
+    """Evaluation with gradients takes another way to the positions than without."""
+    model, tokens = build("transformer_xl_lm_tiny"), text(1, 40)
+    with torch.no_grad():
+        before, _ = model(tokens)
+        model.evaluate_as_transformer_xl(same_length=False, farthest=6)
+        clamped, _ = model(tokens)
+    torch.testing.assert_close(clamped[:, :7], before[:, :7])
+    assert not torch.allclose(clamped[:, 7:], before[:, 7:])
+    torch.testing.assert_close(model(tokens)[0], clamped)
+
+
 def test_memory_is_no_longer_than_asked():
     model = build("transformer_xl_lm_tiny", "--memory-length", "7")
     memory = None

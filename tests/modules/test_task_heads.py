@@ -9,6 +9,7 @@ from fairseq_poolingformer.modules.classification_head import ClassificationHead
 from fairseq_poolingformer.modules.wikihop_head import WikihopHead
 from fairseq_poolingformer.tasks.document_classification import DocumentClassificationTask
 from fairseq_poolingformer.tasks.wikihop import WikihopTask
+from tests.dropped import assert_dropped
 
 EXAMPLE = torch.tensor([0, 0, 0, 1, 2, 2])  # six segments of three examples
 COUNTS = [3, 1, 4]
@@ -88,3 +89,22 @@ def test_half_precision_sums_in_float32():
     assert head(features_of().to(torch.bfloat16), EXAMPLE, 3, places, counts).dtype == torch.float32
     classifier = ClassificationHead(5, 2).to(torch.bfloat16)
     assert classifier(features_of().to(torch.bfloat16), EXAMPLE, 3).dtype == torch.float32
+
+
+@pytest.mark.parametrize("layer", ["dense", "out_proj"])
+@torch.no_grad()
+def test_classification_drops_what_each_layer_reads(layer):
+    head, features, seen = ClassificationHead(16, 3, dropout=0.25), torch.randn(40, 2, 16), []
+    getattr(head, layer).register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    if layer == "out_proj":  # what it reads depends on nothing that was dropped before
+        torch.nn.init.normal_(head.dense.bias)
+        torch.nn.init.zeros_(head.dense.weight)
+
+    def read():
+        head(features, torch.arange(40), 40)
+        return seen.pop()
+
+    head.eval()
+    whole = read()
+    head.train()
+    assert_dropped(read, whole, 0.25)
