@@ -17,7 +17,7 @@ from fairseq_poolingformer.qa import json_values
 from fairseq_poolingformer.text.data_folder import WIKIHOP
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
-from preprocess.pipeline import task_corpus
+from preprocess.pipeline import answer_lengths, task_corpus
 from preprocess.pipeline.encode import Encoded, one_line
 from preprocess.pipeline.json_elements import read_elements
 from preprocess.pipeline.records import Example, Record, Reject
@@ -103,7 +103,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = task_corpus.make_parser("wikihop", __doc__.split("\n")[0], "QAngaroo's JSON, plain, .gz or .bz2")
 
     def make_corpus(args):
-        return task_corpus.make_corpus(args, "wikihop", "wikihop", WIKIHOP, read_elements, parse, encode)
+        return task_corpus.make_corpus(
+            args, "wikihop", "wikihop", WIKIHOP, read_elements, parse, encode, table=answer_lengths.table
+        )
 
     return task_corpus.main(parser, make_corpus, argv)
 

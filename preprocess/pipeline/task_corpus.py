@@ -16,7 +16,6 @@ from fairseq_poolingformer.text.json_lines import BadLine, read_object
 from fairseq_poolingformer.text.sequences import read_sizes
 from fairseq_poolingformer.text.table import aligned
 from preprocess.pipeline import command
-from preprocess.pipeline.encode import one_line
 from preprocess.pipeline.parts import Encode
 from preprocess.pipeline.records import Example, InputError, Record, Reject, Skipped, describe_files, expand
 from preprocess.pipeline.run import Corpus, Split
@@ -121,15 +120,13 @@ def make_corpus(
 
 
 def checked_id(name: str) -> str:
-    """Return an id that a line of a text file can hold.
+    """Return an id.
 
     Raises:
-        BadLine: it is empty, or has other white space than single blanks inside.
+        BadLine: it is empty.
     """
     if not name.strip():
         raise BadLine("empty id")
-    if name != one_line(name):
-        raise BadLine(f"id with white space that a line cannot hold: {name[:60]!r}")
     return name
 
 

@@ -133,7 +133,17 @@ def test_wikihop_from_the_released_files_to_its_figure(tmp_path):
         *(SCRIPT, "experiments=wikihop", f"out={tmp_path}", f"raw={raw}", f"python={PYTHON}", "gpus=0"),
         *(f"bpe={write_vocabulary(tmp_path / 'gpt2')}", "pretrained=-", "arch=longformer_roberta_tiny", "length=128"),
         *("w1=8", "batch=4", "device_batch=4", "lr=3e-3", "warmup=2", "epochs=30", "recompute=0", "num_workers=0"),
-        *("preprocess_workers=1", "--", "--dropout", "0", "--attention-dropout", "0", "--validate-interval", "30"),
+        *(
+            "preprocess_workers=1",
+            "--",
+            "--dropout",
+            "0",
+            "--attention-dropout",
+            "0",
+            "--validate-interval",
+            "30",
+            "--keep-order",
+        ),
     )
     assert json.loads((tmp_path / "wikihop" / "scores.json").read_text())["accuracy"] == 100, output[-3000:]
     assert output.splitlines()[-1].split() == ["wikihop", "accuracy", "100.00", "75.0"]
