@@ -79,6 +79,14 @@ def test_coreference_has_two_learning_rates_and_no_global_tokens():
     assert "--no-global-attention" in commands("wikihop_no_global")["train"][0]
 
 
+def test_hyperpartisans_splits_and_line_breaks_are_options():
+    (words,) = commands("hyperpartisan", "splits=/raw/hp-splits.json", "white_space=keep")["hyperpartisan"]
+    assert options(words)["--splits"] == "/raw/hp-splits.json"
+    assert options(words)["--white-space"] == "keep"
+    (words,) = commands("hyperpartisan")["hyperpartisan"]
+    assert not {"--splits", "--white-space"} & set(words)
+
+
 def test_hyperpartisan_is_trained_with_five_seeds():
     steps = commands("hyperpartisan")
     assert [options(words)["--seed"] for words in steps["train"]] == ["1", "2", "3", "4", "5"]
