@@ -16,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.downstream.answer_spans import MAX_ANSWER_LENGTH
+from fairseq_poolingformer.downstream.examples import MAX_QUESTION_LENGTH
 from fairseq_poolingformer.downstream.hotpotqa import AnswerType
 from fairseq_poolingformer.downstream.hotpotqa_predictions import PARAGRAPH_SCORES
 from fairseq_poolingformer.downstream.hotpotqa_scores import Fact, facts_of
@@ -28,7 +30,7 @@ from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
-from .pipeline import task_corpus
+from .pipeline import answer_lengths, task_corpus
 from .pipeline.encode import Encoded, one_line
 from .pipeline.json_elements import read_elements
 from .pipeline.records import Example, InputError, Record, Reject, describe_file
@@ -300,8 +302,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = {"max_paragraphs": selection.most, "min_score": selection.threshold} if selection.files else {}
         inputs = {"paragraph_scores": described} if described else {}
         reader = functools.partial(parse, selection=selection)
+        table = functools.partial(answer_lengths.table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH)
         return task_corpus.make_corpus(
-            args, "hotpotqa", "hotpotqa", HOTPOTQA, read_elements, reader, encode, settings=settings, inputs=inputs
+            *(args, "hotpotqa", "hotpotqa", HOTPOTQA, read_elements, reader, encode),
+            settings=settings,
+            inputs=inputs,
+            table=table,
         )
 
     return task_corpus.main(parser, make_corpus, argv)

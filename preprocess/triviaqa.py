@@ -10,7 +10,6 @@ import functools
 import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.downstream.answer_spans import MAX_ANSWER_LENGTH
+from fairseq_poolingformer.downstream.examples import MAX_QUESTION_LENGTH
 from fairseq_poolingformer.downstream.normalized_text import find_answers
 from fairseq_poolingformer.downstream.triviaqa_scores import DOMAINS, PAGE_LISTS, prediction_key, right_answers
 from fairseq_poolingformer.qa import json_values
@@ -27,9 +28,10 @@ from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
-from .pipeline import task_corpus
+from .pipeline import answer_lengths, task_corpus
 from .pipeline.encode import Encoded
 from .pipeline.json_elements import read_elements
+from .pipeline.json_members import text_members
 from .pipeline.records import MAX_LINE_BYTES, Example, InputError, Record, Reject, Skipped, open_compressed
 from .pipeline.tokens import Tokens
 
@@ -37,8 +39,6 @@ NO_ANSWER = "document without the answer"
 NOT_EXACT = "answer not on token edges"
 NO_DOCUMENT = "question without documents"
 TWICE = "document that a question names twice"
-# a quotation mark inside a string has a backslash before it
-_DOMAIN = re.compile(rf'"Domain"\s*:\s*"({"|".join(DOMAINS)})"'.encode())
 FOLDERS = dict(zip(PAGE_LISTS, ("wikipedia", "web"), strict=True))
 
 
@@ -67,12 +67,14 @@ def read(paths: Sequence[Path], evidence: Path) -> Iterator[Record]:
 def _domain(path: Path) -> str:
     """Find the domain of a file, which may come after hundreds of megabytes of questions."""
     with open_compressed(path) as (content, _):
-        end = b""
-        while block := content.read(2**20):
-            if found := _DOMAIN.search(end + block):
-                return found[1].decode()
-            end = (end + block)[-100:]
-    raise InputError(f"{path}: no 'Domain' of {' or '.join(DOMAINS)} in it; is this TriviaQA?")
+        try:
+            found = list(dict.fromkeys(text_members(content, "Domain")))
+        except ValueError as error:
+            raise InputError(f"{path}: not JSON ({error})") from error
+    if len(found) != 1 or found[0] not in DOMAINS:
+        named = f"names {' and '.join(map(repr, found))}" if found else "names none"
+        raise InputError(f"{path}: 'Domain' must be {' or '.join(DOMAINS)}, and it {named}; is this TriviaQA?")
+    return found[0]
 
 
 def _with_documents(element: Record, domain: str, evidence: Path) -> Iterator[Record]:
@@ -122,9 +124,7 @@ def parse(record: Record, annotated: bool) -> TriviaqaExample | Reject | Skipped
 
 
 def _example(fields: dict, annotated: bool) -> TriviaqaExample | Skipped:
-    name = json_values.text_of(fields, "QuestionId")
-    if not name.strip():
-        raise BadLine("empty id: QuestionId")
+    name = task_corpus.checked_id(json_values.text_of(fields, "QuestionId"))
     question = replace_lone_surrogates(json_values.text_of(fields, "Question"))
     if not question.strip():
         raise BadLine("empty question: Question")
@@ -202,7 +202,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         folder = args.evidence_folder
         reader = functools.partial(read, evidence=folder)
         inputs = {"evidence": describe_evidence(folder)}
-        return task_corpus.make_corpus(args, "triviaqa", "triviaqa", TRIVIAQA, reader, parse, encode, inputs=inputs)
+        table = functools.partial(answer_lengths.table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH)
+        return task_corpus.make_corpus(
+            args, "triviaqa", "triviaqa", TRIVIAQA, reader, parse, encode, inputs=inputs, table=table
+        )
 
     return task_corpus.main(parser, make_corpus, argv)
 

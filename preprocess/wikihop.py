@@ -18,7 +18,7 @@ from fairseq_poolingformer.text.data_folder import WIKIHOP
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
-from .pipeline import task_corpus
+from .pipeline import answer_lengths, task_corpus
 from .pipeline.encode import Encoded, one_line
 from .pipeline.json_elements import read_elements
 from .pipeline.records import Example, Record, Reject
@@ -104,7 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = task_corpus.make_parser("wikihop", __doc__.split("\n")[0], "QAngaroo's JSON, plain, .gz or .bz2")
 
     def make_corpus(args):
-        return task_corpus.make_corpus(args, "wikihop", "wikihop", WIKIHOP, read_elements, parse, encode)
+        return task_corpus.make_corpus(
+            args, "wikihop", "wikihop", WIKIHOP, read_elements, parse, encode, table=answer_lengths.table
+        )
 
     return task_corpus.main(parser, make_corpus, argv)
 

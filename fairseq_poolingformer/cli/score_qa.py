@@ -24,6 +24,7 @@ from fairseq_poolingformer.qa.score_report import (
 from fairseq_poolingformer.qa.scoring import (
     MIN_ANNOTATIONS,
     TYDIQA_LANGUAGES,
+    mistyped_ids,
     score_natural_questions,
     score_tydiqa,
     score_tydiqa_languages,
@@ -128,10 +129,8 @@ def run(args: argparse.Namespace) -> None:
             f"{_NAMES[kind]}"
         )
     if not gold.keys() & predictions.keys():
-        cause = "are they of another split?"
-        if set(map(str, gold)) & set(map(str, predictions)):
-            cause = "ids are numbers in the one and strings in the other, which the official scripts hold for different"
-        raise ValueError(f"{args.predictions} has no prediction for any example of the gold data: {cause}")
+        cause = mistyped_ids(gold, predictions) or ": are they of another split?"
+        raise ValueError(f"{args.predictions} has no prediction for any example of the gold data{cause}")
     thresholds = None if args.thresholds is None else tuple(args.thresholds)
     score = _natural_questions if kind == NATURAL_QUESTIONS else _tydiqa
     lines, figures = score(gold, predictions, args.min_annotations, thresholds, args.per_language)

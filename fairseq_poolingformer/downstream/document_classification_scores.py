@@ -26,19 +26,23 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     """
     labels: dict[str, str] = {}
     for path in gold:
-        labels |= read_gold(Path(path))
+        for name, label in read_gold(Path(path)).items():
+            if labels.setdefault(name, label) != label:
+                raise ValueError(f"{path}: document {name!r} has the label {label}, and {labels[name]} in another file")
     found = read_gold(Path(predictions))
     if not found:
         raise ValueError(f"{predictions}: no predictions in it")
     unknown = next((name for name in found if name not in labels), None)
     if unknown is not None:
-        raise ValueError(f"{predictions}: the gold files have no document {unknown!r}; are they of another split?")
+        same = next((name for name in labels if name.lstrip("0") == unknown.lstrip("0")), None)
+        cause = "are they of another split?" if same is None else f"their {same!r} is another id"
+        raise ValueError(f"{predictions}: the gold files have no document {unknown!r}; {cause}")
     pairs = [(labels[name], label) for name, label in found.items()]
     figures: dict[str, float | int] = {"accuracy": 100 * sum(right == label for right, label in pairs) / len(pairs)}
-    for name in sorted({right for right, _ in pairs}):
+    for name in sorted({*labels.values(), *found.values()}):  # also those of which no document was predicted
         hits = sum(right == label == name for right, label in pairs)
         predicted, there = (sum(pair[side] == name for pair in pairs) for side in (1, 0))
         figures[f"precision_{name}"] = 100 * hits / predicted if predicted else 0.0
-        figures[f"recall_{name}"] = 100 * hits / there
-        figures[f"f1_{name}"] = 200 * hits / (predicted + there)
+        figures[f"recall_{name}"] = 100 * hits / there if there else 0.0
+        figures[f"f1_{name}"] = 200 * hits / (predicted + there) if predicted + there else 0.0
     return figures | {"examples": len(pairs), "without_prediction": len(labels) - len(pairs)}

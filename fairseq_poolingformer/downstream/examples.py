@@ -6,11 +6,18 @@ them together: a head joins what it finds in each.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+
+from fairseq_poolingformer.text.sequences import Sequences
+
+logger = logging.getLogger(__name__)
+
+MAX_QUESTION_LENGTH = 64  # tokens of a question that is followed by a document
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,14 @@ class Examples(ABC):
 
     def __len__(self) -> int:
         return len(self.sizes)
+
+
+def cut_questions(questions: Sequences, max_length: int) -> np.ndarray:
+    """(n,) int64 tokens that are read of each question; says how many are cut."""
+    sizes = questions.sizes.astype(np.int64)
+    if longer := np.count_nonzero(sizes > max_length):
+        logger.info("%s: %d of %d questions are cut to %d tokens", questions.prefix, longer, len(sizes), max_length)
+    return np.minimum(sizes, max_length)
 
 
 def cut(size: int, room: int, max_pieces: int = 0, overlap: int = 0) -> list[tuple[int, int]]:

@@ -19,7 +19,15 @@ import numpy as np
 from torch import Tensor
 
 from fairseq_poolingformer.downstream.answer_spans import SpanLogits, mark_spans
-from fairseq_poolingformer.downstream.examples import Examples, Segment, Symbols, count_pieces, cut
+from fairseq_poolingformer.downstream.examples import (
+    MAX_QUESTION_LENGTH,
+    Examples,
+    Segment,
+    Symbols,
+    count_pieces,
+    cut,
+    cut_questions,
+)
 from fairseq_poolingformer.text.data_folder import HOTPOTQA, Layout
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.split import Split, refuse
@@ -104,7 +112,7 @@ class HotpotqaExamples(Examples):
         split: HotpotqaSplit,
         symbols: Symbols,
         max_positions: int,
-        max_question_length: int = 64,
+        max_question_length: int = MAX_QUESTION_LENGTH,
         max_segments: int = 0,
         use_global: bool = True,
     ) -> None:
@@ -115,7 +123,7 @@ class HotpotqaExamples(Examples):
                 f"document in --max-positions {max_positions} tokens"
             )
         self.split, self.symbols, self.use_global, self.max_segments = split, symbols, use_global, max_segments
-        question = np.minimum(split.question.sizes, max_question_length).astype(np.int64)
+        question = cut_questions(split.question, max_question_length)
         self.question_length = question
         self.room = max_positions - question - num_symbols
         marks = 2 * (split.paragraph.sizes // len(PARAGRAPH_COLUMNS)) + split.sentence.sizes // len(SENTENCE_COLUMNS)

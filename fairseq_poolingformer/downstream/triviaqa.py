@@ -16,7 +16,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fairseq_poolingformer.downstream.answer_spans import MAX_ANSWER_LENGTH, SpanLogits, best_spans, mark_spans
-from fairseq_poolingformer.downstream.examples import Examples, Segment, Symbols, count_pieces, cut
+from fairseq_poolingformer.downstream.examples import (
+    MAX_QUESTION_LENGTH,
+    Examples,
+    Segment,
+    Symbols,
+    count_pieces,
+    cut,
+    cut_questions,
+)
 from fairseq_poolingformer.text.data_folder import TRIVIAQA, DataFolder, Layout
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.split import Split, refuse
@@ -77,7 +85,7 @@ class TriviaqaExamples(Examples):
         symbols: Symbols,
         max_positions: int,
         max_length: int = 4096,
-        max_question_length: int = 64,
+        max_question_length: int = MAX_QUESTION_LENGTH,
         max_segments: int = 0,
         use_global: bool = True,
     ) -> None:
@@ -89,7 +97,7 @@ class TriviaqaExamples(Examples):
                 f"give {least} or more, or a shorter question"
             )
         self.split, self.symbols, self.use_global, self.max_segments = split, symbols, use_global, max_segments
-        question = np.minimum(split.question.sizes, max_question_length).astype(np.int64)
+        question = cut_questions(split.question, max_question_length)
         self.question_length = question
         self.room = max_positions - question - NUM_SPECIAL_SYMBOLS
         whole = split.document.sizes.astype(np.int64)

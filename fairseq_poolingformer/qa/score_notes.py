@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from fairseq_poolingformer.qa.gold import GoldExample
 from fairseq_poolingformer.qa.official_predictions import NATURAL_QUESTIONS, NaturalQuestionsPrediction, Prediction
-from fairseq_poolingformer.qa.scoring import TYDIQA_LANGUAGES, describe_ids
+from fairseq_poolingformer.qa.scoring import TYDIQA_LANGUAGES, describe_ids, mistyped_ids
 from fairseq_poolingformer.qa.spans import Span
 
 
@@ -68,7 +68,8 @@ def _tydiqa_notes(gold: Mapping[int | str, GoldExample], predictions: Mapping[in
             "score 0 where there is no gold answer, and as no answer where there is one"
         )
     if unexpected := predictions.keys() - gold.keys():
-        found.append(f"predictions of {describe_ids(unexpected)} not in the gold data are ignored")
+        mistyped = mistyped_ids(gold, predictions)
+        found.append(f"predictions of {describe_ids(unexpected)} not in the gold data are ignored{mistyped}")
     shared = gold.keys() & predictions.keys()
     if wrong := [key for key in shared if gold[key].language != predictions[key].language]:
         found.append(

@@ -6,6 +6,7 @@ QA's primary tasks: https://github.com/google-research-datasets/tydiqa (tydi_eva
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ def score_natural_questions(
         raise ValueError(
             f"gold data and predictions are not of the same examples: {describe_ids(missing)} without a prediction, "
             f"{describe_ids(extra)} not in the gold data. An example without an answer needs a prediction too, "
-            "with offsets of -1"
+            f"with offsets of -1{mistyped_ids(gold, predictions)}"
         )
     pairs = [(gold[key].annotations, predictions[key]) for key in official_order(gold)]
     return Scored(
@@ -146,6 +147,20 @@ def describe_ids(ids: Iterable[int | str]) -> str:
     ids = sorted(ids, key=str)
     names = ", ".join(map(str, ids[:3])) + (", …" if len(ids) > 3 else "")
     return f"{len(ids)} example{'' if len(ids) == 1 else 's'}" + (f" ({names})" if ids else "")
+
+
+def mistyped_ids(gold: Iterable[int | str], predictions: Iterable[int | str]) -> str:
+    """Say, as the rest of a sentence, which ids of predictions differ from the gold data's in their type alone."""
+    known = set(gold)
+    by_text = {str(name): name for name in known}
+    wrong = [name for name in predictions if name not in known and str(name) in by_text]
+    if not wrong:
+        return ""
+    first = f"{json.dumps(wrong[0])} is not {json.dumps(by_text[str(wrong[0])])}"
+    return (
+        f"; of {len(wrong)} examples, ids are numbers in the one and strings in the other, which the official scripts "
+        f"hold for different: {first}"
+    )
 
 
 def _outcomes(rows: Iterable[Outcome]) -> Outcomes:

@@ -17,7 +17,6 @@ from fairseq_poolingformer.text.sequences import read_sizes
 from fairseq_poolingformer.text.table import aligned
 
 from . import command
-from .encode import one_line
 from .parts import Encode
 from .records import Example, InputError, Record, Reject, Skipped, describe_files, expand
 from .run import Corpus, Split
@@ -122,15 +121,13 @@ def make_corpus(
 
 
 def checked_id(name: str) -> str:
-    """Return an id that a line of a text file can hold.
+    """Return an id.
 
     Raises:
-        BadLine: it is empty, or has other white space than single blanks inside.
+        BadLine: it is empty.
     """
     if not name.strip():
         raise BadLine("empty id")
-    if name != one_line(name):
-        raise BadLine(f"id with white space that a line cannot hold: {name[:60]!r}")
     return name
 
 

@@ -32,6 +32,8 @@ set -euo pipefail
 options=(
   "raw=" # the folder of the released files; default: out/raw/CORPUS
   "bpe=" # the folder of encoder.json, vocab.bpe and dict.txt; default: pretrained's, or that of out/data/wiki
+  "white_space=" # keep: GPT-2's symbols for line breaks, as in data folders of earlier versions; default: blanks
+  "splits=" # of Hyperpartisan, a file such as the authors' hp-splits.json; default: shares that a hash draws
   "vocabulary=" # train a sentencepiece model of so many symbols instead
   "data=" # the data folder, made by the first step; default: out/data/CORPUS
   "max_reject_fraction=0.01" # of preprocessing
@@ -90,6 +92,7 @@ tokenizer_flags() {
     printf '%s\n' --sentencepiece-train "$vocabulary"
   else
     printf '%s\n' --gpt2-bpe "$(gpt2_folder)"
+    [[ -z $white_space ]] || printf '%s\n' --white-space "$white_space"
   fi
 }
 
@@ -100,7 +103,10 @@ preprocess() {
   input=(--train "$raw_folder/train.json" --valid "${gold[0]}")
   case $corpus in
     imdb) input=(--input "$raw_folder/aclImdb") ;;
-    hyperpartisan) input=(--articles "$raw_folder/articles-training-byarticle-20181122.xml" --truth "${gold[0]}") ;;
+    hyperpartisan)
+      input=(--articles "$raw_folder/articles-training-byarticle-20181122.xml" --truth "${gold[0]}")
+      [[ -z $splits ]] || input+=(--splits "$splits")
+      ;;
     triviaqa)
       input=(--train "$raw_folder/qa/wikipedia-train.json" --valid "${gold[0]}" --evidence-folder "$raw_folder/evidence")
       ;;

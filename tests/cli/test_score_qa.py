@@ -82,6 +82,19 @@ def test_ids_of_two_types_are_explained(tmp_path, capsys):
     status, _, err = run(capsys, "--gold", files[0], "--predictions", files[1])
     assert status == 1
     assert "ids are numbers in the one and strings in the other" in err
+    # one of several, in both corpora
+    gold = [_gold(88, language="thai"), _gold(5, language="thai")]
+    files = write_set(tmp_path, gold, [_prediction(5, "thai"), {**_prediction(1, "thai"), "example_id": "88"}])
+    status, _, err = run(capsys, "--gold", files[0], "--predictions", files[1])
+    assert status == 0
+    wanted = "of 1 examples, ids are numbers in the one and strings in the other, which the official scripts hold for"
+    assert f'{wanted} different: "88" is not 88' in err
+    gold = [_gold(88, unit="byte"), _gold(5, unit="byte")]
+    predictions = [_prediction(5, unit="byte"), _prediction("88", unit="byte")]
+    files = write_set(tmp_path, gold, {"predictions": predictions})
+    status, _, err = run(capsys, "--gold", files[0], "--predictions", files[1])
+    assert status == 1
+    assert '"88" is not 88' in err
     files = write_set(tmp_path, [_gold("1")], [{**_prediction(), "example_id": "1"}])
     assert run(capsys, "--gold", files[0], "--predictions", files[1])[0] == 0
 

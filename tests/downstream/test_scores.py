@@ -91,11 +91,20 @@ def test_gold_in_every_released_format(tmp_path):
         document_classification_scores.score(
             [tmp_path / "truth.xml"], write_json_lines(tmp_path / "p.jsonl", {"3": "true"})
         )
+    (tmp_path / "other.jsonl").write_text('{"id": "1", "label": "false"}\n')
+    with pytest.raises(ValueError, match=r"other.jsonl: document '1' has the label false, and true in another file"):
+        document_classification_scores.score([tmp_path / "truth.xml", tmp_path / "other.jsonl"], found)
+    zeros = write_json_lines(tmp_path / "p.jsonl", {"0001": "true"})
+    with pytest.raises(ValueError, match="no document '0001'; their '1' is another id"):
+        document_classification_scores.score([tmp_path / "truth.xml"], zeros)
+    found = write_json_lines(tmp_path / "p.jsonl", {"2": "false"})  # no document of one label is in the split
+    figures = document_classification_scores.score([tmp_path / "truth.xml"], found)
+    assert [figures[f"{kind}_true"] for kind in ("precision", "recall", "f1")] == [0, 0, 0]
     (tmp_path / "bad.jsonl").write_text('{"id": 1, "label": "a"}\n{"id": 2}\n')
     with pytest.raises(ValueError, match=r"bad.jsonl, line 2: no label"):
         document_classification_scores.score([tmp_path / "bad.jsonl"], found)
     (tmp_path / "bad.xml").write_text("<articles>")
-    with pytest.raises(ValueError, match=r"bad.xml: not XML"):
+    with pytest.raises(ValueError, match=r"bad.xml: ends too early"):
         document_classification_scores.score([tmp_path / "bad.xml"], found)
     (tmp_path / "twice.jsonl").write_text('{"id": 1, "label": "true"}\n{"id": "1", "label": "false"}\n')
     with pytest.raises(ValueError, match=r"twice.jsonl, line 2: id 1 is there twice"):

@@ -79,6 +79,14 @@ def test_coreference_has_two_learning_rates_and_no_global_tokens():
     assert "--no-global-attention" in commands("wikihop_no_global")["train"][0]
 
 
+def test_hyperpartisans_splits_and_line_breaks_are_options():
+    (words,) = commands("hyperpartisan", "splits=/raw/hp-splits.json", "white_space=keep")["hyperpartisan"]
+    assert options(words)["--splits"] == "/raw/hp-splits.json"
+    assert options(words)["--white-space"] == "keep"
+    (words,) = commands("hyperpartisan")["hyperpartisan"]
+    assert not {"--splits", "--white-space"} & set(words)
+
+
 def test_hyperpartisan_is_trained_with_five_seeds():
     steps = commands("hyperpartisan")
     assert [options(words)["--seed"] for words in steps["train"]] == ["1", "2", "3", "4", "5"]
@@ -136,7 +144,17 @@ def test_wikihop_from_the_released_files_to_its_figure(tmp_path):
         *(SCRIPT, "experiments=wikihop", f"out={tmp_path}", f"raw={raw}", f"python={PYTHON}", "gpus=0"),
         *(f"bpe={write_vocabulary(tmp_path / 'gpt2')}", "pretrained=-", "arch=longformer_roberta_tiny", "length=128"),
         *("w1=8", "batch=4", "device_batch=4", "lr=3e-3", "warmup=2", "epochs=30", "recompute=0", "num_workers=0"),
-        *("preprocess_workers=1", "--", "--dropout", "0", "--attention-dropout", "0", "--validate-interval", "30"),
+        *(
+            "preprocess_workers=1",
+            "--",
+            "--dropout",
+            "0",
+            "--attention-dropout",
+            "0",
+            "--validate-interval",
+            "30",
+            "--keep-order",
+        ),
     )
     assert json.loads((tmp_path / "wikihop" / "scores.json").read_text())["accuracy"] == 100, output[-3000:]
     assert output.splitlines()[-1].split() == ["wikihop", "accuracy", "100.00", "75.0"]

@@ -116,6 +116,7 @@ def test_facts_without_a_place_are_counted_and_the_others_kept(tmp_path, gpt2_fo
 
 BAD = {
     "id": (changed(the_id=...), "'_id' must be a string, is missing"),
+    "no id": (changed(the_id=""), "empty id"),
     "question": (changed(question="\n"), "empty question"),
     "answer": (changed(answer=...), "'answer' must be a string, is missing"),
     "facts": (changed(supporting_facts=[["Shirley Temple"]]), "pairs of a title and the number of a sentence"),

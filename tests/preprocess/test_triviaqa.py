@@ -80,6 +80,7 @@ BAD = {
     "huge": (question("o10", ["huge.txt"]), "evidence file of more than 67,108,864 bytes"),
     "empty": (question("b3", ["empty.txt"]), "empty document: wikipedia/empty.txt"),
     "unasked": (question("b4", ["Paris.txt"], Question=" "), "empty question"),
+    "no id": (question(" ", ["Paris.txt"]), "empty id"),
     "unnamed": (question(..., ["Paris.txt"]), "'QuestionId' must be a string, is missing"),
     "unanswered": (question("b5", ["Paris.txt"], Answer=...), "'Answer' must be a JSON object"),
     "no alias": (question("b6", ["Paris.txt"], answer=()), "there must be one at least"),
@@ -197,7 +198,9 @@ def test_the_result_does_not_depend_on_workers_or_on_a_stop(tmp_path, gpt2_folde
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"Data": [{"Question": "\\"Domain\\": \\"Web\\""}]}', "no 'Domain' of Wikipedia or Web"),
+        ('{"Data": [{"Question": "q", "Domain": "Web"}]}', "'Domain' must be Wikipedia or Web, and it names none"),
+        ('{"Data": [], "Domain": "News"}', "'Domain' must be Wikipedia or Web, and it names 'News'; is this TriviaQA?"),
+        ('{"Domain": "Web", "Data": [], "Domain": "Wikipedia"}', "and it names 'Web' and 'Wikipedia'"),
         ('{"Domain": "Web", "Data": [{"QuestionId": "q"', "ends inside the element"),
         ('{"Domain": "Web"}', "no object with an array under 'Data'"),
     ],
@@ -210,6 +213,25 @@ def test_files_that_are_not_the_release_stop_the_command(tmp_path, gpt2_folder, 
     error = capsys.readouterr().err
     assert message in error
     assert str(path) in error
+
+
+def test_the_domain_is_the_files_and_no_questions(tmp_path, gpt2_folder, capsys):
+    source = write_triviaqa(tmp_path)
+    data = json.loads(source.read_text(encoding="utf-8"))
+    data["Data"][0]["Domain"] = "Web"
+    source.write_text(json.dumps({"Data": data["Data"], "Domain": data["Domain"]}), encoding="utf-8")
+    assert convert(tmp_path / "data", gpt2_folder, tmp_path / "evidence", "--train", source) == 0
+    assert ids(tmp_path / "data")[0] == ["tc_1", "wikipedia/France.txt"]
+    # the report says what training cuts and what prediction cannot give
+    out = capsys.readouterr().out
+    split = TriviaqaSplit.open(tmp_path / "data", "train")
+    longest = max(split.question.sizes)
+    assert f"train: questions have up to {longest} tokens; 0 have more than 64, to which --max-question-length" in out
+    shortest = [int(np.diff(split.answers(number)).min()) for number in range(len(split))]
+    wanted = (
+        f"(median), up to {max(shortest)}; {sum(size > 30 for size in shortest)} have more than 30, which prediction"
+    )
+    assert wanted in out
 
 
 def test_an_empty_evidence_folder_stops_the_command(tmp_path, gpt2_folder, capsys):

@@ -54,10 +54,16 @@ def test_the_texts_come_back(tmp_path, gpt2_folder, capsys):
     out = capsys.readouterr().out
     assert "train: 2 × candidates that no support mentions" in out
     assert "train: 1 × answer that no support mentions" in out
+    assert "train: 1 × candidates that have the same tokens as another one" in out
+    sizes = split.question.sizes
+    assert f"train: questions have up to {sizes.max()} tokens\n" in out
 
 
 BAD = {
     "id": (changed(id=...), "'id' must be a string, is missing"),
+    "no id": (changed(id=" "), "empty id"),
+    "many": (changed(candidates=[str(n) for n in range(2**15 + 1)]), "too many candidates: the marks of 32,769 fill"),
+    "long": (changed(query="the " * 2**16), r"too long: the question and the marks of its candidates are 65,5\d\d tok"),
     "query": (changed(query=" "), "empty question"),
     "none": (changed(candidates=[]), "no candidates"),
     "twice": (changed(candidates=["the theory", "the theory"]), "candidate is there twice: 'the theory'"),
