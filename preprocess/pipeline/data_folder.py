@@ -34,6 +34,7 @@ class SplitResult:
         reused: how many parts an earlier run had finished.
         rejects: file, line and reason of each rejected record.
         skipped: number of skipped records of each kind; of a part that a limit cuts, all are counted.
+        lost: what the examples' texts lack, by kind, counted as skipped records are.
         seen: the example ids so far; None where ids may repeat.
     """
 
@@ -42,6 +43,7 @@ class SplitResult:
     reused: int = 0
     rejects: list[dict] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
     seen: set[str] | None = None
 
     def add(self, part: Part, content: dict, reused: bool, limit: int | None) -> None:
@@ -68,6 +70,7 @@ class SplitResult:
             if whole or reject["before"] < total
         ]
         self.skipped.update(content["skipped"])
+        self.lost.update(content.get("lost", {}))  # parts of older versions have none
         self.parts.append((part, take))
         self.examples += int(np.count_nonzero(take))
         self.reused += reused
