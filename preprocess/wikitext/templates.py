@@ -155,11 +155,12 @@ _GROUPING = {"en": ",", "simple": ",", "fr": " ", "de": "."}  # between thousand
 
 # of the names that are in no table of the English Wikipedia, those whose parameters no reader of the prose misses
 _NO_PROSE_BEGINNINGS = """
-    about ambox an anb authority citation cite clarify clear cn columns commons coor defaultsort distinguish
-    dubious efn ent fact flag flagdeco flagicon for full further geobox harv harvard harvid harvnb harvp harvtxt
-    hatnote infobox isbn issn link main multiple navbox note notetag oclc other page portal r redirect ref
-    refimprove refn rf rp see sfn sfnm sfnp sister speciesbox succession taxobox template unreferenced use vague
-    when where which who wikibooks wikinews wikiquote wikisource wiktionary
+    about ambox an anb anchor authority bar bartable citation cite clarify clear cn colbegin columns commons coor
+    defaultsort details distinguish div dmoz dubious efn elementbox ent fact flag flagdeco flagicon for full
+    further geobox harv harvard harvid harvnb harvp harvtxt hatnote infobox isbn issn link main multiple navbox
+    note notetag oclc other page portal r redirect ref refbegin refimprove refn rf rp see seealso sfn sfnm sfnp
+    sister sisterlinks speciesbox succession taxobox template unreferenced use vague when where which who
+    wikiatlas wikibooks wikinews wikiquote wikisource wikisource1911enc wikispecies wiktionary wiktionarypar
 """
 _NO_PROSE = frozenset(_NO_PROSE_BEGINNINGS.split())
 _NO_PROSE_ENDINGS = ("box", "icon", "inline", "list", "needed", "source", "stub", "whom")
