@@ -13,6 +13,7 @@ markup of wikitext or a tag is left, and the faults of wikipedia_faults.py in a 
 """
 
 import argparse
+import functools
 import importlib.metadata
 import os
 import platform
@@ -48,14 +49,14 @@ def with_tree(wikitext: str) -> str:
 
 def with_bounds(wikitext: str) -> str:
     """As the command line does."""
-    return clean(wikitext, {}, Bounds())
+    return clean(wikitext, {"wiki": "en"}, Bounds())[0]
 
 
 CLEANERS = {
     BASE: with_wikiextractor,
     "gensim filter_wiki": filter_wiki,
     "mwparserfromhell strip_code": with_tree,
-    OURS: plain_text,
+    OURS: functools.partial(plain_text, wiki="en"),
 }
 
 
@@ -82,7 +83,7 @@ def in_one_process(cleaner: Callable[[str], str], articles: list[str]) -> float:
 
 def in_workers(cleaner: Callable[[str], str], articles: list[str], pool: ProcessPoolExecutor) -> float:
     """Articles a second by the clock."""
-    cleaner = with_bounds if cleaner is plain_text else cleaner
+    cleaner = with_bounds if cleaner is CLEANERS[OURS] else cleaner
     start = time.perf_counter()
     for _ in pool.map(cleaner, articles, chunksize=4):
         pass

@@ -26,7 +26,8 @@ from .wikitext.dump import (
     title_of,
 )
 
-CLEANING = 3  # raise it when an article's text changes: unfinished work and finished folders are then told apart
+CLEANING = 4  # raise it when an article's text changes: unfinished work and finished folders are then told apart
+_MAX_NAME = 40  # characters of a template's name in the report
 
 
 def parse(
@@ -55,12 +56,14 @@ def parse(
             return Skipped("redirect")
         if page.namespace != ARTICLES:
             return Skipped("no article")
-        text = clean(page.wikitext, options | {"hidden_prefixes": site.hidden_prefixes}, bounds)
+        of_site = {"hidden_prefixes": site.hidden_prefixes, "wiki": site.wikipedia}
+        text, lost = clean(page.wikitext, options | of_site, bounds)
     except (BrokenPage, PageTooHard) as error:
         return Reject(f"{error} ({title_of(record) or 'no title'})")
     if len(text) < min_chars:
         return Skipped(f"fewer than {min_chars} characters")
-    return Example(page.title, (f"{page.title}\n{text}",))
+    templates = {f"{{{{{name[:_MAX_NAME]}}}}}": count for name, count in lost.items()}
+    return Example(page.title, (f"{page.title}\n{text}",), templates)
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:

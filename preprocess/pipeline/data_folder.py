@@ -36,6 +36,7 @@ class SplitResult:
         reused: how many parts an earlier run had finished.
         rejects: file, line and reason of each rejected record.
         skipped: number of skipped records of each kind; of a part that a limit cuts, all are counted.
+        lost: what the examples' texts lack, by kind, counted as skipped records are.
         seen: the example ids so far; None where ids may repeat.
     """
 
@@ -44,6 +45,7 @@ class SplitResult:
     reused: int = 0
     rejects: list[dict] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
+    lost: Counter[str] = field(default_factory=Counter)
     seen: set[str] | None = None
 
     def add(self, part: Part, content: dict, reused: bool, limit: int | None) -> None:
@@ -70,6 +72,7 @@ class SplitResult:
             if whole or reject["before"] < total
         ]
         self.skipped.update(content["skipped"])
+        self.lost.update(content["lost"])
         self.parts.append((part, take, np.array(content["digests"], np.uint64)))
         self.examples += int(np.count_nonzero(take))
         self.reused += reused

@@ -1,7 +1,7 @@
 """The arrays and texts that a data folder holds of an example."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,10 +14,14 @@ from .records import Example, Reject
 
 @dataclass(frozen=True)
 class Encoded:
-    """An encoded example: a sequence of integers for each array of the layout, a string for each text."""
+    """An encoded example: a sequence of integers for each array of the layout, a string for each text.
+
+    ``lost`` is the example's.
+    """
 
     arrays: Mapping[str, np.ndarray]
     texts: Mapping[str, str]
+    lost: Mapping[str, int] = field(default_factory=dict)
 
 
 def encode_texts(tokenizer: Tokenizer, example: Example, layout: Layout = PAIRS) -> Encoded | Reject:
@@ -35,7 +39,8 @@ def encode_texts(tokenizer: Tokenizer, example: Example, layout: Layout = PAIRS)
         texts["summary"] = one_line(last)
     if "text" in layout.texts:
         texts["text"] = replace_lone_surrogates(last) + "\n"
-    return Encoded({name: np.append(ids, EOS) for name, ids in zip(layout.ids, encoded, strict=True)}, texts)
+    arrays = {name: np.append(ids, EOS) for name, ids in zip(layout.ids, encoded, strict=True)}
+    return Encoded(arrays, texts, example.lost)
 
 
 def one_line(text: str) -> str:

@@ -30,6 +30,7 @@ from .records import TOO_LONG, Example, InputError, Record, Reject, Skipped
 PART_BYTES = 4 * 2**20
 PART_RECORDS = 4096
 PART_FORMAT = 2  # raise it when what a part holds changes
+_MOST_LOST = 100  # kinds of what is lost that a part names
 
 Parse = Callable[[Record], Example | Reject | Skipped]
 Encode = Callable[[Tokenizer, Example], Encoded | Reject]
@@ -98,11 +99,11 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
     Returns:
         The content of ``<name>.json``: for each example in order its ``places`` (file and line), ``texts`` by name,
         ``sizes`` of its arrays by name and ``digests`` of its document; ``rejects``, each with the number of examples
-        before it; ``skipped``, how many records of each kind.
+        before it; ``skipped``, how many records of each kind; ``lost``, how much of each kind.
     """
     tokenizer = _tokenizer(str(encoding.folder), encoding.fingerprint)
     dtypes = encoding.layout.dtypes(smallest_dtype(len(tokenizer)))
-    places, rejects, skipped = [], [], Counter()
+    places, rejects, skipped, lost = [], [], Counter(), Counter()
     texts: dict[str, list[str]] = {name: [] for name in encoding.layout.texts}
     arrays: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
     for record in records:
@@ -114,6 +115,7 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
             rejects.append({"before": len(places), **position})
         else:
             places.append([record.file, record.line])
+            lost.update(encoded.lost)
             for name in texts:
                 texts[name].append(encoded.texts[name])
             for name, dtype in dtypes.items():
@@ -125,6 +127,9 @@ def encode_part(part: Part, records: list[Record], encoding: Encoding) -> dict:
     digests = [_digest(document) for document in zip(*inputs, strict=True)]
     result = {"places": places, "texts": texts, "sizes": sizes, "digests": digests, "rejects": rejects}
     result["skipped"] = dict(sorted(skipped.items()))
+    result["lost"] = dict(lost.most_common(_MOST_LOST))
+    if rest := lost.total() - sum(result["lost"].values()):
+        result["lost"]["others"] = rest
     write_lines(part.json, [json.dumps(result, ensure_ascii=False)])
     return result
 

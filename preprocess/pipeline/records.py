@@ -8,7 +8,7 @@ import io
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,10 +44,17 @@ class Record:
 
 @dataclass(frozen=True)
 class Example:
-    """A document ready to be encoded. ``texts`` has one text for each side of the data, e.g. source and target."""
+    """A document ready to be encoded.
+
+    Attributes:
+        id: its name.
+        texts: one text for each side of the data, e.g. source and target.
+        lost: what may have had text that the document lacks, and how often; the report adds it up.
+    """
 
     id: str
     texts: tuple[str, ...]
+    lost: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from .report import length_table
 logger = logging.getLogger("preprocess")
 
 FINGERPRINT = "fingerprint"  # of the settings and the input of unfinished work
+_MOST_LOST = 20  # kinds that the report names
 FORMAT = 2  # of the data folder; raise it when its content changes for the same input
 
 
@@ -204,6 +205,8 @@ def _make(
         "tokenizer_fingerprint": fingerprint,
         "versions": {name: importlib.metadata.version(name) for name in ("numpy", "tiktoken", "sentencepiece")},
     }
+    if any(result.lost for result in results.values()):
+        written["lost"] = {split: dict(result.lost.most_common(_MOST_LOST)) for split, result in results.items()}
     text = table(rejects=written["rejects"])
     folder.write_corpus(written | {"table": text.splitlines(), "shared": shared}, corpus.splits)
     shutil.rmtree(folder.parts_path)
@@ -256,6 +259,9 @@ def _run_split(corpus: Corpus, name: str, encoding: Encoding, options: Options) 
         logger.info("%s: %d of %d parts were finished already", name, result.reused, len(result.parts))
     if result.skipped:
         logger.info("%s: %d skipped (%s)", name, result.skipped.total(), _counts(result.skipped))
+    if result.lost:
+        most = Counter(dict(result.lost.most_common(_MOST_LOST)))
+        logger.info("%s: %d times text may be missing, most often %s", name, result.lost.total(), _counts(most))
     return result
 
 

@@ -12,6 +12,7 @@ import pickle
 import signal
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from io import BufferedReader
 from typing import BinaryIO
@@ -43,8 +44,8 @@ class Bounds:
     memory: int = 2048
 
 
-def clean(wikitext: str, options: dict[str, object], bounds: Bounds) -> str:
-    """Call :func:`plain_text` with these options, within bounds.
+def clean(wikitext: str, options: dict[str, object], bounds: Bounds) -> tuple[str, Counter[str]]:
+    """Call :func:`plain_text` with these options, within bounds; return its text and what it counts as lost.
 
     Raises:
         PageTooHard: the page takes more, or the parser fails.
@@ -65,13 +66,13 @@ class _Cleaner:
         self._bounds = bounds
         self._process: subprocess.Popen | None = None
 
-    def clean(self, wikitext: str, options: dict[str, object]) -> str:
+    def clean(self, wikitext: str, options: dict[str, object]) -> tuple[str, Counter[str]]:
         if self._process is None:
             self._process = self._start()
         try:
             pickle.dump((wikitext, options), self._process.stdin)
             self._process.stdin.flush()
-            text, error = pickle.load(self._process.stdout)
+            cleaned, error = pickle.load(self._process.stdout)
         except (EOFError, BrokenPipeError, pickle.UnpicklingError):
             raise PageTooHard(self._end()) from None
         except KeyboardInterrupt:  # half a request may be written, and no other can follow it
@@ -80,7 +81,7 @@ class _Cleaner:
             raise
         if error is not None:
             raise PageTooHard(error)
-        return text
+        return cleaned
 
     def _start(self) -> subprocess.Popen:
         command = [
@@ -125,7 +126,8 @@ def _answer(requests: BufferedReader, answers: BinaryIO, seconds: float) -> None
         wikitext, options = pickle.load(requests)
         signal.setitimer(signal.ITIMER_PROF, seconds)
         try:
-            answer = plain_text(wikitext, **options), None
+            lost: Counter[str] = Counter()
+            answer = (plain_text(wikitext, **options, lost=lost), lost), None
         except (ParserError, RecursionError) as error:
             answer = None, f"page breaks the parser: {error}"
         except MemoryError:

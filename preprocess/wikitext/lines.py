@@ -28,12 +28,17 @@ _INLINE_TAGS = (
 _STRAY_BLOCK_TAG = re.compile(rf"</?(?:{BLOCK_TAGS})\b[^<>\n]*>", re.I)
 _STRAY_TAG = re.compile(rf"</?(?:{DROPPED_TAGS}|{_INLINE_TAGS})\b[^<>\n]*>", re.I)
 _STRAY_BRACKETS = re.compile(r"\[\[+|\]\]+|\{\{+|\}\}+|\[(?:https?:)?//\S*|<!--|-->")
+_LISTS = re.compile(r"\[(?:\[[^\[\]\n]*\][^\[\]\n]*){2,}\]")  # [[1, 2], [3, 4]], which is no link
 _SWITCH = re.compile(r"(?:__|＿＿)([^\W_](?:[\w\u200c]*[^\W＿])?_?)(?:__|＿＿)")
 _VARIANT = re.compile(r"-\{([^{}]*)\}-")
 _QUOTES = re.compile(r"'{2,}")
-_ODD_SPACES = r"\t\x85\xa0\u2000-\u200a\u2028\u2029\u202f"
-_SPACES = re.compile(f"[{_ODD_SPACES}][ {_ODD_SPACES}]*| [ {_ODD_SPACES}]+")  # every run but a single plain space
+_ODD_SPACE = re.compile(r"[\t\x85\xa0\u2000-\u200a\u2028\u2029\u202f]")
+_SPACES = re.compile("  +")
 _INVISIBLE = re.compile(r"[\x7f\xad\u200b\u200e\u200f\u2060\ufeff]")
+# letters between which a space stands: not those of Thai, Lao, Myanmar, Khmer, Chinese and Japanese
+_has_spaces = re.compile(
+    r"[^\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+).match
 _OPENING, _CLOSING, _SEPARATORS = ("(", "（"), (")", "）"), " ,;:/–-，、；："
 
 
@@ -58,7 +63,9 @@ def _without_leftovers(raw: str) -> str:
     text = _VARIANT.sub(_first_variant, text)
     if "__" in text or "＿＿" in text:  # in few pages; looking for either takes a regular expression long
         text = _SWITCH.sub(_without_switch, text)
-    return _SPACES.sub(" ", _STRAY_BRACKETS.sub("", text))
+    if "[[" in text:
+        text = _LISTS.sub(lambda match: match[0].translate(PROTECTED), text)
+    return _SPACES.sub(" ", _ODD_SPACE.sub(" ", _STRAY_BRACKETS.sub("", text)))
 
 
 def _sections(raw: str, left_out: frozenset[str]) -> Iterator[str]:
@@ -93,9 +100,12 @@ def _clean_line(line: str) -> str:
 
 
 def _close_gaps(line: str) -> str:
-    """Remove the spaces, separators and parentheses that only the removed parts needed."""
+    """Remove the spaces, separators and parentheses that only the removed parts needed; keep words apart."""
     left, *rest = line.split(REMOVED)
     for right in rest:
+        if left[-1:].isalnum() and right[:1].isalnum():
+            left += f" {right}" if _has_spaces(left[-1]) and _has_spaces(right) else right
+            continue
         before, after = left.rstrip(_SEPARATORS), right.lstrip(_SEPARATORS)
         following = right.lstrip(" ")
         if before.endswith(_OPENING) and after.startswith(_CLOSING):

@@ -15,7 +15,7 @@ Renderer = Callable[[Parameters], str]
 
 _BRACKETS = {ord(bracket): PROTECTED[ord(bracket)] for bracket in "[]"}  # they are no link, whatever is beside them
 RAISED = str.maketrans("0123456789+-−–n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻ⁿ")
-_LOWERED = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+LOWERED = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 _FRACTIONS = {unicodedata.normalize("NFKC", character): character for character in "½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}  # 1⁄2: ½
 _MONTHS = (
     "January", "February", "March", "April", "May", "June",
@@ -31,6 +31,10 @@ _UNITS = {
     "C": "°C", "F": "°F", "sqmi": "sq mi", "sqft": "sq ft", "cuft": "cu ft", "cuin": "cu in", "cumi": "cu mi",
     "kph": "km/h", "kmh": "km/h", "nmi": "nautical miles", "USgal": "US gallons", "impgal": "imperial gallons",
     "LT": "long tons", "ST": "short tons", "MT": "tonnes", "lbs": "lb", "long ton": "long tons",
+}  # fmt: skip
+_ACCIDENTALS = {
+    "flat": "♭", "b": "♭", "sharp": "♯", "#": "♯", "natural": "♮", "n": "♮",
+    "doubleflat": "𝄫", "double flat": "𝄫", "bb": "𝄫", "doublesharp": "𝄪", "double sharp": "𝄪", "##": "𝄪", "x": "𝄪",
 }  # fmt: skip
 _POWERS = {"3": "thousand", "6": "million", "9": "billion", "12": "trillion"}
 
@@ -136,7 +140,7 @@ def fraction(values: Parameters) -> str:
     """{{frac|1|2}} → ½, {{frac|7}} → ¹⁄₇, {{frac|2|3|8}} → 2⅜"""
     parts = [value.strip() for value in positional(values)][:3]
     whole, over, under = {1: ["", "1", *parts], 2: ["", *parts], 3: parts}.get(len(parts), ["", "", ""])
-    other = f"{over.translate(RAISED)}⁄{under.translate(_LOWERED)}"
+    other = f"{over.translate(RAISED)}⁄{under.translate(LOWERED)}"
     return whole + _FRACTIONS.get(f"{over}⁄{under}", other)
 
 
@@ -149,6 +153,11 @@ def power(values: Parameters) -> str:
 def raised(values: Parameters) -> str:
     """{{sup|2}} → ²"""
     return values.get("1", "").translate(RAISED)
+
+
+def lowered(values: Parameters) -> str:
+    """{{ind|2}} → ₂"""
+    return values.get("1", "").translate(LOWERED)
 
 
 def measured(values: Parameters) -> str:
@@ -171,10 +180,13 @@ def converted(values: Parameters) -> str:
     return text.strip()
 
 
-def grouped(number: str) -> str:
+def grouped(number: str, separator: str = ",") -> str:
     """1500 → 1,500"""
     match = re.fullmatch(r"([1-9]\d{3,})(\.\d+)?", number.strip())
-    return f"{int(match[1]):,}{match[2] or ''}" if match else number
+    if not match or not separator:
+        return number
+    fraction = match[2] or ""
+    return f"{int(match[1]):,}".replace(",", separator) + (fraction if separator == "," else fraction.replace(".", ","))
 
 
 def _unit(name: str) -> str:
@@ -212,3 +224,59 @@ def sic(values: Parameters) -> str:
 def height(values: Parameters) -> str:
     """{{height|ft=5|in=10}} → 5 ft 10 in"""
     return " ".join(f"{values[unit].strip()} {unit}" for unit in ("m", "cm", "ft", "in") if values.get(unit))
+
+
+def ordinal(values: Parameters) -> str:
+    """{{ordinal|21}} → 21st"""
+    number = values.get("1", "").strip()
+    if not number.isdecimal():
+        return number
+    teen = number[-2:-1] == "1"
+    return number + ("th" if teen else {"1": "st", "2": "nd", "3": "rd"}.get(number[-1], "th"))
+
+
+def accidental(values: Parameters) -> str:
+    """{{music|flat}} → ♭"""
+    return _ACCIDENTALS.get(values.get("1", "").strip().lower(), "")
+
+
+def coordinates(values: Parameters) -> str:
+    """{{coord|13|19|N|169|9|W}} → 13°19′N 169°9′W; those beside the title are no part of the prose."""
+    if values.get("display", "").strip() in ("title", "t"):
+        return ""
+    sides: list[str] = []
+    numbers: list[str] = []
+    for part in map(str.strip, positional(values)):
+        if part in ("N", "S", "E", "W"):
+            sides.append("".join(map(str.__add__, numbers, "°′″")) + part)
+            numbers = []
+        elif re.fullmatch(r"-?\d+(?:\.\d*)?", part):
+            numbers.append(part)
+    if not sides and len(numbers) == 2:  # whose signs tell the sides
+        pairs = zip(numbers, ("NS", "EW"), strict=True)
+        sides = [f"{number.lstrip('-')}°{names[number.startswith('-')]}" for number, names in pairs]
+    return " ".join(sides) if len(sides) == 2 else ""
+
+
+def gauge(values: Parameters) -> str:
+    """{{RailGauge|1435mm}} → 1,435 mm"""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*mm", values.get("1", "").strip())
+    return f"{grouped(match[1])} mm" if match else ""
+
+
+def old_style(values: Parameters) -> str:
+    """{{OldStyleDate|2 February|1905|20 January}} → 2 February [O.S. 20 January] 1905"""
+    new, year, old = [*map(str.strip, positional(values)), "", "", ""][:3]
+    return " ".join(part for part in (new, old and f"[O.S. {old}]".translate(_BRACKETS), year) if part)
+
+
+def patent(values: Parameters) -> str:
+    """{{US patent|1781541}} → U.S. patent 1,781,541"""
+    number = values.get("1", "").strip()
+    return number and f"U.S. patent {grouped(number)}"
+
+
+def sequence(values: Parameters) -> str:
+    """{{OEIS|id=A000602}} → (sequence A000602 in the OEIS)"""
+    number = (values.get("1") or values.get("id") or "").strip()
+    return number and f"(sequence {number} in the OEIS)"

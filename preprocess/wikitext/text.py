@@ -6,13 +6,14 @@ mwparserfromhell cuts wikitext into tokens. Its tree would take ten times as lon
 import functools
 import html
 import re
+from collections import Counter
 
 from mwparserfromhell.parser import Parser, tokens
 
 from .lines import BLOCK_TAGS, DROPPED_TAGS, HEADING, PROTECTED, REMOVED, clean_lines
-from .prefilter import shorten
+from .prefilter import BEFORE_PUNCTUATION, shorten
 from .renderers import RAISED, Parameters
-from .templates import find_renderer
+from .templates import find_renderer, may_be_prose, normal
 
 FILES_AND_CATEGORIES = frozenset({"file", "image", "category"})  # every language has these names
 
@@ -31,6 +32,8 @@ def plain_text(
     keep_templates: bool = False,
     formula: str = "",
     left_out_sections: frozenset[str] = frozenset(),
+    wiki: str = "",
+    lost: Counter[str] | None = None,
 ) -> str:
     """Turn a page into its prose, with a paragraph, heading or list item on each line.
 
@@ -44,6 +47,8 @@ def plain_text(
         keep_templates: replace a template that carries no known text by its positional parameters.
         formula: the text in place of each formula.
         left_out_sections: headings, case-folded, of the sections to leave out.
+        wiki: the language code of the Wikipedia whose templates they are; empty for any other wiki.
+        lost: where given, counts by name the templates that may have shown text of which nothing is left.
 
     Returns:
         Lines without blank ones between; the empty string where nothing is left.
@@ -51,21 +56,36 @@ def plain_text(
     Raises:
         mwparserfromhell.parser.ParserError: the parser failed.
     """
-    wikitext = shorten(wikitext, keep_templates)
+    lost = Counter() if lost is None else lost
+    wikitext = shorten(wikitext, keep_templates, wiki, lost)
     stream = Parser()._tokenizer.tokenize(wikitext, 0, True)  # True: leaves '' and ''' in the text
-    walk = _Walk(stream, hidden_prefixes, keep_templates, formula.translate(PROTECTED))
+    walk = _Walk(stream, hidden_prefixes, keep_templates, formula.translate(PROTECTED), wiki, lost)
     return clean_lines("".join(walk.text(0, len(stream))), left_out_sections)
+
+
+_OPENING = frozenset({tokens.TemplateOpen, tokens.TagOpenOpen, tokens.CommentStart})
+_CLOSING = frozenset({tokens.TemplateClose, tokens.TagCloseClose, tokens.TagCloseSelfclose, tokens.CommentEnd})
 
 
 class _Walk:
     """Visits tokens once; ``_kinds`` are their types."""
 
-    def __init__(self, stream: list[tokens.Token], hidden_prefixes: frozenset[str], keep_templates: bool, formula: str):
+    def __init__(
+        self,
+        stream: list[tokens.Token],
+        hidden_prefixes: frozenset[str],
+        keep_templates: bool,
+        formula: str,
+        wiki: str,
+        lost: Counter[str],
+    ):
         self._tokens = stream
         self._kinds = list(map(type, stream))
         self._hidden_prefixes = hidden_prefixes
         self._keep_templates = keep_templates
         self._formula = formula
+        self._wiki = wiki
+        self._lost = lost
         self._visit = {
             tokens.TemplateOpen: self._template,
             tokens.ArgumentOpen: self._argument,
@@ -114,13 +134,16 @@ class _Walk:
     def _template(self, position: int, out: list[str]) -> int:
         end = self._after(position, tokens.TemplateOpen, (tokens.TemplateClose,))
         name_end = self._find(position, tokens.TemplateParamSeparator, tokens.TemplateClose)
-        render = find_renderer("".join(self.text(position + 1, name_end)))
+        name = "".join(self.text(position + 1, name_end))
+        render = find_renderer(name, self._wiki)
         if render is not None:
             out.append(render(self._parameters(name_end, end - 1)) or REMOVED)
         elif self._keep_templates:
             parameters = self._parameters(name_end, end - 1)
             out += [" ".join(value.strip() for key, value in parameters.items() if key.isdecimal()), REMOVED]
         else:
+            if may_be_prose(name, self._wiki) and self._shows_text(name_end, end - 1):
+                self._lost[normal(name)] += 1
             out.append(REMOVED)
         return end
 
@@ -139,6 +162,22 @@ class _Walk:
                 start, name = here + 1, "".join(self.text(start, here)).strip()
             depth += (kind is tokens.TemplateOpen) - (kind is tokens.TemplateClose)
         return values
+
+    def _shows_text(self, position: int, end: int) -> bool:
+        """Whether a parameter without a name has a letter or digit outside of other templates, tags and comments."""
+        depth, named, text = 0, False, ""
+        for here in range(position + 1, end):
+            kind = self._kinds[here]
+            if depth == 0 and kind is tokens.TemplateParamSeparator:
+                if any(map(str.isalnum, text)):
+                    return True
+                named, text = False, ""
+            elif depth == 0 and kind is tokens.TemplateParamEquals:
+                named, text = True, ""
+            elif depth == 0 and kind is tokens.Text and not named:
+                text += self._tokens[here]["text"]
+            depth += (kind in _OPENING) - (kind in _CLOSING)
+        return any(map(str.isalnum, text))
 
     def _argument(self, position: int, out: list[str]) -> int:
         out.append(REMOVED)
@@ -193,8 +232,12 @@ class _Walk:
     def _tag(self, position: int, out: list[str]) -> int:
         name = str(self._tokens[position + 1].text).strip().lower()
         if _is_dropped(name):
-            out.append("" if name == "ref" else (name in FORMULA_TAGS and self._formula) or REMOVED)
-            return self._after_tag(position)
+            end = self._after_tag(position)
+            if name != "ref":
+                out.append((name in FORMULA_TAGS and self._formula) or REMOVED)
+            elif self._precedes_punctuation(end):
+                _strip_spaces(out)
+            return end
         if _is_block(name):
             out.append("\n")
         position, depth = position + 1, 0
@@ -213,6 +256,13 @@ class _Walk:
                 position += 1
         return position
 
+    def _precedes_punctuation(self, position: int) -> bool:
+        return (
+            position < len(self._kinds)
+            and self._kinds[position] is tokens.Text
+            and BEFORE_PUNCTUATION.match(self._tokens[position]["text"]) is not None
+        )
+
     def _after_tag(self, position: int) -> int:
         return self._after(position, tokens.TagOpenOpen, (tokens.TagCloseClose, tokens.TagCloseSelfclose))
 
@@ -220,6 +270,14 @@ class _Walk:
         if _is_block(str(self._tokens[position + 1].text).strip().lower()):
             out.append("\n")
         return self._find(position, tokens.TagCloseClose) + 1
+
+
+def _strip_spaces(out: list[str]) -> None:
+    """Remove the spaces at the end."""
+    while out and not out[-1].rstrip(" "):
+        out.pop()
+    if out:
+        out[-1] = out[-1].rstrip(" ")
 
 
 @functools.lru_cache(maxsize=4096)

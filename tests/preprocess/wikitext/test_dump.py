@@ -103,3 +103,22 @@ def test_titles(tmp_path):
     record = Record("f", 1, page("A &amp; B &quot;C&quot;", "x").encode())
     assert title_of(record) == 'A & B "C"'
     assert title_of(Record("f", 1, b"<page><title>A")) == ""
+
+
+@pytest.mark.parametrize(
+    ("siteinfo", "code"),
+    [
+        ("<dbname>frwiki</dbname><base>https://fr.wikipedia.org/wiki/Accueil</base>", "fr"),
+        ("<base>http://en.wikipedia.org/wiki/Main_Page</base>", "en"),
+        ("<base>https://zh-min-nan.wikipedia.org/wiki/</base>", "zh-min-nan"),
+        ("<dbname>zh_min_nanwiki</dbname>", "zh-min-nan"),
+        ("<dbname>frwiktionary</dbname>", ""),
+        ("<dbname>frwiki</dbname><base>https://fr.example.org/wiki/</base>", ""),
+        ("<base>https://fr.wiktionary.org/wiki/</base>", ""),
+        ("", ""),
+    ],
+)
+def test_the_language_of_a_wikipedia(tmp_path, siteinfo, code):
+    dump = tmp_path / "a.xml"
+    dump.write_text(f"<mediawiki><siteinfo>{siteinfo}</siteinfo></mediawiki>")
+    assert read_site(dump).wikipedia == code

@@ -1,5 +1,7 @@
 """The regular expressions of the prefilter give what the parser gives."""
 
+from collections import Counter
+
 import pytest
 
 from preprocess.wikitext import text as wikitext_text
@@ -23,24 +25,24 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES)
 def test_by_hand(case, monkeypatch):
-    short = plain_text(case)
-    monkeypatch.setattr(wikitext_text, "shorten", lambda wikitext, keep_templates: wikitext)
-    assert short == plain_text(case)
+    short = plain_text(case, wiki="en")
+    monkeypatch.setattr(wikitext_text, "shorten", lambda wikitext, *_: wikitext)
+    assert short == plain_text(case, wiki="en")
     assert short
 
 
 def test_templates_need_no_parser():
     wikitext = "a {{convert|5|km|abbr=on}} {{quote|[[a|b]] {{unknown|c}}}}<!-- d --><ref>e</ref>"
-    assert "{{" not in shorten(wikitext, False)
-    assert shorten(wikitext, True).count("{{") == 3
+    assert "{{" not in shorten(wikitext, False, "en", Counter())
+    assert shorten(wikitext, True, "en", Counter()).count("{{") == 3
 
 
 @pytest.mark.parametrize("folder", ["wikipedia", "enwik8"])
 @pytest.mark.parametrize("keep_templates", [False, True])
 def test_shortcuts_change_nothing(shared_data, monkeypatch, folder, keep_templates):
     pages = articles(shared_data, folder)
-    short = {title: plain_text(wikitext, keep_templates=keep_templates) for title, wikitext in pages.items()}
-    monkeypatch.setattr(wikitext_text, "shorten", lambda wikitext, keep_templates: wikitext)
+    short = {title: plain_text(wikitext, keep_templates=keep_templates, wiki="en") for title, wikitext in pages.items()}
+    monkeypatch.setattr(wikitext_text, "shorten", lambda wikitext, *_: wikitext)
     for title, wikitext in pages.items():
-        assert short[title] == plain_text(wikitext, keep_templates=keep_templates), title
+        assert short[title] == plain_text(wikitext, keep_templates=keep_templates, wiki="en"), title
     assert len(pages) > 100
