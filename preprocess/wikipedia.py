@@ -63,7 +63,7 @@ def parse(
     if len(text) < min_chars:
         return Skipped(f"fewer than {min_chars} characters")
     templates = {f"{{{{{name[:_MAX_NAME]}}}}}": count for name, count in lost.items()}
-    return Example(page.title, (f"{page.title}\n{text}",), templates)
+    return Example(page.title, (f"{page.title}\n{text}",), lost=templates)
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:

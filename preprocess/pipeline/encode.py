@@ -21,7 +21,7 @@ class Encoded:
 
     arrays: Mapping[str, np.ndarray]
     texts: Mapping[str, str]
-    lost: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict, kw_only=True)
 
 
 def encode_texts(tokenizer: Tokenizer, example: Example, layout: Layout = PAIRS) -> Encoded | Reject:
@@ -40,7 +40,7 @@ def encode_texts(tokenizer: Tokenizer, example: Example, layout: Layout = PAIRS)
     if "text" in layout.texts:
         texts["text"] = replace_lone_surrogates(last) + "\n"
     arrays = {name: np.append(ids, EOS) for name, ids in zip(layout.ids, encoded, strict=True)}
-    return Encoded(arrays, texts, example.lost)
+    return Encoded(arrays, texts, lost=example.lost)
 
 
 def one_line(text: str) -> str:

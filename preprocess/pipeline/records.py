@@ -54,7 +54,7 @@ class Example:
 
     id: str
     texts: tuple[str, ...]
-    lost: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True)
