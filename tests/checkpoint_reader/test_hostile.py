@@ -300,3 +300,10 @@ def test_what_is_built_is_bounded(case):
     assert (outcome.died, outcome.events) == (None, ())
     assert outcome.error in ("Refused", "Malformed")
     assert message in outcome.value
+
+
+def test_damage_is_found_where_no_tensor_lies():
+    data = saved({"w": torch.ones(2)}).getvalue()
+    version = zipfile.ZipFile(io.BytesIO(data)).read("archive/version")
+    with pytest.raises(Malformed, match="checksum of archive/version"):
+        read(io.BytesIO(data.replace(version, bytes(len(version)))))
