@@ -152,13 +152,14 @@ def explained(path: str) -> Iterator[None]:
     Raises:
         CheckpointError: the block raises one, or an error of an unusable configuration or state.
     """
+    from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
     try:
         yield
     except (CheckpointError, OSError):  # these name a file
         raise
-    except (*DAMAGE, OmegaConfBaseException, argparse.ArgumentError) as error:
+    except (*DAMAGE, HydraException, OmegaConfBaseException, argparse.ArgumentError) as error:
         raise CheckpointError(f"{path} cannot be used: {_on_one_line(error)}") from error
 
 

@@ -196,6 +196,14 @@ def test_the_data_folder_that_a_checkpoint_records(tmp_path):
         assert recorded_folder(odd) is None
 
 
+def test_an_option_that_hydra_refuses_is_a_sentence(tmp_path, good, folder):
+    from fairseq_poolingformer.models.conversion.files import write_checkpoint
+
+    write_checkpoint(tmp_path / "x.pt", {**good[0], "eval_rouge_args": None}, good[1])
+    with pytest.raises(CheckpointError, match=r"x\.pt cannot be used: .*eval_rouge_args"):
+        checkpoint_utils.load_model_ensemble_and_task([str(tmp_path / "x.pt")], {"data": str(folder)})
+
+
 def test_names_that_fairseq_replaces_are_refused():
     for option, name in (("criterion", "binary_cross_entropy"), ("task", "speech_pretraining"), ("arch", "audio_cpc")):
         with pytest.raises(ConfigurationError, match="may name only"):
