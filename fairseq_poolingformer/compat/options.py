@@ -1,5 +1,6 @@
 """Command-line options."""
 
+import ast
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -60,9 +61,22 @@ def check(options: Any) -> None:
             if most is not None and number > most:
                 raise ValueError(f"{flag} must be {most} or less, got {number}")
     if getattr(options, "adam_betas", None) is not None:
-        from fairseq_poolingformer.optim.fused_adamw import parse_betas
-
         parse_betas(options.adam_betas)
+
+
+def parse_betas(betas: Any) -> tuple[float, float]:
+    """The two decay rates from an option's text or from a sequence.
+
+    Raises:
+        ValueError: they are not two numbers in [0, 1).
+    """
+    try:
+        first, second = ast.literal_eval(betas) if isinstance(betas, str) else betas
+        if 0 <= first < 1 and 0 <= second < 1:
+            return float(first), float(second)
+    except (SyntaxError, TypeError, ValueError):
+        pass
+    raise ValueError(f"--adam-betas must be two numbers in [0, 1), such as '(0.9, 0.98)'; got {betas!r}")
 
 
 def bf16_without_tpu(original: Callable) -> Callable:

@@ -1,6 +1,5 @@
 """fairseq's ``--optimizer fused_adamw``: torch's fused AdamW."""
 
-import ast
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +12,7 @@ from omegaconf import II
 from torch import Tensor
 from torch.optim.adamw import adamw
 
+from fairseq_poolingformer.compat.options import parse_betas
 from fairseq_poolingformer.optim.single_parameters import SingleParameters, first_lr
 
 HEAD = "head"  # what the parameters of a task's head have as ``param_group``, fairseq's name for such a mark
@@ -143,18 +143,3 @@ class FairseqFusedAdamW(FairseqOptimizer):
         self.set_lr(lr)
 
     average_params = FairseqAdam.average_params
-
-
-def parse_betas(betas: Any) -> tuple[float, float]:
-    """The two decay rates from an option's text or from a sequence.
-
-    Raises:
-        ValueError: they are not two numbers in [0, 1).
-    """
-    try:
-        first, second = ast.literal_eval(betas) if isinstance(betas, str) else betas
-        if 0 <= first < 1 and 0 <= second < 1:
-            return float(first), float(second)
-    except (SyntaxError, TypeError, ValueError):
-        pass
-    raise ValueError(f"--adam-betas must be two numbers in [0, 1), such as '(0.9, 0.98)'; got {betas!r}")
