@@ -107,3 +107,13 @@ def test_the_layer_gives_the_same_outputs_whatever_padding_holds(pool_type, back
     dirty = x.masked_fill(padding[..., None], torch.nan)
     out = attention(dirty, key_padding_mask=padding)
     torch.testing.assert_close(out[~padding], expected[~padding], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize("spoiled_one", ["key", "value"])
+def test_a_key_or_a_value_alone_may_be_bad(backend, spoiled_one):
+    inputs, padding = [x.detach() for x in tensors(2, 2, 30, 30, 4)], right_padding([25, 25], 30)
+    arguments = {"window": Window(9), "key_padding_mask": padding, "backend": backend}
+    expected = band_attention(*inputs, **arguments)
+    inputs[{"key": 1, "value": 2}[spoiled_one]][:, :, 25:] = torch.nan
+    torch.testing.assert_close(band_attention(*inputs, **arguments), expected, atol=1e-13, rtol=0)
