@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.downstream.examples import count_pieces, cut
+from fairseq_poolingformer.downstream.examples import count_pieces, cut, cut_questions
+from fairseq_poolingformer.text.sequences import Sequences, SequencesWriter
 
 
 @pytest.mark.parametrize(("room", "overlap"), [(5, 0), (5, 2), (1, 0), (7, 6)])
@@ -26,3 +27,12 @@ def test_pieces_cover_a_document(room, overlap):
 def test_pieces_without_room_are_refused():
     with pytest.raises(ValueError, match="room must be more than overlap"):
         cut(3, 2, overlap=2)
+
+
+def test_questions_that_are_cut_are_counted(tmp_path, caplog):
+    with SequencesWriter(tmp_path / "train.question", np.int32) as writer:
+        for size in (3, 5, 4, 9):
+            writer.append(np.arange(size))
+    caplog.set_level("INFO")
+    assert cut_questions(Sequences(tmp_path / "train.question"), 4).tolist() == [3, 4, 4, 4]
+    assert "train.question: 2 of 4 questions are cut to 4 tokens" in caplog.text
