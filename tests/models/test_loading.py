@@ -6,7 +6,7 @@ import pytest
 import torch
 from fairseq.models.bart import BARTModel
 
-from fairseq_poolingformer.models.loading import extend_positions
+from fairseq_poolingformer.models.loading import extend_positions, split_projections
 from tests.models import tiny_bart, tiny_roberta
 from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
 
@@ -109,3 +109,17 @@ def test_another_dictionary_is_explained(folder, bart_state, tmp_path):
     _, model = build(tmp_path, *SIZES)
     with pytest.raises(ValueError, match="dictionary must be the checkpoint's own"):
         model.load_state_dict(bart_state, strict=True)
+
+
+def test_joint_projections_are_split_into_q_k_and_v():
+    """In this order, as fairseq's first RoBERTas have them."""
+    weight, bias = torch.arange(24.0).view(6, 4), torch.arange(6.0)
+    state = {"layer.self_attn.in_proj_weight": weight, "layer.self_attn.in_proj_bias": bias, "other": bias}
+    split_projections(state)
+    assert state.keys() == {"other"} | {
+        f"layer.self_attn.{x}_proj.{kind}" for x in "qkv" for kind in ("weight", "bias")
+    }
+    for number, letter in enumerate("qkv"):
+        rows = slice(2 * number, 2 * number + 2)
+        assert torch.equal(state[f"layer.self_attn.{letter}_proj.weight"], weight[rows])
+        assert torch.equal(state[f"layer.self_attn.{letter}_proj.bias"], bias[rows])
