@@ -106,8 +106,8 @@ class Lane:
     def key_blocks(self, start: int, num_queries: int) -> Iterator[KeyBlock]:
         """The keys that the queries ``start`` … ``start + num_queries − 1`` can see, in blocks of one width.
 
-        Widths and starts do not depend on the number of keys S. Rounding, and so the result to the last bit, is the
-        same however much padding follows a sequence.
+        Widths and starts do not depend on the number of keys S. So the result is the same to the last bit, however much
+        padding follows a sequence, where the CPU's products of matrices round alike for 8 and more rows.
         """
         num_keys = self.key.size(2)
         if self.band is None:
