@@ -1,4 +1,4 @@
-"""Checkpoints: save, resume, generate and validate through the allow-list, and no silent fresh start."""
+"""Checkpoints: save, resume, generate and validate, and no silent fresh start."""
 
 import sys
 
