@@ -244,7 +244,7 @@ def watch(folder: Path, canary: Path, seen: list[str]) -> None:
 
 
 def outcome(command: Callable, path: Path, data: Path) -> tuple[str, str]:
-    """How a command ends, "done", "sentence" or "traceback", and what it says."""
+    """How a command ends, "done", "sentence", "unfit" or "traceback", and what it says."""
     from fairseq_poolingformer.compat.checkpoints import WRONG_PARAMETERS, CheckpointError
 
     printed = io.StringIO()
@@ -257,7 +257,12 @@ def outcome(command: Callable, path: Path, data: Path) -> tuple[str, str]:
     except Exception as error:  # whatever is raised is the finding
         if type(error) is Exception and str(error).startswith(WRONG_PARAMETERS):
             return "sentence", str(error)
-        return "traceback", traceback.format_exc()[-3000:] + printed.getvalue()[-500:]
+        trace = traceback.format_exc()
+        if (
+            "in valid_step" in trace
+        ):  # fairseq-validate takes a loss that does not fit the model, and says so in its way
+            return "unfit", trace[-500:]
+        return "traceback", trace[-3000:] + printed.getvalue()[-500:]
     return ("sentence" if status == 1 else "done"), printed.getvalue()
 
 
@@ -343,7 +348,7 @@ def main(folder: Path, first: int, count: int, seconds: float) -> None:
             shutil.rmtree(folder / f"case{found['number']}", ignore_errors=True)
             ends[found["kind"]] += 1
             largest, longest = max(largest, found["megabytes"]), max(longest, found.get("seconds", 0))
-            if found["kind"] not in ("done", "sentence") or found.get("seen"):
+            if found["kind"] not in ("done", "sentence", "unfit") or found.get("seen"):
                 print(json.dumps(found), flush=True)
         if (canary / "user.txt").read_text() != "the user's own" or len(list(canary.iterdir())) != len(CANARIES):
             print(json.dumps({"number": number, "kind": "a file of the user's was touched"}), flush=True)

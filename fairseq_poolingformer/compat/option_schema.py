@@ -40,8 +40,8 @@ TEXTS = {
     "pos_att_type": _WORDS,
 }
 COUNTS = ("encoder_layers", "decoder_layers")  # of texts above; numbers in every model that converts
-# Switches that do more than build a model: a server of shared memory, a TPU
-LEFT_OUT = {"use_plasma_view", "tpu"}
+# Options that do more than build a model: a server of shared memory, a TPU, several processes
+LEFT_OUT = {"use_plasma_view", "tpu", "ddp_backend"}
 # the first pattern that a name of an option matches -> the least and the largest whole number
 SIZES = (
     (r".*_layers|base_sublayers|coreference_depth", 0, 1000),

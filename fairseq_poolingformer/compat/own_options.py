@@ -26,6 +26,7 @@ from fairseq_poolingformer.compat.tensor_sizes import check_sizes
 NAMES = ("arch", "task", "criterion", "optimizer", "_name")
 KINDS = {"model": "arch", "task": "task", "criterion": "criterion"}  # section of a configuration -> name in a Namespace
 LARGEST_FILE = 2**26  # bytes of a dictionary or a description of data
+DDP, NO_DDP = "ddp_backend", "legacy_ddp"  # which no loss refuses; a model that is read is not trained by it
 LONGEST_PATH = 4096  # characters
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ def restricted(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
             name: option for kind, key in KINDS.items() for name, option in declared(kind, entry(args, key)).items()
         }
         kept = _kept(options, vars(args), checkpoint)
-        state["args"] = Namespace(**(_spoken_of_flat(vars(args)) | kept | _names(vars(args))))
+        state["args"] = Namespace(**({DDP: NO_DDP} | _spoken_of_flat(vars(args)) | kept | _names(vars(args))))
         check_sizes(kept, state["model"])
     if cfg:
         state["cfg"] = _restricted_sections(cfg, state["model"], checkpoint)
@@ -88,6 +89,7 @@ def _defaults() -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     sections = OmegaConf.to_container(OmegaConf.structured(FairseqConfig), resolve=True, enum_to_str=True)
+    sections["distributed_training"][DDP] = NO_DDP
     return sections | dict.fromkeys((*KINDS, "optimizer", "lr_scheduler", "scoring", "bpe", "tokenizer"))
 
 

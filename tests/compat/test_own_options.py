@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.criterions import CRITERION_REGISTRY, build_criterion
+from omegaconf import OmegaConf
 
 from fairseq_poolingformer import compat
 from fairseq_poolingformer.compat.checkpoint_files import CheckpointError
@@ -217,6 +218,20 @@ def test_a_training_goes_on_speaking_of_changed_options(good):
     assert sections["optimization"]["clip_norm"] == 0.3
     assert sections["optimization"]["stop_time_hours"] == 0
     assert sections["optimizer"] == {"_name": "adam", "adam_betas": "(0.9, 0.98)"}
+
+
+def test_data_that_is_no_text_is_not_a_folder(tmp_path, good):
+    from fairseq_poolingformer.models.conversion import files
+
+    files.write_checkpoint(tmp_path / "x.pt", {**good[0], "data": True}, good[1])
+    assert "data" not in files.read_training(tmp_path / "x.pt")[0]
+
+
+def test_a_loss_that_refuses_a_way_of_training_is_built(good):
+    sections = {"model": Namespace(**good[0]), "criterion": {"_name": "adaptive_loss", "ddp_backend": "pytorch_ddp"}}
+    kept_sections = restricted({"cfg": sections, "model": good[1]}, Path("x.pt"))["cfg"]
+    cfg = OmegaConf.create(kept_sections, flags={"allow_objects": True})
+    assert type(build_criterion(cfg.criterion, None)).__name__ == "AdaptiveLoss"
 
 
 def test_settings_for_conversion():

@@ -19,5 +19,6 @@ def test_random_configurations(tmp_path, request):
     *findings, counts = map(json.loads, done.stdout.splitlines())
     assert findings == []
     assert counts["cases"] == count
-    assert set(counts["ends"]) == {"done", "sentence"}
+    assert set(counts["ends"]) <= {"done", "sentence", "unfit"}
+    assert counts["ends"]["done"] > count // 10
     assert counts["megabytes"] < 2048

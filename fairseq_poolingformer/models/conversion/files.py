@@ -239,12 +239,10 @@ def read_training(path: Path) -> tuple[Settings, State, Training]:
         check_sizes(settings, checkpoint["model"])
     except ConfigurationError as error:
         raise ConversionError(f"{path}: {error}") from error
-    folder = recorded_folder(given.get("data"))
-    return (
-        {**settings, **({} if folder is None else {"data": str(folder)})},
-        checkpoint["model"],
-        Training.of(checkpoint),
-    )
+    settings.pop("data", None)
+    if (folder := recorded_folder(given.get("data"))) is not None:
+        settings["data"] = str(folder)
+    return settings, checkpoint["model"], Training.of(checkpoint)
 
 
 def _as_dict(settings: Any) -> Settings:
