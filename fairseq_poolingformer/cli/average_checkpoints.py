@@ -47,7 +47,7 @@ def last_checkpoints(folder: Path, name: re.Pattern, count: int, upper_bound: in
         raise ValueError(f"--inputs {folder} is no folder; with a number of checkpoints, give the save directory")
     found = [(int(match.group(1)), path) for path in folder.iterdir() if (match := name.fullmatch(path.name))]
     found = sorted((entry for entry in found if upper_bound is None or entry[0] <= upper_bound), reverse=True)
-    if not 0 < count <= len(found):
+    if count > len(found):
         bound = "" if upper_bound is None else f" up to {upper_bound}"
         raise ValueError(f"{count} checkpoints asked for, but {folder} has {len(found)} named {name.pattern}{bound}")
     return [path for _, path in found[:count]]

@@ -88,7 +88,7 @@ def natural(text: str) -> int:
 
 
 def _whole_number(text: str, least: int) -> int:
-    if not text.lstrip("-").isdecimal() or int(text) < least:
+    if not text.strip().removeprefix("-").isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more, got {text!r}")
     return int(text)
 

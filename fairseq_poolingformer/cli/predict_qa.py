@@ -49,8 +49,6 @@ def run(args: argparse.Namespace) -> None:
     if args.join and args.readable:
         raise UsageError("--readable goes with --path; files of shards are joined with cat")
     check_shard(args)
-    if args.max_answer_length < 1:
-        raise UsageError(f"--max-answer-length must be at least 1 token, got {args.max_answer_length}")
     ids = ExampleIds.read(args.data, args.subset)
     for path in filter(None, (args.output, args.readable)):
         if not path.parent.is_dir():

@@ -119,8 +119,6 @@ def threshold(text: str) -> float:
 
 def run(args: argparse.Namespace) -> None:
     """Print the figures and write them to ``--json``."""
-    if args.min_annotations < 1:
-        raise ValueError(f"--min-annotations must be at least 1, is {args.min_annotations}")
     kind, gold = read_gold(args.gold, args.workers)
     predicted_kind, predictions = read_predictions(args.predictions)
     if kind != predicted_kind:

@@ -113,7 +113,6 @@ def test_the_last_of_a_folder(folder, arguments, mean):
     ("arguments", "message"),
     [
         (["{}", "--num-epoch-checkpoints", "5"], "has 4 named"),
-        (["{}", "--num-epoch-checkpoints", "0"], "0 checkpoints asked for"),
         (["{}/checkpoint1.pt", "--num-epoch-checkpoints", "1"], "is no folder"),
         (["{}/checkpoint1.pt", "{}/absent.pt"], "absent.pt"),
         (["{}/checkpoint1.pt", "{}/other.pt"], "other parameters than the first checkpoint: v, w"),

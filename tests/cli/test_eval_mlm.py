@@ -125,10 +125,10 @@ def test_mistakes_get_a_sentence(trained, tmp_path, capsys):
     with pytest.raises(SystemExit):
         eval_mlm.main([data, "--path", "x", "--min-word-tokens", "0"])
     assert "--min-word-tokens must be 1 or more, got 0" in capsys.readouterr().err
-    for limits in (["5", "4"], ["0"], ["3", "3"]):
+    for limits in (["5", "4"], ["3", "3"]):
         with pytest.raises(SystemExit):
             eval_mlm.main([data, "--path", "x", "--distances", *limits])
-        assert f"--distances must ascend from 1 or more, got {' '.join(limits)}" in capsys.readouterr().err
+        assert f"--distances must ascend, got {' '.join(limits)}" in capsys.readouterr().err
 
 
 def test_batches_hold_every_block_once_and_no_more_tokens_than_allowed():

@@ -58,7 +58,10 @@ def test_batches_have_the_segments_of_the_examples_once_and_no_more_tokens(tmp_p
         ([], "give --path to predict, or --join"),
         (["--path", "a.pt", "--join", "b.json"], "give --path to predict, or --join"),
         (["--join", "b.json", "--readable", "b.tsv"], "--readable goes with --path"),
-        (["--path", "a.pt", "--max-answer-length", "0"], "--max-answer-length must be at least 1 token, got 0"),
+        (
+            ["--path", "a.pt", "--max-answer-length", "0"],
+            "argument --max-answer-length: must be a whole number, 1 or more",
+        ),
     ],
 )
 def test_arguments_that_do_not_fit_together_are_refused(tmp_path, capsys, flags, message):

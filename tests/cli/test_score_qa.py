@@ -164,7 +164,6 @@ def test_units_that_do_not_meet(tmp_path, capsys):
             [],
             "1 example (1) without a prediction, 1 example (3) not in the gold data",
         ),
-        ([_gold()], [_prediction()], ["--min-annotations", 0], "--min-annotations must be at least 1, is 0"),
         ([_gold(unit="byte")], {"predictions": [_prediction(unit="byte")]}, ["--per-language"], "is for TyDi QA"),
         ([_gold()], [_prediction(), {}], [], "predictions.jsonl, line 2: 'example_id' must be"),
         ([_gold(), {}], [_prediction()], [], "gold.jsonl.gz, line 2: no 'annotations'"),

@@ -11,7 +11,7 @@ from fairseq import options
 
 import fairseq_poolingformer
 from fairseq_poolingformer.cli import convert, summarize
-from fairseq_poolingformer.compat import CheckpointError, companions
+from fairseq_poolingformer.compat import CheckpointError, checkpoint_files, companions
 from fairseq_poolingformer.compat.checkpoints import load
 from fairseq_poolingformer.models import PoolingformerBART
 from tests.compat.helpers import parse
@@ -61,7 +61,7 @@ def test_it_converts(moved, tmp_path):
 
 def test_parameters_that_are_not_finite_are_refused(moved, tmp_path, capsys):
     folder = shutil.copytree(moved.parent, tmp_path / "nan")
-    state = torch.load(moved, weights_only=True)
+    state = checkpoint_files.read(moved)
     name = "encoder.layers.1.fc1.weight"
     state["model"][name][0, :3] = float("nan")
     torch.save(state, folder / moved.name)

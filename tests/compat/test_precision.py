@@ -9,6 +9,7 @@ from fairseq.optim import AMPOptimizer, FP16Optimizer
 from fairseq.trainer import Trainer
 
 import fairseq_poolingformer
+from fairseq_poolingformer.compat import checkpoint_files
 from fairseq_poolingformer.compat.precision import _float32_parameters
 from tests.compat.helpers import TRAINING, assert_same_parameters, generate, parse, train, unpatched
 
@@ -72,7 +73,7 @@ def test_a_checkpoint_of_half_precision_alone_is_continued(corpus, tmp_path):
     """As earlier versions and fairseq write them: with rounded parameters and no counts of the loss scale."""
     train(corpus, tmp_path, "--max-update", 2, "--fp16")
     path = tmp_path / "checkpoint_last.pt"
-    state = torch.load(path)
+    state = checkpoint_files.read(path)
     state["model"] = {name: tensor.half().float() for name, tensor in state["model"].items()}
     assert state["last_optimizer_state"].pop("loss_scaler")["_iter"] == 2
     torch.save(state, path)

@@ -3,11 +3,10 @@
 import json
 
 import pytest
-import torch
 from fairseq import checkpoint_utils, options, tasks
 
 import fairseq_poolingformer
-from fairseq_poolingformer.compat import CheckpointError
+from fairseq_poolingformer.compat import CheckpointError, checkpoint_files
 from fairseq_poolingformer.models.conversion.files import write_checkpoint
 from tests.downstream.folders import write
 from tests.models import tiny_bart
@@ -78,7 +77,7 @@ def test_a_checkpoint_names_its_task(pairs, tmp_path):
     _, other = setup(pairs, "--source-lang", "source", "--target-lang", "target")
     with pytest.raises(CheckpointError, match=r"x\.pt: a checkpoint of --task long_summarization, and this command"):
         checkpoint_utils.load_model_ensemble_and_task([path], task=other)
-    state = torch.load(path)
+    state = checkpoint_files.read(path)
     assert state["args"].task == "long_summarization"
 
 

@@ -10,7 +10,7 @@ import torch
 from fairseq import options
 
 import fairseq_poolingformer
-from fairseq_poolingformer.compat import interruption
+from fairseq_poolingformer.compat import checkpoint_files, interruption
 from fairseq_poolingformer.compat.checkpoints import load
 from tests.compat.helpers import TRAINING, TRANSLATION, assert_same_parameters, parse
 from tests.models import tiny_bart
@@ -80,7 +80,7 @@ def test_patience_ends_a_training_where_it_would_have_ended(corpus, tmp_path, ca
 def test_an_older_checkpoint_is_continued(corpus, tmp_path):
     train(corpus, tmp_path, "--max-epoch", 2, "--patience", 9, *PLATEAU)
     path = tmp_path / "checkpoint_last.pt"
-    state = torch.load(path, weights_only=True)
+    state = checkpoint_files.read(path)
     del state["extra_state"]["early_stopping"]
     for name in ("num_bad_epochs", "cooldown_counter"):
         del state["optimizer_history"][-1]["lr_scheduler_state"][name]

@@ -123,8 +123,8 @@ def test_damaged_answers_are_named(split):
     with pytest.raises(ValueError, match="an answer is empty or lies outside the document"):
         dataclasses.replace(split, document=Longer()).check()
     swapped = copy.copy(split.answer)
-    swapped.values = np.array(split.answer.values)
-    swapped.values[:2] = swapped.values[1::-1]  # the first of several answers
+    swapped._values = np.array(split.answer.values)
+    swapped._values[:2] = swapped._values[1::-1]  # the first of several answers
     with pytest.raises(ValueError, match="an answer is empty or lies outside the document"):
         dataclasses.replace(split, answer=swapped).check()
 

@@ -67,9 +67,10 @@ def test_a_file_names_the_splits(tmp_path, gpt2_folder, capsys, content):
         assert examples(tmp_path / "data", split) == {number: expected[number] for number in ids}
     lines = capsys.readouterr().out.splitlines()
     warning = "2 of 3 documents of test are in train as well, as splits has it: figures on test are not those of unseen"
-    assert lines[-2].startswith(warning)
-    assert lines[-1] == "1 documents are in no split of splits"
-    assert json.loads((tmp_path / "data" / "corpus.json").read_text())["table"] == lines
+    corpus = json.loads((tmp_path / "data" / "corpus.json").read_text())
+    assert corpus["table"][-2].startswith(warning)
+    assert corpus["table"][-1] == "1 documents are in no split of splits"
+    assert [*corpus["table"], *corpus["shared"]] == lines
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,9 @@ def test_the_same_bytes_whatever_the_number_of_workers(convert, tmp_path, monkey
     "choose",
     [
         lambda read, split: documents_of_a_hash._choose(read, lambda record: record.data, 2**63, split),
-        lambda read, split: labelled._between(read, 0, *((0, 0.5) if split == "valid" else (0.5, 1))),
+        lambda read, split: labelled._between(
+            read, lambda record: record.data, 0, *((0, 0.5) if split == "valid" else (0.5, 1))
+        ),
     ],
 )
 def test_a_record_of_a_split_counts_the_bytes_since_the_one_before(choose):

@@ -219,7 +219,8 @@ def test_a_folder_keeps_how_white_space_is_read(gpt2_folder, tmp_path):
     for config, message in (
         ({"kind": "gpt2", "white_space": "gone"}, "white_space must be blank or keep, is 'gone'"),
         ({"kind": "gpt2", "case": "lower"}, "unknown settings of GPT-2's tokenizer: case"),
-        (["gpt2"], "unknown kind None"),
+        (["gpt2"], "must hold an object, holds a list"),
+        ({}, "unknown kind 'None'"),
     ):
         (old / "tokenizer" / "config.json").write_text(json.dumps(config))
         with pytest.raises(ValueError, match=message):

@@ -21,6 +21,7 @@ def content(lines, first):
         "digests": [0] * len(ids),
         "rejects": rejects,
         "skipped": {"kind": 1},
+        "lost": {},
     }
 
 
