@@ -26,8 +26,8 @@ _NUMBERS = rf"\{{({_ITEM}(, ?{_ITEM})*)?\}}"
 TEXTS = {
     **dict.fromkeys(("arch", "task", "criterion", "optimizer", "_name"), r"[A-Za-z0-9_.-]{1,100}"),
     **dict.fromkeys(("source_lang", "target_lang", "classification_head_name", "ranking_head_name"), _WORD),
-    **dict.fromkeys(("train_subset", "best_checkpoint_metric", "activation_fn", "pool_type"), _WORD),
-    **dict.fromkeys(("langs", "lang_pairs", "monolingual_langs", "langtoks_specs"), _WORDS),
+    **dict.fromkeys(("train_subset", "best_checkpoint_metric", "activation_fn", "pool_type", "break_mode"), _WORD),
+    **dict.fromkeys(("langs", "lang_pairs", "monolingual_langs", "langtoks_specs", "languages"), _WORDS),
     **dict.fromkeys(("window_size", "pooled_window_size", "dilation", "attention_window"), _WINDOWS),
     **dict.fromkeys(("pooled_layers", "encoder_layers_to_keep", "decoder_layers_to_keep", "early_exit"), _LAYERS),
     **dict.fromkeys(("encoder_layers", "decoder_layers", "decoder_attention", "character_filters"), _LITERAL),
@@ -37,8 +37,15 @@ TEXTS = {
     **dict.fromkeys(("pool_alignment", "pooled_init", "relative_attention"), r"[a-z0-9,-]{1,20}"),
     **dict.fromkeys(("attention_backend", "relative_positions", "empty_memory", "initialization"), _WORD),
     **dict.fromkeys(("model_type", "activation_function", "hidden_act", "position_embedding_type"), _WORD),
+    **dict.fromkeys(("lambda_parallel_config", "lambda_denoising_config", "lambda_otf_bt_config"), r"[0-9.,:]{0,200}"),
+    **dict.fromkeys(("left_pad_source", "left_pad_target"), r"True|False"),
+    **dict.fromkeys(("no_whole_word_mask_langs", "baseline_model_langs"), rf"({_WORDS})?"),
+    "pooler_activation_fn": _WORD,
+    "eval_bleu_detok": r"space|moses|nltk",
+    "eval_bleu_remove_bpe": r"@@ |sentencepiece|subword_nmt|wordpiece|letter|_EOW|none",
     "pos_att_type": _WORDS,
 }
+OPEN = (None, object)  # declarations that leave the type to the tables
 COUNTS = ("encoder_layers", "decoder_layers")  # of texts above; numbers in every model that converts
 # Options that do more than build a model: a server of shared memory, a TPU, several processes
 LEFT_OUT = {"use_plasma_view", "tpu", "ddp_backend"}
@@ -67,7 +74,8 @@ class Option:
     """An option as its model, task or criterion declares it.
 
     Attributes:
-        kind: bool, int or float; str for a text; None where the declaration does not say.
+        kind: bool, int or float; str for a text; None where the declaration does not say, which may be a text; object
+            for whatever is plain.
         choices: the texts that it may be, if it has such a list.
         default: its value where a configuration has none.
     """
@@ -96,15 +104,15 @@ def accepted(name: str, value: Any, option: Option) -> bool:
     is_number = _is_number(value)
     if isinstance(value, int | float) and not abs(value) <= LARGEST:  # NaN, too
         raise _wrong(name, value, f"a number up to {LARGEST:,}")
-    if isinstance(value, bool) and option.kind is None and not option.choices:
+    if isinstance(value, bool) and option.kind is object:
         return True
     if option.choices:
         if not (isinstance(value, str) and value in option.choices):
             raise _wrong(name, value, f"one of {', '.join(option.choices)}")
-    elif high is not None and (option.kind is int or (option.kind is None and (is_number or name not in TEXTS))):
+    elif high is not None and (option.kind is int or (option.kind in OPEN and (is_number or name not in TEXTS))):
         if not (is_number and value == int(value) and low <= value <= high):
             raise _wrong(name, value, f"a whole number from {low:,} to {high:,}")
-    elif name in TEXTS and option.kind in (None, str):
+    elif name in TEXTS and option.kind in (str, *OPEN):
         if not _fits(TEXTS[name], value):
             raise _wrong(name, value, "a plain value")
     elif option.kind in (int, float):
@@ -114,7 +122,7 @@ def accepted(name: str, value: Any, option: Option) -> bool:
         if not (isinstance(value, bool) or (is_number and value in (0, 1)) or value in ("True", "False")):
             raise _wrong(name, value, "true or false")
     else:
-        return isinstance(value, int | float)
+        return is_number and option.kind is object  # a number for a text may be that of an open file
     return True
 
 
@@ -133,7 +141,7 @@ def plain_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         known = rate or name in TEXTS or any(re.fullmatch(pattern, name) for pattern, *_ in SIZES)
         if not known and isinstance(value, int | float) and not abs(value) <= LARGEST:
             continue
-        if accepted(name, value, Option(int if name in COUNTS else float if rate else None)):
+        if accepted(name, value, Option(int if name in COUNTS else float if rate else object)):
             kept[name] = (
                 int(value) if known and not rate and isinstance(value, float) and value == int(value) else value
             )

@@ -174,7 +174,7 @@ def _spoken_of(given: Mapping[str, Any], names: set[str] | None) -> dict[str, An
 
 def _is_plain(name: str, value: Any) -> bool:
     with contextlib.suppress(ValueError):
-        return accepted(name, value, Option())
+        return accepted(name, value, Option(object))
     return False
 
 

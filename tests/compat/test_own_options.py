@@ -73,7 +73,7 @@ def test_no_path_address_or_interpolation_is_kept(good, sections, value):
     names -= {name for name, option in declared("model", good[0]["arch"]).items() if option.kind not in (None, str)}
     names -= {name for name, option in declared("task", "long_summarization").items() if option.kind not in (None, str)}
     for part in kept(good, sections, **dict.fromkeys(names, value)):
-        assert [name for name in part if part[name] == value] == []
+        assert [name for name in part if type(part[name]) is type(value) and part[name] == value] == []
 
 
 def test_no_option_of_any_model_task_or_criterion_takes_a_path():
@@ -83,7 +83,9 @@ def test_no_option_of_any_model_task_or_criterion_takes_a_path():
     for kind in ("model", "task", "criterion"):
         for name in names[f"known {kind}"]:
             for option, declaration in declared(kind, name).items():
-                for value in ("/etc/passwd", "../x", "x.txt", "http://x", "${oc.env:HOME}", "open('x')"):
+                values = ("/etc/passwd", "../x", "x.txt", "http://x", "${oc.env:HOME}", "open('x')")
+                is_text = declaration.kind in (None, str) and not declaration.choices and option not in TEXTS
+                for value in (*values, *((0, True) if is_text else ())):  # numbers of open files
                     with contextlib.suppress(ConfigurationError):
                         followed |= {option} if accepted(option, value, declaration) else set()
     assert followed <= {"_name"}
