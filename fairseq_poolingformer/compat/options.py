@@ -11,7 +11,7 @@ LEAST = {  # of options that are numbers; fairseq takes any, and ends in an erro
     **dict.fromkeys(("batch_size", "batch_size_valid", "max_tokens", "max_tokens_valid", "update_freq"), 1),
     **dict.fromkeys(("log_interval", "save_interval", "validate_interval", "required_batch_size_multiple"), 1),
     **dict.fromkeys(("save_interval_updates", "validate_interval_updates", "max_update", "max_epoch", "clip_norm"), 0),
-    **dict.fromkeys(("beam", "nbest", "max_len_b", "buffer_size", "num_shards", "distributed_world_size"), 1),
+    **dict.fromkeys(("beam", "nbest", "max_len_b", "num_shards", "distributed_world_size"), 1),
     **dict.fromkeys(("num_workers", "min_len", "no_repeat_ngram_size", "shard_id", "warmup_updates"), 0),
     **dict.fromkeys(("encoder_layers", "encoder_attention_heads", "encoder_embed_dim", "encoder_ffn_embed_dim"), 1),
     **dict.fromkeys(("decoder_layers", "decoder_attention_heads", "decoder_embed_dim", "decoder_ffn_embed_dim"), 1),

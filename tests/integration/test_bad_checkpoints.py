@@ -17,9 +17,10 @@ def data(tmp_path_factory):
     """A folder that has what every command looks at before it reads the checkpoint."""
     folder = tmp_path_factory.mktemp("data")
     tiny_bart.write_data_folder(folder, splits={split: [([5, 6, 7], [5])] for split in ("train", "valid", "test")})
-    folders.write_folder(folder, {"valid": [folders.Example([5], [6, 7])]})
-    (folder / "tokenizer").mkdir()
-    (folder / "tokenizer" / "config.json").write_text("{}")
+    folders.write_folder(folder / "questions", {"valid": [folders.Example([5], [6, 7])]})
+    for made in (folder, folder / "questions"):
+        (made / "tokenizer").mkdir()
+        (made / "tokenizer" / "config.json").write_text("{}")
     (folder / "text").write_text("a text")
     return folder
 
@@ -30,7 +31,9 @@ COMMANDS = {
     ),
     "convert": lambda path, data: convert.main(["to-huggingface", path, str(data / "out")]),
     "average": lambda path, data: average_checkpoints.main(["--inputs", path, path, "--output", str(data / "out.pt")]),
-    "predict-qa": lambda path, data: predict_qa.main([str(data), "--path", path, "--output", str(data / "out.json")]),
+    "predict-qa": lambda path, data: predict_qa.main(
+        [str(data / "questions"), "--path", path, "--output", str(data / "out.json")]
+    ),
     "eval-lm": lambda path, data: eval_lm.main([str(data), "--path", path]),
     "sample-lm": lambda path, data: sample_lm.main(["--path", path]),
 }
@@ -49,11 +52,11 @@ def test_our_commands(tmp_path, data, capsys, command, content):
     assert sorted(file.name for file in data.glob("out*")) == []
 
 
-@pytest.mark.parametrize("model", [PoolingformerBART, PoolingformerRoberta])
-def test_the_hub(tmp_path, data, model):
+@pytest.mark.parametrize(("model", "folder"), [(PoolingformerBART, "."), (PoolingformerRoberta, "questions")])
+def test_the_hub(tmp_path, data, model, folder):
     (tmp_path / "model.pt").write_bytes(CONTENTS["text"])
     with pytest.raises(CheckpointError, match=r"model\.pt is not a checkpoint"):
-        model.from_pretrained(str(tmp_path), "model.pt", str(data))
+        model.from_pretrained(str(tmp_path), "model.pt", str(data / folder))
 
 
 TRAIN = [

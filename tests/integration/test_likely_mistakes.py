@@ -146,7 +146,7 @@ MISTAKES = {
     "generate: no path": (["generate", "pairs", *SUMMARIES, "--cpu", "--batch-size", 2], "--path required"),
     "generate: a folder": (
         ["generate", "pairs", *GENERATE, "--path", "bart"],
-        "give a file of it: checkpoint_best.pt, checkpoint_last.pt",
+        "bart: a folder, not a checkpoint; give a file of it: checkpoint_",
     ),
     "generate: a Hub's name": (
         ["generate", "pairs", *GENERATE, "--path", "facebook/bart-large"],
