@@ -258,9 +258,8 @@ def outcome(command: Callable, path: Path, data: Path) -> tuple[str, str]:
         if type(error) is Exception and str(error).startswith(WRONG_PARAMETERS):
             return "sentence", str(error)
         trace = traceback.format_exc()
-        if (
-            "in valid_step" in trace
-        ):  # fairseq-validate takes a loss that does not fit the model, and says so in its way
+        # fairseq-validate takes the loss of the file, and where that does not fit the model says so in its own way
+        if any(f"in {part}" in trace for part in ("valid_step", "build_criterion")):
             return "unfit", trace[-500:]
         return "traceback", trace[-3000:] + printed.getvalue()[-500:]
     return ("sentence" if status == 1 else "done"), printed.getvalue()
