@@ -28,6 +28,12 @@ NOT_COPIED = (  # settings of the short model that say nothing about the long on
 )
 LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
+LARGEST = (  # settings that are sizes, and the largest
+    (r"(num_hidden|encoder|decoder)_layers", 1000),
+    (r".*_heads", 4096),
+    (r".*_dim|d_model|(hidden|intermediate|vocab)_size", 2**22),
+    (r"max_.*position_embeddings", 2**27),
+)
 # names of LED's and Longformer's parameters -> names here
 RENAMED = (
     (r"^led\.", "model."),
@@ -147,8 +153,19 @@ def _check_labels(config: PreTrainedConfig, labels: dict[str, Any]) -> None:
 
 
 def _model_type(folder: Any, **kwargs: Any) -> str | None:
-    """Return the ``model_type`` in a folder's or a hub model's ``config.json``; ``kwargs`` as ``from_pretrained``'s."""
-    return PreTrainedConfig.get_config_dict(folder, **kwargs)[0].get("model_type")
+    """Return the ``model_type`` in a folder's or a hub model's ``config.json``; ``kwargs`` as ``from_pretrained``'s.
+
+    Raises:
+        ValueError: a size there is not a whole number or beyond reason, so that building the model would never end.
+    """
+    config = PreTrainedConfig.get_config_dict(folder, **kwargs)[0]
+    for name, value in config.items():
+        most = next((most for pattern, most in LARGEST if re.fullmatch(pattern, name)), None)
+        if most is not None and value is not None and not (type(value) is int and 0 <= value <= most):
+            raise ValueError(
+                f"{folder}: its setting {name} is {value!r:.100}, and must be a whole number up to {most:,}"
+            )
+    return config.get("model_type")
 
 
 def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str, Any]:
