@@ -1,5 +1,6 @@
 """Options of the whole test suite, and what every test starts from."""
 
+import logging
 import random
 import sys
 
@@ -31,9 +32,13 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup():
-    """No test sees what an earlier one left: neither its place in the random numbers nor what it logged."""
+    """No test sees what an earlier one left: its place in the random numbers, what it logged, and where to."""
     random.seed(0)
     numpy.random.seed(0)
     torch.manual_seed(0)
     if metrics := sys.modules.get("fairseq.logging.metrics"):
         metrics.reset()
+    root = logging.getLogger()
+    for handler in root.handlers[:]:  # fairseq's commands log to what was the standard output when they were imported
+        if type(handler) is logging.StreamHandler and handler.stream.closed:
+            root.removeHandler(handler)

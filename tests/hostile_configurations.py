@@ -16,6 +16,7 @@ import resource
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from argparse import Namespace
@@ -26,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from fairseq_poolingformer.compat import checkpoint_files
 
 SECRET = "the-secret-of-this-machine"
 SECONDS = 30  # for a case
@@ -76,7 +79,7 @@ def base_state(folder: Path) -> dict[str, Any]:
     args = tiny_bart.parse(folder, *model)
     _, built = tiny_bart.build(folder, *model)
     write_checkpoint(folder / "good.pt", vars(args), built.state_dict())
-    return torch.load(folder / "good.pt")
+    return checkpoint_files.read(folder / "good.pt")
 
 
 def write_canaries(folder: Path) -> None:
@@ -333,6 +336,7 @@ def main(folder: Path, first: int, count: int, seconds: float) -> None:
 
     os.environ["TOKEN"] = SECRET
     sys.dont_write_bytecode = True
+    tempfile.tempdir = str(folder)  # where commands may have files of their own
     torch.set_num_threads(1)
     fairseq_poolingformer.register()
     canary = folder / "canary"

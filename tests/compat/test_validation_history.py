@@ -67,6 +67,7 @@ def test_the_learning_rate_falls_as_without_the_stops(corpus, tmp_path, more):
 
 
 def test_patience_ends_a_training_where_it_would_have_ended(corpus, tmp_path, caplog):
+    caplog.set_level(logging.INFO)
     flags = ["--patience", 3, "--lr", 0.1]
     whole = train(corpus, tmp_path / "whole", "--max-epoch", 20, *flags)
     updates = whole["optimizer_history"][-1]["num_updates"]
