@@ -2,7 +2,6 @@
 
 import dis
 import errno
-import logging
 import os
 import re
 import sys
@@ -48,8 +47,10 @@ def in_a_sentence(original: Callable) -> Callable:
     is_command = _is_command()
 
     def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        said = sentence(error, traceback) if is_command else None
-        if said is None or logging.getLogger().isEnabledFor(logging.DEBUG):
+        # fairseq's commands read the variable; the level itself is DEBUG after imports that some of them make
+        is_quiet = os.environ.get("LOGLEVEL", "").upper() != "DEBUG"
+        said = sentence(error, traceback) if is_command and is_quiet else None
+        if said is None:
             original(kind, error, traceback)
         else:
             print(f"error: {said}", file=sys.stderr)

@@ -3,17 +3,17 @@
 import contextlib
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fairseq_poolingformer
 from fairseq_poolingformer.compat import CheckpointError, mistakes
-from tests import forked_python
-from tests.forked_python import PYTHON
 from tests.models import tiny_bart
 from tests.tasks import mlm_folder
 
@@ -30,8 +30,8 @@ TRAIN = [*SUMMARIES, *BART, *LOSS, "--batch-size", 2, *UPDATES]
 
 
 def in_a_process(folder, command, *arguments):
-    forked_python.start()
-    words = [PYTHON, "-m", f"fairseq_cli.{command}", *map(str, arguments)]
+    """Run the command that fairseq installs."""
+    words = [Path(sys.executable).parent / f"fairseq-{command}", *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
 
@@ -204,14 +204,16 @@ def test_a_mistake_ends_with_a_sentence(lab, name, tmp_path, monkeypatch, capsys
 
 
 @pytest.mark.parametrize(
-    "name", ["a task forgotten", "no batch size", "a folder that cannot be made", "generate: beam 0"]
+    "name",
+    ["a task forgotten", "no batch size", "a folder that cannot be made", "generate: min over max", "generate: beam 0"],
 )
 def test_that_is_all_that_is_printed(lab, name, tmp_path):
     command, *arguments = MISTAKES[name][0]
     result = in_a_process(lab, command, *arguments, *(["--save-dir", tmp_path / "x"] * (name == "no batch size")))
     assert result.returncode == 1
-    (line,) = result.stderr.splitlines()
+    *logged, line = result.stderr.splitlines()
     assert line.startswith("error: ")
+    assert all(re.match(r"(INFO|DEBUG):", entry) for entry in logged)  # logs of fairseq's imports
 
 
 @pytest.mark.parametrize(
