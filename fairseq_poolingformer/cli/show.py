@@ -11,7 +11,7 @@ from fairseq_poolingformer.cli.command import UsageError, load_fairseq, positive
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.cli.summarize import find_data_folder, load_hub, read_text
 from fairseq_poolingformer.compat.checkpoints import load
-from fairseq_poolingformer.compat.own_options import entry
+from fairseq_poolingformer.compat.option_schema import entry
 from fairseq_poolingformer.text.data_folder import tokenizer_config
 from fairseq_poolingformer.text.whole_file import whole_file
 

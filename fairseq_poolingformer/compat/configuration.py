@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from fairseq_poolingformer.compat.option_schema import ConfigurationError
+from fairseq_poolingformer.compat.option_schema import ConfigurationError, entry
 
 # modules of fairseq whose models and tasks build nothing but layers and dictionaries from a configuration
 MODELS = ("bart", "camembert", "fconv", "fconv_lm", "lightconv", "lightconv_lm", "lstm", "lstm_lm", "masked_lm")
@@ -103,7 +103,7 @@ def check_configuration(state: Mapping[str, Any]) -> None:
         ("criterion", "criterion", (criterions.CRITERION_REGISTRY,), CRITERIONS),
     ):
         part = configuration.get(kind) if isinstance(configuration, Mapping) else None
-        names = {_entry(part, "_name"), _entry(part, option), _entry(arguments, option)}
+        names = {entry(part, "_name"), entry(part, option), entry(arguments, option)}
         for name in {FORMER_NAMES.get(name, name) for name in names - {None}}:
             found = next((registry[name] for registry in registries if name in registry), None)
             if found is not None and not _may_be_named(found, f"fairseq.{kind}s", allowed):
@@ -111,11 +111,6 @@ def check_configuration(state: Mapping[str, Any]) -> None:
                     f"its {kind} is {name!r}, and here checkpoints may name only this plugin's and fairseq's for "
                     "text. If you trust the file, use it in a process without this plugin"
                 )
-
-
-def _entry(holder: Any, name: str) -> str | None:
-    value = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
-    return value if isinstance(value, str) else None
 
 
 def _may_be_named(found: type, package: str, allowed: tuple[str, ...]) -> bool:

@@ -149,6 +149,12 @@ def plain_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
+def entry(holder: Any, name: str) -> str | None:
+    """Return a text of a Namespace or dictionary; None where there is none."""
+    value = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
+    return value if isinstance(value, str) else None
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 

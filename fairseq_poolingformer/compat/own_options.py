@@ -20,7 +20,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from fairseq_poolingformer.compat.option_schema import Option, accepted
+from fairseq_poolingformer.compat.option_schema import Option, accepted, entry
 from fairseq_poolingformer.compat.tensor_sizes import check_sizes
 
 NAMES = ("arch", "task", "criterion", "optimizer", "_name")
@@ -190,12 +190,6 @@ def _spoken_of_flat(given: Mapping[str, Any]) -> dict[str, Any]:
         fields = getattr(configs, f"{group.capitalize()}Config").__dataclass_fields__
         names |= (SPOKEN_OF[group] or set(fields)) & set(fields)
     return _spoken_of(given, names)
-
-
-def entry(holder: Any, name: str) -> str | None:
-    """Return a text of a Namespace or dictionary; None where there is none."""
-    value = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
-    return value if isinstance(value, str) else None
 
 
 def _section_name(section: Any, key: str) -> str | None:
