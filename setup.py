@@ -103,9 +103,9 @@ setup(
             "poolingformer-predict-qa=fairseq_poolingformer.cli.predict_qa:main",
             "poolingformer-predict=fairseq_poolingformer.cli.predict:main",
             "poolingformer-score-task=fairseq_poolingformer.cli.score_task:main",
-            "poolingformer-eval-lm=fairseq_poolingformer.cli.eval_lm:main",
+            "poolingformer-eval-lm=fairseq_poolingformer.char_lm.eval_lm:main",
             "poolingformer-eval-mlm=fairseq_poolingformer.cli.eval_mlm:main",
-            "poolingformer-sample-lm=fairseq_poolingformer.cli.sample_lm:main",
+            "poolingformer-sample-lm=fairseq_poolingformer.char_lm.sample_lm:main",
             "poolingformer-average-checkpoints=fairseq_poolingformer.cli.average_checkpoints:main",
         ]
     },

@@ -21,9 +21,9 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from measure import DTYPES, Case, add_arguments, measure, must_agree, parse, print_header, print_table
 from torch import Tensor
 
-from fairseq_poolingformer.models.char_lm import CharLanguageModel
-from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
-from fairseq_poolingformer.tasks.char_lm import byte_dictionary
+from fairseq_poolingformer.char_lm.adaptive_span import AdaptiveSpans
+from fairseq_poolingformer.char_lm.models import CharLanguageModel
+from fairseq_poolingformer.char_lm.task import byte_dictionary
 from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE
 
 

@@ -50,7 +50,7 @@ def make_data(args: argparse.Namespace) -> None:
         documents = ("--train", args.documents, "--valid", 2, "--test", 2, "--words", *args.words)
         tokenizer = ("--sentencepiece-model", READER / "tokenizer" / "sentencepiece.model")
         run("corpus", folder, *corpus, *documents, *tokenizer)
-        run("reader", folder, "fairseq_poolingformer.models.reader", folder / "reader.pt")
+        run("reader", folder, "fairseq_poolingformer.models.shipped_reader", folder / "reader.pt")
 
 
 def train(args: argparse.Namespace, device: str, dtype: str) -> dict[int, dict[str, float]]:

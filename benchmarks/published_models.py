@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fairseq_poolingformer.attention import TwoLevelAttention, Window
-from fairseq_poolingformer.models.conversion import adaptive_span, transformer_xl
+from fairseq_poolingformer.char_lm import from_adaptive_span as adaptive_span
+from fairseq_poolingformer.char_lm import from_transformer_xl as transformer_xl
 from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE
 from fairseq_poolingformer.text.dictionary import EOS
 

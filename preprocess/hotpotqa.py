@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.downstream.answer_spans import MAX_ANSWER_LENGTH
-from fairseq_poolingformer.downstream.examples import MAX_QUESTION_LENGTH
-from fairseq_poolingformer.downstream.hotpotqa import AnswerType
-from fairseq_poolingformer.downstream.hotpotqa_predictions import PARAGRAPH_SCORES
-from fairseq_poolingformer.downstream.hotpotqa_scores import Fact, facts_of
-from fairseq_poolingformer.downstream.normalized_text import find_answers, hotpotqa_words
-from fairseq_poolingformer.qa import json_values
+from fairseq_poolingformer.tasks.hotpotqa.examples import AnswerType
+from fairseq_poolingformer.tasks.hotpotqa.predictions import PARAGRAPH_SCORES
+from fairseq_poolingformer.tasks.hotpotqa.scores import Fact, facts_of
+from fairseq_poolingformer.tasks.shared.answer_spans import MAX_ANSWER_LENGTH
+from fairseq_poolingformer.tasks.shared.examples import MAX_QUESTION_LENGTH
+from fairseq_poolingformer.tasks.shared.normalized_text import find_answers, hotpotqa_words
+from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.blanks import byte_offsets
 from fairseq_poolingformer.text.data_folder import HOTPOTQA
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
@@ -228,7 +228,7 @@ def _find(answer: str, paragraphs: Sequence[Paragraph]) -> list[tuple[int, Span]
 
 
 def encode(tokenizer: Tokenizer, example: HotpotqaExample) -> Encoded | Reject:
-    """Make the arrays of :class:`~fairseq_poolingformer.downstream.hotpotqa.HotpotqaSplit`."""
+    """Make the arrays of :class:`~fairseq_poolingformer.tasks.hotpotqa.examples.HotpotqaSplit`."""
     question = tokenizer.encode(" " + example.texts[0].strip())
     tokens = [Tokens(*tokenizer.encode_with_offsets(" " + text if text else "")) for text in example.texts[1:]]
     sizes = [len(one.ids) for one in tokens]

@@ -7,8 +7,8 @@ import functools
 import sys
 from collections.abc import Sequence
 
-from fairseq_poolingformer.downstream.labelled_files import id_of, label_of
-from fairseq_poolingformer.qa import json_values
+from fairseq_poolingformer.tasks.classification.labelled_files import id_of, label_of
+from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_lines import BadLine
 
 from .pipeline import labelled, task_corpus

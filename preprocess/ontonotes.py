@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.downstream.conll import ConllDocument, RawDocument, parse_document, split_documents
+from fairseq_poolingformer.tasks.coreference.conll import ConllDocument, RawDocument, parse_document, split_documents
 from fairseq_poolingformer.text.data_folder import COREFERENCE
 from fairseq_poolingformer.text.dictionary import UNK
 from fairseq_poolingformer.text.json_lines import BadLine
@@ -70,7 +70,7 @@ def parse(record: Record, annotated: bool) -> CoreferenceExample | Reject:
 
 
 def encode(tokenizer: Tokenizer, example: CoreferenceExample) -> Encoded:
-    """Make the arrays of :class:`~fairseq_poolingformer.downstream.coreference.CoreferenceSplit`.
+    """Make the arrays of :class:`~fairseq_poolingformer.tasks.coreference.examples.CoreferenceSplit`.
 
     Each word is encoded for itself, behind a space, so that no piece belongs to two.
     """

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.downstream.answer_spans import MAX_ANSWER_LENGTH
-from fairseq_poolingformer.downstream.examples import MAX_QUESTION_LENGTH
-from fairseq_poolingformer.downstream.normalized_text import find_answers
-from fairseq_poolingformer.downstream.triviaqa_scores import DOMAINS, PAGE_LISTS, prediction_key, right_answers
-from fairseq_poolingformer.qa import json_values
+from fairseq_poolingformer.tasks.shared.answer_spans import MAX_ANSWER_LENGTH
+from fairseq_poolingformer.tasks.shared.examples import MAX_QUESTION_LENGTH
+from fairseq_poolingformer.tasks.shared.normalized_text import find_answers
+from fairseq_poolingformer.tasks.triviaqa.scores import DOMAINS, PAGE_LISTS, prediction_key, right_answers
+from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.blanks import byte_offsets
 from fairseq_poolingformer.text.data_folder import TRIVIAQA
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
@@ -151,7 +151,7 @@ def _example(fields: dict, annotated: bool) -> TriviaqaExample | Skipped:
 
 
 def encode(tokenizer: Tokenizer, example: TriviaqaExample) -> Encoded | Reject:
-    """Make the arrays of :class:`~fairseq_poolingformer.downstream.triviaqa.TriviaqaSplit`."""
+    """Make the arrays of :class:`~fairseq_poolingformer.tasks.triviaqa.examples.TriviaqaSplit`."""
     question, document = example.texts
     ids = tokenizer.encode(question)
     tokens = Tokens(*tokenizer.encode_with_offsets(document))

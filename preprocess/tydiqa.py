@@ -9,10 +9,10 @@ import functools
 import sys
 from collections.abc import Sequence
 
-from fairseq_poolingformer.qa import json_values
-from fairseq_poolingformer.qa.annotations import TYDIQA_KEYS, tydiqa_annotation
-from fairseq_poolingformer.qa.example_ids import example_id_text
-from fairseq_poolingformer.qa.spans import tydiqa_span
+from fairseq_poolingformer.tasks.question_answering.annotations import TYDIQA_KEYS, tydiqa_annotation
+from fairseq_poolingformer.tasks.question_answering.example_ids import example_id_text
+from fairseq_poolingformer.tasks.question_answering.spans import tydiqa_span
+from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_lines import BadLine
 
 from .pipeline.encode import one_line

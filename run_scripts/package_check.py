@@ -24,7 +24,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaForMaskedLM,
 )
 
-WITHOUT_FAIRSEQ = ("attention", "text", "qa", "scoring", "downstream", "show", "huggingface")
+WITHOUT_FAIRSEQ = ("attention", "text", "weights", "huggingface")
 NEEDS_TRITON = "fairseq_poolingformer.attention.backends.triton."
 LEVELS = {"window_size": "4", "pooled_window_size": "16", "pooled_layers": "1"}
 

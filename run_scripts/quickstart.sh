@@ -78,7 +78,7 @@ else
   echo "  about a library, a mill and so on. What the register says is right; what gossip says of the same is wrong."
 fi
 logged few.out "$python" "$root/run_scripts/few_examples.py" "$data" "$examples" valid test
-logged reader.out "$python" -m fairseq_poolingformer.models.reader "$out/reader.pt"
+logged reader.out "$python" -m fairseq_poolingformer.models.shipped_reader "$out/reader.pt"
 
 # fine_tune NAME FLAG…: trains from the reader, in a folder of that name.
 fine_tune() {

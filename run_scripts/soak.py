@@ -29,7 +29,7 @@ import fairseq_cli.train
 import torch
 
 import fairseq_poolingformer
-from fairseq_poolingformer.compat.interruption import STOPPED
+from fairseq_poolingformer.patches.long_jobs.interruption import STOPPED
 from fairseq_poolingformer.preprocess import arxiv_pubmed
 from fairseq_poolingformer.text.table import aligned
 

@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.compat import checkpoint_files
+from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
 
 SECRET = "the-secret-of-this-machine"
 SECONDS = 30  # for a case
@@ -62,8 +62,8 @@ KNOWN = (
 
 def base_state(folder: Path) -> dict[str, Any]:
     """The state of a small summarizer in which nothing is wrong; writes its data folder."""
-    from fairseq_poolingformer.models.conversion.files import write_checkpoint
     from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
+    from fairseq_poolingformer.weights.files import write_checkpoint
     from tests.models import tiny_bart
     from tests.text import tiny_gpt2
 
@@ -100,7 +100,7 @@ def option_names() -> dict[str, list[str]]:
     from fairseq import criterions, models, registry, tasks
     from fairseq.dataclass import configs
 
-    from fairseq_poolingformer.compat.own_options import declared
+    from fairseq_poolingformer.patches.untrusted_files.own_options import declared
 
     names = {
         "model": sorted(models.ARCH_MODEL_REGISTRY),
@@ -124,7 +124,7 @@ def option_names() -> dict[str, list[str]]:
 
 
 def _may_be_named(kind: str, name: str) -> bool:
-    from fairseq_poolingformer.compat.configuration import check_configuration
+    from fairseq_poolingformer.patches.untrusted_files.configuration import check_configuration
 
     with contextlib.suppress(ValueError):
         check_configuration({"args": Namespace(**{"arch" if kind == "model" else kind: name})})
@@ -177,7 +177,8 @@ def commands() -> dict[str, Callable[[Path, Path], Any]]:
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from fairseq_cli import train, validate
 
-    from fairseq_poolingformer.cli import convert, sample_lm, show, summarize
+    from fairseq_poolingformer.char_lm import sample_lm
+    from fairseq_poolingformer.cli import convert, show, summarize
     from fairseq_poolingformer.models import PoolingformerBART
     from tests.models import tiny_bart
 
@@ -248,7 +249,7 @@ def watch(folder: Path, canary: Path, seen: list[str]) -> None:
 
 def outcome(command: Callable, path: Path, data: Path) -> tuple[str, str]:
     """How a command ends, "done", "sentence", "unfit" or "traceback", and what it says."""
-    from fairseq_poolingformer.compat.checkpoints import WRONG_PARAMETERS, CheckpointError
+    from fairseq_poolingformer.patches.untrusted_files.checkpoints import WRONG_PARAMETERS, CheckpointError
 
     printed = io.StringIO()
     try:

@@ -439,9 +439,9 @@ def test_the_laboratory_compares_two_sides():
     import published
     import published_models
 
-    from fairseq_poolingformer.models.conversion import transformer_xl
+    from fairseq_poolingformer.char_lm import from_transformer_xl as transformer_xl
     from fairseq_poolingformer.text.byte_symbols import FIRST_BYTE
-    from tests.models.conversion.test_transformer_xl import published_state
+    from tests.char_lm.test_from_transformer_xl import published_state
 
     rows = published.text()
     order = [FIRST_BYTE + byte for byte in rows.unique().tolist()]

@@ -10,19 +10,19 @@ WITHOUT_FAIRSEQ = "import sys; sys.modules['fairseq'] = None; "
 
 MODULES = [
     "attention",
-    "scoring.rouge",
-    "scoring.sentences",
+    "tasks.summarization.rouge",
+    "tasks.summarization.sentences",
     "text.tokenizers",
     "text.dictionary",
     "cli.score",
     "cli.score_qa",
     "cli.score_task",
     "cli.convert",
-    "qa.answers",
-    "qa.labels",
-    "qa.predictions",
-    "downstream.wikihop",
-    "downstream.coreference_scores",
+    "tasks.question_answering.answers",
+    "tasks.question_answering.labels",
+    "tasks.question_answering.predictions",
+    "tasks.wikihop.examples",
+    "tasks.coreference.scores",
 ]
 
 
@@ -42,13 +42,13 @@ def test_imports_no_fairseq_and_configures_no_logging():
 
 
 def test_help_needs_no_fairseq_and_prints_nothing_else():
-    commands = ["summarize", "predict", "predict_qa", "eval_lm", "eval_mlm", "sample_lm", "average_checkpoints"]
-    commands += ["score", "convert"]
+    names = ["summarize", "predict", "predict_qa", "eval_mlm", "average_checkpoints", "score", "convert"]
+    commands = [*(f"cli.{name}" for name in names), "char_lm.eval_lm", "char_lm.sample_lm"]
     check = WITHOUT_FAIRSEQ + (
         "import importlib, sys\n"
         f"for command in {commands}:\n"
         "    try:\n"
-        "        importlib.import_module(f'fairseq_poolingformer.cli.{command}').main(['--help'])\n"
+        "        importlib.import_module(f'fairseq_poolingformer.{command}').main(['--help'])\n"
         "    except SystemExit:\n"
         "        print('---')\n"
     )

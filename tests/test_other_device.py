@@ -6,16 +6,16 @@ import torch
 from fairseq import options, tasks, utils
 
 from preprocess.char_lm import make_folder
-from tests.downstream.folders import random_wikihop, write_wikihop
-from tests.downstream.released_files import hotpotqa_folder, triviaqa_folder
 from tests.models import tiny_bart
 from tests.models.tiny_bart import USER_DIR
 from tests.other_device import OtherTensor, other_device, to_other_device
-from tests.qa.folders import random_examples
-from tests.qa.folders import write_folder as write_qa_folder
-from tests.tasks.mlm_folder import random_texts
-from tests.tasks.mlm_folder import write_folder as write_mlm_folder
-from tests.tasks.test_coreference import folder as coreference_folder  # noqa: F401 (a fixture)
+from tests.tasks.coreference.test_task import folder as coreference_folder  # noqa: F401 (a fixture)
+from tests.tasks.folders import random_wikihop, write_wikihop
+from tests.tasks.masked_lm.mlm_folder import random_texts
+from tests.tasks.masked_lm.mlm_folder import write_folder as write_mlm_folder
+from tests.tasks.question_answering.folders import random_examples
+from tests.tasks.question_answering.folders import write_folder as write_qa_folder
+from tests.tasks.released_files import hotpotqa_folder, triviaqa_folder
 
 WIDTH = ("--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "16", "--encoder-attention-heads", "2")
 ONE_LEVEL = (*WIDTH, "--encoder-layers", "1", "--window-size", "8")

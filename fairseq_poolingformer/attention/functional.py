@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.attention.backends import BACKENDS, traced
 from fairseq_poolingformer.attention.call import Call, ScoreTerm
-from fairseq_poolingformer.attention.eager import exporting, outside_the_compiler
+from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.nonfinite import run_around_nonfinite
 from fairseq_poolingformer.attention.patterns import Pooling, Window

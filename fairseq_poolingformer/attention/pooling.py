@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_poolingformer.attention.eager import exporting, outside_the_compiler
+from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
 from fairseq_poolingformer.attention.patterns import Pooling
 
 POOL_TYPES = ("ldconv", "mean-ldconv", "mean", "max")

@@ -15,7 +15,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention.backends.plan import softmax_dtype
 from fairseq_poolingformer.attention.backends.reference import softmax_or_zeros
 from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm
-from fairseq_poolingformer.attention.eager import outside_the_compiler
+from fairseq_poolingformer.attention.compiler import outside_the_compiler
 from fairseq_poolingformer.attention.functional import checked_call
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling, Window, band_of

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, natural, positive, run_command
-from fairseq_poolingformer.compat import companions
-from fairseq_poolingformer.compat.checkpoints import load
-from fairseq_poolingformer.compat.nonfinite import require_finite
+from fairseq_poolingformer.patches.long_jobs import companions
+from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite
+from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.text.whole_file import whole_file
 
 _EPILOG = """\

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.models.conversion import ConversionError, files
-from fairseq_poolingformer.modules.attention_flags import AttentionFlags
+from fairseq_poolingformer.models.attention_flags import AttentionFlags
+from fairseq_poolingformer.weights import ConversionError, files
 
 HEADS = {  # --head -> the end of the class's name
     "masked-lm": "ForMaskedLM",

@@ -23,8 +23,8 @@ COMMANDS = {
     "predict": ("fairseq_poolingformer.cli.predict", "predict a data folder of any downstream task"),
     "score-task": ("fairseq_poolingformer.cli.score_task", "score predictions of a downstream task"),
     "eval-mlm": ("fairseq_poolingformer.cli.eval_mlm", "evaluate masked language models, by distance"),
-    "eval-lm": ("fairseq_poolingformer.cli.eval_lm", "evaluate a character language model"),
-    "sample-lm": ("fairseq_poolingformer.cli.sample_lm", "let a character language model write"),
+    "eval-lm": ("fairseq_poolingformer.char_lm.eval_lm", "evaluate a character language model"),
+    "sample-lm": ("fairseq_poolingformer.char_lm.sample_lm", "let a character language model write"),
     "average-checkpoints": ("fairseq_poolingformer.cli.average_checkpoints", "average the parameters of checkpoints"),
     "completion": ("fairseq_poolingformer.cli.main", "print a shell's completion of all this"),
 }

@@ -10,7 +10,7 @@ from torch import nn
 
 from fairseq_poolingformer.cli.command import load_fairseq
 from fairseq_poolingformer.cli.options import DTYPES
-from fairseq_poolingformer.compat.mistakes import require_checkpoint
+from fairseq_poolingformer.patches.fixes.mistakes import require_checkpoint
 
 
 def load_models(
@@ -36,7 +36,7 @@ def load_models(
     from fairseq import checkpoint_utils
     from fairseq.tasks import TASK_REGISTRY
 
-    from fairseq_poolingformer.compat.checkpoints import explained
+    from fairseq_poolingformer.patches.untrusted_files.checkpoints import explained
 
     overrides = {} if data is None else {"data": str(data.resolve())}
     models, loaded = [], None

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
     if kind not in KINDS:
         raise ValueError(f"{args.data}: no finished data folder of a downstream task ({', '.join(KINDS)})")
     (model,), task = load_models([args.path], args.device, args.precision, task=kind, data=args.data)
-    from fairseq_poolingformer.tasks.one_dictionary import check_encoder
+    from fairseq_poolingformer.tasks.shared.one_dictionary import check_encoder
 
     if args.max_positions is not None:
         check_encoder(model, kind, args.max_positions)
@@ -100,7 +100,7 @@ def predict(model, task, subset: str, predictor, device: str, max_tokens: int, n
 
     Args:
         model: on the device, in eval mode.
-        task: a :class:`~fairseq_poolingformer.tasks.document_task.DocumentTask`.
+        task: a :class:`~fairseq_poolingformer.tasks.shared.task.DocumentTask`.
         subset: the split.
         predictor: of the task.
         device: the model's.

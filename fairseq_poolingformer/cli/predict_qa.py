@@ -16,13 +16,17 @@ from tqdm import tqdm
 from fairseq_poolingformer.cli.command import UsageError, natural, positive, run_command
 from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import add_device_options, add_shard_options, check_shard, shard
-from fairseq_poolingformer.qa.answers import BestAnswers, best_answers, mean_log_probabilities
-from fairseq_poolingformer.qa.example_ids import ExampleIds
-from fairseq_poolingformer.qa.labels import MAX_ANSWER_LENGTH, count_longer, read_answers
-from fairseq_poolingformer.qa.official_predictions import Prediction
-from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_text_file, write_predictions
-from fairseq_poolingformer.qa.predictions import official_predictions, readable_lines
-from fairseq_poolingformer.qa.segments import SegmentLimits
+from fairseq_poolingformer.tasks.question_answering.answers import BestAnswers, best_answers, mean_log_probabilities
+from fairseq_poolingformer.tasks.question_answering.example_ids import ExampleIds
+from fairseq_poolingformer.tasks.question_answering.labels import MAX_ANSWER_LENGTH, count_longer, read_answers
+from fairseq_poolingformer.tasks.question_answering.official_predictions import Prediction
+from fairseq_poolingformer.tasks.question_answering.prediction_files import (
+    read_predictions,
+    whole_text_file,
+    write_predictions,
+)
+from fairseq_poolingformer.tasks.question_answering.predictions import official_predictions, readable_lines
+from fairseq_poolingformer.tasks.question_answering.segments import SegmentLimits
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 _EPILOG = """\
@@ -161,7 +165,7 @@ def predict(
 
     Args:
         models: on the device, in eval mode; their probabilities are averaged.
-        dataset: a :class:`~fairseq_poolingformer.data.qa_dataset.QuestionAnsweringDataset` of all segments of a split.
+        dataset: a ``QuestionAnsweringDataset`` of all segments of a split.
         examples: the numbers of the examples to answer.
         device: the device of the models.
         max_tokens: of a batch, padding included.

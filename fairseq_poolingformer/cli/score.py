@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from fairseq_poolingformer.cli.command import UsageError, positive, run_command
-from fairseq_poolingformer.scoring import generate_output, perl
-from fairseq_poolingformer.scoring.rouge import (
+from fairseq_poolingformer.tasks.summarization import generate_output, perl
+from fairseq_poolingformer.tasks.summarization.rouge import (
     ROUGE_LABELS,
     ROUGE_TYPES,
     RougeEstimate,
@@ -18,7 +18,7 @@ from fairseq_poolingformer.scoring.rouge import (
     describe,
     rouge_scores,
 )
-from fairseq_poolingformer.scoring.sentences import SENTENCE_SPLITS, lead_baseline
+from fairseq_poolingformer.tasks.summarization.sentences import SENTENCE_SPLITS, lead_baseline
 from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.whole_file import write_lines
 

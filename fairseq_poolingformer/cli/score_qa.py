@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from fairseq_poolingformer.cli.command import positive, run_command
-from fairseq_poolingformer.qa.gold import GoldExample, read_gold
-from fairseq_poolingformer.qa.official_predictions import NATURAL_QUESTIONS, TYDIQA, Prediction
-from fairseq_poolingformer.qa.prediction_files import read_predictions, whole_text_file
-from fairseq_poolingformer.qa.score_notes import notes
-from fairseq_poolingformer.qa.score_report import (
+from fairseq_poolingformer.tasks.question_answering.gold import GoldExample, read_gold
+from fairseq_poolingformer.tasks.question_answering.official_predictions import NATURAL_QUESTIONS, TYDIQA, Prediction
+from fairseq_poolingformer.tasks.question_answering.prediction_files import read_predictions, whole_text_file
+from fairseq_poolingformer.tasks.question_answering.score_notes import notes
+from fairseq_poolingformer.tasks.question_answering.score_report import (
     average_over_languages,
     official_averages,
     official_metrics,
     pair_report,
     table,
 )
-from fairseq_poolingformer.qa.scoring import (
+from fairseq_poolingformer.tasks.question_answering.scoring import (
     MIN_ANNOTATIONS,
     TYDIQA_LANGUAGES,
     mistyped_ids,

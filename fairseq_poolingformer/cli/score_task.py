@@ -18,6 +18,7 @@ KINDS = {
     "triviaqa": "exact match and F1 of questions (Wikipedia), or of questions and documents (web)",
     "hotpotqa": "exact match, F1, precision and recall of answers, of supporting facts, and joint",
 }
+FOLDERS = {"document_classification": "classification"}
 _EPILOG = """\
 kinds and figures:
 {kinds}
@@ -52,7 +53,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> None:
     """Print the figures and write them to ``--json``."""
-    figures = importlib.import_module(f"fairseq_poolingformer.downstream.{args.kind}_scores").score(
+    figures = importlib.import_module(f"fairseq_poolingformer.tasks.{FOLDERS.get(args.kind, args.kind)}.scores").score(
         args.gold, args.predictions
     )
     width = max(map(len, figures))

@@ -7,11 +7,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from fairseq_poolingformer.checkpoint_reader.option_schema import entry
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, positive, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.cli.summarize import find_data_folder, load_hub, read_text
-from fairseq_poolingformer.compat.checkpoints import load
-from fairseq_poolingformer.compat.option_schema import entry
+from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.text.data_folder import tokenizer_config
 from fairseq_poolingformer.text.whole_file import whole_file
 
@@ -77,8 +77,8 @@ def run(args: argparse.Namespace) -> None:
     name = "standard input" if args.file == "-" else Path(args.file).name
     output = args.output or Path(Path(name).stem.replace(" ", "-") + ".html")
     load_fairseq()
-    from fairseq_poolingformer.models.looks import look
     from fairseq_poolingformer.show.page import page
+    from fairseq_poolingformer.show.recorded import look
 
     hub = _load(args.checkpoint, args.data_folder).to(device=args.device, dtype=DTYPES[args.precision]).eval()
     options = {"beam": args.beam, "lenpen": args.lenpen, "max_length": args.max_length}

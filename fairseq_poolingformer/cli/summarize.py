@@ -10,10 +10,10 @@ from pathlib import Path
 
 from fairseq_poolingformer.cli.command import load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
-from fairseq_poolingformer.compat.checkpoints import load
-from fairseq_poolingformer.compat.companions import DICTIONARIES
-from fairseq_poolingformer.compat.mistakes import require_checkpoint
-from fairseq_poolingformer.compat.own_options import data_folder, recorded_data
+from fairseq_poolingformer.patches.fixes.mistakes import require_checkpoint
+from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
+from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
+from fairseq_poolingformer.patches.untrusted_files.own_options import data_folder, recorded_data
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, tokenizer_config
 from fairseq_poolingformer.text.tokenizers import is_saved
 
@@ -117,7 +117,7 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
     """
     if checkpoint is None:
         print("no --checkpoint: the reader summarizes, a small model that knows made documents only", file=sys.stderr)
-        from fairseq_poolingformer.models.reader import load_reader
+        from fairseq_poolingformer.models.shipped_reader import load_reader
 
         return load_reader()
     require_checkpoint(checkpoint)

@@ -10,10 +10,10 @@ from transformers import PreTrainedConfig
 from transformers import initialization as init
 
 from fairseq_poolingformer.attention import GlobalTokens, LevelWeights, RelativeProjections, TwoLevelAttention
-from fairseq_poolingformer.attention.eager import exporting
+from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.global_tokens import FirstTokens
 from fairseq_poolingformer.attention.relative_projections import CoarsePositions
-from fairseq_poolingformer.modules.attention_flags import AttentionFlags
+from fairseq_poolingformer.models.attention_flags import AttentionFlags
 
 
 def planes(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:

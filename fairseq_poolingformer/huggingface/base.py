@@ -13,9 +13,10 @@ from transformers.utils import cached_file
 from fairseq_poolingformer.huggingface import (
     card,
     peft_targets,  # noqa: F401 - PEFT asks its own tables
+    remote_code,
 )
 from fairseq_poolingformer.huggingface.attention import initialize
-from fairseq_poolingformer.models import remote_code, tensor_digests
+from fairseq_poolingformer.weights import tensor_digests
 
 
 def share_of_mean(loss: Tensor | None, labels: Tensor | None, num_items_in_batch: Tensor | int | None) -> Tensor | None:

@@ -20,7 +20,7 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:
 class TwoLevels:
     """The settings of the two levels; windows count tokens on one side, layers count from 0.
 
-    See :class:`~fairseq_poolingformer.modules.attention_flags.AttentionFlags`.
+    See :class:`~fairseq_poolingformer.models.attention_flags.AttentionFlags`.
     """
 
     window_size: str | int = "128"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
-from fairseq_poolingformer.attention.eager import exporting
+from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.huggingface.attention import planes
 
 

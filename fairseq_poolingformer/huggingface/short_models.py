@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from fairseq_poolingformer.huggingface import card
-from fairseq_poolingformer.models.loading import extend_positions
+from fairseq_poolingformer.weights.loading import extend_positions
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""fairseq models, and what loads and converts their weights, which needs no fairseq.
+"""fairseq models.
 
 The models are imported, and the plugin is registered, when they are first asked for.
 """
@@ -10,11 +10,15 @@ import fairseq_poolingformer
 
 __all__ = ["CharLanguageModel", "PoolingformerBART", "PoolingformerRoberta"]
 
-_MODULES = {"CharLanguageModel": "char_lm", "PoolingformerBART": "bart", "PoolingformerRoberta": "roberta"}
+_MODULES = {
+    "CharLanguageModel": "char_lm.models",
+    "PoolingformerBART": "models.bart",
+    "PoolingformerRoberta": "models.roberta",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     fairseq_poolingformer.register()
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(import_module(f"fairseq_poolingformer.{_MODULES[name]}"), name)

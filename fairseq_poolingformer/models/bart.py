@@ -13,11 +13,11 @@ from fairseq.models.bart.model import bart_base_architecture, bart_large_archite
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor
 
+from fairseq_poolingformer.models.attention_flags import AttentionFlags
+from fairseq_poolingformer.models.decoder import PoolingformerDecoder
+from fairseq_poolingformer.models.encoder import PoolingformerEncoder
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface
 from fairseq_poolingformer.models.pretrained import Architecture, LoadsCheckpoints, register_architectures
-from fairseq_poolingformer.modules.attention_flags import AttentionFlags
-from fairseq_poolingformer.modules.decoder import PoolingformerDecoder
-from fairseq_poolingformer.modules.encoder import PoolingformerEncoder
 
 
 @register_model("poolingformer_bart")

@@ -13,7 +13,7 @@ from fairseq.models.roberta.hub_interface import RobertaHubInterface
 from omegaconf import open_dict
 from torch import Tensor
 
-from fairseq_poolingformer.data.symbols import DictionaryBPE
+from fairseq_poolingformer.models.dictionary_bpe import DictionaryBPE
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 MASK = "<mask>"

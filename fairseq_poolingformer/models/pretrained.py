@@ -13,12 +13,12 @@ from fairseq.models import register_model_architecture
 from torch import Tensor
 
 import fairseq_poolingformer
-from fairseq_poolingformer.compat.checkpoints import explained
-from fairseq_poolingformer.compat.hub_archives import model_folder
+from fairseq_poolingformer.models.attention_flags import AttentionFlags, set_defaults
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
-from fairseq_poolingformer.models.loading import adapt_state_dict
-from fairseq_poolingformer.modules.attention_flags import AttentionFlags, set_defaults
+from fairseq_poolingformer.patches.untrusted_files.checkpoints import explained
+from fairseq_poolingformer.patches.untrusted_files.hub_archives import model_folder
 from fairseq_poolingformer.text.marks import MARKS, count_marks
+from fairseq_poolingformer.weights.loading import adapt_state_dict
 
 Architecture = tuple[Callable[[argparse.Namespace], None], Mapping[str, Any]]
 

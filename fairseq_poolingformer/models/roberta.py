@@ -16,19 +16,19 @@ from fairseq.utils import safe_hasattr
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from fairseq_poolingformer.models.attention_flags import AttentionFlags
+from fairseq_poolingformer.models.encoder import PoolingformerEncoder
 from fairseq_poolingformer.models.hub import PoolingformerRobertaHubInterface
-from fairseq_poolingformer.models.loading import HEADS, NEW
+from fairseq_poolingformer.models.positions import PartlyFrozenPositions
 from fairseq_poolingformer.models.pretrained import (
     Architecture,
     LoadsCheckpoints,
     register_architectures,
     set_architecture,
 )
-from fairseq_poolingformer.modules.attention_flags import AttentionFlags
-from fairseq_poolingformer.modules.encoder import PoolingformerEncoder
-from fairseq_poolingformer.modules.positions import PartlyFrozenPositions
-from fairseq_poolingformer.optim.fused_adamw import HEAD
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from fairseq_poolingformer.training.fused_adamw import HEAD
+from fairseq_poolingformer.weights.loading import HEADS, NEW
 
 
 class PoolingformerRobertaEncoder(RobertaEncoder):

@@ -122,7 +122,7 @@ def make_corpus(
 
 
 def encode(tokenizer: Tokenizer, example: LabelledDocument, labels: Sequence[str]) -> Encoded | Reject:
-    """Make the arrays of :class:`~fairseq_poolingformer.downstream.document_classification.ClassificationSplit`."""
+    """Make the arrays of :class:`~fairseq_poolingformer.tasks.classification.examples.ClassificationSplit`."""
     document = tokenizer.encode(example.texts[0])
     if not len(document):
         return Reject("empty document")

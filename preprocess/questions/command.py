@@ -4,7 +4,7 @@ import argparse
 import functools
 from collections.abc import Callable
 
-from fairseq_poolingformer.qa.segments import SegmentLimits
+from fairseq_poolingformer.tasks.question_answering.segments import SegmentLimits
 from fairseq_poolingformer.text.data_folder import QUESTIONS
 
 from ..pipeline import command as pipeline_command

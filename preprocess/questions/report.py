@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.qa.folder import QuestionAnsweringSplit
-from fairseq_poolingformer.qa.labels import (
+from fairseq_poolingformer.tasks.question_answering.folder import QuestionAnsweringSplit
+from fairseq_poolingformer.tasks.question_answering.labels import (
     MAX_ANSWER_LENGTH,
     Answers,
     AnswerType,
@@ -15,7 +15,7 @@ from fairseq_poolingformer.qa.labels import (
     label_segments,
     read_answers,
 )
-from fairseq_poolingformer.qa.segments import SegmentLimits, Segments, cut_into_segments
+from fairseq_poolingformer.tasks.question_answering.segments import SegmentLimits, Segments, cut_into_segments
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.table import aligned
 

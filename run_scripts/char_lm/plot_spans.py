@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.compat import CheckpointError, quiet_logging
-from fairseq_poolingformer.compat.checkpoints import load
-from fairseq_poolingformer.modules.adaptive_span import AdaptiveSpans
+from fairseq_poolingformer.char_lm.adaptive_span import AdaptiveSpans
+from fairseq_poolingformer.patches import CheckpointError, quiet_logging
+from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 
 PREFIX = "decoder.spans."
 

@@ -16,8 +16,8 @@ from fairseq import options, tasks
 from fairseq.modules import SinusoidalPositionalEmbedding
 from torch import nn
 
-from fairseq_poolingformer.models.conversion.files import write_checkpoint
 from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.weights.files import write_checkpoint
 
 TOKEN, POSITION, CONTEXT = 0.1, 0.03, 0.15  # sizes of what is added up at the bottom
 

@@ -52,7 +52,7 @@ if ! made "$out/reader.pt"; then
     --sentencepiece-model "$root/fairseq_poolingformer/reader/tokenizer/sentencepiece.model" \
     --train "$documents" --valid 20 --test "$examples" --words "${words%,*}" "${words#*,}"
   run "$python" "$root/run_scripts/few_examples.py" "$out/data" "$examples" test
-  run "$python" -m fairseq_poolingformer.models.reader "$out/reader.pt"
+  run "$python" -m fairseq_poolingformer.models.shipped_reader "$out/reader.pt"
 fi
 
 summaries=()

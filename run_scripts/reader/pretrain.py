@@ -30,8 +30,8 @@ from fairseq_poolingformer.preprocess.pipeline.vocabulary import train_sentencep
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_poolingformer.models.reader import write_reader
-from fairseq_poolingformer.modules.attention_flags import AttentionFlags
+from fairseq_poolingformer.models.attention_flags import AttentionFlags
+from fairseq_poolingformer.models.shipped_reader import write_reader
 from fairseq_poolingformer.preprocess import facts
 from fairseq_poolingformer.text.dictionary import BOS, EOS, PAD
 from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer

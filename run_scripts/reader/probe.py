@@ -14,7 +14,7 @@ from count_facts import shares_right
 from fairseq_poolingformer.preprocess.fact_documents import DocumentMaker, Shape
 from pretrain import STAGES
 
-from fairseq_poolingformer.models.reader import FOLDER, load_reader
+from fairseq_poolingformer.models.shipped_reader import FOLDER, load_reader
 from fairseq_poolingformer.preprocess import facts
 
 

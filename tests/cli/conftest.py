@@ -5,11 +5,11 @@ import pytest
 from fairseq import options
 
 from fairseq_poolingformer.cli.models import load_models
-from fairseq_poolingformer.models.conversion.files import write_checkpoint
+from fairseq_poolingformer.weights.files import write_checkpoint
 from preprocess.char_lm import make_folder
-from tests.compat.conftest import corpus, dictionary  # noqa: F401  (fixtures)
+from tests.char_lm import tiny_char_lm
 from tests.integration.conftest import ROOT
-from tests.models import tiny_char_lm
+from tests.patches.conftest import corpus, dictionary  # noqa: F401  (fixtures)
 from tests.recurrent_lm import build
 
 SIZE = 83  # bytes of the test split

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fairseq_poolingformer.cli.average_checkpoints import average_checkpoints, main
-from fairseq_poolingformer.compat.checkpoints import load
-from tests.compat.helpers import generate, train
+from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
+from tests.patches.helpers import generate, train
 
 
 def write(path, **tensors):

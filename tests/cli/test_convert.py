@@ -11,15 +11,16 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq_cli import generate, train
 from safetensors.torch import load_file
 
-from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict_qa, sample_lm, summarize
-from fairseq_poolingformer.compat.checkpoint_files import load
+from fairseq_poolingformer.char_lm import eval_lm, sample_lm
+from fairseq_poolingformer.checkpoint_reader.checkpoints import load
+from fairseq_poolingformer.cli import average_checkpoints, convert, predict_qa, summarize
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
-from fairseq_poolingformer.models.conversion.flags import PRETRAINING, QUESTION_ANSWERING, SUMMARIZATION
-from tests.compat.helpers import parse
+from fairseq_poolingformer.weights.flags import PRETRAINING, QUESTION_ANSWERING, SUMMARIZATION
 from tests.integration.conftest import ROOT
 from tests.models import tiny_bart, tiny_huggingface
-from tests.models.conversion.test_xlm_roberta import train as train_sentencepiece
-from tests.qa import folders
+from tests.patches.helpers import parse
+from tests.tasks.question_answering import folders
+from tests.weights.test_xlm_roberta import train as train_sentencepiece
 
 ROWS = len(tiny_huggingface.vocabulary())
 TEXT = "the thing in there is that thing, and ever the other thing there, éé"

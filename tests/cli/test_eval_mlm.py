@@ -10,10 +10,10 @@ import torch
 from fairseq import options, tasks
 
 from fairseq_poolingformer.cli import eval_mlm
-from fairseq_poolingformer.criterions.long_masked_lm import LongMaskedLMCriterion
-from fairseq_poolingformer.models.conversion.files import write_checkpoint
+from fairseq_poolingformer.tasks.masked_lm.loss import LongMaskedLMCriterion
+from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.integration.conftest import ROOT
-from tests.tasks.mlm_folder import random_texts, write_folder
+from tests.tasks.masked_lm.mlm_folder import random_texts, write_folder
 
 LIMITS = [4, 20]
 AROUND = string.punctuation + string.whitespace

@@ -4,7 +4,7 @@ import pytest
 from fairseq.tasks import TASK_REGISTRY
 
 from fairseq_poolingformer.cli.models import load_models
-from fairseq_poolingformer.models.conversion.files import write_checkpoint
+from fairseq_poolingformer.weights.files import write_checkpoint
 
 
 def test_a_checkpoint_of_another_task_is_named_whatever_the_data_folder(checkpoint, tmp_path):

@@ -4,13 +4,16 @@ import pytest
 import torch
 
 from fairseq_poolingformer.cli.predict_qa import join, main, predict
-from fairseq_poolingformer.qa.answers import AnswerLogits
-from fairseq_poolingformer.qa.example_ids import ExampleIds
-from fairseq_poolingformer.qa.official_predictions import NaturalQuestionsPrediction, TydiqaPrediction
-from fairseq_poolingformer.qa.prediction_files import write_predictions
-from tests.qa.folders import random_examples
-from tests.qa.test_labels import labelled
-from tests.qa.test_predictions import predictions
+from fairseq_poolingformer.tasks.question_answering.answers import AnswerLogits
+from fairseq_poolingformer.tasks.question_answering.example_ids import ExampleIds
+from fairseq_poolingformer.tasks.question_answering.official_predictions import (
+    NaturalQuestionsPrediction,
+    TydiqaPrediction,
+)
+from fairseq_poolingformer.tasks.question_answering.prediction_files import write_predictions
+from tests.tasks.question_answering.folders import random_examples
+from tests.tasks.question_answering.test_labels import labelled
+from tests.tasks.question_answering.test_predictions import predictions
 
 
 def test_shards_that_do_not_make_a_whole_are_refused(tmp_path):

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from fairseq_poolingformer.cli import score
-from fairseq_poolingformer.scoring import perl
+from fairseq_poolingformer.tasks.summarization import perl
 
 REFERENCES = ["We pool keys. It helps.", "A window of 512.", "Nothing else."]
 LOG = "2024-01-01 10:00:00 | INFO | fairseq_cli.generate | NOTE: base 2"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_poolingformer.cli import score_qa
-from tests.qa.random_answers import natural_questions_set, tydiqa_set, write_set
+from tests.tasks.question_answering.random_answers import natural_questions_set, tydiqa_set, write_set
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
 

@@ -9,9 +9,9 @@ import torch
 
 from fairseq_poolingformer.cli import convert, summarize
 from fairseq_poolingformer.models import PoolingformerBART
-from fairseq_poolingformer.models.conversion.files import write_checkpoint
+from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.models import tiny_bart, tiny_huggingface
-from tests.tasks import mlm_folder
+from tests.tasks.masked_lm import mlm_folder
 
 TEXT = "the thing in there is that thing"
 

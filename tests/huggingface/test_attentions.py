@@ -10,7 +10,7 @@ from fairseq_poolingformer.huggingface import (
 from tests.attention.test_weights import dense, expected_weights
 from tests.huggingface.test_bart import LEVELS, outputs
 from tests.models import tiny_huggingface
-from tests.models.conversion.test_roberta import batch
+from tests.weights.test_roberta import batch
 
 
 @torch.no_grad()

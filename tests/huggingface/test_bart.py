@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGeneration
-from fairseq_poolingformer.models.conversion import files
+from fairseq_poolingformer.weights import files
 from tests.models import tiny_huggingface
-from tests.models.conversion.conftest import run
-from tests.models.conversion.test_bart import assert_agree, fairseq_outputs, load_fairseq
-from tests.tasks.test_beams import BEAM, LIMIT, as_fairseq, their_search
+from tests.tasks.summarization.test_beams import BEAM, LIMIT, as_fairseq, their_search
+from tests.weights.conftest import run
+from tests.weights.test_bart import assert_agree, fairseq_outputs, load_fairseq
 
 LEVELS = {"window_size": "3", "pooled_window_size": "8", "pooled_layers": "1-2"}
 WIDE = {"window_size": "64", "pooled_layers": "none"}

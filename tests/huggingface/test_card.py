@@ -14,7 +14,7 @@ from fairseq_poolingformer.huggingface import (
 )
 from tests.huggingface.test_bart import LEVELS, WIDE
 from tests.models import tiny_huggingface
-from tests.models.conversion.conftest import run
+from tests.weights.conftest import run
 
 HEAD = "---\nlanguage: en\nlicense: apache-2.0\n---\n# A short model\n"
 

@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from transformers import AutoModelForMaskedLM
 
 from fairseq_poolingformer.huggingface import PoolingformerRobertaConfig, PoolingformerRobertaForMaskedLM
-from fairseq_poolingformer.models.conversion import files
+from fairseq_poolingformer.weights import files
 from tests.huggingface.test_bart import enlarge, run
 from tests.models import tiny_huggingface
-from tests.models.conversion.test_roberta import assert_agree, batch, globals_at, load
+from tests.weights.test_roberta import assert_agree, batch, globals_at, load
 
 LEVELS = {
     "window_size": "3",

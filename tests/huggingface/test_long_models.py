@@ -25,10 +25,10 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaForSequenceClassification,
 )
-from fairseq_poolingformer.modules.attention_flags import AttentionFlags
+from fairseq_poolingformer.models.attention_flags import AttentionFlags
 from tests.huggingface.test_bart import WIDE, outputs, run
 from tests.models import tiny_huggingface
-from tests.models.conversion.test_roberta import batch, globals_at
+from tests.weights.test_roberta import batch, globals_at
 
 FUSION = ["--relative-attention", "c2p"]
 

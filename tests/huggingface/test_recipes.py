@@ -14,12 +14,12 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGeneration
-from fairseq_poolingformer.models.conversion import files
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from fairseq_poolingformer.weights import files
 from tests.huggingface.test_bart import make, run
 from tests.huggingface.test_tools import bart
 from tests.models import tiny_huggingface
-from tests.models.conversion.test_roberta import batch
+from tests.weights.test_roberta import batch
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "huggingface.md"

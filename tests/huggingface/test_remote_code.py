@@ -17,11 +17,11 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
     PoolingformerMBartForConditionalGeneration,
     PoolingformerRobertaForMaskedLM,
+    remote_code,
 )
-from fairseq_poolingformer.models import remote_code
 from tests.huggingface.test_bart import LEVELS, outputs
 from tests.models import tiny_huggingface
-from tests.models.conversion.test_roberta import batch
+from tests.weights.test_roberta import batch
 
 ROOT = Path(fairseq_poolingformer.__file__).parent
 

@@ -21,10 +21,10 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaForSequenceClassification,
     PoolingformerRobertaModel,
 )
-from fairseq_poolingformer.models.conversion import files
+from fairseq_poolingformer.weights import files
 from tests.huggingface.test_bart import LEVELS, WIDE, enlarge, run
 from tests.models import tiny_huggingface
-from tests.models.conversion.test_roberta import assert_agree, batch, globals_at, load
+from tests.weights.test_roberta import assert_agree, batch, globals_at, load
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from fairseq_poolingformer.huggingface import (
 )
 from tests.huggingface.test_bart import LEVELS, outputs
 from tests.models import tiny_huggingface
-from tests.models.conversion.test_roberta import batch
+from tests.weights.test_roberta import batch
 
 PROJECTIONS = ["q_proj", "k_proj", "v_proj", "out_proj", *(f"pooled_{letter}_proj" for letter in "qkv")]
 

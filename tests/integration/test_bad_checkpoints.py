@@ -2,12 +2,13 @@
 
 import pytest
 
-from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, predict_qa, sample_lm, summarize
-from fairseq_poolingformer.compat import CheckpointError
+from fairseq_poolingformer.char_lm import eval_lm, sample_lm
+from fairseq_poolingformer.cli import average_checkpoints, convert, predict_qa, summarize
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
+from fairseq_poolingformer.patches import CheckpointError
 from tests.integration.conftest import ROOT, run
 from tests.models import tiny_bart
-from tests.qa import folders
+from tests.tasks.question_answering import folders
 
 CONTENTS = {"empty": b"", "text": b"no checkpoint\n" * 20, "cut": b"PK\x03\x04" + bytes(500)}
 

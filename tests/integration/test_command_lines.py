@@ -154,7 +154,7 @@ def test_summarize_says_what_it_cuts_and_agrees_with_generate(generated, tmp_pat
 
 HUB = """
 import torch
-from fairseq_poolingformer import compat
+from fairseq_poolingformer import patches as compat
 from fairseq_poolingformer.models import PoolingformerBART
 compat.quiet_logging()
 hub = PoolingformerBART.from_pretrained({folder!r}, "checkpoint_best.pt", {data!r})

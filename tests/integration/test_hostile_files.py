@@ -13,16 +13,17 @@ from fairseq import options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import generate, interactive, train, validate
 
-from fairseq_poolingformer.cli import average_checkpoints, convert, eval_lm, eval_mlm, predict_qa, sample_lm, summarize
-from fairseq_poolingformer.compat import checkpoint_files
-from fairseq_poolingformer.compat.checkpoint_files import CheckpointError
-from fairseq_poolingformer.compat.checkpoints import WRONG_PARAMETERS
+from fairseq_poolingformer.char_lm import eval_lm, sample_lm
+from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
+from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
+from fairseq_poolingformer.cli import average_checkpoints, convert, eval_mlm, predict_qa, summarize
 from fairseq_poolingformer.models import PoolingformerBART
-from fairseq_poolingformer.models.conversion.files import write_checkpoint
+from fairseq_poolingformer.patches.untrusted_files.checkpoints import WRONG_PARAMETERS
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer
+from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.hostile_files import HOSTILE
 from tests.models import tiny_bart
-from tests.qa import folders
+from tests.tasks.question_answering import folders
 from tests.text import tiny_gpt2
 
 TASK = ["--task", "long_summarization", "--user-dir", tiny_bart.USER_DIR, "--cpu", "--num-workers", "0"]

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 import fairseq_poolingformer
-from fairseq_poolingformer.compat import CheckpointError, mistakes
+from fairseq_poolingformer.patches import CheckpointError
+from fairseq_poolingformer.patches.fixes import mistakes
 from tests.models import tiny_bart
-from tests.tasks import mlm_folder
+from tests.tasks.masked_lm import mlm_folder
 
 fairseq_poolingformer.register()
 

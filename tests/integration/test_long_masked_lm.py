@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.integration.conftest import ROOT, run
-from tests.tasks.mlm_folder import random_texts
+from tests.tasks.masked_lm.mlm_folder import random_texts
 from tests.text.tiny_gpt2 import write_vocabulary
 
 MODEL = [

@@ -10,7 +10,7 @@ import pytest
 
 from tests.forked_python import PYTHON
 from tests.integration.test_run_scripts import SCRIPTS, call, dry_run, module, options, tool
-from tests.qa.folders import Example, write_folder
+from tests.tasks.question_answering.folders import Example, write_folder
 
 ROOT = Path(__file__).parents[2]
 FULL = ("128", "512", "15-20", "5", "4", "ldconv")

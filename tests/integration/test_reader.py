@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from fairseq_poolingformer.cli import summarize
-from fairseq_poolingformer.models.reader import FOLDER, TIED, write_reader_checkpoint
+from fairseq_poolingformer.models.shipped_reader import FOLDER, TIED, write_reader_checkpoint
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess.fact_documents import DocumentMaker, Shape
 from tests.forked_python import PYTHON, start

@@ -248,7 +248,7 @@ def bart(tmp_path_factory) -> Path:
     """A folder as bart.large has it, of a tiny model: model.pt, with a row for <mask>, and GPT-2 BPE files."""
     from fairseq.models.bart import BARTModel
 
-    from fairseq_poolingformer.models.conversion.files import write_checkpoint
+    from fairseq_poolingformer.weights.files import write_checkpoint
     from tests.models.tiny_bart import build, parse
     from tests.text.tiny_gpt2 import write_vocabulary
 

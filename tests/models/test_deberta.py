@@ -7,7 +7,7 @@ import torch
 from fairseq.models.roberta import RobertaModel
 
 from fairseq_poolingformer.attention import Pooling, Window
-from fairseq_poolingformer.models.loading import resize_relative_positions
+from fairseq_poolingformer.weights.loading import resize_relative_positions
 from tests.models import tiny_bart
 from tests.models.tiny_roberta import SIZES, build, parse, sentences, write_dictionary
 

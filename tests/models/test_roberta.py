@@ -7,7 +7,7 @@ import torch
 from fairseq.models.roberta import RobertaModel
 
 from fairseq_poolingformer.attention import Pooling, Window
-from fairseq_poolingformer.modules.question_answering_head import QuestionAnsweringHead
+from fairseq_poolingformer.tasks.question_answering.head import QuestionAnsweringHead
 from tests.models.tiny_roberta import PAD, SIZES, build, parse, sentences, write_dictionary
 
 WIDE = ["--window-size", "64", "--pooled-layers", "none", "--global-tokens", "0"]

@@ -21,8 +21,8 @@ from transformers import (
     XLMRobertaForMaskedLM,
 )
 
-from fairseq_poolingformer.models.conversion import gpt2_bpe
 from fairseq_poolingformer.text.gpt2_bpe import byte_symbols
+from fairseq_poolingformer.weights import gpt2_bpe
 
 MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ã ©", "Ġ a", "e r", "in g"]
 SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]

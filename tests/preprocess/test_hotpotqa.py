@@ -7,11 +7,11 @@ import re
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.downstream.hotpotqa import AnswerType, HotpotqaSplit
+from fairseq_poolingformer.tasks.hotpotqa.examples import AnswerType, HotpotqaSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import hotpotqa
-from tests.downstream.released_files import HOTPOTQA_QUESTIONS, write_hotpotqa
 from tests.preprocess.conftest import contents
+from tests.tasks.released_files import HOTPOTQA_QUESTIONS, write_hotpotqa
 
 BRIDGE = HOTPOTQA_QUESTIONS[1]
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.downstream.document_classification import ClassificationSplit, read_labels
+from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit, read_labels
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import imdb, labelled_text
 from preprocess.pipeline import labelled

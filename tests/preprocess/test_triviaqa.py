@@ -8,12 +8,12 @@ import re
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.downstream.normalized_text import triviaqa_words
-from fairseq_poolingformer.downstream.triviaqa import TriviaqaSplit
+from fairseq_poolingformer.tasks.shared.normalized_text import triviaqa_words
+from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import triviaqa
-from tests.downstream.released_files import TRIVIAQA_DOCUMENTS, TRIVIAQA_QUESTIONS, write_triviaqa
 from tests.preprocess.conftest import contents
+from tests.tasks.released_files import TRIVIAQA_DOCUMENTS, TRIVIAQA_QUESTIONS, write_triviaqa
 
 
 def convert(output, gpt2_folder, evidence, *args):

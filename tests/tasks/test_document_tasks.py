@@ -11,14 +11,14 @@ from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.logging import metrics
 
 from fairseq_poolingformer.cli import predict
-from fairseq_poolingformer.compat.checkpoints import load
-from fairseq_poolingformer.criterions.document_task import DocumentTaskCriterion
-from fairseq_poolingformer.models.conversion.files import write_checkpoint
+from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
+from fairseq_poolingformer.tasks.shared.loss import DocumentTaskCriterion
 from fairseq_poolingformer.text.marks import MARKS
-from tests.compat.helpers import TORCHRUN, assert_same_parameters, run
-from tests.downstream.folders import random_wikihop, words, write, write_wikihop
+from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.models.tiny_bart import USER_DIR
 from tests.models.tiny_roberta import SIZES, build, write_dictionary
+from tests.patches.helpers import TORCHRUN, assert_same_parameters, run
+from tests.tasks.folders import random_wikihop, words, write, write_wikihop
 
 SMALL = ("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-attention-heads", "4")
 CHUNKED_ROBERTA = (

@@ -8,10 +8,10 @@ from fairseq import options, tasks
 from fairseq.logging import metrics
 
 from fairseq_poolingformer.cli import predict, score_task
-from fairseq_poolingformer.criterions.document_task import DocumentTaskCriterion
-from fairseq_poolingformer.models.conversion.files import write_checkpoint
-from tests.downstream.released_files import HOTPOTQA_QUESTIONS, hotpotqa_folder, triviaqa_folder
+from fairseq_poolingformer.tasks.shared.loss import DocumentTaskCriterion
+from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.models.tiny_bart import USER_DIR
+from tests.tasks.released_files import HOTPOTQA_QUESTIONS, hotpotqa_folder, triviaqa_folder
 
 SMALL = ("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-attention-heads", "4")
 ROBERTA = ("poolingformer_roberta_tiny", "--pooled-layers", "none", "--window-size", "80", "--max-positions", "80")

@@ -8,7 +8,7 @@ import pytest
 import sentencepiece
 from fairseq.data import Dictionary
 
-from fairseq_poolingformer import compat
+from fairseq_poolingformer import patches as compat
 from fairseq_poolingformer.text.dictionary import read_symbols
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer, load_tokenizer
 from tests.checkpoint_reader.watched import assert_harmless, watched

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from fairseq_poolingformer.downstream.document_classification import ClassificationSplit
+from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import labelled_text, plain_text
 

@@ -9,7 +9,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairseq_poolingformer.qa.labels import AnswerType
+from fairseq_poolingformer.tasks.question_answering.labels import AnswerType
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
 from preprocess.questions import examples

@@ -2,7 +2,7 @@
 
 from fairseq_poolingformer.text.data_folder import QUESTIONS, DataFolder
 from preprocess.questions.report import table
-from tests.qa.folders import Example, write_folder
+from tests.tasks.question_answering.folders import Example, write_folder
 
 SHORT, LONG = 1, 4
 

@@ -1,0 +1,275 @@
+"""Character language models: Transformer, Transformer-XL, Longformer, adaptive span and GAA; settings of one model."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from typing import Any
+
+from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from fairseq_poolingformer.attention import BACKENDS
+from fairseq_poolingformer.char_lm.decoder import CausalDecoder, Memory
+from fairseq_poolingformer.char_lm.initialization import INITIALIZATIONS
+from fairseq_poolingformer.models.attention_flags import set_defaults
+
+
+@register_model("char_lm")
+class CharLanguageModel(FairseqLanguageModel):
+    """Causal attention with relative positions, a memory of the text before, and learned spans.
+
+    ``model(src_tokens, memory=None)`` returns logits and the next block's memory: see :class:`CausalDecoder`.
+    """
+
+    decoder: CausalDecoder
+
+    @staticmethod
+    def add_args(parser: argparse.ArgumentParser) -> None:
+        """Add the flags; the architectures give their defaults."""
+        _add_transformer_args(parser)
+        _add_attention_args(parser)
+        _add_embedding_args(parser)
+
+    @classmethod
+    def build_model(cls, args: Any, task) -> CharLanguageModel:
+        """Build the model with the task's dictionary.
+
+        Raises:
+            ValueError: flags are out of range, or do not go together.
+        """
+        if OmegaConf.is_config(args):
+            OmegaConf.set_struct(args, False)
+        return cls(CausalDecoder(args, task.source_dictionary))
+
+    def forward(self, src_tokens: Tensor, memory: Memory | None = None, **unused: Any) -> tuple[Tensor, dict[str, Any]]:
+        """See :meth:`CausalDecoder.forward`."""
+        return self.decoder(src_tokens, memory=memory)
+
+    @property
+    def memory_length(self) -> int:
+        """See :attr:`CausalDecoder.memory_length`."""
+        return self.decoder.memory_length
+
+    @property
+    def reach(self) -> int | None:
+        """See :attr:`CausalDecoder.reach`."""
+        return self.decoder.reach
+
+    def set_memory_length(self, positions: int) -> None:
+        """See :meth:`CausalDecoder.set_memory_length`."""
+        self.decoder.set_memory_length(positions)
+
+    def evaluate_as_transformer_xl(self, *, same_length: bool, farthest: int | None) -> None:
+        """See :meth:`CausalDecoder.evaluate_as_transformer_xl`."""
+        self.decoder.evaluate_as_transformer_xl(same_length=same_length, farthest=farthest)
+
+    def get_targets(self, sample: dict[str, Any], net_output: tuple) -> Tensor:
+        """(B, T) the next characters."""
+        return sample["target"]
+
+
+def _add_transformer_args(parser: argparse.ArgumentParser) -> None:
+    add, either = parser.add_argument, argparse.BooleanOptionalAction
+    add("--decoder-layers", type=int, metavar="N", help="number of layers")
+    add("--decoder-embed-dim", type=int, metavar="C", help="width of the model")
+    add("--decoder-ffn-embed-dim", type=int, metavar="F", help="width of the feed-forward layers")
+    add("--decoder-attention-heads", type=int, metavar="H", help="number of heads")
+    add("--activation-fn", help="activation of the feed-forward layers: relu, gelu, …")
+    add(
+        "--gated-ffn",
+        action=either,
+        help="GAA's FFN_GLU: a gate of the same width beside the activation, half as many parameters again",
+    )
+    add("--decoder-normalize-before", action=either, help="layer norm before each sublayer")
+    add("--dropout", type=float, metavar="P", help="dropout of embeddings and of the output of each sublayer")
+    add("--attention-dropout", type=float, metavar="P", help="dropout of attention weights")
+    add("--activation-dropout", type=float, metavar="P", help="dropout of the hidden elements of feed-forward layers")
+    add("--checkpoint-activations", action="store_true", help="recompute each layer's activations in the backward")
+
+
+def _add_attention_args(parser: argparse.ArgumentParser) -> None:
+    add, either = parser.add_argument, argparse.BooleanOptionalAction
+    add("--window-size", metavar="W", help="taps to the left, one number or one a layer, separated by commas; or none")
+    add("--window-scale", type=int, metavar="N", help="times --window-size: Longformer's windows double every stage")
+    add("--dilation", metavar="D", help="positions between a dilated head's taps, one number or one a layer")
+    add("--dilated-heads", type=int, metavar="N", help="the last N heads of each layer are dilated")
+    add(
+        "--relative-positions",
+        choices=("sinusoidal", "learned"),
+        help="sinusoidal: Transformer-XL's, each layer projects them; learned: a vector a distance for all layers",
+    )
+    add("--share-position-biases", action=either, help="all layers share Transformer-XL's u and v")
+    add("--position-dropout", type=float, metavar="P", help="dropout of the sinusoids, the same for all layers")
+    add(
+        "--memory-length",
+        type=int,
+        metavar="M",
+        help="positions before the block that every layer keeps, at most; with --max-span the spans decide instead",
+    )
+    add("--max-span", type=int, metavar="S", help="learn how far each head looks, up to S positions; 0: do not")
+    add("--span-ramp", type=int, metavar="R", help="positions over which a head's sight fades behind its span")
+    add("--span-loss", type=float, metavar="X", help="times the layers' mean spans, added to the loss in nats")
+    add("--shared-span", action=either, help="GAA: a share of S that all layers and heads learn together")
+    add(
+        "--attend-to-self",
+        action=either,
+        help="with --max-span: whether a byte sees itself, at distance 0; in the published adaptive span it does not",
+    )
+    add(
+        "--empty-memory",
+        choices=("none", "zeros"),
+        help="with --max-span, before the beginning of a text: no keys, or keys and values of zeros, which take weight",
+    )
+    add(
+        "--attention-backend",
+        choices=tuple(BACKENDS),
+        help="implementation of the attention; default: the fastest that can run the call",
+    )
+
+
+def _add_embedding_args(parser: argparse.ArgumentParser) -> None:
+    add, either = parser.add_argument, argparse.BooleanOptionalAction
+    add("--share-decoder-input-output-embed", action=either, help="one matrix for input and output")
+    add("--output-bias", action=either, help="a bias in the output layer")
+    add("--scale-embedding", action=either, help="multiply embeddings by √C")
+    add(
+        "--initialization",
+        choices=tuple(INITIALIZATIONS),
+        help="initial values: of Transformer-XL's code; of fairseq's Transformer (embeddings N(0, 1/C)); "
+        "or torch's own, as in adaptive span's code",
+    )
+
+
+DEFAULTS = {
+    "decoder_layers": 12,
+    "decoder_embed_dim": 512,
+    "decoder_ffn_embed_dim": 2048,
+    "decoder_attention_heads": 8,
+    "activation_fn": "relu",
+    "gated_ffn": False,
+    "decoder_normalize_before": False,
+    "dropout": 0.1,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.1,
+    "checkpoint_activations": False,
+    "window_size": "none",
+    "window_scale": 1,
+    "dilation": "1",
+    "dilated_heads": 0,
+    "relative_positions": "sinusoidal",
+    "share_position_biases": False,
+    "position_dropout": 0.0,
+    "memory_length": 0,
+    "max_span": 0,
+    "span_ramp": 32,
+    "span_loss": 0.0,
+    "shared_span": False,
+    "attend_to_self": True,
+    "empty_memory": "none",
+    "attention_backend": None,
+    "share_decoder_input_output_embed": False,
+    "output_bias": False,
+    "scale_embedding": True,
+    "initialization": "fairseq",
+}
+
+
+def _repeat(values: tuple[int, ...], layers: tuple[int, ...]) -> str:
+    """A value for each layer: the first value for the lowest layers, and so on."""
+    return ",".join(str(value) for value, number in zip(values, layers, strict=True) for _ in range(number))
+
+
+# Dai et al. 2019, enwik8, 12 layers
+_TRANSFORMER_XL = {
+    "memory_length": 512,
+    "share_position_biases": True,
+    "position_dropout": 0.1,
+    "share_decoder_input_output_embed": True,
+    "output_bias": True,
+    "initialization": "transformer_xl",
+}
+# Beltagy et al. 2020 §4: windows of stage 1 from 32 to 512; two heads dilated in the upper half of the layers
+_LONGFORMER = {"dilated_heads": 2, "activation_fn": "gelu", "decoder_normalize_before": True}
+_LONGFORMER_SMALL = _LONGFORMER | {
+    "window_size": _repeat((32, 64, 128, 256, 512), (2, 2, 2, 3, 3)),
+    "dilation": _repeat((1, 2, 3, 4), (6, 2, 2, 2)),
+    "dropout": 0.2,
+    "activation_dropout": 0.2,
+}
+# Sukhbaatar et al. 2019, enwik8, 12 layers: dropout of attention weights and of feed-forward layers only
+_ADAPTIVE_SPAN = {
+    "max_span": 8192,
+    "span_loss": 5e-7,
+    "relative_positions": "learned",
+    "attend_to_self": False,
+    "empty_memory": "zeros",
+    "dropout": 0.0,
+    "attention_dropout": 0.3,
+    "activation_dropout": 0.3,
+    "output_bias": True,
+    "scale_embedding": False,
+    "initialization": "torch",
+}
+# Zeng et al. 2024 §3.1: adaptive span, a share of the span that all layers learn, and FFN_GLU
+_GAA = _ADAPTIVE_SPAN | {"shared_span": True, "gated_ffn": True, "activation_fn": "gelu"}
+# for tests and first steps
+_TINY = {
+    "decoder_layers": 2,
+    "decoder_embed_dim": 64,
+    "decoder_ffn_embed_dim": 256,
+    "decoder_attention_heads": 4,
+}
+_TINY_SPAN = _TINY | {"max_span": 64, "span_ramp": 8}
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "transformer_lm_full": _TRANSFORMER_XL | {"memory_length": 0},
+    "transformer_xl_lm": _TRANSFORMER_XL,
+    "transformer_xl_lm_large": _TRANSFORMER_XL
+    | {
+        "decoder_layers": 24,
+        "decoder_embed_dim": 1024,
+        "decoder_ffn_embed_dim": 3072,
+        "memory_length": 768,
+        "dropout": 0.15,
+        "attention_dropout": 0.15,
+        "activation_dropout": 0.15,
+        "position_dropout": 0.15,
+    },
+    "longformer_lm_small": _LONGFORMER_SMALL,
+    "longformer_lm_large": _LONGFORMER_SMALL
+    | {
+        "decoder_layers": 30,
+        "window_size": _repeat((32, 64, 128, 256, 512), (5, 5, 5, 7, 8)),
+        "dilation": _repeat((1, 2, 3, 4), (15, 5, 5, 5)),
+        "dropout": 0.4,
+        "activation_dropout": 0.4,
+    },
+    "adaptive_span_lm": _ADAPTIVE_SPAN,
+    "adaptive_span_lm_large": _ADAPTIVE_SPAN
+    | {
+        "decoder_layers": 24,
+        "decoder_embed_dim": 768,
+        "decoder_ffn_embed_dim": 4096,
+        "attention_dropout": 0.4,
+        "activation_dropout": 0.4,
+    },
+    "gaa_lm": _GAA,
+    "transformer_lm_full_tiny": _TRANSFORMER_XL | _TINY | {"memory_length": 0},
+    "transformer_xl_lm_tiny": _TRANSFORMER_XL | _TINY | {"memory_length": 32},
+    "longformer_lm_tiny": _LONGFORMER_SMALL | _TINY | {"window_size": "8,16", "dilation": "1,2"},
+    "adaptive_span_lm_tiny": _ADAPTIVE_SPAN | _TINY_SPAN,
+    "gaa_lm_tiny": _GAA | _TINY_SPAN,
+}
+
+
+def _set_architecture(settings: dict[str, Any], args: argparse.Namespace) -> None:
+    """Give ``args`` the settings of an architecture where the command line has none."""
+    if getattr(args, "dilated_heads", None) == 0:
+        settings = settings | {"dilation": "1"}
+    set_defaults(args, **(DEFAULTS | settings))
+
+
+for _name, _settings in ARCHITECTURES.items():
+    register_model_architecture("char_lm", _name)(partial(_set_architecture, _settings))

@@ -1,0 +1,266 @@
+"""Character language models: one long text, read block after block."""
+
+# ruff: noqa: UP045 - fairseq reads the fields' types at run time and knows Optional only
+
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from fairseq import utils
+from fairseq.data import Dictionary
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.tasks import register_task
+from omegaconf import II
+
+from fairseq_poolingformer.char_lm.carried_memory import CarriedMemory
+from fairseq_poolingformer.char_lm.text_stream import TextBlocks, TextStream
+from fairseq_poolingformer.tasks.shared.one_dictionary import OneDictionaryConfig, OneDictionaryTask
+from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS
+from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
+from fairseq_poolingformer.text.dictionary import read_symbols
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class CharLMConfig(OneDictionaryConfig):
+    tokens_per_sample: int = field(default=512, metadata={"help": "bytes of a block"})
+    require_memory: bool = field(
+        default=False,
+        metadata={
+            "help": "stop if the model has no memory; a model with a memory carries it from block to block anyway"
+        },
+    )
+    no_carry_memory: bool = field(
+        default=False,
+        metadata={"help": "read every block with an empty memory, also where the model has one"},
+    )
+    rotate_text: bool = field(
+        default=False,
+        metadata={"help": "begin every epoch at another byte of the text, so that blocks begin elsewhere"},
+    )
+    eval_context: int = field(
+        default=32256,
+        metadata={
+            "help": "poolingformer-eval-lm: bytes of a sequence, or bytes that a model with memory reads before its "
+            "first scored byte; at most --tokens-per-sample for a model without memory that sees everything"
+        },
+    )
+    eval_stride: int = field(
+        default=512, metadata={"help": "poolingformer-eval-lm: bytes at the end of a sequence that are scored"}
+    )
+    amp: bool = II("common.amp")
+    amp_batch_retries: int = II("common.amp_batch_retries")
+
+
+@register_task("char_lm", dataclass=CharLMConfig)
+class CharLMTask(OneDictionaryTask):
+    """A text of bytes; the model predicts each byte from those before it.
+
+    Every worker reads ``--batch-size`` rows side by side, never shuffled: a batch is the next block of each row. The
+    model's memory is carried from a batch to the next, begins empty in every epoch, and is saved in checkpoints.
+    ``--no-carry-memory`` leaves it empty.
+    """
+
+    cfg: CharLMConfig
+    criterion = "char_lm"
+
+    def __init__(self, cfg: CharLMConfig) -> None:
+        super().__init__(cfg, byte_dictionary())
+        if cfg.tokens_per_sample < 1:
+            raise ValueError(f"--tokens-per-sample must be 1 or more, got {cfg.tokens_per_sample}")
+        if cfg.require_memory and cfg.no_carry_memory:
+            raise ValueError("--require-memory and --no-carry-memory: give one of the two")
+        self.train_memory = None if cfg.no_carry_memory else CarriedMemory()
+        self.valid_memory = None if cfg.no_carry_memory else CarriedMemory()
+        self._saved_memories: list[dict[str, Any]] | None = None
+
+    @classmethod
+    def setup_task(cls, cfg: CharLMConfig, **kwargs: Any) -> "CharLMTask":
+        """Make the task; the dictionary needs no file.
+
+        Args:
+            cfg: its options.
+            kwargs: unused.
+        """
+        return cls(cfg)
+
+    def max_positions(self) -> int:
+        """Bytes of a block."""
+        return self.cfg.tokens_per_sample
+
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        """Build the model.
+
+        Raises:
+            ValueError: the model takes fewer bytes than a block has, or lacks the memory that is required.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        if getattr(model, "memory_length", 0) == 0:
+            if self.cfg.require_memory and not from_checkpoint:
+                raise ValueError(
+                    "--require-memory, but the model has no memory: give --memory-length, or leave out --require-memory"
+                )
+            self.train_memory = self.valid_memory = None
+        if self.train_memory is not None and self.cfg.amp and self.cfg.amp_batch_retries and not from_checkpoint:
+            raise ValueError(
+                "--amp reads a batch again after an overflow, then with a memory that has seen the batch: "
+                "give --amp-batch-retries 0 as well, or --fp16 or --bf16 instead"
+            )
+        longest = model.max_positions()
+        if longest is not None and longest < self.cfg.tokens_per_sample:
+            raise ValueError(
+                f"--tokens-per-sample {self.cfg.tokens_per_sample}, but the model takes {longest} bytes at a time"
+            )
+        return model
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """Load a split of the data folder.
+
+        Args:
+            split: its name.
+            epoch: which of several data folders, in training.
+            combine: unused.
+            kwargs: unused.
+
+        Raises:
+            FileNotFoundError: the folder has no such split.
+            ValueError: it is not a folder of ``poolingformer-preprocess char_lm``.
+        """
+        self.datasets[split] = load_text(self.folder(split, epoch), split)
+        logger.info("%s: %d bytes", split, len(self.datasets[split]))
+
+    def has_sharded_data(self, split: str) -> bool:
+        """Whether epochs read different folders."""
+        return len(utils.split_paths(self.cfg.data)) > 1
+
+    def get_batch_iterator(
+        self,
+        dataset: TextStream,
+        max_tokens: Optional[int] = None,
+        max_sentences: Optional[int] = None,
+        num_shards: int = 1,
+        shard_id: int = 0,
+        num_workers: int = 0,
+        epoch: int = 1,
+        data_buffer_size: int = 0,
+        skip_remainder_batch: bool = False,
+        **kwargs: Any,
+    ) -> EpochBatchIterator:
+        """Batches of a text, in its order.
+
+        Args:
+            dataset: the text.
+            max_tokens: bytes of a worker's batch at most.
+            max_sentences: its rows at most.
+            num_shards, shard_id: how many workers there are, and which this one is.
+            num_workers: processes that read data.
+            epoch: decides where the text begins, with ``--rotate-text``.
+            data_buffer_size: batches to prepare.
+            skip_remainder_batch: leave out the last batch of an epoch.
+            kwargs: fairseq's options of examples that may be ordered; unused.
+
+        Raises:
+            ValueError: neither limit is given, or not even one block fits.
+        """
+        is_training = dataset is self.datasets.get(self.cfg.train_subset)
+        blocks = TextBlocks(
+            dataset,
+            num_rows=num_shards * self._rows(max_sentences, max_tokens),
+            tokens_per_sample=self.cfg.tokens_per_sample,
+            rotation_seed=self.cfg.seed if is_training and self.cfg.rotate_text else None,
+        )
+        blocks.set_epoch(epoch)
+        return EpochBatchIterator(
+            dataset=blocks,
+            collate_fn=blocks.collater,
+            batch_sampler=blocks.batches(num_shards),
+            seed=self.cfg.seed,
+            num_shards=num_shards,
+            shard_id=shard_id,
+            num_workers=num_workers,
+            epoch=epoch,
+            buffer_size=data_buffer_size,
+            disable_shuffling=True,
+            skip_remainder_batch=skip_remainder_batch,
+            persistent_workers=False,  # there is an iterator for each epoch
+        )
+
+    def _rows(self, max_sentences: int | None, max_tokens: int | None) -> int:
+        length = self.cfg.tokens_per_sample
+        limits = [max_sentences, max_tokens and max_tokens // length]
+        rows = min((limit for limit in limits if limit is not None), default=0)
+        if rows < 1:
+            raise ValueError(
+                f"give --batch-size, the rows of text that each worker reads side by side (with --max-tokens "
+                f"{max_tokens} and --tokens-per-sample {length} there is room for {rows})"
+            )
+        return rows
+
+    def eval_lm_dataloader(self, *args: Any, **kwargs: Any) -> None:
+        """Stop ``fairseq-eval-lm``, which knows neither the memory nor the context of these models."""
+        raise SystemExit(
+            "fairseq-eval-lm cannot evaluate --task char_lm: it gives models no memory. "
+            "Use poolingformer-eval-lm DATA --path CHECKPOINT --subset SPLIT"
+        )
+
+    def gather_checkpoint_state(self) -> None:
+        """Bring the memories of all workers to the one that saves; all of them must call this."""
+        if self.train_memory is None:
+            return
+        state = self.train_memory.state_dict()
+        if not torch.distributed.is_initialized():
+            self._saved_memories = [state]
+            return
+        is_master = torch.distributed.get_rank() == 0
+        memories = [None] * torch.distributed.get_world_size() if is_master else None
+        torch.distributed.gather_object(state, memories)
+        self._saved_memories = memories
+
+    def get_checkpoint_dict(self) -> dict[str, Any]:
+        """The memories of all workers, as gathered last, which fairseq saves."""
+        memories, self._saved_memories = self._saved_memories, None
+        return {type(self).__name__: {"memories": memories}} if memories else {}
+
+    def set_checkpoint_dict(self, state: dict[str, Any]) -> None:
+        """Take the saved memories, when the run is resumed in the middle of the text."""
+        if self.train_memory is None:
+            return
+        is_distributed = torch.distributed.is_initialized()
+        workers = torch.distributed.get_world_size() if is_distributed else 1
+        if len(state["memories"]) != workers:
+            logger.warning(
+                "the checkpoint has memories of %d workers, not of %d: starting with an empty one",
+                len(state["memories"]),
+                workers,
+            )
+            return
+        self.train_memory.load_state_dict(state["memories"][torch.distributed.get_rank() if is_distributed else 0])
+
+
+def byte_dictionary() -> Dictionary:
+    """fairseq's dictionary of the 256 bytes."""
+    dictionary = Dictionary()
+    for symbol in BYTE_SYMBOLS:
+        dictionary.add_symbol(symbol)
+    return dictionary
+
+
+def load_text(folder: Path, split: str, leave_out: int | None = None) -> TextStream:
+    """Open a split of a data folder of ``poolingformer-preprocess char_lm``, without a symbol if one is given.
+
+    Raises:
+        FileNotFoundError: the folder has no such split, or is not finished.
+        ValueError: it is another kind of data folder, or damaged.
+    """
+    data = DataFolder(folder, BYTES)
+    dictionary, prefix = data.dictionary(), data.array(split)
+    if tuple(read_symbols(dictionary)) != BYTE_SYMBOLS:
+        raise ValueError(
+            f"{dictionary}: not the dictionary of bytes, which --task char_lm reads; make the folder with "
+            f"{BYTES.made_with}"
+        )
+    data.corpus()  # written last: without it, splits may be of different texts
+    return TextStream(prefix, leave_out)

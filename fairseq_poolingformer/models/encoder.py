@@ -1,0 +1,216 @@
+"""fairseq's transformer encoder with two-level attention."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from fairseq.distributed import fsdp_wrap
+from fairseq.models.transformer import TransformerEncoderBase
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+from torch import Tensor, nn
+
+from fairseq_poolingformer.attention import GlobalTokens
+from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.attention.relative_projections import RelativeProjections
+from fairseq_poolingformer.models.attention_flags import AttentionFlags
+from fairseq_poolingformer.settings import per_layer
+from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear
+
+logger = logging.getLogger(__name__)
+
+
+class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
+    """fairseq's encoder layer around :class:`~fairseq_poolingformer.attention.TwoLevelAttention`.
+
+    Args:
+        cfg: fairseq's TransformerConfig with the flags of :class:`AttentionFlags`.
+        layer: the layer's 0-based number.
+
+    Raises:
+        ValueError: a flag is out of range.
+    """
+
+    def __init__(self, cfg, layer: int) -> None:
+        self.layer = layer  # before super().__init__, which builds the attention
+        super().__init__(cfg)
+        self.dropout_module = SeededDropout(cfg.dropout, module_name=type(self).__name__)
+
+    def build_self_attention(self, embed_dim: int, cfg) -> nn.Module:
+        if cfg.quant_noise.pq > 0:
+            raise ValueError("--quant-noise-pq is not supported in Poolingformer's encoder; leave it out")
+        flags, sizes = AttentionFlags.of(cfg), (cfg.encoder.layers, embed_dim, cfg.encoder.attention_heads)
+        relative = flags.build_relative(self.layer, *sizes, cfg.dropout, cfg.max_source_positions)
+        self.relative_projections: RelativeProjections | None = relative
+        return flags.build(self.layer, *sizes, cfg.attention_dropout, relative)
+
+    def forward(
+        self,
+        x: Tensor,
+        encoder_padding_mask: Tensor | None = None,
+        global_mask: Tensor | GlobalTokens | None = None,
+        relative_positions: Tensor | None = None,
+        global_relative_positions: Tensor | None = None,
+    ) -> Tensor:
+        """Attention and feed-forward, each with its residual connection.
+
+        Args:
+            x: (T, B, C).
+            encoder_padding_mask: (B, T) bool, True at padding; None without any.
+            global_mask: (B, T) bool, True at global tokens, or the GlobalTokens of such a mask.
+            relative_positions: P, (2k, C); None without ``--relative-attention``.
+            global_relative_positions: P_g, (2k_g, C); None without coarse positions.
+
+        Returns:
+            (T, B, C).
+        """
+        score_terms = ()
+        if self.relative_projections is not None:
+            score_terms = (self.relative_projections(relative_positions, global_relative_positions),)
+        residual = x
+        if self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+        x = self.self_attn(x, global_mask=global_mask, key_padding_mask=encoder_padding_mask, score_terms=score_terms)
+        x = self.residual_connection(self.dropout_module(x), residual)
+        if not self.normalize_before:
+            x = self.self_attn_layer_norm(x)
+
+        residual = x
+        if self.normalize_before:
+            x = self.final_layer_norm(x)
+        x = self.fc1(x)
+        if self.activation_dropout_module.p:
+            x = self.fc2(self.activation_dropout_module(self.activation_fn(x)))
+        else:
+            x = activated_linear(x, self.activation_fn, self.fc2)
+        x = self.dropout_module(x)
+        x = self.residual_connection(x, residual)
+        if not self.normalize_before:
+            x = self.final_layer_norm(x)
+        return x
+
+
+class PoolingformerEncoder(TransformerEncoderBase):
+    """fairseq's transformer encoder with Poolingformer's layers and a mask of global tokens.
+
+    The first ``--global-tokens`` tokens of each row are global unless the caller passes a mask. With
+    ``--relative-attention`` the encoder has the relative positions that all layers share.
+    """
+
+    def __init__(self, cfg, dictionary, embed_tokens) -> None:
+        self._layers_built = 0
+        super().__init__(cfg, dictionary, embed_tokens)
+        self.dropout_module = SeededDropout(cfg.dropout, module_name=type(self).__name__)
+        flags = AttentionFlags.of(cfg)
+        self.global_tokens = flags.global_tokens
+        windows = per_layer("--window-size", flags.window_size, cfg.encoder.layers)
+        # where no window has a limit, P has a row for every pair, also for pairs with a global token
+        self.windows_limited = any(window != UNLIMITED for window in windows)
+        for name in flags.without_effect():
+            logger.warning("%s does nothing without --relative-attention", name)
+        narrower = flags.narrower_second_levels(cfg.encoder.layers)
+        if narrower:
+            logger.warning(
+                "--pooled-window-size is less than --window-size in layers %s: level two sees less than level one",
+                ", ".join(map(str, narrower)),
+            )
+        tables = flags.build_tables(cfg.encoder.embed_dim, cfg.max_source_positions)
+        self.relative_positions, self.global_relative_positions = tables
+
+    def build_encoder_layer(self, cfg) -> nn.Module:
+        layer = PoolingformerEncoderLayer(cfg, self._layers_built)
+        self._layers_built += 1
+        if cfg.checkpoint_activations:
+            layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+        # as in fairseq, FSDP wraps a checkpointed layer whatever its size
+        return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None = None,
+        return_all_hiddens: bool = False,
+        token_embeddings: Tensor | None = None,
+        global_mask: Tensor | None = None,
+    ) -> dict[str, list[Tensor]]:
+        """Encode.
+
+        Args:
+            src_tokens: (B, T) indices, padded on either side.
+            src_lengths: unused; lengths follow from the padding.
+            return_all_hiddens: also return every layer's output.
+            token_embeddings: (B, T, C) in place of the embedding table's.
+            global_mask: (B, T) bool, True at global tokens; None for the first ``--global-tokens``.
+
+        Returns:
+            fairseq's encoder output: ``encoder_out`` [(T, B, C)], ``encoder_padding_mask`` [(B, T)], and the rest.
+        """
+        padding_mask = src_tokens.eq(self.padding_idx)
+        self._check_length(padding_mask)
+        if global_mask is None:
+            global_mask = self.first_tokens(padding_mask)
+        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+        layer_padding_mask = None
+        if padding_mask.any():
+            layer_padding_mask = padding_mask
+            x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+        x = x.transpose(0, 1)
+
+        global_tokens = GlobalTokens.of(global_mask)  # the mask is read once, not in each layer
+        # plain arguments, because a checkpointed layer passes no gradient to tensors inside another object
+        tables = self._relative_tables(global_mask)
+        states = [x] if return_all_hiddens else []
+        for layer in self.layers:
+            x = layer(x, encoder_padding_mask=layer_padding_mask, global_mask=global_tokens, **tables)
+            if return_all_hiddens:
+                states.append(x)
+        if self.layer_norm is not None:
+            x = self.layer_norm(x)
+        return {
+            "encoder_out": [x],
+            "encoder_padding_mask": [padding_mask],
+            "encoder_embedding": [embedding],
+            "encoder_states": states,
+            "fc_results": [],
+            "src_tokens": [],
+            "src_lengths": [(~padding_mask).sum(1, dtype=torch.int32, keepdim=True)],
+        }
+
+    def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
+        """Return the source as it is: :class:`~.decoder.CrossAttention` keeps and reorders its own projections.
+
+        fairseq's method copies the whole source at every step of a search with one beam.
+        """
+        return encoder_out
+
+    def _check_length(self, padding_mask: Tensor) -> None:
+        """Refuse rows longer than ``max_positions`` in models without a table of positions, which would refuse them."""
+        longest = self.max_positions()
+        if self.embed_positions is not None or padding_mask.size(1) <= longest:
+            return
+        tokens = int((~padding_mask).sum(1).max())
+        if tokens > longest:
+            raise ValueError(
+                f"a row has {tokens} tokens, the model takes {longest}: give it shorter rows, or raise --max-positions"
+            )
+
+    def _relative_tables(self, global_mask: Tensor | None) -> dict[str, Tensor]:
+        """The tables of relative positions by the names of the layers' arguments."""
+        if self.relative_positions is None:
+            return {}
+        tables = {"relative_positions": self.relative_positions.weight}
+        if self.global_relative_positions is not None:
+            tables["global_relative_positions"] = self.global_relative_positions.weight
+        elif global_mask is not None and self.windows_limited:
+            raise ValueError(
+                "global tokens have no relative positions in a model built with --global-tokens 0 or "
+                "--global-relative-positions 0: build it with both at least 1"
+            )
+        return tables
+
+    def first_tokens(self, padding_mask: Tensor) -> Tensor | None:
+        """(B, T) bool, True at the first ``--global-tokens`` tokens that are not padding; None when that is 0."""
+        if not self.global_tokens:
+            return None
+        return ((~padding_mask).cumsum(1) <= self.global_tokens) & ~padding_mask

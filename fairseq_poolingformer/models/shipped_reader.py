@@ -1,0 +1,85 @@
+"""The reader: a small pretrained model that comes with the package, for first steps without any download.
+
+``fairseq_poolingformer/reader/`` has its weights (bfloat16), settings, dictionaries and tokenizer, and a model card.
+``run_scripts/reader/pretrain.py`` makes such a folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fairseq_poolingformer.models.bart import PoolingformerBART
+from fairseq_poolingformer.models.hub import PoolingformerHubInterface
+from fairseq_poolingformer.text.whole_file import whole_file, write_lines
+from fairseq_poolingformer.weights.files import write_checkpoint
+from fairseq_poolingformer.weights.tensor_digests import add_digests, check_digests
+
+FOLDER = Path(__file__).resolve().parent.parent / "reader"
+WEIGHTS, SETTINGS = "model.safetensors", "config.json"
+TIED = {  # left out of the weights, the same as another
+    "decoder.embed_tokens.weight": "encoder.embed_tokens.weight",
+    "decoder.output_projection.weight": "encoder.embed_tokens.weight",
+}
+
+
+def write_reader(folder: Path, settings: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
+    """Write weights, in bfloat16, and settings.
+
+    Args:
+        folder: an existing folder, with the dictionaries and the tokenizer.
+        settings: fairseq's settings of the model, JSON values.
+        state: the model's state dict.
+    """
+    weights = {name: value.to(torch.bfloat16).contiguous() for name, value in state.items() if name not in TIED}
+    with whole_file(folder / WEIGHTS) as path:
+        save_file(weights, path, metadata={"format": "pt"})
+        add_digests(path)
+    write_lines(folder / SETTINGS, [json.dumps(dict(settings), indent=1)])
+
+
+def write_reader_checkpoint(path: Path, folder: Path = FOLDER) -> None:
+    """Write the reader as a checkpoint for ``fairseq-train --finetune-from-model``, in float32.
+
+    Args:
+        path: the file to write.
+        folder: that of the reader.
+    """
+    check_digests(folder / WEIGHTS)
+    state = {name: value.float() for name, value in load_file(folder / WEIGHTS).items()}
+    for name, source in TIED.items():
+        state[name] = state[source].clone()
+    args = argparse.Namespace(**json.loads((folder / SETTINGS).read_text(encoding="utf-8")))
+    ARCH_CONFIG_REGISTRY[args.arch](args)
+    write_checkpoint(path, vars(args), state)
+
+
+def load_reader(folder: Path = FOLDER) -> PoolingformerHubInterface:
+    """The reader for use in Python, as ``PoolingformerBART.from_pretrained`` returns models."""
+    with tempfile.TemporaryDirectory() as temporary:
+        write_reader_checkpoint(Path(temporary, "reader.pt"), folder)
+        return PoolingformerBART.from_pretrained(temporary, "reader.pt", str(folder.resolve())).eval()
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Write the reader as a checkpoint that fairseq fine-tunes.")
+    parser.add_argument("checkpoint", type=Path, help="the file to write")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="of another reader than the one that is shipped")
+    args = parser.parse_args()
+    write_reader_checkpoint(args.checkpoint, args.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""``fairseq-generate`` on several processes: ``--num-shards`` with ``--shard-id``, and ``torchrun``."""
+
+import contextlib
+import io
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES, torchrun_device
+from fairseq_poolingformer.patches.patching import command_modules, replace, set_within
+
+LONGEST_WAIT = timedelta(hours=2)  # for one batch of another process, which includes loading its model
+
+# (number of the batch, fairseq's inference_step, the task and what else fairseq gives that function) -> hypotheses
+Step = Callable[..., list[list[dict[str, Any]]]]
+
+
+def apply() -> None:
+    """Patch fairseq-generate; see :func:`shared`."""
+    for module in command_modules("fairseq_cli.generate"):
+        replace(module, "main", shared)
+
+
+def shared(original: Callable) -> Callable:
+    """Make ``--num-shards`` and ``torchrun`` divide the batches of a split among processes.
+
+    fairseq-generate offers ``--num-shards`` and ``--shard-id`` but reads neither, and it knows nothing of torchrun:
+    every process generates the whole split, and under torchrun every process prints it.
+
+    With ``--num-shards N --shard-id K`` a process generates every N-th batch from batch K on and prints those.
+    Its last line says that it covers one shard; ``poolingformer-score`` reads the outputs of all shards together.
+
+    Under torchrun, process R of P generates every P-th batch of its shard from batch R on. Process 0 prints all of
+    them, as one process does: the same lines in the same order, and one result. The others do not wait for it: they
+    leave their hypotheses in the store through which torchrun's processes meet.
+    """
+
+    def main(cfg: Any) -> Any:
+        from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+
+        cfg = convert_namespace_to_omegaconf(cfg) if isinstance(cfg, Namespace) else cfg
+        shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
+        if not 0 <= shard < shards:
+            raise ValueError(f"--shard-id {shard} with --num-shards {shards}: give one from 0 to {shards - 1}")
+        if not all(name in os.environ for name in TORCHRUN_VARIABLES):
+            return original(cfg) if shards == 1 else _generate(original, cfg, shards, shard, alone)
+        on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+        device = torchrun_device(on_cpu)
+        if not on_cpu:
+            torch.cuda.set_device(device)
+        store, rank, processes = next(torch.distributed.rendezvous("env://"))
+        if rank == 0:
+            return _generate(original, cfg, shards, shard, collecting(store, processes))
+        cfg.common_eval.results_path, cfg.common_eval.quiet, cfg.common.log_format = None, True, "none"
+        with contextlib.redirect_stdout(io.StringIO()):
+            return _generate(
+                original, cfg, shards * processes, shard + rank * shards, delivering(store, rank, processes)
+            )
+
+    return main
+
+
+def alone(number: int, inference_step: Callable, task: Any, *arguments: Any, **named: Any) -> list:
+    """Generate a batch; the :data:`Step` of a process that shares nothing."""
+    return inference_step(task, *arguments, **named)
+
+
+def delivering(store: Any, rank: int, processes: int) -> Step:
+    """Make the :data:`Step` of a process other than 0: generate a batch and leave its hypotheses in the store."""
+
+    def step(
+        number: int, inference_step: Callable, task: Any, generator: Any, models: Any, sample: dict, *rest, **named
+    ):
+        from fairseq import utils
+
+        hypotheses = inference_step(task, generator, models, sample, *rest, **named)
+        data = io.BytesIO()
+        torch.save({"id": sample["id"].tolist(), "hypotheses": utils.move_to_cpu(hypotheses)}, data)
+        store.set(_key(rank + number * processes), data.getvalue())
+        return hypotheses
+
+    return step
+
+
+def collecting(store: Any, processes: int) -> Step:
+    """Make the :data:`Step` of process 0: generate its own batches and take those of the others from the store."""
+
+    def step(
+        number: int, inference_step: Callable, task: Any, generator: Any, models: Any, sample: dict, *rest, **named
+    ):
+        rank = number % processes
+        if rank == 0:
+            return inference_step(task, generator, models, sample, *rest, **named)
+        try:
+            store.wait([_key(number)], LONGEST_WAIT)
+        except torch.distributed.DistStoreError as error:
+            raise TimeoutError(f"process {rank} has not generated batch {number} within {LONGEST_WAIT}") from error
+        found = torch.load(io.BytesIO(store.get(_key(number))), weights_only=True)
+        store.delete_key(_key(number))
+        if found["id"] != sample["id"].tolist():
+            raise ValueError(
+                f"batch {number} of process {rank} has other documents than here: start every process with the same "
+                "command and the same data folder"
+            )
+        return found["hypotheses"]
+
+    return step
+
+
+def _key(number: int) -> str:
+    return f"hypotheses of batch {number}"
+
+
+def _generate(original: Callable, cfg: Any, shards: int, shard: int, step: Step) -> Any:
+    """Run fairseq-generate on every ``shards``-th batch from batch ``shard`` on, each by ``step``."""
+    from fairseq import scoring
+    from fairseq.tasks import FairseqTask
+
+    # fairseq-generate divides its batches by these two
+    cfg.distributed_training.distributed_world_size, cfg.distributed_training.distributed_rank = shards, shard
+    inference_step, build_scorer, batches = FairseqTask.inference_step, scoring.build_scorer, 0
+
+    def next_step(task: Any, *arguments: Any, **named: Any) -> list:
+        nonlocal batches
+        batches += 1
+        return step(batches - 1, inference_step, task, *arguments, **named)
+
+    def labelled_scorer(*arguments: Any) -> Any:
+        scorer = build_scorer(*arguments)
+        describe = scorer.result_string
+        scorer.result_string = lambda: (
+            f"{describe()}\nThis is shard {shard} of {shards} alone: poolingformer-score scores the outputs of all."
+        )
+        return scorer
+
+    with (
+        set_within(FairseqTask, "inference_step", next_step),
+        set_within(scoring, "build_scorer", labelled_scorer if shards > 1 else build_scorer),
+    ):
+        try:
+            return original(cfg)
+        except ZeroDivisionError:
+            if batches or shards == 1:
+                raise
+    # fairseq has divided by the time that generation took
+    _write_empty_result(cfg, f"shard {shard} of {shards} has no examples")
+    return None
+
+
+def _write_empty_result(cfg: Any, result: str) -> None:
+    line = f"Generate {cfg.dataset.gen_subset} with beam={cfg.generation.beam}: {result}\n"
+    if cfg.common_eval.results_path is None:
+        sys.stdout.write(line)
+    else:
+        path = os.path.join(cfg.common_eval.results_path, f"generate-{cfg.dataset.gen_subset}.txt")
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line)

@@ -1,0 +1,173 @@
+"""Several processes: ``torchrun``, and training on CPUs."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fairseq_poolingformer.patches.long_jobs.interruption import passed_on
+from fairseq_poolingformer.patches.patching import replace
+
+logger = logging.getLogger(__name__)
+
+# torchrun sets these for each process it starts.
+TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
+
+
+def apply() -> None:
+    """Patch the start of several processes, and the collective operations that only CUDA could do."""
+    from fairseq.distributed import utils
+    from fairseq.models import distributed_fairseq_model
+
+    replace(utils, "call_main", one_training)
+    replace(utils, "all_gather_list", gathered_without_cuda)
+    replace(distributed_fairseq_model, "DistributedDataParallel", data_parallel_on_any_device)
+
+
+def one_training(original: Callable) -> Callable:
+    """Make the processes that ``torchrun`` starts one training, on GPUs and on CPUs.
+
+    fairseq reads torchrun's variables only when ``--distributed-world-size`` is larger than 1, and its default is the
+    number of visible GPUs. So with one GPU per process, or on a CPU, N processes silently run N trainings and overwrite
+    one another's checkpoints. On a CPU, the variables also lead to a division by zero GPUs, NCCL is chosen, and with an
+    explicit init method no process is started at all, with exit status 0.
+
+    A command that reads a model with ``--path`` (generation, scoring) is left as it is, unless the world size is
+    given: fairseq-eval-lm prints each process's share of the data as if it were the whole.
+    """
+
+    def call_main(cfg: Any, main: Callable, **kwargs: Any) -> Any:
+        distributed = cfg.distributed_training
+        on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+        if not cfg.common.tpu and not distributed.pipeline_model_parallel:
+            training = cfg.common_eval.path is None
+            if distributed.distributed_init_method is None and (training or distributed.distributed_world_size > 1):
+                _join_launcher(distributed, on_cpu)
+            if on_cpu:
+                _prepare_cpu(distributed)
+        was_initialized = torch.distributed.is_initialized()
+        starts_processes = distributed.distributed_world_size > 1 and not distributed.distributed_no_spawn
+        with passed_on() if starts_processes else contextlib.nullcontext():
+            done = original(cfg, main, **kwargs)
+        if torch.distributed.is_initialized() and not was_initialized:
+            _leave_group()
+        return done
+
+    return call_main
+
+
+def _leave_group() -> None:
+    # fairseq leaves the group to the end of the process, where gloo aborts when another process was quicker
+    from fairseq.distributed import utils
+
+    torch.distributed.destroy_process_group()
+    if hasattr(utils.get_global_group, "_global_group"):
+        del utils.get_global_group._global_group  # fairseq's copy of the destroyed group
+
+
+def _join_launcher(distributed: Any, on_cpu: bool) -> None:
+    if all(name in os.environ for name in TORCHRUN_VARIABLES):
+        _join_torchrun(distributed, on_cpu)
+    elif on_cpu and distributed.distributed_world_size > 1 and "SLURM_PROCID" in os.environ:
+        _join_slurm_on_cpu(distributed)
+
+
+def torchrun_device(on_cpu: bool) -> int:
+    """The number of the device for this process among those that torchrun has started.
+
+    Args:
+        on_cpu: whether the process computes on a CPU, which is device 0 of every process.
+
+    Raises:
+        ValueError: there are more processes than GPUs.
+    """
+    local_rank = int(os.environ["LOCAL_RANK"])
+    if not on_cpu and local_rank >= torch.cuda.device_count():
+        raise ValueError(
+            f"torchrun started a process of local rank {local_rank}, but {torch.cuda.device_count()} GPUs are visible. "
+            "Give torchrun an --nproc_per_node of at most the number of GPUs, or compute with --cpu."
+        )
+    return 0 if on_cpu else local_rank
+
+
+def _join_torchrun(distributed: Any, on_cpu: bool) -> None:
+    device = torchrun_device(on_cpu)
+    distributed.distributed_init_method = "env://"
+    distributed.distributed_world_size = int(os.environ["WORLD_SIZE"])
+    distributed.distributed_rank = int(os.environ["RANK"])
+    distributed.device_id = device
+    distributed.distributed_no_spawn = True
+    logger.info(f"started by torchrun: process {distributed.distributed_rank} of {distributed.distributed_world_size}")
+
+
+def _join_slurm_on_cpu(distributed: Any) -> None:
+    # fairseq derives ranks from the number of GPUs of a node, which is 0 here, and sets a CUDA device
+    from fairseq.distributed import utils
+
+    if distributed.distributed_port <= 0:
+        raise ValueError(
+            "several processes under SLURM need a port on which to meet: give --distributed-port, for instance 12345"
+        )
+    utils._infer_slurm_init(distributed, None)
+    distributed.distributed_world_size = int(os.environ["SLURM_NTASKS"])
+    distributed.distributed_rank = int(os.environ["SLURM_PROCID"])
+    distributed.device_id = 0
+    distributed.distributed_no_spawn = True
+
+
+def _prepare_cpu(distributed: Any) -> None:
+    if distributed.distributed_init_method is None and distributed.distributed_world_size == 1:
+        return
+    if distributed.distributed_init_method is None or not distributed.distributed_no_spawn:
+        raise ValueError(
+            f"fairseq starts one process per GPU and none for a CPU, so --distributed-world-size "
+            f"{distributed.distributed_world_size} would train nothing. Start the processes with torchrun "
+            "--nproc_per_node=N -m fairseq_cli.train …, without --distributed-world-size; or start each yourself with "
+            "--distributed-no-spawn, --distributed-rank and --distributed-init-method."
+        )
+    if distributed.distributed_backend == "nccl":
+        distributed.distributed_backend = "gloo"  # nccl, fairseq's default, moves data between GPUs only
+
+
+def gathered_without_cuda(original: Callable) -> Callable:
+    """Gather Python objects among processes that have no CUDA device.
+
+    fairseq sends them through a CUDA buffer. Criterions gather logging outputs in this way when they cannot be summed,
+    and fairseq-validate always does.
+    """
+
+    def all_gather_list(data: Any, group: Any = None, max_size: int = 16384) -> list:
+        from fairseq import utils
+        from fairseq.distributed import utils as distributed_utils
+
+        group = distributed_utils.get_global_group() if group is None else group
+        if distributed_utils.use_xla() or torch.distributed.get_backend(group) != "gloo":
+            return original(data, group=group, max_size=max_size)
+        gathered = [None] * distributed_utils.get_world_size(group)
+        torch.distributed.all_gather_object(gathered, utils.move_to_cpu(data), group=group)
+        return gathered
+
+    return all_gather_list
+
+
+def data_parallel_on_any_device(original: type) -> Callable:
+    """Let ``--ddp-backend pytorch_ddp``, the default, wrap a model on the CPU.
+
+    fairseq always names a CUDA device, and torch refuses that for a module without CUDA parameters.
+
+    Args:
+        original: ``torch.nn.parallel.DistributedDataParallel``.
+
+    Returns:
+        The function that fairseq calls in its place.
+    """
+
+    def wrap(module: torch.nn.Module, **kwargs: Any) -> torch.nn.Module:
+        if all(param.device.type == "cpu" for param in module.parameters()):
+            kwargs.update(device_ids=None, output_device=None)
+        return original(module, **kwargs)
+
+    return wrap

@@ -1,0 +1,132 @@
+"""A forgotten ``--task`` is refused: the data folder, the architecture and the checkpoint say which one is meant."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
+from fairseq_poolingformer.patches.patching import replace, set_within
+from fairseq_poolingformer.text.data_folder import PAIRS
+
+PACKAGE = __package__.partition(".")[0]
+TASK_OF_KIND = {"natural_questions": "question_answering", "tydiqa": "question_answering"}  # others are named alike
+READ_DOCUMENTS = ("long_masked_lm", "masked_lm", "language_modeling")  # and fairseq's variants of the last two
+
+
+def apply() -> None:
+    """Patch the making of tasks, of translation's models, and the loading of models for a task."""
+    from fairseq import checkpoint_utils, tasks
+    from fairseq.tasks.translation import TranslationTask
+
+    replace(tasks, "setup_task", that_reads_the_folder)
+    replace(TranslationTask, "build_model", of_models_that_pad_on_the_left)
+    replace(checkpoint_utils, "load_model_ensemble_and_task", for_the_task_of_the_training)
+
+
+def that_reads_the_folder(original: Callable) -> Callable:
+    """Refuse a task that would misread a data folder of this project.
+
+    fairseq's default is ``translation``. It reads the folders of summarization, pads documents on the left, gives them
+    no ``<s>``, and leaves out the long ones: a training and its scores come out wrong, with exit status 0.
+    """
+
+    def setup_task(cfg: Any, **kwargs: Any) -> Any:
+        if not kwargs.get("from_checkpoint"):
+            _check_folder(cfg)
+            _make_absolute(cfg)
+        return original(cfg, **kwargs)
+
+    return setup_task
+
+
+def _check_folder(cfg: Any) -> None:
+    from fairseq.tasks import TASK_REGISTRY
+
+    name, data = getattr(cfg, "task", None) or getattr(cfg, "_name", None), getattr(cfg, "data", None)
+    task = TASK_REGISTRY.get(name) if isinstance(name, str) else None
+    if task is None or not isinstance(data, str) or not task.__module__.startswith(("fairseq.", f"{PACKAGE}.")):
+        return
+    folder = Path(data.split(":")[0])
+    readers = _readers(folder)
+    if readers and not any(issubclass(task, TASK_REGISTRY[reader]) for reader in readers):
+        raise ValueError(f"{folder} is a data folder for --task {readers[0]}, not for --task {name}: give the former")
+
+
+def _make_absolute(cfg: Any) -> None:
+    """Give the configuration, which checkpoints keep, data folders that are found from every folder."""
+    from fairseq.tasks import TASK_REGISTRY
+
+    name, data = getattr(cfg, "_name", None), getattr(cfg, "data", None)
+    if name in TASK_REGISTRY and TASK_REGISTRY[name].__module__.startswith(f"{PACKAGE}.") and isinstance(data, str):
+        cfg.data = ":".join(os.path.abspath(folder) for folder in data.split(":"))
+
+
+def _readers(folder: Path) -> tuple[str, ...]:
+    """The tasks that read a finished data folder; none where the folder is of another kind."""
+    from fairseq.tasks import TASK_REGISTRY
+
+    try:
+        corpus = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return ()  # the task says what is wrong with it
+    corpus = corpus if isinstance(corpus, dict) else {}
+    kind = corpus.get("kind") or corpus.get("corpus")
+    if isinstance(kind, str) and (named := TASK_OF_KIND.get(kind, kind)) in TASK_REGISTRY:
+        return (named,)
+    if all((folder / name).is_file() for name in PAIRS.dictionaries):
+        return ("long_summarization",)
+    return READ_DOCUMENTS if "corpus" in corpus and (folder / "dict.txt").is_file() else ()
+
+
+def of_models_that_pad_on_the_left(original: Callable) -> Callable:
+    """Refuse to train a model of this plugin by a translation that pads on the left, as fairseq's does by default."""
+
+    def build_model(self: Any, cfg: Any, from_checkpoint: bool = False) -> Any:
+        model = original(self, cfg, from_checkpoint)
+        is_ours = type(model).__module__.startswith(f"{PACKAGE}.")
+        if is_ours and self.cfg.left_pad_source and not from_checkpoint:
+            raise ValueError(
+                f"--arch {getattr(cfg, 'arch', None) or getattr(cfg, '_name', '')} pools from the first position, and "
+                "this task pads there: give --task long_summarization, or to translate sentences "
+                "--left-pad-source, which here means not to"
+            )
+        return model
+
+    return build_model
+
+
+def for_the_task_of_the_training(original: Callable) -> Callable:
+    """Refuse a checkpoint of a task of this plugin where a command has another ``--task``."""
+
+    def load_model_ensemble_and_task(
+        filenames: Any, arg_overrides: Any = None, task: Any = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        from fairseq import checkpoint_utils
+
+        if task is None:
+            return original(filenames, arg_overrides, task, *args, **kwargs)
+        load = checkpoint_utils.load_checkpoint_to_cpu
+
+        def load_checkpoint_to_cpu(path: str, *arguments: Any, **named: Any) -> dict[str, Any]:
+            state = load(path, *arguments, **named)
+            _check_checkpoint(path, state, task)
+            return state
+
+        with set_within(checkpoint_utils, "load_checkpoint_to_cpu", load_checkpoint_to_cpu):
+            return original(filenames, arg_overrides, task, *args, **kwargs)
+
+    return load_model_ensemble_and_task
+
+
+def _check_checkpoint(path: str, state: Mapping[str, Any], task: Any) -> None:
+    from fairseq.tasks import TASK_REGISTRY
+
+    holder = getattr(state.get("cfg"), "task", None) or state.get("args")
+    name = getattr(holder, "_name", None) or getattr(holder, "task", None)
+    trained = TASK_REGISTRY.get(name) if isinstance(name, str) else None
+    if trained is None or not trained.__module__.startswith(f"{PACKAGE}."):
+        return
+    if not isinstance(task, trained) and type(task).__module__.startswith(("fairseq.", f"{PACKAGE}.")):
+        raise CheckpointError(f"{path}: a checkpoint of --task {name}, and this command has another; give this one")

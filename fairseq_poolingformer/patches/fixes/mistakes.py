@@ -1,0 +1,143 @@
+"""A mistake in a command of fairseq ends with a sentence; only a fault of the programs themselves has a traceback."""
+
+import dis
+import errno
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from fairseq_poolingformer.checkpoint_reader.checkpoints import MissingCheckpointError
+from fairseq_poolingformer.patches.patching import command_modules, replace
+
+PACKAGES = ("fairseq_poolingformer", "preprocess", "fairseq", "fairseq_cli")
+ENVIRONMENT = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC}
+ENVIRONMENT |= {errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.ENAMETOOLONG, errno.EIO}
+# begin errors of fairseq that are assertions and plain Exceptions; others that name a flag are for people, too
+FOR_PEOPLE = re.compile(
+    r"Must specify batch size|min_len cannot be larger|Could not infer language|Size of sample|--\w"
+)
+OUT_OF_MEMORY = (
+    "the GPU's memory does not hold a batch: lower --batch-size or --max-tokens and raise --update-freq instead, or "
+    "give --checkpoint-activations"
+)
+
+
+def apply() -> None:
+    """Patch what Python prints of an error that ends a command, and what fairseq reads from ``--path``."""
+    from fairseq import checkpoint_utils
+
+    replace(sys, "excepthook", in_a_sentence)
+    replace(checkpoint_utils, "load_model_ensemble_and_task", of_files)
+    for module in command_modules("fairseq_cli.train"):
+        replace(module, "get_valid_stats", with_the_metric)
+
+
+def in_a_sentence(original: Callable) -> Callable:
+    """Print the message alone of an error that was raised for people, where it ends a command of fairseq.
+
+    ``LOGLEVEL=DEBUG`` brings the traceback back.
+    """
+
+    is_command = _is_command()
+
+    def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        # fairseq's commands read the variable; the level itself is DEBUG after imports that some of them make
+        is_quiet = os.environ.get("LOGLEVEL", "").upper() != "DEBUG"
+        said = sentence(error, traceback) if is_command and is_quiet else None
+        if said is None:
+            original(kind, error, traceback)
+        else:
+            print(f"error: {said}", file=sys.stderr)
+
+    return excepthook
+
+
+def _is_command() -> bool:
+    name = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", None) or ""
+    return name.startswith("fairseq_cli.") or Path(sys.argv[0]).name.startswith("fairseq-")
+
+
+def sentence(error: BaseException, traceback: TracebackType | None) -> str | None:
+    """The message of an error that says what to do; None of one that is a fault of the program.
+
+    Such an error was raised by a statement of fairseq or of this project, not by one that failed, or the operating
+    system refused a file.
+
+    Args:
+        error: the error.
+        traceback: from where it was caught to where it was raised.
+    """
+    if isinstance(error, torch.OutOfMemoryError):
+        return OUT_OF_MEMORY
+    if isinstance(error, OSError) and error.errno in ENVIRONMENT and error.filename is not None:
+        return f"{os.fspath(error.filename)}: {error.strerror}"
+    if not str(error) or not _was_raised_on_purpose(traceback):
+        return None
+    if isinstance(error, ValueError | OSError):
+        return _on_one_line(error)
+    is_plain = type(error) in (Exception, AssertionError, RuntimeError, NotImplementedError)
+    return _on_one_line(error) if is_plain and FOR_PEOPLE.search(str(error)) else None
+
+
+def _was_raised_on_purpose(traceback: TracebackType | None) -> bool:
+    if traceback is None:
+        return False
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    frame = traceback.tb_frame
+    instruction = frame.f_code.co_code[traceback.tb_lasti]
+    module = getattr(frame.f_globals.get("__spec__"), "name", None) or frame.f_globals.get("__name__", "")
+    return instruction == dis.opmap["RAISE_VARARGS"] and module.partition(".")[0] in PACKAGES
+
+
+def _on_one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def of_files(original: Callable) -> Callable:
+    """Say what is wrong with a ``--path`` that is not a file."""
+
+    def load_model_ensemble_and_task(
+        filenames: Any, arg_overrides: Any = None, task: Any = None, strict: bool = True, suffix: str = "",
+        num_shards: int = 1, state: Any = None,
+    ) -> Any:  # fmt: skip
+        for name in filenames:
+            if name is None:
+                raise MissingCheckpointError("give --path, the checkpoint to use")
+            if num_shards == 1 and not suffix and "://" not in str(name):
+                require_checkpoint(Path(name))
+        return original(filenames, arg_overrides, task, strict, suffix, num_shards, state)
+
+    return load_model_ensemble_and_task
+
+
+def require_checkpoint(path: Path) -> None:
+    """Raise MissingCheckpointError, with what to give, where there is no such file."""
+    if path.is_dir():
+        names = sorted(file.name for file in path.glob("*.pt"))
+        remedy = f"give a file of it: {', '.join(names)}" if names else "there is no .pt file in it"
+        if (path / "config.json").is_file() and not names:
+            remedy = "convert a Hugging Face folder with poolingformer-convert to-fairseq"
+        raise MissingCheckpointError(f"{path}: a folder, not a checkpoint; {remedy}")
+    if not path.exists():
+        hub = "" if path.suffix or path.is_absolute() else "; a model of the Hugging Face Hub is downloaded first, and "
+        remedy = f"{hub}converted with poolingformer-convert to-fairseq" if hub else ""
+        raise MissingCheckpointError(f"{path}: no such checkpoint{remedy}")
+
+
+def with_the_metric(original: Callable) -> Callable:
+    """Name what is logged where ``--best-checkpoint-metric`` is not."""
+
+    def get_valid_stats(cfg: Any, trainer: Any, stats: dict[str, Any], tracking_best: bool) -> dict[str, Any]:
+        metric = cfg.checkpoint.best_checkpoint_metric
+        if metric not in stats:
+            raise ValueError(f"--best-checkpoint-metric {metric} is not logged; these are: {', '.join(sorted(stats))}")
+        return original(cfg, trainer, stats, tracking_best)
+
+    return get_valid_stats

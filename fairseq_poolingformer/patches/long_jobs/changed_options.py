@@ -1,0 +1,161 @@
+"""A training and the checkpoint that it takes: the dictionary must be the same, and options that changed are said."""
+
+import contextlib
+import logging
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
+from fairseq_poolingformer.patches.patching import set_within
+from fairseq_poolingformer.settings import layer_numbers
+
+logger = logging.getLogger(__name__)
+
+# Options of a model whose parameters keep their shapes, or are quietly made anew, when the options change, and then
+# compute something else than they were trained for.
+MEANING = {
+    *("encoder_attention_heads", "decoder_attention_heads", "activation_fn", "no_scale_embedding", "scale_embedding"),
+    *("encoder_normalize_before", "decoder_normalize_before", "layernorm_embedding", "relative_attention"),
+    *("pooled_layers", "pool_kernel_size", "pool_type", "ldconv_heads", "pool_mix", "pool_share_weights"),
+    *("separate_global_projections", "max_relative_positions", "dilated_heads", "dilation", "span_ramp", "shared_span"),
+}
+EACH_LAYER = {"window_size", "pooled_window_size", "dilation"}  # one value, or one a layer
+# Options of a model that say how to compute and not what, or only matter when it is made
+QUIET = {"attention_backend", "pooled_init", "checkpoint_activations", "offload_activations", "arch", "_name"}
+# groups of options, and those of their names that a resume speaks of; None for all
+SPOKEN_OF: dict[str, set[str] | None] = {
+    "task": None,
+    "criterion": None,
+    "optimizer": None,
+    "dataset": {"batch_size", "max_tokens", "required_batch_size_multiple", "train_subset", "num_shards"},
+    "optimization": {"update_freq", "clip_norm", "lr"},
+    "common": {"seed", "fp16", "bf16", "amp"},
+}
+
+
+@contextlib.contextmanager
+def checked_states(trainer: Any, anew: bool) -> Iterator[None]:
+    """Within the block, check every checkpoint that fairseq reads for a trainer, before the trainer takes it.
+
+    Args:
+        trainer: fairseq's trainer.
+        anew: a training begins with the parameters; otherwise one continues.
+    """
+    from fairseq import checkpoint_utils
+
+    original: Callable = checkpoint_utils.load_checkpoint_to_cpu
+
+    def load_checkpoint_to_cpu(path: str, *arguments: Any, **named: Any) -> dict[str, Any]:
+        state = original(path, *arguments, **named)
+        check(path, state, trainer, anew)
+        return state
+
+    with set_within(checkpoint_utils, "load_checkpoint_to_cpu", load_checkpoint_to_cpu):
+        yield
+
+
+def check(path: str, state: Mapping[str, Any], trainer: Any, anew: bool) -> None:
+    """Compare a checkpoint with the training that takes it.
+
+    Args:
+        path: the checkpoint's file, for messages.
+        state: what it holds.
+        trainer: fairseq's trainer, with ``cfg`` and ``task``.
+        anew: as in :func:`checked_states`.
+
+    Raises:
+        CheckpointError: its dictionary is another; or the training continues, and its model's options are others, with
+            which the parameters would mean something else.
+    """
+    check_dictionaries = getattr(trainer.task, "check_dictionaries", None)
+    if check_dictionaries is not None:
+        try:
+            check_dictionaries(state.get("task_state") or {})
+        except ValueError as error:
+            raise CheckpointError(f"{path}: {error}") from error
+    before, now = state.get("cfg"), trainer.cfg
+    if not before:
+        return
+    kinds = _kind_of_model(before), _kind_of_model(now)
+    if None not in kinds and kinds[0] != kinds[1]:
+        raise CheckpointError(f"{path} holds {kinds[0]}, and --arch is {kinds[1]}: give one of the same kind")
+    model = changes(_model_options(before), _model_options(now), None)
+    refused = {name: values for name, values in model.items() if name in MEANING}
+    if refused and not anew:
+        raise CheckpointError(
+            f"{path} was trained with {_listed(refused)}: with other values its parameters mean something else. Give "
+            "the former values, or begin a new training with these parameters: --finetune-from-model, and another "
+            "--save-dir"
+        )
+    said = {name: values for name, values in model.items() if name not in QUIET and not name.endswith("dropout")}
+    if not anew:
+        for group, names in SPOKEN_OF.items():
+            said |= changes(_options(before.get(group)), _options(now.get(group)), names)
+    said.pop("data", None)
+    if said:
+        logger.log(
+            logging.INFO if anew else logging.WARNING,
+            f"{path} was trained with other options than this run has: {_listed(said)}",
+        )
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any], names: set[str] | None) -> dict[str, tuple[str, str]]:
+    """Options that both have, with other values: name -> (value before, value now).
+
+    Args:
+        before, now: options by name; those that are None are left out.
+        names: which to compare; None for all.
+    """
+    both = [name for name in before if name in now and (names is None or name in names)]
+    pairs = {name: (str(before[name]), str(now[name])) for name in both if None not in (before[name], now[name])}
+    return {name: pair for name, pair in pairs.items() if _value(name, pair[0]) != _value(name, pair[1])}
+
+
+def _value(name: str, text: str) -> Any:
+    """The value of an option's text: ``6-8`` and ``6,7,8`` are the same layers, ``4`` and ``4,4`` the same windows."""
+    if name == "pooled_layers":
+        return layer_numbers(text)
+    values = [value.strip() for value in text.split(",")] if name in EACH_LAYER else [text]
+    return values[:1] if len(set(values)) == 1 else values
+
+
+def _kind_of_model(cfg: Mapping[str, Any]) -> str | None:
+    """What a configuration's model is made of; None where fairseq knows no such model."""
+    from fairseq import models
+
+    options = _options(cfg.get("model"))
+    registries = {**models.MODEL_REGISTRY, **models.ARCH_MODEL_REGISTRY}
+    found = next((registries[name] for name in (options.get("arch"), options.get("_name")) if name in registries), None)
+    kinds = {
+        models.FairseqEncoderDecoderModel: "an encoder with a decoder",
+        models.FairseqEncoderModel: "an encoder alone",
+        models.FairseqLanguageModel: "a decoder alone",
+    }
+    return next((text for kind, text in kinds.items() if found is not None and issubclass(found, kind)), None)
+
+
+def _model_options(cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the model alone; fairseq keeps the whole command line as the options of models with add_args."""
+    model = cfg.get("model")
+    options = _options(model)
+    if isinstance(model, Namespace):
+        others = {name for group in cfg if group != "model" for name in _options(cfg.get(group))}
+        others |= {*cfg, "user_dir", "no_progress_bar"}
+        options = {name: value for name, value in options.items() if name not in others or name in MEANING}
+    return options
+
+
+def _options(group: Any) -> dict[str, Any]:
+    if isinstance(group, Namespace):
+        return vars(group)
+    from omegaconf import DictConfig, OmegaConf
+
+    if isinstance(group, DictConfig):
+        return OmegaConf.to_container(group, resolve=True)
+    return dict(group) if isinstance(group, Mapping) else {}
+
+
+def _listed(changed: Mapping[str, tuple[str, str]]) -> str:
+    texts = [f"--{name.replace('_', '-')} {before} (now {now})" for name, (before, now) in sorted(changed.items())]
+    return ", ".join(texts)

@@ -1,0 +1,57 @@
+"""Dictionary and tokenizer beside checkpoints, so that these work wherever their folder is taken."""
+
+import filecmp
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fairseq_poolingformer.patches.patching import replace
+from fairseq_poolingformer.text.data_folder import tokenizer_path
+from fairseq_poolingformer.text.whole_file import whole_file
+
+logger = logging.getLogger(__name__)
+
+DICTIONARIES = ("dict.txt", "dict.source.txt", "dict.target.txt")
+
+
+def apply() -> None:
+    """Patch the saving of checkpoints."""
+    from fairseq import checkpoint_utils
+
+    replace(checkpoint_utils, "save_checkpoint", with_companions)
+
+
+def with_companions(original: Callable) -> Callable:
+    """Save the dictionary and the tokenizer of a task's data folder beside its first checkpoint."""
+
+    def save_checkpoint(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
+        saved = original(cfg, trainer, epoch_itr, val_loss)
+        folder = getattr(trainer.task, "data_folder", None)
+        if saved is not None and folder is not None and trainer.data_parallel_rank == 0:
+            try:
+                copy(folder, Path(cfg.save_dir))
+            except OSError as error:
+                logger.warning(f"{cfg.save_dir}: dictionary and tokenizer could not be copied there ({error})")
+        return saved
+
+    return save_checkpoint
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy the dictionaries and the tokenizer of a folder into another one, each file whole, unless it has them.
+
+    Args:
+        source: a data folder, or a folder with checkpoints.
+        target: a folder with checkpoints. A data folder is left as it is.
+    """
+    if (target / "corpus.json").exists():
+        return
+    tokenizer = sorted(tokenizer_path(source).glob("*"), key=lambda path: path.name == "config.json")  # that one last
+    for path in (*(source / name for name in DICTIONARIES), *tokenizer):
+        copied = target / path.relative_to(source)
+        if path.is_file() and not (copied.is_file() and filecmp.cmp(path, copied, shallow=False)):
+            copied.parent.mkdir(exist_ok=True)
+            with whole_file(copied) as unfinished:
+                shutil.copyfile(path, unfinished)

@@ -1,0 +1,182 @@
+"""Trainings that are asked to stop, that have finished, and that share a folder by mistake."""
+
+import contextlib
+import functools
+import logging
+import multiprocessing
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from fairseq_poolingformer.patches.long_jobs.saving import TRAINING_NAMES
+from fairseq_poolingformer.patches.long_jobs.validation_history import decides
+from fairseq_poolingformer.patches.patching import command_modules, replace
+from fairseq_poolingformer.text.folder_lock import lock_folder
+from fairseq_poolingformer.text.whole_file import SUFFIX
+
+logger = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # SLURM sends the second before the time limit, with --signal=USR1@120
+STOPPED = 75  # exit status of a training that was asked to stop: start it again to continue (EX_TEMPFAIL)
+STALLED = 74  # of one whose processes wait for each other, see heartbeat.py (EX_IOERR)
+
+# a checkpoint that a training was writing under this name, see saving.py
+UNFINISHED = re.compile(rf"(?:{TRAINING_NAMES}|checkpoint_last).*\.pt{re.escape(SUFFIX)}")
+
+_asked: list[int] = []  # the signals that have come
+_locks: dict[Path, int | None] = {}  # save directories of this process, and the open files that lock them
+
+
+def apply() -> None:
+    """Patch fairseq-train: signals, finished trainings, and the lock of the save directory."""
+    from fairseq import checkpoint_utils
+
+    replace(checkpoint_utils, "verify_checkpoint_directory", locked)
+    for module in command_modules("fairseq_cli.train"):
+        replace(module, "train", not_beyond_the_end)
+        replace(module, "validate_and_save", stopping_when_asked)
+
+
+def locked(original: Callable) -> Callable:
+    """Refuse a second training in one save directory, where each would overwrite the other's checkpoints.
+
+    Whoever holds the lock removes what a killed training left of the file that it was writing.
+    """
+
+    def verify_checkpoint_directory(save_dir: str) -> None:
+        original(save_dir)
+        folder = Path(save_dir).resolve()
+        if folder in _locks:
+            return
+        try:
+            _locks[folder] = lock_folder(folder)
+        except BlockingIOError:
+            raise ValueError(
+                f"--save-dir {save_dir}: another training is running in this folder. Wait for it or stop it, or give "
+                "another --save-dir"
+            ) from None
+        if _locks[folder] is None:
+            return
+        for path in folder.iterdir():
+            if UNFINISHED.fullmatch(path.name):
+                path.unlink()
+
+    return verify_checkpoint_directory
+
+
+def not_beyond_the_end(original: Callable) -> Callable:
+    """Leave a finished training as it is, and watch for signals from the first update on.
+
+    fairseq compares the number of updates with ``--max-update`` after an update only, so each further start of a
+    finished training trained one more.
+    """
+
+    def train(cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> tuple[list, bool]:
+        updates, most = trainer.get_num_updates(), cfg.optimization.max_update
+        if most and updates >= most:
+            logger.info(f"the training is finished: it has {updates} of --max-update {most} updates")
+            return [None], True
+        with contextlib.suppress(ValueError):  # only the main thread may watch for signals
+            for number in SIGNALS:
+                signal.signal(number, functools.partial(_ask, os.getpid()))
+        try:
+            return original(cfg, trainer, task, epoch_itr)
+        except RuntimeError as error:
+            if not _asked or "DataLoader worker" not in str(error):
+                raise
+            logger.warning(
+                "the signal ended the processes that read the data, too, so nothing was saved after it; the same "
+                "command continues from the last checkpoint. Send SIGUSR1, or SIGTERM to the training process alone"
+            )
+            sys.exit(STOPPED)
+
+    return train
+
+
+def _ask(process: int, number: int, frame: FrameType | None) -> None:
+    if os.getpid() != process:
+        return  # a process that reads data
+    _asked.append(number)
+    if len(_asked) == 1:
+        logger.warning(f"{signal.Signals(number).name}: saving a checkpoint after this update, then stopping")
+
+
+@contextlib.contextmanager
+def passed_on() -> Iterator[None]:
+    """Within the block, pass signals on to the processes that this one starts, and end as they do.
+
+    fairseq-train starts one process for each GPU and waits. If a signal ended it, they would be killed with it.
+
+    Raises:
+        SystemExit: with status :data:`STOPPED` when they were asked to stop, :data:`STALLED` when one of them hangs.
+    """
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        processes = multiprocessing.active_children()
+        for process in processes:
+            os.kill(process.pid, number)
+        if not processes:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    before = {number: signal.signal(number, pass_on) for number in SIGNALS}
+    try:
+        yield
+    except torch.multiprocessing.ProcessExitedException as error:
+        if error.exit_code not in (STOPPED, STALLED):
+            raise
+        sys.exit(error.exit_code)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def stopping_when_asked(original: Callable) -> Callable:
+    """Save ``checkpoint_last.pt`` and end the process when a signal has come.
+
+    The decision is one of all processes: a signal to one of them stops all. They end together, when the checkpoint is
+    written: torchrun kills the others soon after the first one that ends with a status other than 0.
+
+    A training whose last update is done is validated and saved as ever, because no later start would validate it.
+    Where the losses of validations decide what the training does next, one that is due now takes place after the
+    checkpoint is written; if that takes too long, the next start says that this loss is missing.
+
+    Raises:
+        SystemExit: with status :data:`STOPPED`, after the checkpoint is written.
+    """
+
+    def validate_and_save(cfg: Any, trainer: Any, task: Any, epoch_itr: Any, *arguments: Any) -> Any:
+        most = cfg.optimization.max_update
+        if not _any_process_asked(trainer) or (most and trainer.get_num_updates() >= most):
+            return original(cfg, trainer, task, epoch_itr, *arguments)
+        from fairseq import checkpoint_utils
+
+        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+        if decides(cfg):
+            losses, is_over = original(cfg, trainer, task, epoch_itr, *arguments)
+            if is_over:
+                return losses, is_over
+            if losses[0] is not None:
+                checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
+        logger.warning(
+            f"stopped after {trainer.get_num_updates()} updates, checkpoint saved; the same command continues from here"
+        )
+        sys.exit(STOPPED)
+
+    return validate_and_save
+
+
+def _any_process_asked(trainer: Any) -> bool:
+    asked = torch.tensor(float(bool(_asked)), device=trainer.device)
+    if trainer.data_parallel_world_size > 1:
+        torch.distributed.all_reduce(asked, torch.distributed.ReduceOp.MAX, group=trainer.data_parallel_process_group)
+    return bool(asked)

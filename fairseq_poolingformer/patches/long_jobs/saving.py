@@ -1,0 +1,198 @@
+"""Checkpoints appear whole under their names, and a damaged last one does not end a run."""
+
+import contextlib
+import errno
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError, DamagedCheckpointError
+from fairseq_poolingformer.checkpoint_reader.damage import damage, first_line
+from fairseq_poolingformer.patches.patching import replace
+from fairseq_poolingformer.text.whole_file import whole_file
+
+logger = logging.getLogger(__name__)
+
+# what fairseq-train names its checkpoints, before the suffix; averages and other files may lie beside them
+TRAINING_NAMES = r"checkpoint(?:\d+|_\d+_\d+|_best|\.best_.+)"
+# of checkpoints that hold one part of a model or of its optimizer's state: parts of different updates do not fit
+SUFFIXES_OF_PARTS = ("-shard", "-model_part-")
+
+
+def apply() -> None:
+    """Patch the writing of checkpoints, their copies under further names, and the choice of the one to resume from."""
+    from fairseq import checkpoint_utils
+    from fairseq.file_io import PathManager
+
+    replace(checkpoint_utils, "torch_persistent_save", written_whole)
+    replace(PathManager, "copy", copied_whole)
+    replace(checkpoint_utils, "load_checkpoint", from_the_newest_good_one)
+
+
+def written_whole(original: Callable) -> Callable:
+    """Write a checkpoint beside its name, and rename it when its last byte is on the disk.
+
+    fairseq renames as well, but without waiting for the disk, so that a machine that loses its power can be left with
+    an empty file. When a write fails, it writes the file again behind the bytes that are already there.
+    """
+
+    def torch_persistent_save(obj: Any, filename: Any, async_write: bool = False) -> None:
+        from fairseq.file_io import PathManager
+
+        if async_write or not isinstance(filename, str | os.PathLike) or not PathManager.supports_rename(filename):
+            return original(obj, filename, async_write)
+        with _whole(Path(filename)) as unfinished:
+            torch.save(obj, unfinished)
+        return None
+
+    return torch_persistent_save
+
+
+def copied_whole(original: Callable) -> Callable:
+    """Give a checkpoint a further name, such as ``checkpoint_last.pt``, in one step.
+
+    fairseq saves one file and copies it to its other names. A kill during the copy leaves a part of a file under a good
+    name. Here both names are links to one file where the file system has hard links: quick, and half the space. No
+    name is ever written to, only replaced.
+    """
+
+    def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
+        from fairseq.file_io import PathManager
+
+        if any(PathManager.path_requires_pathmanager(path) for path in (src_path, dst_path)):
+            return original(src_path, dst_path, overwrite)
+        _copy_whole(Path(src_path), Path(dst_path))
+        return dst_path
+
+    return copy
+
+
+def _copy_whole(source: Path, target: Path) -> None:
+    with _whole(target) as unfinished:
+        try:
+            os.link(source, unfinished)
+        except OSError:  # a file system without hard links
+            shutil.copyfile(source, unfinished)
+
+
+@contextlib.contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    try:
+        with whole_file(path, flush=True) as unfinished:
+            yield unfinished
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+        if "DataLoader worker" in str(error):
+            raise  # a signal has ended a process that reads data, while this one was saving
+        raise OSError(
+            errno.EIO,
+            f"the checkpoint could not be written ({first_line(error)}). The checkpoints that were there before are "
+            "whole. Free some space and run the same command again",
+            str(path),
+        ) from error
+
+
+def from_the_newest_good_one(original: Callable) -> Callable:
+    """Resume from the newest checkpoint that is whole when ``checkpoint_last.pt`` is not, or is missing beside others.
+
+    A damaged file keeps its bytes under another name, ``checkpoint_last.pt.damaged``.
+    """
+
+    def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
+        if cfg.restore_file != "checkpoint_last.pt":
+            return original(cfg, trainer, **kwargs)
+        last = Path(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+        is_part = any(name in last.name for name in SUFFIXES_OF_PARTS)
+        with _by_the_first_process(trainer, waiting=True) as is_first:
+            if is_first and not last.exists() and not getattr(cfg, "continue_once", None):
+                replace_missing(last, cfg.finetune_from_model, is_wanted=not cfg.no_last_checkpoints)
+        try:
+            return original(cfg, trainer, **kwargs)
+        except DamagedCheckpointError as error:
+            if is_part or not last.is_file():
+                raise
+            fault = str(error)
+        # fairseq lets only the first process read, while the others wait for what it sends, unless all shall read
+        with _by_the_first_process(trainer, waiting=cfg.load_checkpoint_on_all_dp_ranks) as is_first:
+            if is_first:
+                replace_damaged(last, fault)
+        return original(cfg, trainer, **kwargs)
+
+    return load_checkpoint
+
+
+@contextlib.contextmanager
+def _by_the_first_process(trainer: Any, waiting: bool) -> Iterator[bool]:
+    """Give the block whether this process is the first one; with ``waiting``, all begin and end it together."""
+    waiting = waiting and torch.distributed.is_initialized()
+    if waiting:
+        torch.distributed.barrier()
+    yield trainer.data_parallel_rank == 0
+    if waiting:
+        torch.distributed.barrier()
+
+
+def replace_missing(last: Path, pretrained: str | None = None, is_wanted: bool = True) -> None:
+    """Where a training's last checkpoint is missing, put the newest whole one in its place, and say so.
+
+    Without any checkpoint the training begins, and this does nothing.
+
+    Args:
+        last: the checkpoint that is not there.
+        pretrained: a checkpoint whose parameters the training begins with; it may lie in the same folder.
+        is_wanted: whether the training writes one; a former one would be taken for the newest.
+
+    Raises:
+        CheckpointError: every checkpoint of the folder is damaged; no last one is wanted; or they are parts of
+            checkpoints, which may be of different updates.
+    """
+    start = pretrained and Path(pretrained).resolve()
+    others = [path for path in _others(last) if path.resolve() != start] if last.parent.is_dir() else []
+    remedy = "Give the one to continue from with --restore-file, or another --save-dir to start from the beginning"
+    if not others:
+        return
+    if not is_wanted or any(name in last.name for name in SUFFIXES_OF_PARTS):
+        raise CheckpointError(f"{last} is missing, and its folder has other checkpoints. {remedy}")
+    for path in others:
+        if damage(path) is None:
+            _copy_whole(path, last)
+            logger.warning(f"{last} IS MISSING. RESUMING FROM {path.name} INSTEAD")
+            return
+    raise CheckpointError(f"{last} is missing, and all checkpoints of its folder are damaged. {remedy}")
+
+
+def replace_damaged(last: Path, fault: str) -> None:
+    """Put the newest whole checkpoint of a training in place of its damaged last one, and say so.
+
+    At every instant there is a last checkpoint: without one, the next start would train from the beginning.
+
+    Args:
+        last: the damaged checkpoint.
+        fault: says how it is damaged.
+
+    Raises:
+        CheckpointError: every other checkpoint of the folder is damaged, too.
+    """
+    for path in _others(last):
+        if damage(path) is None:
+            damaged = last.with_name(f"{last.name}.damaged")
+            _copy_whole(last, damaged)
+            _copy_whole(path, last)
+            logger.warning(f"{last} IS DAMAGED and is now {damaged.name}. RESUMING FROM {path.name} INSTEAD. {fault}")
+            return
+    raise CheckpointError(
+        f"{last} is damaged, and its folder has no other checkpoint that is whole. Copy one there under this name, or "
+        f"remove it to start from the beginning. {fault}"
+    )
+
+
+def _others(last: Path) -> list[Path]:
+    """The other checkpoints of a training, the newest first."""
+    name = re.compile(TRAINING_NAMES + re.escape(last.name.removeprefix("checkpoint_last")))
+    others = [path for path in last.parent.iterdir() if name.fullmatch(path.name)]
+    return sorted(others, key=lambda path: path.stat().st_mtime, reverse=True)

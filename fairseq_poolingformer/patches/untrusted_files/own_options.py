@@ -1,0 +1,256 @@
+"""What is used of a checkpoint's configuration: the options of its model, task and criterion, each by the schema.
+
+Everything else in the file takes its default: outputs, logs, generation, tokenizers, and all paths. The exception is
+the folder of its training's data, and only as :func:`data_folder` says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import dataclasses
+import enum
+import functools
+import logging
+import typing
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+from fairseq_poolingformer.checkpoint_reader.option_schema import Option, accepted, entry
+from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
+
+NAMES = ("arch", "task", "criterion", "optimizer", "_name")
+KINDS = {"model": "arch", "task": "task", "criterion": "criterion"}  # section of a configuration -> name in a Namespace
+LARGEST_FILE = 2**26  # bytes of a dictionary or a description of data
+DDP, NO_DDP = "ddp_backend", "legacy_ddp"  # which no loss refuses; a model that is read is not trained by it
+LONGEST_PATH = 4096  # characters
+
+logger = logging.getLogger(__name__)
+
+
+def restricted(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """Return a checkpoint's state with a configuration that holds nothing but what the schema allows.
+
+    Args:
+        state: what fairseq saves, as :func:`~.checkpoint_files.load` returns it.
+        checkpoint: the file, beside which the dictionary may lie.
+
+    Raises:
+        ConfigurationError: an option that is used has a value of another type, or out of bounds, or more than the
+            checkpoint's tensors hold; or its model, task or criterion is not one that checkpoints may name.
+    """
+    from fairseq_poolingformer.patches.untrusted_files.configuration import check_configuration
+
+    check_configuration(state)
+    state = dict(state)
+    args, cfg = state.get("args"), _plain(state.get("cfg"))
+    if args is not None:
+        options = {
+            name: option for kind, key in KINDS.items() for name, option in declared(kind, entry(args, key)).items()
+        }
+        kept = _kept(options, vars(args), checkpoint)
+        state["args"] = Namespace(**({DDP: NO_DDP} | _spoken_of_flat(vars(args)) | kept | _names(vars(args))))
+        check_sizes(kept, state["model"])
+    if cfg:
+        state["cfg"] = _restricted_sections(cfg, state["model"], checkpoint)
+    return state
+
+
+def _restricted_sections(cfg: Mapping[str, Any], tensors: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
+    from fairseq_poolingformer.patches.long_jobs.changed_options import SPOKEN_OF
+
+    sections = copy.deepcopy(_defaults())
+    names = {kind: _section_name(cfg.get(kind), key) for kind, key in KINDS.items()}
+    own = {kind: declared(kind, name) for kind, name in names.items()}
+    for kind in KINDS:
+        given = cfg.get(kind)
+        if isinstance(given, Namespace):  # the whole command line, which models read beyond their own options
+            options = {name: option for each in own.values() for name, option in each.items()} | own[kind]
+            sections[kind] = Namespace(**(_kept(options, vars(given), checkpoint) | _names(vars(given))))
+        elif isinstance(given, Mapping):
+            sections[kind] = _kept(own[kind], given, checkpoint) | {"_name": names[kind]}
+    if sections["model"] is not None:
+        model = sections["model"]
+        check_sizes(vars(model) if isinstance(model, Namespace) else model, tensors)
+    for group, said in SPOKEN_OF.items():
+        given = cfg.get(group)
+        if group not in KINDS and isinstance(given, Mapping):
+            sections[group] = (sections[group] or {}) | _spoken_of(given, said)
+    return sections
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    from fairseq.dataclass.configs import FairseqConfig
+    from omegaconf import OmegaConf
+
+    sections = OmegaConf.to_container(OmegaConf.structured(FairseqConfig), resolve=True, enum_to_str=True)
+    sections["distributed_training"][DDP] = NO_DDP
+    return sections | dict.fromkeys((*KINDS, "optimizer", "lr_scheduler", "scoring", "bpe", "tokenizer"))
+
+
+@functools.cache
+def declared(kind: str, name: str | None) -> dict[str, Option]:
+    """Return the options of a model, a task or a criterion; none where there is no such name.
+
+    Args:
+        kind: a key of :data:`KINDS`.
+        name: of an architecture, a task or a criterion.
+    """
+    from fairseq import criterions, models, tasks
+
+    classes, dataclass_of = {
+        "model": ({**models.MODEL_REGISTRY, **models.ARCH_MODEL_REGISTRY}, models.MODEL_DATACLASS_REGISTRY),
+        "task": (tasks.TASK_REGISTRY, tasks.TASK_DATACLASS_REGISTRY),
+        "criterion": (criterions.CRITERION_REGISTRY, criterions.CRITERION_DATACLASS_REGISTRY),
+    }[kind]
+    found = classes.get(name)
+    if found is None:
+        return {}
+    options = {}
+    architecture = models.ARCH_CONFIG_REGISTRY.get(name) if kind == "model" else None
+    if architecture is not None:  # which may set more than is declared
+        settings = Namespace()
+        with contextlib.suppress(AttributeError):  # one that needs options of a task
+            architecture(settings)
+        options = {key: Option(_kind(type(value))) for key, value in vars(settings).items()}
+    for parent in (dataclass_of.get(name), getattr(found, "__dataclass", None)):
+        if dataclasses.is_dataclass(parent):
+            options |= {field.name: _of_field(field) for field in dataclasses.fields(parent)}
+    parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
+    found.add_args(parser)
+    return {**options, **{action.dest: _of_action(action) for action in parser._actions if action.dest not in options}}
+
+
+def _of_field(field: dataclasses.Field) -> Option:
+    types = [each for each in (typing.get_args(field.type) or (field.type,)) if each is not type(None)]
+    default = None if field.default is dataclasses.MISSING else field.default
+    if isinstance(default, str) and default.startswith(("${", "???")):  # fairseq's own reference to another option
+        default = None
+    (kind,) = types if len(types) == 1 else (None,)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return Option(str, tuple(str(each.value) for each in kind), default)
+    return Option(_kind(kind), (), default)
+
+
+def _of_action(action: argparse.Action) -> Option:
+    switch = argparse._StoreTrueAction | argparse._StoreFalseAction | argparse.BooleanOptionalAction
+    if isinstance(action, switch) or getattr(action.type, "__name__", "") == "eval_bool":
+        return Option(bool, (), action.default)
+    default = None if action.default is argparse.SUPPRESS else action.default
+    return Option(_kind(action.type), tuple(map(str, action.choices or ())), default)
+
+
+def _kind(kind: Any) -> type | None:
+    return kind if kind in (bool, int, float, str) else None
+
+
+def _kept(options: Mapping[str, Option], given: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
+    """Return those of the given options that are declared: as given, or their default."""
+    kept = {}
+    for name, value in given.items():
+        if name == "data" and name in options:
+            kept[name] = str(data_folder(checkpoint, value))
+        elif name in options and accepted(name, value, options[name]):
+            kept[name] = value
+        elif name in options and options[name].default is not None:
+            kept[name] = options[name].default
+    return kept
+
+
+def _names(given: Mapping[str, Any]) -> dict[str, str]:
+    return {name: given[name] for name in NAMES if given.get(name) and accepted(name, given[name], Option(str))}
+
+
+def _spoken_of(given: Mapping[str, Any], names: set[str] | None) -> dict[str, Any]:
+    """Return the options that a resumed training compares with its own; nothing is built from them."""
+    chosen = {name: value for name, value in given.items() if names is None or name in names}
+    return {name: value for name, value in chosen.items() if _is_plain(name, value)}
+
+
+def _is_plain(name: str, value: Any) -> bool:
+    with contextlib.suppress(ValueError):
+        return accepted(name, value, Option(object))
+    return False
+
+
+def _spoken_of_flat(given: Mapping[str, Any]) -> dict[str, Any]:
+    from fairseq.dataclass import configs
+    from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
+
+    from fairseq_poolingformer.patches.long_jobs.changed_options import SPOKEN_OF
+
+    parts = [OPTIMIZER_DATACLASS_REGISTRY.get(entry(given, "optimizer"))]
+    names = {field.name for part in parts if part is not None for field in dataclasses.fields(part)}
+    for group in ("dataset", "optimization", "common"):
+        fields = getattr(configs, f"{group.capitalize()}Config").__dataclass_fields__
+        names |= (SPOKEN_OF[group] or set(fields)) & set(fields)
+    return _spoken_of(given, names)
+
+
+def _section_name(section: Any, key: str) -> str | None:
+    return entry(section, "_name") or entry(section, key)
+
+
+def _plain(configuration: Any) -> Any:
+    """Return the values of a DictConfig as they are written; anything else as it is."""
+    from omegaconf import DictConfig, OmegaConf
+
+    is_config = isinstance(configuration, DictConfig)
+    return OmegaConf.to_container(configuration, resolve=False) if is_config else configuration
+
+
+def recorded_data(state: Mapping[str, Any]) -> Any:
+    """Return what a checkpoint records as its training's data, for :func:`data_folder`."""
+    cfg = _plain(state.get("cfg"))
+    sections = [state.get("args"), *(cfg.get(part) for part in ("task", "model") if isinstance(cfg, Mapping))]
+    found = [each.get("data") if isinstance(each, Mapping) else getattr(each, "data", None) for each in sections]
+    return next((data for data in found if data is not None), None)
+
+
+def data_folder(checkpoint: Path, recorded: Any) -> Path:
+    """Return the folder in which to look for a checkpoint's dictionary and tokenizer where the user names none.
+
+    That is the checkpoint's own folder; where that has neither, the :func:`recorded_folder`, whose name is logged.
+
+    Args:
+        checkpoint: its file.
+        recorded: what it records as its training's data.
+    """
+    folder = None if _sizes(checkpoint.parent) else recorded_folder(recorded)
+    if folder is None:
+        return checkpoint.parent
+    logger.info("the dictionary is looked for in the data folder that %s records: %s", checkpoint, folder)
+    return folder
+
+
+def recorded_folder(recorded: Any) -> Path | None:
+    """Return the data folder that a checkpoint records, if it is one.
+
+    It is one if it has a dictionary or a ``corpus.json``, and what is read of it with a model are files of a bounded
+    size, no devices and no pipes. So a stranger's file can at most make a command read a data folder of the user's.
+
+    Args:
+        recorded: what the checkpoint records, which may be anything.
+    """
+    first = recorded[0] if isinstance(recorded, list) and recorded else recorded
+    if not isinstance(first, str) or "\0" in first or not 0 < len(first) <= LONGEST_PATH or not first.split(":")[0]:
+        return None
+    folder = Path(first.split(":")[0])
+    sizes = _sizes(folder)
+    return folder if sizes and max(sizes) <= LARGEST_FILE else None
+
+
+def _sizes(folder: Path) -> list[int]:
+    """Return the sizes of a data folder's files that are read with a model; anything but a file counts as too large."""
+    sizes = []
+    with contextlib.suppress(OSError):  # not there, not a folder, not readable
+        for path in (*folder.glob("dict*.txt"), folder / "corpus.json", folder / "tokenizer/config.json"):
+            with contextlib.suppress(FileNotFoundError):
+                status = path.stat()
+                sizes.append(status.st_size if S_ISREG(status.st_mode) else LARGEST_FILE + 1)
+    return sizes

@@ -1,0 +1,316 @@
+"""Coarse-to-fine, higher-order coreference on an encoder's features (Lee et al., 2018; Joshi et al., 2019).
+
+Spans and pairs are visited in blocks, whose inner values are computed again in the backward pass. So memory is that of
+a block and, for k kept spans, of k × k scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from fairseq_poolingformer.tasks.coreference.examples import GENRES
+from fairseq_poolingformer.tasks.coreference.spans import Antecedents, candidate_spans, keep_spans
+from fairseq_poolingformer.tasks.shared.heads import initialize
+
+SPANS_OF_A_BLOCK, PAIRS_OF_A_BLOCK = 1024, 4096
+DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # where a bucket of distances, counted in kept spans, begins
+
+
+class CoreferenceHead(nn.Module):
+    """Scores antecedents of the spans of words that are most probably mentions.
+
+    A span's representation is g = [h_start; h_end; Σ a_t h_t; width], a the softmax of a linear score within the span;
+    its mention score is ``s_m(i) = FFN(g_i) + width``. Of a document of n words the best ``span_ratio`` · n spans that
+    do not cross are kept. Of the earlier ones each keeps the ``max_antecedents`` with the highest coarse score
+    ``s_m(i) + s_m(j) + g_iᵀ W g_j + distance``; the fine score adds ``FFN([g_i; g_j; g_i∘g_j; features])`` with
+    embeddings of same speaker, genre, distance in spans and distance in segments. Between the ``depth`` rounds of fine
+    scores each g_i is refined: ``f∘a_i + (1 − f)∘g_i``, a_i the mean of its antecedents and itself under the scores'
+    softmax, f a gate of both.
+
+    Args:
+        embed_dim: width C of the features.
+        segment_distances: distances in segments that are told apart, from 0; larger ones count as the last.
+        max_span_width: words of a span at most.
+        span_ratio: spans kept for each word.
+        max_antecedents: of a span.
+        depth: rounds of fine scores; 1 refines nothing.
+        hidden: width of the feed-forward networks' one hidden layer.
+        feature_size: width of the embeddings of features.
+        dropout: of hidden layers, features and coarse scores.
+        train_all_spans: let gradients through the mention scores of all spans, for :func:`mention_loss`.
+
+    Raises:
+        ValueError: a size is less than 1, or ``span_ratio`` not more than 0.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        segment_distances: int = 3,
+        max_span_width: int = 30,
+        span_ratio: float = 0.4,
+        max_antecedents: int = 50,
+        depth: int = 2,
+        hidden: int = 3000,
+        feature_size: int = 20,
+        dropout: float = 0.3,
+        train_all_spans: bool = False,
+    ) -> None:
+        super().__init__()
+        sizes = {
+            "max_span_width": max_span_width,
+            "max_antecedents": max_antecedents,
+            "depth": depth,
+            "hidden": hidden,
+            "feature_size": feature_size,
+            "segment_distances": segment_distances,
+        }
+        for name, value in sizes.items():
+            if value < 1:
+                raise ValueError(f"{name} must be 1 or more, got {value}")
+        if not span_ratio > 0:
+            raise ValueError(f"span_ratio must be more than 0, got {span_ratio}")
+        self.max_span_width, self.span_ratio, self.depth = max_span_width, span_ratio, depth
+        self.max_antecedents, self.train_all_spans = max_antecedents, train_all_spans
+        width = 3 * embed_dim + feature_size
+
+        def scorer(inputs: int) -> nn.Sequential:
+            return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, 1))
+
+        self.dropout = nn.Dropout(dropout)
+        self.attention = nn.Linear(embed_dim, 1)
+        self.span_width = nn.Embedding(max_span_width, feature_size)
+        self.mention = scorer(width)
+        self.width_prior = nn.Embedding(max_span_width, feature_size)
+        self.width_prior_score = scorer(feature_size)
+        self.coarse = nn.Linear(width, width)
+        self.distance_prior = nn.Embedding(len(DISTANCES) + 1, feature_size)
+        self.distance_prior_score = nn.Linear(feature_size, 1)
+        self.same_speaker = nn.Embedding(2, feature_size)
+        self.genre = nn.Embedding(len(GENRES) + 1, feature_size)
+        self.distance = nn.Embedding(len(DISTANCES) + 1, feature_size)
+        self.segment_distance = nn.Embedding(segment_distances, feature_size)
+        self.fine = scorer(3 * width + 4 * feature_size)
+        if depth > 1:
+            self.gate = nn.Linear(2 * width, width)
+        initialize(self)
+
+    def forward(
+        self,
+        features: Tensor,
+        example: Tensor,
+        num_examples: int,
+        segment_sizes: list[Tensor],
+        word_starts: list[Tensor],
+        word_ends: list[Tensor],
+        sentences: list[Tensor],
+        speakers: list[Tensor],
+        genre: Tensor,
+    ) -> list[Antecedents]:
+        """Score the antecedents of each document of a batch.
+
+        Args:
+            features: (N, T, C), the segments of the documents, each between ``<s>`` and ``</s>``.
+            example: (N,) the document of each segment.
+            num_examples: B.
+            segment_sizes: of each document, (S,) pieces of its segments.
+            word_starts, word_ends: of each document, (W,) half-open, in its pieces.
+            sentences, speakers: of each document, (W,) numbers.
+            genre: (B,) 0 for another one than :data:`GENRES`, which count from 1.
+        """
+        documents = zip(segment_sizes, word_starts, word_ends, sentences, speakers, genre, strict=True)
+        found = []
+        for number, (sizes, *document) in enumerate(documents):
+            segments = features[example == number][:, 1:]
+            pieces = segments[torch.arange(segments.size(1), device=features.device) < sizes[:, None]]
+            found.append(self._document(pieces, sizes, *document))
+        return found
+
+    def _document(
+        self, pieces: Tensor, sizes: Tensor, starts: Tensor, ends: Tensor, sentences: Tensor, speakers: Tensor, genre
+    ) -> Antecedents:
+        words = candidate_spans(sentences.cpu().numpy(), self.max_span_width)
+        spans = _Spans(words, starts.cpu().numpy(), ends.cpu().numpy(), pieces.device)
+        # of these spans few are kept, and no others get a gradient from their antecedents
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.train_all_spans):
+            every = [self._block(self._represent_and_score, pieces, *block)[1] for block in spans.blocks()]
+            mention_scores = torch.cat(every)
+        limit = max(1, int(self.span_ratio * len(starts)))
+        kept = keep_spans(words, mention_scores.detach().float().cpu().numpy(), limit)
+        candidates = spans.words
+
+        spans = _Spans(words[kept], starts.cpu().numpy(), ends.cpu().numpy(), pieces.device)
+        blocks = [self._block(self._represent_and_score, pieces, *block) for block in spans.blocks()]
+        vectors, scores = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+        numbers, coarse = self._coarse(vectors, scores)
+        segment = torch.searchsorted(sizes.cumsum(0), spans.first, right=True)
+        relations = (speakers[spans.words[:, 0]], segment, genre)
+        for left in reversed(range(self.depth)):
+            rows = range(0, len(vectors), max(1, PAIRS_OF_A_BLOCK // numbers.size(1)))
+            sides = self._sides(vectors)
+            blocks = [
+                self._block(self._fine, vectors, sides, numbers, coarse, relations, row, row + rows.step)
+                for row in rows
+            ]
+            fine, attended = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+            if left:
+                gate = torch.sigmoid(self.gate(torch.cat([vectors, attended], 1)))
+                vectors = gate * attended + (1 - gate) * vectors
+        return Antecedents(spans.words, numbers, fine, candidates, mention_scores)
+
+    @staticmethod
+    def _block(function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function whose inner values the backward pass computes again."""
+        if torch.is_grad_enabled():
+            return checkpoint(function, *args, use_reentrant=False)
+        return function(*args)
+
+    def _represent_and_score(
+        self, pieces: Tensor, first: Tensor, end: Tensor, width: Tensor, low: int, high: int
+    ) -> tuple[Tensor, Tensor]:
+        """(M, 3C + F) g and (M,) s_m of spans that lie in the pieces from ``low`` to ``high``."""
+        pieces, first, end = pieces[low:high], first - low, end - low
+        position = torch.arange(high - low, device=pieces.device)
+        inside = (position >= first[:, None]) & (position < end[:, None])
+        attention = _wide(self.attention(pieces)).squeeze(1).expand_as(inside).masked_fill(~inside, -torch.inf)
+        head = attention.softmax(1).to(pieces.dtype) @ pieces
+        vectors = torch.cat([pieces[first], pieces[end - 1], head, self.dropout(self.span_width(width - 1))], 1)
+        prior = self.width_prior_score(self.width_prior.weight)[width - 1]
+        return vectors, _wide(self.mention(vectors) + prior).squeeze(1)
+
+    def _coarse(self, vectors: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """(K, A) the numbers of the antecedents that each span keeps, and their coarse scores."""
+        kept = len(vectors)
+        source, target = self.dropout(self.coarse(vectors)), self.dropout(vectors)
+        bilinear = _wide(source @ target.T)
+        prior = _wide(self.distance_prior_score(self.dropout(self.distance_prior.weight))).squeeze(1)
+        number = torch.arange(kept, device=vectors.device)
+        chosen = []
+        with torch.no_grad():
+            for rows in number.split(SPANS_OF_A_BLOCK):
+                distance = rows[:, None] - number
+                total = bilinear[rows] + scores[rows, None] + scores + prior[_bucket(distance)]
+                total = total.masked_fill(distance < 1, -torch.inf)
+                chosen.append(total.topk(min(self.max_antecedents, kept)).indices)
+        numbers = torch.cat(chosen)
+        distance = _bucket(number[:, None] - numbers)
+        return numbers, bilinear.gather(1, numbers) + scores[:, None] + scores[numbers] + prior[distance]
+
+    def _sides(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        """(K, hidden) each: the parts of g_i and of g_j in the hidden layer of a pair, computed once a span."""
+        width, first = vectors.size(1), self.fine[0]
+        own, other = first.weight[:, :width], first.weight[:, width : 2 * width]
+        return F.linear(vectors, own, first.bias), F.linear(vectors, other)
+
+    def _fine(
+        self,
+        vectors: Tensor,
+        sides: tuple[Tensor, Tensor],
+        numbers: Tensor,
+        coarse: Tensor,
+        relations: tuple[Tensor, Tensor, Tensor],
+        row: int,
+        end: int,
+    ) -> tuple[Tensor, Tensor]:
+        """Score the antecedents of the spans from ``row`` to ``end``; also return what their softmax attends to.
+
+        Returns:
+            (K', A + 1) scores, and (K', 3C + F) means.
+        """
+        speakers, segments, genre = relations
+        numbers, coarse, own = numbers[row:end], coarse[row:end], vectors[row:end]
+        number = torch.arange(row, row + len(own), device=own.device)[:, None]
+        distance = number - numbers
+        segment_distance = (segments[number] - segments[numbers]).clamp(0, self.segment_distance.num_embeddings - 1)
+        features = [
+            self.same_speaker((speakers[number] == speakers[numbers]).long()),
+            self.genre(genre).expand(*numbers.shape, -1),
+            self.distance(_bucket(distance)),
+            self.segment_distance(segment_distance),
+        ]
+        other = vectors[numbers]
+        pairs = torch.cat([own[:, None] * other, self.dropout(torch.cat(features, 2))], 2)
+        hidden = sides[0][row:end, None] + sides[1][numbers]
+        hidden = hidden + F.linear(pairs, self.fine[0].weight[:, 2 * vectors.size(1) :])
+        scores = coarse + _wide(self.fine[1:](hidden)).squeeze(2)
+        scores = torch.cat([torch.zeros_like(scores[:, :1]), scores.masked_fill(distance < 1, -torch.inf)], 1)
+        weights = scores.softmax(1).to(own.dtype)
+        return scores, weights[:, :1] * own + (weights[:, None, 1:] @ other).squeeze(1)
+
+
+class _Spans:
+    """Spans of a document in words and in pieces, and the blocks in which they are visited."""
+
+    def __init__(self, words: np.ndarray, starts: np.ndarray, ends: np.ndarray, device: torch.device) -> None:
+        self._first, self._end = starts[words[:, 0]], ends[words[:, 1] - 1]
+        self.words = torch.from_numpy(words).to(device)
+        self.first, self.end = (torch.from_numpy(side).to(device) for side in (self._first, self._end))
+
+    def blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor, int, int]]:
+        """First and end pieces and width in words of the spans of a block, and the pieces in which they all lie."""
+        widths = self.words[:, 1] - self.words[:, 0]
+        for start in range(0, len(self.words), SPANS_OF_A_BLOCK):
+            block = slice(start, start + SPANS_OF_A_BLOCK)
+            low, high = int(self._first[start]), int(self._end[block].max())
+            yield self.first[block], self.end[block], widths[block], low, high
+
+
+def marginal_loss(output: list[Antecedents], mentions: list[Tensor]) -> Tensor:
+    """Sum −log Σ P(j) over the right antecedents j of each kept span; without any, none is right (Lee et al., 2017).
+
+    Args:
+        output: of :class:`CoreferenceHead`.
+        mentions: of each document, (M, 3) start and end in words and entity, from 1; each span once.
+
+    Returns:
+        The sum over the spans of all documents.
+    """
+    losses = []
+    for (spans, numbers, scores, *_), rows in zip(output, mentions, strict=True):
+        entity = _entities(spans, rows)
+        before = numbers < torch.arange(len(spans), device=spans.device)[:, None]
+        is_right = before & (entity[numbers] == entity[:, None]) & (entity > 0)[:, None]
+        is_right = torch.cat([~is_right.any(1, keepdim=True), is_right], 1)
+        right = scores.masked_fill(~is_right, -torch.inf)
+        losses.append((scores.logsumexp(1) - right.logsumexp(1)).sum())
+    return torch.stack(losses).sum()
+
+
+def mention_loss(output: list[Antecedents], mentions: list[Tensor]) -> Tensor:
+    """Sum the binary cross entropies of the mention scores of all spans, kept or not.
+
+    The papers have no such loss. Without it, a span that is no mention can hide one that it crosses for good: once
+    its antecedents are right, nothing lowers its mention score, and a span that is not kept has no gradient. Large
+    corpora train mention scores by other documents.
+
+    Args:
+        output, mentions: as for :func:`marginal_loss`.
+    """
+    losses = [
+        F.binary_cross_entropy_with_logits(scores, (_entities(spans, rows) > 0).to(scores.dtype), reduction="sum")
+        for (*_, spans, scores), rows in zip(output, mentions, strict=True)
+    ]
+    return torch.stack(losses).sum()
+
+
+def _entities(spans: Tensor, mentions: Tensor) -> Tensor:
+    """(K,) the entity of each span, 0 of one that is no mention."""
+    is_mention = (spans[:, None] == mentions[:, :2]).all(2)
+    return (is_mention * mentions[:, 2]).sum(1)
+
+
+def _bucket(distance: Tensor) -> Tensor:
+    """The number of a distance's bucket."""
+    return torch.bucketize(distance, torch.tensor(DISTANCES, device=distance.device), right=True)
+
+
+def _wide(values: Tensor) -> Tensor:
+    """Float32 for half precision."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -1,0 +1,125 @@
+"""fairseq's ``--task coreference``: OntoNotes, in the format of CoNLL-2012."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.logging import metrics
+from fairseq.tasks import register_task
+from torch import Tensor
+
+from fairseq_poolingformer.tasks.coreference.examples import (
+    CoreferenceExamples,
+    CoreferencePredictor,
+    CoreferenceSplit,
+    read_names,
+)
+from fairseq_poolingformer.tasks.coreference.head import CoreferenceHead, marginal_loss, mention_loss
+from fairseq_poolingformer.tasks.coreference.metrics import CoreferenceScore, RecallPrecision, score_document
+from fairseq_poolingformer.tasks.coreference.spans import Antecedents
+from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
+from fairseq_poolingformer.text.data_folder import COREFERENCE
+
+SEGMENT_DISTANCES = 10  # told apart where --max-segments does not bound them
+METRICS = ("mentions", "muc", "b_cubed", "ceaf_e")
+COUNTS = tuple(counted.name for counted in fields(RecallPrecision))
+
+
+@dataclass
+class CoreferenceConfig(DocumentTaskConfig):
+    max_span_width: int = field(default=30, metadata={"help": "words of a mention at most"})
+    span_ratio: float = field(default=0.4, metadata={"help": "spans kept as possible mentions, for each word"})
+    max_antecedents: int = field(default=50, metadata={"help": "antecedents that the coarse score keeps of a span"})
+    coreference_depth: int = field(
+        default=2,
+        metadata={"help": "rounds of fine scores; in between, antecedents refine the spans; 1: none do"},
+    )
+    head_hidden: int = field(default=3000, metadata={"help": "width of the head's hidden layers"})
+    head_dropout: float = field(default=0.3, metadata={"help": "dropout in the head"})
+    mention_loss_weight: float = field(
+        default=0.0,
+        metadata={
+            "help": "weight of a binary cross entropy of mention scores, which small corpora need; the papers: 0"
+        },
+    )
+
+
+@register_task("coreference", dataclass=CoreferenceConfig)
+class CoreferenceTask(DocumentTask):
+    """Finds the mentions of a document and the entities that they name (Longformer, §6.1; Joshi et al., 2019).
+
+    A batch's loss is a sum over the spans of its documents. Validation logs ``conll_f1``, the mean F1 of MUC, B³ and
+    CEAF-φ₄, which ``--best-checkpoint-metric`` takes; entities that share a mention are one there, as in training.
+    """
+
+    cfg: CoreferenceConfig
+    kind = "coreference"
+    layout = COREFERENCE
+    uses_global_tokens = False
+
+    def __init__(self, cfg: CoreferenceConfig, dictionary: Dictionary) -> None:
+        super().__init__(cfg, dictionary)
+        if not cfg.mention_loss_weight >= 0:
+            raise ValueError(f"--mention-loss-weight must be 0 or more, got {cfg.mention_loss_weight}")
+
+    def build_head(self, embed_dim: int, dropout: float) -> CoreferenceHead:
+        cfg = self.cfg
+        return CoreferenceHead(
+            embed_dim,
+            segment_distances=cfg.max_segments or SEGMENT_DISTANCES,
+            max_span_width=cfg.max_span_width,
+            span_ratio=cfg.span_ratio,
+            max_antecedents=cfg.max_antecedents,
+            depth=cfg.coreference_depth,
+            hidden=cfg.head_hidden,
+            dropout=cfg.head_dropout,
+            train_all_spans=cfg.mention_loss_weight > 0,
+        )
+
+    def build_examples(self, folder: Path, split: str, max_segments: int) -> CoreferenceExamples:
+        names = read_names(folder, split)
+        arrays = CoreferenceSplit.open(folder, split)
+        return CoreferenceExamples(arrays, names, self.symbols, self.cfg.max_positions, max_segments, self.cfg.seed)
+
+    def loss(self, output: list[Antecedents], target: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
+        """−log Σ P of the right antecedents; in validation also the counts of the metrics."""
+        loss = marginal_loss(output, target["mentions"])
+        if self.cfg.mention_loss_weight:
+            loss = loss + self.cfg.mention_loss_weight * mention_loss(output, target["mentions"])
+        if torch.is_grad_enabled():
+            return loss, {}
+        total = sum(map(score_output, output, target["mentions"]), CoreferenceScore())
+        counts = {f"_{name}_{count}": getattr(getattr(total, name), count) for name in METRICS for count in COUNTS}
+        return loss, {name: torch.tensor(float(value), device=loss.device) for name, value in counts.items()}
+
+    def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion) -> None:
+        """Log what the criterion logs; in validation also F1, of all documents together."""
+        super().reduce_metrics(logging_outputs, criterion)
+        if not any(f"_muc_{COUNTS[0]}" in log for log in logging_outputs):
+            return
+        for name in METRICS:
+            for count in COUNTS:
+                key = f"_{name}_{count}"
+                metrics.log_scalar_sum(key, float(sum(log.get(key, 0) for log in logging_outputs)))
+        metrics.log_derived("mentions_f1", lambda meters: _f1(meters, ["mentions"]))
+        metrics.log_derived("conll_f1", lambda meters: _f1(meters, METRICS[1:]))
+
+    def predictor(self, folder: Path, split: str) -> CoreferencePredictor:
+        return CoreferencePredictor(folder, split)
+
+
+def score_output(output: Antecedents, mentions: Tensor) -> CoreferenceScore:
+    """Compare the entities of a document with the true ones, (M, 3) start, end and entity."""
+    true: dict[int, list[tuple[int, int]]] = {}
+    for start, end, entity in mentions.tolist():
+        true.setdefault(entity, []).append((start, end))
+    return score_document(list(true.values()), output.clusters())
+
+
+def _f1(meters, names: Iterable[str]) -> float:
+    """The mean F1 × 100 of metrics whose counts the meters hold."""
+    found = [100 * RecallPrecision(*(meters[f"_{name}_{count}"].sum for count in COUNTS)).f1 for name in names]
+    return round(sum(found) / len(found), 2)

@@ -1,0 +1,175 @@
+"""HotpotQA's right answers, predictions and official figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fairseq_poolingformer.tasks.shared.normalized_text import Overlap, hotpotqa_words, overlap
+from fairseq_poolingformer.text.json_file import read_json_file
+from fairseq_poolingformer.text.json_values import as_object, list_of, text_of
+
+_WHOLE_ANSWERS = (["yes"], ["no"], ["noanswer"])  # they share no word with any other answer
+
+Fact = tuple[str, int]  # a paragraph's title, and the number of a sentence in it from 0
+
+
+@dataclass(frozen=True)
+class HotpotqaGold:
+    """A question's right answer; ``supporting_facts`` are the sentences that one must know to find it."""
+
+    question_id: str
+    answer: str
+    supporting_facts: tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class HotpotqaPredictions:
+    """Answers and supporting facts by question; a question may lack either."""
+
+    answers: Mapping[str, str]
+    supporting_facts: Mapping[str, Sequence[Fact]]
+
+    def to_json(self) -> dict[str, object]:
+        """The object of the official format."""
+        return {
+            "answer": dict(self.answers),
+            "sp": {key: [list(fact) for fact in facts] for key, facts in self.supporting_facts.items()},
+        }
+
+
+@dataclass
+class HotpotqaFigures:
+    """The figures of HotpotQA's script under its names, from 0 to 1: of answers, of supporting facts, of both."""
+
+    em: float = 0.0
+    f1: float = 0.0
+    prec: float = 0.0
+    recall: float = 0.0
+    sp_em: float = 0.0
+    sp_f1: float = 0.0
+    sp_prec: float = 0.0
+    sp_recall: float = 0.0
+    joint_em: float = 0.0
+    joint_f1: float = 0.0
+    joint_prec: float = 0.0
+    joint_recall: float = 0.0
+
+    def add(self, prefix: str, exact: float, found: Overlap) -> None:
+        """Add a question's values to the sums whose names begin with ``prefix``."""
+        for name, value in (("em", exact), ("f1", found.f1), ("prec", found.precision), ("recall", found.recall)):
+            setattr(self, prefix + name, getattr(self, prefix + name) + value)
+
+
+def facts_of(record: Mapping[str, object], key: str) -> tuple[Fact, ...]:
+    """Read the list of supporting facts under a key.
+
+    Raises:
+        ValueError: an element is not a title and the number of a sentence.
+    """
+    facts = []
+    for value in list_of(record, key):
+        is_pair = isinstance(value, list) and len(value) == 2
+        if not is_pair or not isinstance(value[0], str) or not isinstance(value[1], int) or isinstance(value[1], bool):
+            raise ValueError(f"{key!r} must hold pairs of a title and the number of a sentence, holds {value!r}"[:200])
+        facts.append((value[0], value[1]))
+    return tuple(facts)
+
+
+def read_gold(path: Path) -> list[HotpotqaGold]:
+    """Read the right answers of a released file, such as ``hotpot_dev_distractor_v1.json``.
+
+    Raises:
+        ValueError: naming the file and the question that is wrong; a file of the test set has no answers.
+    """
+    values = read_json_file(path, list)
+    gold = []
+    for number, value in enumerate(values):
+        try:
+            record = as_object(value, "a question")
+            if "answer" not in record:
+                raise ValueError("no 'answer': those of the test set are not public")
+            facts = facts_of(record, "supporting_facts")
+            gold.append(HotpotqaGold(text_of(record, "_id"), text_of(record, "answer"), facts))
+        except ValueError as error:
+            raise ValueError(f"{path}, question {number}: {error}") from None
+    if not gold:
+        raise ValueError(f"{path}: no questions in it")
+    return gold
+
+
+def read_predictions(path: Path) -> HotpotqaPredictions:
+    """Read predictions in the official format, ``{"answer": {question: answer}, "sp": {question: facts}}``.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    content = read_json_file(path)
+    try:
+        answers, facts = (as_object(content.get(key), f"{key!r}") for key in ("answer", "sp"))
+        answers = {key: text_of(answers, key) for key in answers}
+        return HotpotqaPredictions(answers, {key: facts_of(facts, key) for key in facts})
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
+    """Compute the official figures of a prediction file.
+
+    Args:
+        gold: released files.
+        predictions: in the official format.
+
+    Returns:
+        The figures under the official names, 0 to 100.
+
+    Raises:
+        ValueError: naming the file and the place that is wrong.
+    """
+    right = [question for path in gold for question in read_gold(path)]
+    found = read_predictions(predictions)
+    if not any(question.question_id in found.answers for question in right):
+        raise ValueError(f"{predictions}: no question of the gold data has an answer; are they of another split?")
+    return {name: 100 * value for name, value in asdict(figures(right, found)).items()}
+
+
+def figures(gold: Sequence[HotpotqaGold], predictions: HotpotqaPredictions) -> HotpotqaFigures:
+    """Compute the figures of the official script: means over all questions of the gold data.
+
+    A question's joint precision and recall are the products of those of its answer and its supporting facts.
+    """
+    sums = HotpotqaFigures()
+    for question in gold:
+        answer = predictions.answers.get(question.question_id)
+        facts = predictions.supporting_facts.get(question.question_id)
+        if answer is not None:
+            answer_exact, answer_found = _compare_answers(answer, question.answer)
+            sums.add("", answer_exact, answer_found)
+        if facts is not None:
+            facts_exact, facts_found = _compare_facts(facts, question.supporting_facts)
+            sums.add("sp_", facts_exact, facts_found)
+        if answer is not None and facts is not None:
+            precision = answer_found.precision * facts_found.precision
+            recall = answer_found.recall * facts_found.recall
+            sums.add("joint_", answer_exact * facts_exact, Overlap(_f1(precision, recall), precision, recall))
+    return HotpotqaFigures(**{name: value / len(gold) for name, value in asdict(sums).items()})
+
+
+def _compare_answers(answer: str, right: str) -> tuple[bool, Overlap]:
+    predicted, wanted = hotpotqa_words(answer), hotpotqa_words(right)
+    if predicted != wanted and (predicted in _WHOLE_ANSWERS or wanted in _WHOLE_ANSWERS):
+        return False, Overlap()
+    return predicted == wanted, overlap(predicted, wanted)
+
+
+def _compare_facts(facts: Iterable[Fact], right: Iterable[Fact]) -> tuple[bool, Overlap]:
+    predicted, wanted = set(facts), set(right)
+    same = len(predicted & wanted)
+    precision = same / len(predicted) if predicted else 0.0
+    recall = same / len(wanted) if wanted else 0.0
+    return predicted == wanted, Overlap(_f1(precision, recall), precision, recall)
+
+
+def _f1(precision: float, recall: float) -> float:
+    return 2 * precision * recall / (precision + recall) if precision + recall > 0 else 0.0

@@ -1,0 +1,175 @@
+"""Masked language modeling on long documents."""
+
+# ruff: noqa: UP045 - fairseq reads the fields' types at run time and knows Optional only
+
+import logging
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+import numpy as np
+from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks import register_task
+
+from fairseq_poolingformer.tasks.masked_lm.dataset import MaskedLMDataset
+from fairseq_poolingformer.tasks.shared.one_dictionary import OneDictionaryConfig, OneDictionaryTask
+from fairseq_poolingformer.text.data_folder import DOCUMENTS, DataFolder
+from fairseq_poolingformer.text.document_blocks import DocumentBlocks, cut_into_blocks
+from fairseq_poolingformer.text.masking import Masking, SymbolTable
+from fairseq_poolingformer.text.repetitions import RepeatedNames
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+
+logger = logging.getLogger(__name__)
+
+VALIDATION_SEED = 0  # of the masks, whatever a run's seed is, so that the losses of two runs can be compared
+
+
+@dataclass
+class LongMaskedLMConfig(OneDictionaryConfig):
+    max_positions: int = field(default=4096, metadata={"help": "the most tokens of a block, with <s> and </s>"})
+    document_blocks: ChoiceEnum(["separate", "pack"]) = field(
+        default="separate",
+        metadata={
+            "help": "separate: a block has tokens of one document only; pack: documents follow one another with </s> "
+            "between them, and all blocks are full"
+        },
+    )
+    min_block_tokens: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "a long document's last block that would have fewer tokens shares evenly with the block before it; "
+            "default: an eighth of --max-positions"
+        },
+    )
+    mask_prob: float = field(default=0.15, metadata={"help": "the share of the tokens to predict"})
+    leave_unmasked_prob: float = field(default=0.1, metadata={"help": "the share of these that stays as it is"})
+    random_token_prob: float = field(default=0.1, metadata={"help": "the share of these that random symbols replace"})
+    mask_whole_words: bool = field(
+        default=False,
+        metadata={"help": "mask all tokens of a word; for languages that write spaces between words"},
+    )
+    mask_names: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "with --mask-whole-words: two distances in tokens, such as 129-512. Predict names, words that the "
+            "vocabulary has no symbol for, whose nearest other occurrence is so far away, and other words beside them"
+        },
+    )
+    mask_names_share: float = field(
+        default=0.5,
+        metadata={"help": "the share of such names among the words to predict, where a block has enough of them"},
+    )
+
+
+def _repeated_names(distances: str, texts: list[bytes]) -> RepeatedNames:
+    """The names that --mask-names chooses.
+
+    Raises:
+        ValueError: it is no two distances.
+    """
+    nearest, _, farthest = distances.partition("-")
+    if not (nearest.isdecimal() and farthest.isdecimal()):
+        raise ValueError(f"--mask-names must be two distances in tokens, such as 129-512; got {distances!r}")
+    return RepeatedNames(texts, int(nearest), int(farthest))
+
+
+@register_task("long_masked_lm", dataclass=LongMaskedLMConfig)
+class LongMaskedLMTask(OneDictionaryTask):
+    """Masked language modeling on blocks ``<s> … </s>`` of whole documents (Longformer §5, thesis §3.2).
+
+    Every token of every document is in exactly one block. Each epoch of training draws new masks; validation always has
+    the same ones. The data folder's tokenizer says what words and characters are.
+    """
+
+    cfg: LongMaskedLMConfig
+    layout = DOCUMENTS
+    criterion = "long_masked_lm"
+    other_criterions = ("masked_lm",)
+
+    def __init__(self, cfg: LongMaskedLMConfig, dictionary: Dictionary) -> None:
+        super().__init__(cfg, dictionary)
+        texts = load_tokenizer(self.data_folder).symbol_texts()
+        if len(texts) != len(dictionary):
+            raise ValueError(
+                f"{self.data_folder}: dict.txt gives {len(dictionary)} symbols, and the tokenizer beside it "
+                f"{len(texts)}; make the data folder again"
+            )
+        self.mask_idx = dictionary.add_symbol("<mask>")
+        texts += [b""] * (len(dictionary) - len(texts))
+        texts[self.mask_idx] = b""  # some tokenizers have this symbol
+        self.masking = Masking(
+            SymbolTable.of(texts),
+            self.mask_idx,
+            cfg.mask_prob,
+            cfg.leave_unmasked_prob,
+            cfg.random_token_prob,
+            cfg.mask_whole_words,
+            cfg.mask_names and _repeated_names(cfg.mask_names, texts),
+            cfg.mask_names_share,
+        )
+
+    def max_positions(self) -> int:
+        """The most tokens of a block."""
+        return self.cfg.max_positions
+
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        """Build the model.
+
+        Raises:
+            ValueError: the model takes fewer tokens than a block has, or has nothing to train.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        if model.max_positions() < self.cfg.max_positions:
+            raise ValueError(
+                f"blocks have up to {self.cfg.max_positions} tokens, but the model takes {model.max_positions()}; "
+                "give both with --max-positions"
+            )
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ValueError(
+                "--freeze-pretrained leaves nothing to train: --max-positions must be more than "
+                "--pretrained-positions, or --pooled-layers some layers"
+            )
+        return model
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """Load a split.
+
+        Args:
+            split: the name of the split.
+            epoch: chooses one of several data folders in training.
+            combine: unused.
+            kwargs: unused.
+
+        Raises:
+            FileNotFoundError: the folder has no such split.
+            ValueError: its files are damaged.
+        """
+        is_training = split == self.cfg.train_subset
+        documents = DataFolder(self.folder(split, epoch), self.layout).sequences(split)
+        if len(documents) and (not len(documents[0]) or documents[0][-1] != self.dictionary.eos()):
+            raise ValueError(f"{documents.prefix}: the documents do not end with </s>; preprocess again")
+        blocks = cut_into_blocks(
+            documents.bounds,
+            max_tokens=self.cfg.max_positions,
+            min_tokens=self.cfg.min_block_tokens,
+            pack=self.cfg.document_blocks == "pack",
+        )
+        self._log_blocks(split, len(documents), blocks)
+        self.datasets[split] = MaskedLMDataset(
+            documents,
+            blocks,
+            self.masking,
+            self.dictionary,
+            seed=self.cfg.seed if is_training else VALIDATION_SEED,
+            shuffle=is_training,
+        )
+
+    def _log_blocks(self, split: str, num_documents: int, blocks: DocumentBlocks) -> None:
+        sizes = blocks.sizes
+        logger.info(
+            "%s: %d blocks of %d documents: %d tokens; median %d, %d blocks of the full %d; %d documents cut, "
+            "%d of their last blocks share with the block before; %d documents empty",
+            *(split, len(blocks), num_documents, sizes.sum(), np.median(sizes) if len(sizes) else 0),
+            *((sizes == self.cfg.max_positions).sum(), self.cfg.max_positions),
+            *(blocks.num_cut, blocks.num_evened, blocks.num_empty),
+        )

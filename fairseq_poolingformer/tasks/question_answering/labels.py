@@ -1,0 +1,206 @@
+"""Labels for training: chooses an answer among the annotations of an example and finds the segments that hold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from fairseq_poolingformer.tasks.question_answering.folder import (
+    ANNOTATION_COLUMNS,
+    PARAGRAPH_COLUMNS,
+    QuestionAnsweringSplit,
+)
+from fairseq_poolingformer.tasks.question_answering.segments import Segments
+
+MAX_ANSWER_LENGTH = 30  # tokens of a predicted answer (ICML 2021, §3.2)
+
+
+class AnswerType(IntEnum):
+    """The kinds of answers, numbered as in the data folder and in the output layer; LONG is a long answer only."""
+
+    NULL = 0
+    SHORT = 1
+    YES = 2
+    NO = 3
+    LONG = 4
+
+
+class Label(IntEnum):
+    """How much of the answer a segment sees: nothing, a part, or all that it needs to give the answer."""
+
+    NEGATIVE = 0
+    PARTIAL = 1
+    POSITIVE = 2
+
+
+PARTIAL_SEGMENTS = {"skip": Label.PARTIAL, "negative": Label.NEGATIVE}  # --partial-segments
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One answer an example; -1 for each part that it lacks.
+
+    Args:
+        answer_type: (n,) see :class:`AnswerType`.
+        paragraph: (n,) row of the paragraph.
+        first_token, end_token: (n,) of the short answer, in document tokens.
+        paragraph_first_token, paragraph_end_token: (n,) of the paragraph.
+    """
+
+    answer_type: np.ndarray
+    paragraph: np.ndarray
+    first_token: np.ndarray
+    end_token: np.ndarray
+    paragraph_first_token: np.ndarray
+    paragraph_end_token: np.ndarray
+
+
+def choose_annotation(annotations: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Choose the answer to learn from where there are several annotations.
+
+    By the official rule of both corpora, there is a long answer when at least two annotators gave one, and a short
+    answer, yes or no, when at least two gave one of these; a single annotator is enough when there is no other. The
+    paragraph is the one that most annotators chose, the short answer the most frequent one in it; the first of equally
+    frequent ones counts.
+
+    Args:
+        annotations: (A, 4) rows, see :data:`ANNOTATION_COLUMNS`.
+        bounds: (n + 1,) example k has the rows ``bounds[k]`` to ``bounds[k + 1]``.
+
+    Returns:
+        (n, 4) rows, (0, -1, -1, -1) where there is no answer.
+    """
+    counts = np.diff(bounds)
+    example = np.repeat(np.arange(len(counts)), counts)
+
+    def given(is_given: np.ndarray) -> np.ndarray:
+        """(A,) True at the rows of a kind of answer that enough annotators gave."""
+        votes = np.bincount(example[is_given], minlength=len(counts))
+        return is_given & (votes >= np.minimum(counts, 2))[example]
+
+    chosen = np.full((len(counts), len(ANNOTATION_COLUMNS)), -1, np.int32)
+    chosen[:, 0] = AnswerType.NULL
+    answered = np.flatnonzero(given(annotations[:, 0] != AnswerType.NULL))
+    best = answered[_most_frequent(example[answered], annotations[answered, 1:2])]
+    chosen[example[best], 0] = AnswerType.LONG
+    chosen[example[best], 1] = annotations[best, 1]
+
+    is_short = ~np.isin(annotations[:, 0], (AnswerType.NULL, AnswerType.LONG))
+    short = np.flatnonzero(given(is_short) & (annotations[:, 1] == chosen[example, 1]))
+    best = short[_most_frequent(example[short], annotations[short])]
+    chosen[example[best]] = annotations[best]
+    return chosen
+
+
+def _most_frequent(example: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Find the first of each example's most frequent rows, as an index into ``rows``."""
+    _, first, frequency = np.unique(np.column_stack([example, rows]), axis=0, return_index=True, return_counts=True)
+    first = first[np.lexsort((-first, frequency, example[first]))]
+    is_last = np.append(example[first][1:] != example[first][:-1], True)[: len(first)]
+    return first[is_last]
+
+
+def read_answers(split: QuestionAnsweringSplit) -> Answers:
+    """Read the answer of each example, with the place of its paragraph.
+
+    Raises:
+        ValueError: an annotation names a paragraph or tokens that the example does not have.
+    """
+    rows = np.asarray(split.annotation.values).reshape(-1, len(ANNOTATION_COLUMNS))
+    answer_type, paragraph, first, end = choose_annotation(rows, split.annotation.bounds // rows.shape[1]).T
+    width = len(PARAGRAPH_COLUMNS)
+    wrong = (answer_type < 0) | (answer_type > max(AnswerType))
+    wrong |= (paragraph < -1) | (paragraph >= split.paragraph.sizes // width)
+    wrong |= np.where(first < 0, (first != -1) | (end != -1), (end <= first) | (end > split.document.sizes))
+    if wrong.any():
+        example = int(wrong.argmax())
+        row = dict(
+            zip(ANNOTATION_COLUMNS, (int(x[example]) for x in (answer_type, paragraph, first, end)), strict=True)
+        )
+        raise ValueError(
+            f"{split.annotation.prefix}, example {example}: {row} does not fit a document of "
+            f"{split.document.sizes[example]} tokens and {split.paragraph.sizes[example] // width} paragraphs; "
+            "preprocess again"
+        )
+    places = np.full((2, len(split)), -1, np.int32)
+    has_paragraph = paragraph >= 0
+    at = split.paragraph.bounds[:-1][has_paragraph] + paragraph[has_paragraph].astype(np.int64) * width
+    places[:, has_paragraph] = split.paragraph.values[at], split.paragraph.values[at + 1]
+    return Answers(answer_type, paragraph, first, end, *places)
+
+
+def label_segments(segments: Segments, answers: Answers, partial: Label = Label.PARTIAL) -> np.ndarray:
+    """Find out which segments hold the answer, a part of it, or nothing of it.
+
+    A positive segment holds the whole short answer; for yes, no and a long answer alone, the whole paragraph. A
+    paragraph that fits in no segment belongs to the last segment in which it begins and which it fills to the end.
+    Every other segment that sees some of the paragraph or of the short answer is partial, and so are all segments of an
+    example whose answer has no known place.
+
+    Args:
+        segments: of the split.
+        answers: of its examples.
+        partial: the label of segments that see some of an answer; ``Label.NEGATIVE`` trains them to find nothing.
+
+    Returns:
+        (S,) int8, see :class:`Label`.
+    """
+    is_short = answers.answer_type == AnswerType.SHORT
+    needed_first = np.where(is_short, answers.first_token, answers.paragraph_first_token)
+    needed_end = np.where(is_short, answers.end_token, answers.paragraph_end_token)
+    is_answer = answers.answer_type != AnswerType.NULL
+    is_placed = is_answer & (needed_first >= 0)
+    has_paragraph = answers.paragraph >= 0
+    seen_first = np.where(has_paragraph, np.minimum(needed_first, answers.paragraph_first_token), needed_first)
+    seen_end = np.maximum(needed_end, answers.paragraph_end_token)
+
+    example, first, end = segments.example, segments.first_token, segments.end_token
+    positive = is_placed[example] & (needed_first[example] >= first) & (needed_end[example] <= end)
+    answered = np.zeros(len(is_answer), bool)
+    answered[example[positive]] = True
+    too_long = np.flatnonzero(is_placed & ~is_short & ~answered)
+    positive[segments.bounds[too_long] + needed_first[too_long] // segments.doc_stride] = True
+
+    sees = is_placed[example] & (seen_first[example] < end) & (seen_end[example] > first)
+    labels = np.where(sees, partial, Label.NEGATIVE)
+    labels[(is_answer & ~is_placed)[example]] = Label.PARTIAL
+    labels[positive] = Label.POSITIVE
+    return labels.astype(np.int8)
+
+
+def count_longer(answers: Answers, max_answer_length: int) -> int:
+    """Count the short answers that have more tokens than a prediction may have.
+
+    Args:
+        answers: of a split.
+        max_answer_length: tokens of a predicted span at most.
+    """
+    is_short = answers.answer_type == AnswerType.SHORT
+    return int(np.count_nonzero(is_short & (answers.end_token - answers.first_token > max_answer_length)))
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """Numbers of segments with each label, and of answers.
+
+    Args:
+        positive, partial, negative: segments.
+        answers: examples with an answer.
+        without_segment: examples whose answer no segment holds, so that training never sees it.
+    """
+
+    positive: int
+    partial: int
+    negative: int
+    answers: int
+    without_segment: int
+
+    @classmethod
+    def of(cls, segments: Segments, answers: Answers, labels: np.ndarray) -> LabelCounts:
+        """Count labels."""
+        negative, partial, positive = np.bincount(labels, minlength=len(Label)).tolist()
+        num_answers = int(np.count_nonzero(answers.answer_type))
+        num_answered = len(np.unique(segments.example[labels == Label.POSITIVE]))
+        return cls(positive, partial, negative, num_answers, num_answers - num_answered)

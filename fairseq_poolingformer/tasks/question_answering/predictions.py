@@ -1,0 +1,102 @@
+"""Turns the best answers of a split into official predictions, and into lines that people can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fairseq_poolingformer.tasks.question_answering.example_ids import ExampleIds, example_id_text
+from fairseq_poolingformer.tasks.question_answering.folder import PARAGRAPH_COLUMNS, QuestionAnsweringSplit
+from fairseq_poolingformer.tasks.question_answering.official_predictions import (
+    NATURAL_QUESTIONS,
+    NaturalQuestionsPrediction,
+    Prediction,
+    TydiqaPrediction,
+)
+from fairseq_poolingformer.tasks.question_answering.spans import NO_SPAN, Span
+from fairseq_poolingformer.text.tokenizers import Tokenizer
+
+READABLE_COLUMNS = ("example_id", "question", "short_answer", "short_score", "long_answer", "long_score")
+
+
+def short_answer(record: np.void) -> tuple[str, float]:
+    """Return the best kind of short answer of a record, ``"SPAN"``, ``"YES"`` or ``"NO"``, and its score."""
+    scores = {kind: float(record[f"{kind.lower()}_score"]) for kind in ("SPAN", "YES", "NO")}
+    kind = max(scores, key=scores.get)
+    return kind, scores[kind]
+
+
+def official_predictions(
+    ids: ExampleIds, split: QuestionAnsweringSplit, records: np.ndarray, examples: range
+) -> Iterator[Prediction]:
+    """Yield one prediction for each example, in their order; an example without an answer gets a null prediction.
+
+    Args:
+        ids: of the split's examples.
+        split: gives the answers' places in the corpus.
+        records: (n,) see :class:`~fairseq_poolingformer.tasks.question_answering.answers.BestAnswers`.
+        examples: the numbers of the examples.
+    """
+    for example in examples:
+        record = records[example]
+        if record["score"] == -np.inf:
+            long, candidate, span, answer, scores = NO_SPAN, -1, NO_SPAN, "NONE", (0.0, 0.0)
+        else:
+            kind, short_score = short_answer(record)
+            long, candidate = _long_answer(ids.kind, split, example, record)
+            span = _short_span(ids.kind, split, example, record) if kind == "SPAN" else NO_SPAN
+            answer = "NONE" if kind == "SPAN" else kind
+            scores = (0.0 if long.is_null else float(record["long_score"]), short_score)
+        if ids.kind == NATURAL_QUESTIONS:
+            shorts = () if span.is_null else (span,)
+            yield NaturalQuestionsPrediction(
+                ids.example_ids[example], long, scores[0], shorts, scores[1], yes_no_answer=answer
+            )
+        else:
+            yield TydiqaPrediction(
+                *(ids.example_ids[example], ids.languages[example], candidate, scores[0], span, scores[1]),
+                yes_no_answer=answer,
+            )
+
+
+def _long_answer(kind: str, split: QuestionAnsweringSplit, example: int, record: np.void) -> tuple[Span, int]:
+    """Return the place of the record's paragraph in the corpus, and its number among the candidates."""
+    if record["paragraph"] < 0:
+        return NO_SPAN, -1
+    row = dict(zip(PARAGRAPH_COLUMNS, split.paragraphs(example)[record["paragraph"]].tolist(), strict=True))
+    return _span(kind, row["start_offset"], row["end_offset"]), row["candidate_index"]
+
+
+def _short_span(kind: str, split: QuestionAnsweringSplit, example: int, record: np.void) -> Span:
+    start = split.start[example][record["first_token"]]
+    return _span(kind, int(start), int(split.end[example][record["end_token"] - 1]))
+
+
+def _span(kind: str, start: int, end: int) -> Span:
+    if kind == NATURAL_QUESTIONS:
+        return Span(start_token=start, end_token=end)
+    return Span(start_byte=start, end_byte=end)
+
+
+def readable_lines(
+    ids: ExampleIds, split: QuestionAnsweringSplit, records: np.ndarray, examples: range, tokenizer: Tokenizer
+) -> Iterator[str]:
+    """Yield a heading and one line for each example, with the columns :data:`READABLE_COLUMNS` separated by tabs.
+
+    Args:
+        ids, split, records, examples: as for :func:`official_predictions`.
+        tokenizer: of the data folder; it makes the texts from dictionary ids.
+    """
+    yield "\t".join(READABLE_COLUMNS)
+    for example in examples:
+        record, document = records[example], split.document[example]
+        cells = [example_id_text(ids.example_ids[example]), tokenizer.decode(split.question[example]), "", "", "", ""]
+        if record["score"] != -np.inf:
+            kind, score = short_answer(record)
+            span = document[record["first_token"] : record["end_token"]]
+            cells[2:4] = tokenizer.decode(span) if kind == "SPAN" else kind, f"{score:.2f}"
+        if record["paragraph"] >= 0:
+            first, end = split.paragraphs(example)[record["paragraph"]][:2]
+            cells[4:6] = tokenizer.decode(document[first:end]), f"{record['long_score']:.2f}"
+        yield "\t".join(" ".join(cell.split()) for cell in cells)

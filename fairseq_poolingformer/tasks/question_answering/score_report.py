@@ -1,0 +1,170 @@
+"""Computes the figures that the official evaluations print, and lays them out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fairseq_poolingformer.tasks.question_answering.precision_recall import (
+    OperatingPoint,
+    Outcomes,
+    PrecisionRecallCurve,
+)
+from fairseq_poolingformer.tasks.question_answering.scoring import TYDIQA_LANGUAGES, Scored
+from fairseq_poolingformer.text.table import aligned
+
+PRECISION_TARGETS = (0.5, 0.75, 0.9)
+
+
+@dataclass(frozen=True)
+class AnswerReport:
+    """Figures of one kind of answer over a set of examples.
+
+    Attributes:
+        examples: their number.
+        gold, predicted: examples with an answer to be found, and with a predicted answer.
+        best: at the threshold of the highest F1.
+        all_given: with every predicted answer, whatever its score.
+        at_precision: by target, the point of the highest recall with at least that precision.
+        at_threshold: at a given threshold; None without one.
+    """
+
+    examples: int
+    gold: int
+    predicted: int
+    best: OperatingPoint
+    all_given: OperatingPoint
+    at_precision: dict[float, OperatingPoint]
+    at_threshold: OperatingPoint | None
+
+
+def answer_report(outcomes: Outcomes, threshold: float | None = None) -> AnswerReport:
+    """Compute the figures of one kind of answer.
+
+    Args:
+        outcomes: of the examples.
+        threshold: also report the point where answers with at least this score are given.
+    """
+    curve = PrecisionRecallCurve(outcomes)
+    return AnswerReport(
+        examples=len(outcomes.score),
+        gold=int(np.count_nonzero(outcomes.has_gold)),
+        predicted=int(np.count_nonzero(outcomes.has_prediction)),
+        best=curve.best(),
+        all_given=replace(curve.at_threshold(-math.inf), threshold=None),
+        at_precision={target: curve.at_precision(target) for target in PRECISION_TARGETS},
+        at_threshold=None if threshold is None else curve.at_threshold(threshold),
+    )
+
+
+@dataclass(frozen=True)
+class PairReport:
+    """The figures of both kinds of answers: long and short of Natural Questions, passage and minimal of TyDi QA."""
+
+    long: AnswerReport
+    short: AnswerReport
+
+
+def pair_report(scored: Scored, thresholds: tuple[float, float] | None = None) -> PairReport:
+    """Compute the figures of both kinds of answers.
+
+    Args:
+        scored: their outcomes.
+        thresholds: of long and of short answers, or None.
+    """
+    long_threshold, short_threshold = thresholds or (None, None)
+    return PairReport(answer_report(scored.long, long_threshold), answer_report(scored.short, short_threshold))
+
+
+def official_metrics(report: PairReport, long_name: str, short_name: str) -> dict[str, float]:
+    """Return the figures under the keys that the official scripts give them.
+
+    Args:
+        report: of the examples.
+        long_name: ``"long"``, or ``"passage"`` for TyDi QA.
+        short_name: ``"short"``, or ``"minimal"`` for TyDi QA.
+    """
+    metrics = {}
+    for name, answers in ((long_name, report.long), (short_name, report.short)):
+        metrics[f"{name}-best-threshold-f1"] = answers.best.f1
+        metrics[f"{name}-best-threshold-precision"] = answers.best.precision
+        metrics[f"{name}-best-threshold-recall"] = answers.best.recall
+        metrics[f"{name}-best-threshold"] = answers.best.threshold
+        for target, point in answers.at_precision.items():
+            metrics[f"{name}-recall-at-precision>={target:.2}"] = point.recall
+            metrics[f"{name}-precision-at-precision>={target:.2}"] = point.precision
+    return metrics
+
+
+def average_over_languages(reports: Mapping[str, AnswerReport], english: bool = False) -> AnswerReport:
+    """Average over TyDi QA's official languages; each counts once, whatever its number of examples.
+
+    Args:
+        reports: by language; others than the official eleven are left out.
+        english: whether to include English; the official average leaves it out.
+
+    Returns:
+        Averages of every figure, all 0 without a language, and no thresholds; the counts are sums.
+    """
+    chosen = [reports[name] for name in TYDIQA_LANGUAGES if name in reports and (english or name != "english")]
+    return AnswerReport(
+        examples=sum(report.examples for report in chosen),
+        gold=sum(report.gold for report in chosen),
+        predicted=sum(report.predicted for report in chosen),
+        best=_average([report.best for report in chosen]),
+        all_given=_average([report.all_given for report in chosen]),
+        at_precision={
+            target: _average([report.at_precision[target] for report in chosen]) for target in PRECISION_TARGETS
+        },
+        at_threshold=_average([report.at_threshold for report in chosen])
+        if any(report.at_threshold for report in chosen)
+        else None,
+    )
+
+
+def official_averages(passage: AnswerReport, minimal: AnswerReport) -> dict[str, float]:
+    """Return averages over languages under the keys that the official script gives them."""
+    return {
+        f"avg_{name}_{figure}": getattr(report.best, figure)
+        for name, report in (("passage", passage), ("minimal", minimal))
+        for figure in ("f1", "recall", "precision")
+    }
+
+
+def table(title: str, reports: Mapping[str, AnswerReport]) -> list[str]:
+    """Lay out reports in rows, with F1, precision and recall × 100.
+
+    Args:
+        title: the heading of the column of names.
+        reports: by the name of the row.
+
+    Returns:
+        Lines without line feeds.
+    """
+    given = any(report.at_threshold for report in reports.values())
+    head = [title, "examples", "answered", "predicted", "best F1", "P", "R", "threshold", "all F1", "P", "R"]
+    head += ["given F1", "P", "R"] if given else []
+    head += [f"R@P{100 * target:.0f}" for target in PRECISION_TARGETS]
+    rows = [head, *(_row(name, report, given) for name, report in reports.items())]
+    return aligned(rows).split("\n")
+
+
+def _row(name: str, report: AnswerReport, given: bool) -> list[str]:
+    threshold = "-" if report.best.threshold is None else f"{report.best.threshold:.5g}"
+    cells = [name, *(f"{count:,}" for count in (report.examples, report.gold, report.predicted))]
+    cells += [*_percent(report.best), threshold, *_percent(report.all_given)]
+    if given:
+        cells += _percent(report.at_threshold) if report.at_threshold else ["-"] * 3
+    return cells + [f"{100 * point.recall:.2f}" for point in report.at_precision.values()]
+
+
+def _percent(point: OperatingPoint) -> list[str]:
+    return [f"{100 * value:.2f}" for value in (point.f1, point.precision, point.recall)]
+
+
+def _average(points: list[OperatingPoint]) -> OperatingPoint:
+    figures = [[getattr(point, name) for point in points] for name in ("f1", "precision", "recall")]
+    return OperatingPoint(*(sum(values) / len(values) if values else 0.0 for values in figures), threshold=None)

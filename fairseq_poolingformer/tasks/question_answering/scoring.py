@@ -1,0 +1,244 @@
+"""Compares predictions with gold answers by the rules of the official evaluations.
+
+Rules of Natural Questions: https://github.com/google-research-datasets/natural-questions (nq_eval.py). Rules of TyDi
+QA's primary tasks: https://github.com/google-research-datasets/tydiqa (tydi_eval.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairseq_poolingformer.tasks.question_answering.annotations import NaturalQuestionsAnnotation, TydiqaAnnotation
+from fairseq_poolingformer.tasks.question_answering.gold import GoldExample
+from fairseq_poolingformer.tasks.question_answering.official_predictions import (
+    NaturalQuestionsPrediction,
+    TydiqaPrediction,
+)
+from fairseq_poolingformer.tasks.question_answering.precision_recall import Outcomes
+from fairseq_poolingformer.tasks.question_answering.spans import Span
+
+MIN_ANNOTATIONS = 2
+TYDIQA_LANGUAGES = (
+    "english",
+    "arabic",
+    "bengali",
+    "finnish",
+    "indonesian",
+    "japanese",
+    "swahili",
+    "korean",
+    "russian",
+    "telugu",
+    "thai",
+)
+
+# of one example: has_gold, has_prediction, credit, score, as in Outcomes
+Outcome = tuple[bool, bool, float, float]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Outcomes of both answers of each example: the paragraph (long, passage) and the answer in it (short, minimal)."""
+
+    long: Outcomes
+    short: Outcomes
+
+
+def score_natural_questions(
+    gold: Mapping[int | str, GoldExample],
+    predictions: Mapping[int | str, NaturalQuestionsPrediction],
+    min_annotations: int = MIN_ANNOTATIONS,
+) -> Scored:
+    """Compare each long answer, and each short answer, whether spans, yes or no.
+
+    Where at least ``min_annotations`` annotators gave an answer, a prediction must equal that of any one of them:
+    the long answer's span, the whole set of short spans, or the same yes or no. Every other prediction is wrong.
+
+    Args:
+        gold: examples by id.
+        predictions: by id, the same ids.
+        min_annotations: officially 2, of five annotations.
+
+    Returns:
+        The outcomes, in the order of :func:`official_order`.
+
+    Raises:
+        ValueError: the ids differ; the official evaluation refuses that too.
+    """
+    missing, extra = gold.keys() - predictions.keys(), predictions.keys() - gold.keys()
+    if missing or extra:
+        raise ValueError(
+            f"gold data and predictions are not of the same examples: {describe_ids(missing)} without a prediction, "
+            f"{describe_ids(extra)} not in the gold data. An example without an answer needs a prediction too, "
+            f"with offsets of -1{mistyped_ids(gold, predictions)}"
+        )
+    pairs = [(gold[key].annotations, predictions[key]) for key in official_order(gold)]
+    return Scored(
+        _outcomes(_natural_questions_long(*pair, min_annotations) for pair in pairs),
+        _outcomes(_natural_questions_short(*pair, min_annotations) for pair in pairs),
+    )
+
+
+def score_tydiqa(
+    gold: Mapping[int | str, GoldExample],
+    predictions: Mapping[int | str, TydiqaPrediction],
+    min_annotations: int = MIN_ANNOTATIONS,
+) -> Scored:
+    """Compare each passage, and each minimal answer, whether a span, yes or no.
+
+    Where at least ``min_annotations`` annotators gave an answer, a passage is right when any one of them chose it; a
+    yes or no when any one of them said it; and a span gets the best F1 of its bytes with those of any one of them.
+
+    An example without a prediction gets score 0; it counts as a wrong answer where there is no gold answer, and as no
+    answer where there is one. A prediction without an example is ignored.
+
+    Args:
+        gold: examples by id.
+        predictions: by id.
+        min_annotations: officially 2, of three annotations.
+
+    Returns:
+        The outcomes, in the order of :func:`official_order`.
+    """
+    pairs = [(gold[key].annotations, predictions.get(key)) for key in official_order(gold)]
+    return Scored(
+        _outcomes(_tydiqa_passage(*pair, min_annotations) for pair in pairs),
+        _outcomes(_tydiqa_minimal(*pair, min_annotations) for pair in pairs),
+    )
+
+
+def score_tydiqa_languages(
+    gold: Mapping[int | str, GoldExample],
+    predictions: Mapping[int | str, TydiqaPrediction],
+    min_annotations: int = MIN_ANNOTATIONS,
+) -> dict[str, Scored]:
+    """Compare the answers of each language that has predictions: the official ones in the official order, then others.
+
+    A prediction belongs to the language that it names, an example to its own. A prediction with a wrong language is
+    thus missing in the example's language and ignored in its own.
+    """
+    gold_groups, prediction_groups = defaultdict(dict), defaultdict(dict)
+    for key, example in gold.items():
+        gold_groups[example.language][key] = example
+    for key, prediction in predictions.items():
+        prediction_groups[prediction.language][key] = prediction
+    others = sorted(prediction_groups.keys() - set(TYDIQA_LANGUAGES))
+    return {
+        language: score_tydiqa(gold_groups[language], prediction_groups[language], min_annotations)
+        for language in (*TYDIQA_LANGUAGES, *others)
+        if language in prediction_groups
+    }
+
+
+def official_order(gold: Mapping[int | str, GoldExample]) -> list[int | str]:
+    """Return the ids in the order in which the official scripts visit examples.
+
+    The scripts iterate over a set of the ids. This order is the one in which TyDi QA's partial credits of equal scores
+    are added, and so it decides the last bit of a sum. (A set made from the dictionary iterates in another order than
+    one made from its keys.)
+    """
+    return list(set(gold.keys()))
+
+
+def describe_ids(ids: Iterable[int | str]) -> str:
+    """Say how many examples there are, and name the first few."""
+    ids = sorted(ids, key=str)
+    names = ", ".join(map(str, ids[:3])) + (", …" if len(ids) > 3 else "")
+    return f"{len(ids)} example{'' if len(ids) == 1 else 's'}" + (f" ({names})" if ids else "")
+
+
+def mistyped_ids(gold: Iterable[int | str], predictions: Iterable[int | str]) -> str:
+    """Say, as the rest of a sentence, which ids of predictions differ from the gold data's in their type alone."""
+    known = set(gold)
+    by_text = {str(name): name for name in known}
+    wrong = [name for name in predictions if name not in known and str(name) in by_text]
+    if not wrong:
+        return ""
+    first = f"{json.dumps(wrong[0])} is not {json.dumps(by_text[str(wrong[0])])}"
+    return (
+        f"; of {len(wrong)} examples, ids are numbers in the one and strings in the other, which the official scripts "
+        f"hold for different: {first}"
+    )
+
+
+def _outcomes(rows: Iterable[Outcome]) -> Outcomes:
+    table = np.array(list(rows), np.float64).reshape(-1, 4)
+    return Outcomes(table[:, 0] != 0, table[:, 1] != 0, table[:, 2], table[:, 3])
+
+
+def _enough(annotations: tuple, answered: Callable[[object], bool], min_annotations: int) -> bool:
+    return sum(map(answered, annotations)) >= min_annotations
+
+
+def _natural_questions_long(
+    annotations: tuple[NaturalQuestionsAnnotation, ...], prediction: NaturalQuestionsPrediction, min_annotations: int
+) -> Outcome:
+    has_gold = _enough(annotations, lambda annotation: not annotation.long_answer.is_null, min_annotations)
+    right = any(prediction.long_answer.matches(annotation.long_answer) for annotation in annotations)
+    return has_gold, not prediction.long_answer.is_null, has_gold and right, prediction.long_answer_score
+
+
+def _natural_questions_short(
+    annotations: tuple[NaturalQuestionsAnnotation, ...], prediction: NaturalQuestionsPrediction, min_annotations: int
+) -> Outcome:
+    def answered(answers: NaturalQuestionsAnnotation | NaturalQuestionsPrediction) -> bool:
+        return answers.yes_no_answer != "NONE" or not all(span.is_null for span in answers.short_answers)
+
+    has_gold, has_prediction = _enough(annotations, answered, min_annotations), answered(prediction)
+    if prediction.yes_no_answer != "NONE":
+        right = any(prediction.yes_no_answer == annotation.yes_no_answer for annotation in annotations)
+    else:
+        right = any(_same_spans(prediction.short_answers, annotation.short_answers) for annotation in annotations)
+    return has_gold, has_prediction, has_gold and has_prediction and right, prediction.short_answers_score
+
+
+def _same_spans(left: tuple[Span, ...], right: tuple[Span, ...]) -> bool:
+    """Whether each span of either side has its equal on the other; null spans do not count."""
+    left, right = ([span for span in spans if not span.is_null] for spans in (left, right))
+    return all(any(span.matches(other) for other in right) for span in left) and all(
+        any(span.matches(other) for other in left) for span in right
+    )
+
+
+def _tydiqa_passage(
+    annotations: tuple[TydiqaAnnotation, ...], prediction: TydiqaPrediction | None, min_annotations: int
+) -> Outcome:
+    has_gold = _enough(annotations, lambda annotation: annotation.passage_answer_index >= 0, min_annotations)
+    if prediction is None:
+        return has_gold, not has_gold, 0.0, 0.0
+    has_prediction = prediction.passage_answer_index >= 0
+    right = any(prediction.passage_answer_index == annotation.passage_answer_index for annotation in annotations)
+    return has_gold, has_prediction, has_gold and has_prediction and right, prediction.passage_answer_score
+
+
+def _tydiqa_minimal(
+    annotations: tuple[TydiqaAnnotation, ...], prediction: TydiqaPrediction | None, min_annotations: int
+) -> Outcome:
+    def answered(answers: TydiqaAnnotation | TydiqaPrediction) -> bool:
+        return answers.yes_no_answer != "NONE" or not answers.minimal_answer.is_null
+
+    has_gold = _enough(annotations, answered, min_annotations)
+    if prediction is None:
+        return has_gold, not has_gold, 0.0, 0.0
+    has_prediction = answered(prediction)
+    if not (has_gold and has_prediction):
+        credit = 0.0
+    elif prediction.yes_no_answer != "NONE":
+        credit = float(any(prediction.yes_no_answer == annotation.yes_no_answer for annotation in annotations))
+    else:
+        credit = max(_byte_f1(annotation.minimal_answer, prediction.minimal_answer) for annotation in annotations)
+    return has_gold, has_prediction, credit, prediction.minimal_answer_score
+
+
+def _byte_f1(gold: Span, predicted: Span) -> float:
+    """Return the F1 of the bytes; a null span gives 0, since its offsets of -1 share no byte with anything."""
+    shared = min(gold.end_byte, predicted.end_byte) - max(gold.start_byte, predicted.start_byte)
+    if shared <= 0:
+        return 0.0
+    precision, recall = shared / (predicted.end_byte - predicted.start_byte), shared / (gold.end_byte - gold.start_byte)
+    return 2 * precision * recall / (precision + recall)

@@ -1,0 +1,288 @@
+"""Summarization of long documents, on fairseq's translation task."""
+
+# ruff: noqa: UP045 - fairseq reads the fields' types at run time and knows Optional only
+
+import json
+import logging
+from argparse import Namespace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+import torch
+from fairseq import utils
+from fairseq.data import LanguagePairDataset, ListDataset, data_utils
+from fairseq.logging import metrics
+from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from fairseq_poolingformer.models.dictionary_bpe import DictionaryBPE
+from fairseq_poolingformer.tasks.shared.data_checks import CheckedConfig, CheckedTask
+from fairseq_poolingformer.tasks.summarization.framed_dataset import FramedDataset
+from fairseq_poolingformer.tasks.summarization.rouge import ROUGE_TYPES, mean_f1
+from fairseq_poolingformer.tasks.summarization.stored_tokens import StoredTokens
+from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, check_file, pair_array
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from fairseq_poolingformer.training.length_buckets import LengthBucketDataset
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class LongSummarizationConfig(CheckedConfig, TranslationConfig):
+    source_lang: Optional[str] = field(default="source", metadata={"help": "name of the documents in the data folder"})
+    target_lang: Optional[str] = field(default="target", metadata={"help": "name of the summaries in the data folder"})
+    left_pad_source: bool = field(default=False, metadata={"help": "pad documents on the left"})
+    max_source_positions: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "the most tokens of a document, with <s> and </s>; longer ones are cut (default: the model's)"
+        },
+    )
+    max_target_positions: Optional[int] = field(
+        default=None,
+        metadata={
+            "help": "the most tokens of a summary, with <s> and </s>; training and validation cut longer ones "
+            "(default: the model's)"
+        },
+    )
+    max_target_length: Optional[int] = field(
+        default=None,
+        metadata={"help": "cut the summaries of training and validation to so many tokens, with <s> and </s>"},
+    )
+    # fairseq's default keeps one composition for the whole run, but another one after a resume in a later epoch
+    rebuild_batches: bool = field(
+        default=True, metadata={"help": "keep the first epoch's batches instead of composing new ones in every epoch"}
+    )
+    eval_rouge: bool = field(
+        default=False, metadata={"help": "generate summaries in validation and report their ROUGE F1 (0 to 100)"}
+    )
+    eval_rouge_args: str = field(
+        default='{"beam": 1, "max_len_b": 256}',
+        metadata={"help": 'generation options for --eval-rouge as JSON, e.g. \'{"beam": 5, "lenpen": 2.0}\''},
+    )
+    eval_rouge_print_samples: bool = field(
+        default=False, metadata={"help": "log the first summary of every validation batch"}
+    )
+
+
+@register_task("long_summarization", dataclass=LongSummarizationConfig)
+class LongSummarizationTask(CheckedTask, TranslationTask):
+    """Summarize documents as BART was trained: ``<s> text </s>`` on both sides.
+
+    The task pads documents on the right, cuts them to the model's length, and logs how many it cut. The decoder reads
+    ``</s> <s> …`` in training and generation alike. The tokenizer comes with the data folder, so that no ``--bpe`` is
+    needed.
+    """
+
+    cfg: LongSummarizationConfig
+    layout = PAIRS
+    criterion = "linear_cross_entropy"
+    other_criterions = ("cross_entropy", "label_smoothed_cross_entropy", "adaptive_loss")
+
+    def __init__(self, cfg: LongSummarizationConfig, src_dict, tgt_dict) -> None:
+        super().__init__(cfg, src_dict, tgt_dict)
+        if cfg.left_pad_source or cfg.left_pad_target:
+            raise ValueError("documents and summaries are padded on the right: pooling counts from the first position")
+        self.source_limit, self.target_limit = cfg.max_source_positions, cfg.max_target_positions
+        paths = DataFolder(self.data_folder, PAIRS).dictionary_paths()
+        for path in paths:
+            check_file(self.data_folder, path)
+        self.remember({path.name: held.symbols for path, held in zip(paths, (src_dict, tgt_dict), strict=True)})
+
+    @classmethod
+    def setup_task(cls, cfg: LongSummarizationConfig, **kwargs: Any) -> "LongSummarizationTask":
+        """The task with its first data folder's dictionaries.
+
+        Raises:
+            FileNotFoundError: the folder has none.
+        """
+        names = (f"dict.{cfg.source_lang}.txt", f"dict.{cfg.target_lang}.txt")
+        DataFolder(Path(utils.split_paths(cfg.data)[0]), replace(PAIRS, dictionaries=names)).dictionary()
+        return super().setup_task(cfg, **kwargs)
+
+    def build_model(self, cfg, from_checkpoint: bool = False):
+        """Build the model and take the lengths of documents and summaries from it."""
+        model = super().build_model(cfg, from_checkpoint)
+        if not isinstance(model, FairseqEncoderDecoderModel):
+            raise ValueError(
+                "--task long_summarization needs an encoder with a decoder such as --arch poolingformer_bart_large, "
+                f"but {type(model).__name__} has no decoder of its own"
+            )
+        encoder_limit, decoder_limit = model.max_positions()
+        self.source_limit = min(self.source_limit or encoder_limit, encoder_limit)
+        self.target_limit = min(self.target_limit or decoder_limit, decoder_limit)
+        if self.cfg.eval_rouge:
+            arguments = json.loads(self.cfg.eval_rouge_args)
+            self.sequence_generator = self.build_generator([model], Namespace(**arguments))
+            self.rouge_bpe = self.build_bpe(None)
+        return model
+
+    def max_positions(self) -> tuple[int | None, int | None]:
+        """The most tokens of a document and of a summary; None before there is a model."""
+        return self.source_limit, self.target_limit
+
+    @property
+    def longest_target(self) -> int | None:
+        """The most tokens of a summary that the decoder reads; None without a model or a flag."""
+        limits = [n for n in (self.target_limit, self.cfg.max_target_length) if n is not None]
+        return min(limits) if limits else None
+
+    def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
+        """Load a split of the data folder.
+
+        Args:
+            split: its name.
+            epoch: chooses one of several data folders, in training.
+            combine: unused.
+            kwargs: unused.
+
+        Raises:
+            FileNotFoundError: the folder has no such split.
+        """
+        path = self.folder(split, epoch)
+        source = self._load_indexed(path, split, self.cfg.source_lang, self.src_dict)
+        target = self._load_indexed(path, split, self.cfg.target_lang, self.tgt_dict)
+        source = self._frame(source, source.sizes, self.source_limit)
+        # summaries of training are cut here; those to score against stay whole, and valid_step cuts them for the loss
+        longest = self.longest_target
+        target = self._frame(target, target.sizes, longest if split == self.cfg.train_subset else None)
+        # fairseq filters by these sizes, and no example may be left out for its long summary
+        target_sizes = target.sizes if longest is None else np.minimum(target.sizes, longest)
+        self._log_truncation(split, "documents", source)
+        self._log_truncation(split, "summaries", target)
+        self.datasets[split] = LengthBucketDataset(
+            source,
+            source.sizes,
+            self.src_dict,
+            target,
+            target_sizes,
+            self.tgt_dict,
+            left_pad_source=self.cfg.left_pad_source,
+            left_pad_target=self.cfg.left_pad_target,
+            num_buckets=self.cfg.num_batch_buckets,
+            shuffle=split == self.cfg.train_subset,
+            pad_to_multiple=self.cfg.required_seq_len_multiple,
+        )
+
+    def build_dataset_for_inference(self, src_tokens, src_lengths, constraints=None) -> LanguagePairDataset:
+        """Make a dataset of index tensors, with or without ``<s>``, always with ``</s>``."""
+        bos = self.src_dict.bos()
+        src_tokens = [tokens[1:] if len(tokens) and int(tokens[0]) == bos else tokens for tokens in src_tokens]
+        sizes = np.array([len(tokens) for tokens in src_tokens])
+        source = self._frame(ListDataset(src_tokens, sizes), sizes, self.source_limit)
+        self._log_truncation("input", "documents", source)
+        return LanguagePairDataset(
+            source,
+            source.sizes,
+            self.src_dict,
+            tgt_dict=self.tgt_dict,
+            left_pad_source=self.cfg.left_pad_source,
+            constraints=constraints,
+        )
+
+    def _load_indexed(self, folder: Path, split: str, language: str, dictionary):
+        array = pair_array(language, self.cfg.source_lang, self.cfg.target_lang)
+        if self.cfg.dataset_impl in (None, "mmap"):
+            return StoredTokens(DataFolder(folder, PAIRS).sequences(split, array))
+        prefix = DataFolder(folder, PAIRS).array(split, array)
+        return data_utils.load_indexed_dataset(str(prefix), dictionary, self.cfg.dataset_impl)
+
+    def _frame(self, dataset, sizes: np.ndarray, max_length: int | None) -> FramedDataset:
+        return FramedDataset(dataset, sizes, bos=self.src_dict.bos(), eos=self.src_dict.eos(), max_length=max_length)
+
+    def _log_truncation(self, split: str, what: str, dataset: FramedDataset) -> None:
+        if dataset.num_truncated:
+            whole = int(dataset.sizes.sum()) + dataset.num_tokens_cut
+            logger.info(
+                "%s: %d of %d %s cut to %d tokens (%.1f%% of all tokens lost)",
+                split,
+                dataset.num_truncated,
+                len(dataset),
+                what,
+                dataset.max_length,
+                100 * dataset.num_tokens_cut / whole,
+            )
+
+    def build_bpe(self, args):
+        """Build the ``--bpe`` that is named, or else the data folder's own tokenizer."""
+        if args is not None and getattr(args, "_name", None) is not None:
+            return super().build_bpe(args)
+        return DictionaryBPE(load_tokenizer(self.data_folder), self.tgt_dict)
+
+    def build_generator(self, models, args, seq_gen_cls=None, extra_gen_cls_kwargs=None, **kwargs):
+        """Build fairseq's generator.
+
+        Raises:
+            ValueError: the options ask for alignments, for which the decoder keeps no weights; or for summaries of more
+                tokens than it writes.
+        """
+        longest = min([model.max_decoder_positions() for model in models]) - 1
+        least, most = getattr(args, "min_len", 1), getattr(args, "max_len_b", 200)
+        if least > longest:
+            raise ValueError(f"--min-len {least} is more than the {longest} tokens that the decoder writes")
+        if least > most and not getattr(args, "max_len_a", 0):
+            raise ValueError(f"--min-len {least} is more than --max-len-b {most}")
+        if most > longest:
+            logger.info("--max-len-b %d: the decoder writes up to %d tokens", most, longest)
+        if getattr(args, "print_alignment", None):
+            raise ValueError(
+                "--print-alignment: the decoder keeps no weights while it writes; leave the flag out and see where it "
+                "looks with poolingformer-show CHECKPOINT FILE"
+            )
+        return super().build_generator(models, args, seq_gen_cls, extra_gen_cls_kwargs, **kwargs)
+
+    def inference_step(self, generator, models, sample, prefix_tokens=None, constraints=None):
+        """Generate summaries that begin with ``<s>``, as those of training do."""
+        if prefix_tokens is None:
+            source = sample["net_input"]["src_tokens"]
+            prefix_tokens = source.new_full((source.size(0), 1), self.tgt_dict.bos())
+        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
+
+    def valid_step(self, sample, model, criterion):
+        """Compute the loss of as much of each summary as the decoder takes and, with ``--eval-rouge``, ROUGE."""
+        loss, sample_size, logging_output = super().valid_step(self._fitting(sample), model, criterion)
+        if self.cfg.eval_rouge:
+            hypotheses, references = self._summarize(sample, model)
+            logging_output["_rouge_count"] = len(hypotheses)
+            for name, score in mean_f1(hypotheses, references).items():
+                logging_output[f"_{name}_sum"] = score * len(hypotheses)
+        return loss, sample_size, logging_output
+
+    def _fitting(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """Cut the summaries of a batch to the decoder's length."""
+        longest = self.longest_target
+        if longest is None or sample["target"].size(1) <= longest:
+            return sample
+        target = sample["target"][:, :longest].contiguous()  # criterions view it as one row
+        previous = sample["net_input"]["prev_output_tokens"][:, :longest].contiguous()
+        return {
+            **sample,
+            "target": target,
+            "ntokens": int(target.ne(self.tgt_dict.pad()).sum()),
+            "net_input": {**sample["net_input"], "prev_output_tokens": previous},
+        }
+
+    def _summarize(self, sample, model) -> tuple[list[str], list[str]]:
+        def text(tokens: torch.Tensor) -> str:
+            return self.rouge_bpe.decode(self.tgt_dict.string(tokens.int().cpu()))
+
+        with torch.no_grad():
+            generated = self.inference_step(self.sequence_generator, [model], sample)
+        hypotheses = [text(best[0]["tokens"]) for best in generated]
+        references = [text(utils.strip_pad(target, self.tgt_dict.pad())) for target in sample["target"]]
+        if self.cfg.eval_rouge_print_samples:
+            logger.info("example hypothesis: %s", hypotheses[0])
+            logger.info("example reference: %s", references[0])
+        return hypotheses, references
+
+    def reduce_metrics(self, logging_outputs: list[dict[str, Any]], criterion) -> None:
+        """Sum over batches and workers; ``rouge1``, ``rouge2``, ``rougeL``, ``rougeLsum`` are means over summaries."""
+        super().reduce_metrics(logging_outputs, criterion)
+        count = sum(float(log.get("_rouge_count", 0)) for log in logging_outputs)
+        if count:
+            for name in ROUGE_TYPES:
+                total = sum(float(log.get(f"_{name}_sum", 0)) for log in logging_outputs)
+                metrics.log_scalar(name, total / count, count, round=2)

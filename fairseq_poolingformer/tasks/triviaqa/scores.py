@@ -1,0 +1,168 @@
+"""TriviaQA's right answers, predictions and official figures.
+
+A question of the Wikipedia set has one prediction, whatever number of documents it has. The web set asks for one of
+every question and document, whose key is ``QUESTION--FILENAME``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairseq_poolingformer.tasks.shared.normalized_text import overlap, triviaqa_words
+from fairseq_poolingformer.text.json_file import read_json_file
+from fairseq_poolingformer.text.json_values import as_object, list_of, text_of
+
+DOMAINS = WIKIPEDIA, WEB = ("Wikipedia", "Web")
+PAGE_LISTS = ("EntityPages", "SearchResults")
+
+
+@dataclass(frozen=True)
+class TriviaqaFigures:
+    """The figures of TriviaQA's script.
+
+    Attributes:
+        exact_match, f1: means over ``denominator``, × 100; a key without a prediction counts 0.
+        common: keys with a prediction.
+        denominator: keys of the gold data.
+        predictions: in the file, those for other keys included.
+    """
+
+    exact_match: float
+    f1: float
+    common: int
+    denominator: int
+    predictions: int
+
+
+def prediction_key(domain: str, question_id: str, filename: str) -> str:
+    """The key of a question's prediction in a domain, ``"Wikipedia"`` or ``"Web"``."""
+    return question_id if domain == WIKIPEDIA else f"{question_id}--{filename}"
+
+
+def right_answers(answer: Mapping[str, object]) -> list[str]:
+    """The texts that count as right: normalized aliases, and the answers that people gave in the verified set.
+
+    Raises:
+        ValueError: one is no string, or there are no aliases.
+    """
+    texts = list(list_of(answer, "NormalizedAliases"))
+    if "HumanAnswers" in answer:
+        texts += list_of(answer, "HumanAnswers")
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise ValueError("'NormalizedAliases' and 'HumanAnswers' must be strings, and there must be one at least")
+    return texts
+
+
+def read_gold(path: Path) -> dict[str, list[str]]:
+    """Read the right answers of a released file; of a verified set, those of its verified questions and documents.
+
+    Args:
+        path: such as ``qa/wikipedia-dev.json``.
+
+    Returns:
+        The texts that are right, by prediction key.
+
+    Raises:
+        ValueError: naming the file and the question that is wrong; a file of a test set has no answers.
+    """
+    data = read_json_file(path)
+    domain = domain_of(data, path)
+    is_verified = data.get("VerifiedEval") is True
+    gold: dict[str, list[str]] = {}
+    for number, value in enumerate(list_of(data, "Data")):
+        try:
+            question = as_object(value, "a question")
+            if is_verified and question.get("QuestionPartOfVerifiedEval") is not True:
+                continue
+            if "Answer" not in question:
+                raise ValueError("no 'Answer': those of a test set are not public")
+            texts = right_answers(as_object(question["Answer"], "'Answer'"))
+            for key in _keys(question, domain, is_verified):
+                gold[key] = texts
+        except ValueError as error:
+            raise ValueError(f"{path}, question {number}: {error}") from None
+    if not gold:
+        raise ValueError(f"{path}: no questions in it")
+    return gold
+
+
+def domain_of(data: Mapping[str, object], path: Path) -> str:
+    """The domain that a released file names.
+
+    Raises:
+        ValueError: it names none.
+    """
+    if data.get("Domain") not in DOMAINS:
+        raise ValueError(f"{path}: 'Domain' must be {WIKIPEDIA} or {WEB}, is {data.get('Domain')!r}; is this TriviaQA?")
+    return data["Domain"]
+
+
+def _keys(question: dict, domain: str, is_verified: bool) -> Iterable[str]:
+    question_id = text_of(question, "QuestionId")
+    if domain == WIKIPEDIA:
+        yield question_id
+        return
+    for name in PAGE_LISTS:
+        for number, value in enumerate(list_of(question, name) if name in question else ()):
+            page = as_object(value, f"{name}[{number}]")
+            if not is_verified or page.get("DocPartOfVerifiedEval") is True:
+                yield prediction_key(domain, question_id, text_of(page, "Filename"))
+
+
+def read_predictions(path: Path) -> dict[str, str]:
+    """Read predictions in the official format, ``{key: answer}``.
+
+    Raises:
+        ValueError: the file holds something else.
+    """
+    predictions = read_json_file(path)
+    for key, answer in predictions.items():
+        if not isinstance(answer, str):
+            raise ValueError(f"{path}: the prediction of {key!r} must be a string, is {json.dumps(answer)[:60]}")
+    return predictions
+
+
+def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
+    """Compute the official figures of a prediction file.
+
+    Args:
+        gold: released files of one domain.
+        predictions: ``{key: answer}``.
+
+    Returns:
+        ``exact_match`` and ``f1``, 0 to 100.
+
+    Raises:
+        ValueError: naming the file and the place that is wrong.
+    """
+    right: dict[str, list[str]] = {}
+    for path in gold:
+        right |= read_gold(path)
+    found = figures(right, read_predictions(predictions))
+    if not found.common:
+        raise ValueError(
+            f"{predictions}: no key of the gold data has a prediction; those of the Wikipedia set are questions, those "
+            "of the web set QUESTION--FILENAME"
+        )
+    return {"exact_match": found.exact_match, "f1": found.f1}
+
+
+def figures(gold: Mapping[str, list[str]], predictions: Mapping[str, str]) -> TriviaqaFigures:
+    """Compute the figures of the official script.
+
+    Args:
+        gold: the right texts by key.
+        predictions: answers by key.
+    """
+    exact_match, f1, common = 0, 0.0, 0
+    for key, texts in gold.items():
+        if key in predictions:
+            common += 1
+            predicted = triviaqa_words(predictions[key])
+            right = [triviaqa_words(text) for text in texts]
+            exact_match += predicted in right
+            f1 += max(overlap(predicted, words).f1 for words in right)
+    return TriviaqaFigures(100.0 * exact_match / len(gold), 100.0 * f1 / len(gold), common, len(gold), len(predictions))

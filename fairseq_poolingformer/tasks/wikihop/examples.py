@@ -1,0 +1,247 @@
+"""WikiHop and MedHop (QAngaroo, Welbl et al. 2018): which candidate answers a question about several documents.
+
+A segment is ``<s> [q] question [/q] [ent] candidate [/ent] … </s> support </s></s> support … </s>``; the question and
+the candidates are global (Longformer, §6.1 and appendix D). Each segment of an example begins with the same question
+and candidates, and goes on with supports where the one before ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fairseq_poolingformer.tasks.shared.examples import Examples, Segment, Symbols, count_pieces, cut
+from fairseq_poolingformer.text.data_folder import WIKIHOP, DataFolder, Layout
+from fairseq_poolingformer.text.sequences import Sequences
+from fairseq_poolingformer.text.split import Split, refuse
+from fairseq_poolingformer.text.whole_file import write_lines
+
+logger = logging.getLogger(__name__)
+
+NO_ANSWER = -1
+LONGEST = 2**16  # tokens of a segment of the longest model that preprocessing thinks of
+
+
+@dataclass(frozen=True)
+class WikihopSplit(Split):
+    """One split; ``candidates`` and ``supports`` are one after the other, of the sizes in ``…_sizes``.
+
+    ``answer`` has the number of the right candidate, or is empty where the input has no answer.
+    """
+
+    layout: ClassVar[Layout] = WIKIHOP
+
+    question: Sequences
+    candidates: Sequences
+    candidate_sizes: Sequences
+    supports: Sequences
+    support_sizes: Sequences
+    answer: Sequences
+
+    def check(self) -> None:
+        for texts, sizes in ((self.candidates, self.candidate_sizes), (self.supports, self.support_sizes)):
+            total = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes.values, dtype=np.int64)])[sizes.bounds]
+            refuse(sizes, np.diff(total) != texts.sizes, f"the sizes do not add up to {texts.prefix.name}")
+        first = np.full(len(self), NO_ANSWER)
+        first[self.answer.sizes > 0] = self.answer.values[self.answer.bounds[:-1][self.answer.sizes > 0]]
+        refuse(self.answer, (self.answer.sizes > 1) | (first >= self.candidate_sizes.sizes), "no such candidate")
+
+
+@dataclass(frozen=True)
+class Order:
+    """Draws an order of an example's candidates and supports anew for every epoch.
+
+    It depends on the seed, the epoch and the example's id alone: a training that goes on, and any number of workers,
+    read the same.
+    """
+
+    seed: int
+    names: Sequence[str]
+
+    def draw(self, epoch: int, example: int, *counts: int) -> list[np.ndarray]:
+        """A permutation of each of these numbers of things."""
+        key = f"{self.seed} {epoch} {self.names[example]}".encode()
+        rng = np.random.default_rng(int.from_bytes(hashlib.blake2b(key, digest_size=16).digest(), "big"))
+        return [rng.permutation(count) for count in counts]
+
+
+class WikihopExamples(Examples):
+    """The examples of a split.
+
+    The question and the candidates leave an eighth of a segment to the supports at least. Where they would not, every
+    candidate is cut to as many tokens as fit: its first ones, or its last ones where these tell more of the candidates
+    apart.
+
+    Args:
+        split: the arrays.
+        symbols: of the dictionary.
+        max_positions: tokens of a segment at most.
+        max_segments: leave out what is beyond so many segments of an example; 0 for no limit.
+        use_global: make the question and the candidates global.
+        separators: ``</s>`` between two supports, 1 or 2.
+        names: ids of the examples, for messages.
+        order: of candidates and supports; None reads them as they are stored.
+
+    Raises:
+        ValueError: a question with its candidates does not leave that room even without candidates' text.
+    """
+
+    def __init__(
+        self,
+        split: WikihopSplit,
+        symbols: Symbols,
+        max_positions: int,
+        max_segments: int = 0,
+        use_global: bool = True,
+        separators: int = 2,
+        names: Sequence[str] = (),
+        order: Order | None = None,
+    ) -> None:
+        self.split, self.symbols, self.use_global, self.max_segments = split, symbols, use_global, max_segments
+        self.separators, self.order, self.epoch = separators, order, 1
+        counts = split.candidate_sizes.sizes.astype(np.int64)
+        fixed = split.question.sizes + 2 * counts + 4  # <s> [q] [/q], [ent] [/ent] each, </s> at the end
+        prefix = fixed + split.candidates.sizes
+        limit = max_positions - max_positions // 8
+        refuse_long(split.question, fixed > limit, max_positions, names)
+        self._cuts: dict[int, slice] = {}
+        num_same = 0
+        for example in np.flatnonzero(prefix > limit).tolist():
+            candidates = self._pieces("candidate", example)
+            self._cuts[example], tokens, is_same = cut_candidates(candidates, limit - int(fixed[example]))
+            prefix[example] = fixed[example] + tokens
+            num_same += is_same
+        self.num_cut, self.num_same = len(self._cuts), num_same
+        if self.num_cut:
+            logger.warning(
+                "%s: %d examples have candidates cut, since they leave less than an eighth of a segment of %d tokens; "
+                "in %d of them some candidates are the same then",
+                *(split.candidates.prefix, self.num_cut, max_positions, num_same),
+            )
+        self.room = max_positions - prefix
+        supports = split.support_sizes.sizes.astype(np.int64)  # </s> before the first, separators before the others
+        self.support_tokens = split.supports.sizes + np.maximum(supports * separators - (separators - 1), 0)
+        all_pieces = count_pieces(self.support_tokens, self.room)
+        pieces = count_pieces(self.support_tokens, self.room, max_segments)
+        self.num_shortened = int(np.count_nonzero(pieces < all_pieces))
+        if self.num_shortened:
+            logger.warning(
+                "%s: %d examples lose the end of their supports, beyond --max-segments %d",
+                *(split.supports.prefix, self.num_shortened, max_segments),
+            )
+        self._sizes = np.minimum(self.support_tokens, pieces * self.room) + pieces * prefix
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return self._sizes
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch whose orders are drawn."""
+        self.epoch = epoch
+
+    def segments(self, example: int) -> list[Segment]:
+        """Cut an example; candidates have the numbers of the data folder, in whatever order they are."""
+        marks, symbols = self.symbols.marks, self.symbols
+        candidates, supports = (self._pieces(name, example) for name in ("candidate", "support"))
+        orders = [range(len(candidates)), range(len(supports))]
+        if self.order is not None:
+            orders = self.order.draw(self.epoch, example, *map(len, orders))
+        tokens = [[symbols.bos, marks["[q]"]], self.split.question[example], [marks["[/q]"]]]
+        for number in orders[0]:
+            kept = candidates[number][self._cuts.get(example, slice(None))]
+            tokens += [[marks["[ent]"]], kept, [marks["[/ent]"]]]
+        prefix = np.concatenate(tokens).astype(np.int64)
+        numbers = np.zeros(len(prefix), np.int64)
+        numbers[prefix == marks["[ent]"]] = np.asarray(orders[0], np.int64) + 1
+        pieces = [np.zeros(0, np.int64)]
+        for place, number in enumerate(orders[1]):
+            pieces += [np.full(self.separators if place else 1, symbols.eos), supports[number]]
+        rest = np.concatenate(pieces)
+        return [
+            self._segment(prefix, numbers, rest[first:end])
+            for first, end in cut(len(rest), int(self.room[example]), self.max_segments)
+        ]
+
+    def _pieces(self, name: str, example: int) -> list[np.ndarray]:
+        sizes, tokens = getattr(self.split, f"{name}_sizes")[example], getattr(self.split, f"{name}s")[example]
+        return np.split(tokens, np.cumsum(sizes)[:-1]) if len(sizes) else []
+
+    def _segment(self, prefix: np.ndarray, numbers: np.ndarray, supports: np.ndarray) -> Segment:
+        tokens = np.concatenate([prefix, supports, [self.symbols.eos]])
+        is_prefix = np.arange(len(tokens)) < len(prefix)
+        candidate = np.zeros(len(tokens), np.int64)
+        candidate[: len(prefix)] = numbers
+        return Segment(tokens, is_prefix & self.use_global, {"candidate": candidate})
+
+    def inputs(self, example: int) -> dict[str, int | np.ndarray]:
+        return {"num_candidates": int(self.split.candidate_sizes.sizes[example])}
+
+    def targets(self, example: int) -> dict[str, int | np.ndarray]:
+        answer = self.split.answer[example]
+        return {"answer": int(answer[0]) if len(answer) else NO_ANSWER}
+
+
+def cut_candidates(candidates: Sequence[np.ndarray], room: int) -> tuple[slice, int, bool]:
+    """Cut candidates to as many tokens each as fit together.
+
+    Args:
+        candidates: tokens of each.
+        room: tokens of all of them at most, 0 or more.
+
+    Returns:
+        The part of each candidate that stays, how many tokens these are, and whether two that differ become the same.
+    """
+    sizes = np.array(list(map(len, candidates)))
+    fitting = [int(np.minimum(sizes, size).sum()) for size in range(int(sizes.max()) + 1)]
+    longest = int(np.searchsorted(fitting, room, side="right")) - 1
+    parts = slice(0, longest), slice(-longest, None) if longest else slice(0, 0)
+    kinds = [len({candidate[part].tobytes() for candidate in candidates}) for part in (*parts, slice(None))]
+    return parts[kinds[1] > kinds[0]], fitting[longest], max(kinds[:2]) < kinds[2]
+
+
+def refuse_long(question: Sequences, is_too_long: np.ndarray, max_positions: int, names: Sequence[str]) -> None:
+    """Raise ValueError for the first example whose question and marks leave too little of a segment."""
+    if is_too_long.any():
+        number = int(is_too_long.argmax())
+        raise ValueError(
+            f"{question.prefix}, example {names[number] if names else number}: the question and the marks of its "
+            f"candidates fill more than seven eighths of --max-positions {max_positions}; give a larger one, or leave "
+            "the example out of the input"
+        )
+
+
+def read_names(folder: Path, split: str) -> list[str]:
+    """Read the ids of a split's examples."""
+    return DataFolder(Path(folder), WIKIHOP).text(split, "id").read_text(encoding="utf-8").split("\n")[:-1]
+
+
+class WikihopPredictor:
+    """The most probable candidate of each example, written as the official script reads it: {id: candidate}.
+
+    Args:
+        folder: the data folder.
+        split: e.g. "valid".
+    """
+
+    def __init__(self, folder: Path, split: str) -> None:
+        data = DataFolder(Path(folder), WIKIHOP)
+        self._ids = read_names(folder, split)
+        self._candidates = data.text(split, "candidates").read_text(encoding="utf-8").split("\n")[:-1]
+        self._answers: dict[str, str] = {}
+
+    def add(self, numbers: list[int], output: Any, batch: dict[str, Any]) -> None:
+        """Take (B, K) logits of the candidates."""
+        for number, best in zip(numbers, output.argmax(-1).tolist(), strict=True):
+            self._answers[self._ids[number]] = json.loads(self._candidates[number])[best]
+
+    def write(self, path: Path) -> None:
+        """Write the predictions in the order of the data folder."""
+        ordered = {name: self._answers[name] for name in self._ids if name in self._answers}
+        write_lines(path, [json.dumps(ordered, indent=1)])  # in ASCII: a lone surrogate has no UTF-8

@@ -1,0 +1,54 @@
+"""The output layer of WikiHop: a logit for each candidate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_poolingformer.tasks.shared.heads import initialize, wide
+
+JOINS = ["sum", "mean"]
+
+
+class WikihopHead(nn.Module):
+    """A linear layer at every ``[ent]``, whose logits an example's segments have together (Longformer, appendix D).
+
+    Args:
+        embed_dim: width C of the features.
+        dropout: applied to what the layer reads.
+        join: "sum" of the segments' logits, or their "mean".
+    """
+
+    def __init__(self, embed_dim: int, dropout: float = 0.0, join: str = "sum") -> None:
+        super().__init__()
+        if join not in JOINS:
+            raise ValueError(f"join must be {' or '.join(JOINS)}, got {join!r}")
+        self.join = join
+        self.dropout = nn.Dropout(dropout)
+        self.score = nn.Linear(embed_dim, 1)
+        initialize(self)
+
+    def forward(
+        self, features: Tensor, example: Tensor, num_examples: int, candidate: Tensor, num_candidates: Tensor
+    ) -> Tensor:
+        """Compute the logits of a batch of B examples with N segments.
+
+        Args:
+            features: (N, T, C).
+            example: (N,) int64, the example of each segment.
+            num_examples: B.
+            candidate: (N, T) int64, k at the ``[ent]`` of the k-th candidate, counted from 1, and 0 elsewhere.
+            num_candidates: (B,) int64.
+
+        Returns:
+            (B, K) float32 (float64 for float64), minus infinity beyond an example's candidates.
+        """
+        width = int(num_candidates.max())
+        row, place = candidate.nonzero(as_tuple=True)
+        scores = wide(self.score(self.dropout(features[row, place])).squeeze(-1))
+        index = example[row] * width + candidate[row, place] - 1
+        sums = scores.new_zeros(num_examples * width).index_add(0, index, scores).view(num_examples, width)
+        if self.join == "mean":
+            sums = sums / torch.bincount(example, minlength=num_examples).unsqueeze(1)
+        beyond = torch.arange(width, device=scores.device) >= num_candidates.unsqueeze(1)
+        return sums.masked_fill(beyond, -torch.inf)

@@ -1,0 +1,49 @@
+"""QAngaroo's figure: the share of questions whose predicted candidate is the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_poolingformer.text import json_values
+from fairseq_poolingformer.text.json_file import read_json_file
+
+
+def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
+    """Compare predictions with the released examples.
+
+    An example without a prediction is wrong. A prediction for no example, and one that is no candidate, is wrong input.
+
+    Args:
+        gold: released JSON files with answers.
+        predictions: an object of example id -> candidate.
+
+    Returns:
+        ``accuracy`` in percent, ``examples`` and ``without_prediction``.
+
+    Raises:
+        ValueError: a file is not of its format; the message names it and the example.
+    """
+    predicted = read_json_file(predictions)
+    right, known = 0, set()
+    for path in gold:
+        for number, value in enumerate(read_json_file(path, list), 1):
+            try:
+                fields = json_values.as_object(value, "the element")
+                name, answer = json_values.text_of(fields, "id"), json_values.text_of(fields, "answer")
+                candidates = json_values.list_of(fields, "candidates")
+            except ValueError as error:
+                raise ValueError(f"{path}, element {number}: {error}") from error
+            if name in known:
+                raise ValueError(f"{path}, element {number}: id {name} is there twice")
+            known.add(name)
+            if name in predicted and predicted[name] not in candidates:
+                raise ValueError(f"{predictions}, {name}: {predicted[name]!r} is no candidate of that question")
+            right += predicted.get(name) == answer
+    if not known:
+        raise ValueError(f"{', '.join(map(str, gold))}: no examples")
+    unknown = next((name for name in predicted if name not in known), None)
+    if unknown is not None:
+        raise ValueError(f"{predictions}, {unknown}: the gold files have no such example; are they of another split?")
+    missing = sum(name not in predicted for name in known)
+    return {"accuracy": 100 * right / len(known), "examples": len(known), "without_prediction": missing}

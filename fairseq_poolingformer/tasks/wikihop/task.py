@@ -1,0 +1,92 @@
+"""fairseq's ``--task wikihop``: WikiHop and MedHop."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks import register_task
+from torch import Tensor
+
+from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig, choice_loss
+from fairseq_poolingformer.tasks.wikihop.examples import (
+    NO_ANSWER,
+    Order,
+    WikihopExamples,
+    WikihopPredictor,
+    WikihopSplit,
+    read_names,
+)
+from fairseq_poolingformer.tasks.wikihop.head import JOINS, WikihopHead
+from fairseq_poolingformer.text.data_folder import WIKIHOP
+
+SEPARATORS = "support_separators"  # in a checkpoint's task state, too: older ones have one </s>
+
+
+@dataclass
+class WikihopConfig(DocumentTaskConfig):
+    keep_order: bool = field(
+        default=False,
+        metadata={"help": "train on candidates and supports in the order of the data folder, not in one of each epoch"},
+    )
+    segment_logits: ChoiceEnum(JOINS) = field(
+        default="sum",
+        metadata={"help": "a candidate's logits in several segments: sum (Longformer's code) or mean (its paper)"},
+    )
+    support_separators: int = field(
+        default=2, metadata={"help": "</s> between two supports: 2 as Longformer's code has it, or 1"}
+    )
+
+
+@register_task("wikihop", dataclass=WikihopConfig)
+class WikihopTask(DocumentTask):
+    """Chooses the candidate that answers a question about several documents (Longformer, §6.1)."""
+
+    cfg: WikihopConfig
+    kind = "wikihop"
+    layout = WIKIHOP
+
+    def check_lengths(self) -> None:
+        """Raise ValueError where an option is out of range."""
+        super().check_lengths()
+        if self.cfg.support_separators not in (1, 2):
+            raise ValueError(f"--support-separators must be 1 or 2, got {self.cfg.support_separators}")
+
+    def build_head(self, embed_dim: int, dropout: float) -> WikihopHead:
+        return WikihopHead(embed_dim, dropout, str(self.cfg.segment_logits))
+
+    def build_examples(self, folder: Path, split: str, max_segments: int) -> WikihopExamples:
+        names = read_names(folder, split)
+        is_shuffled = split == self.cfg.train_subset and not self.cfg.keep_order
+        return WikihopExamples(
+            WikihopSplit.open(folder, split),
+            self.symbols,
+            self.cfg.max_positions,
+            max_segments,
+            self.uses_global_tokens,
+            self.cfg.support_separators,
+            names,
+            Order(self.cfg.seed, names) if is_shuffled else None,
+        )
+
+    def read_whole(self) -> None:
+        """Read every split whole, in the order of the data folder."""
+        super().read_whole()
+        self.cfg.keep_order = True
+
+    @staticmethod
+    def loss(output: Tensor, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cross entropy over the candidates; an example without an answer counts nothing."""
+        return choice_loss(output, target["answer"], NO_ANSWER, "accuracy")
+
+    def predictor(self, folder: Path, split: str) -> WikihopPredictor:
+        return WikihopPredictor(folder, split)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of the task."""
+        return {**super().state_dict(), SEPARATORS: self.cfg.support_separators}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a checkpoint's state: its model reads supports as it was trained to."""
+        self.cfg.support_separators = state_dict.get(SEPARATORS, 1)
+        super().load_state_dict({name: value for name, value in state_dict.items() if name != SEPARATORS})

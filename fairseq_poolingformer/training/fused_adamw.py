@@ -1,0 +1,145 @@
+"""fairseq's ``--optimizer fused_adamw``: torch's fused AdamW."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fairseq.dataclass import FairseqDataclass
+from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim.adam import FairseqAdam
+from omegaconf import II
+from torch import Tensor
+from torch.optim.adamw import adamw
+
+from fairseq_poolingformer.patches.fixes.command_options import parse_betas
+from fairseq_poolingformer.training.single_parameters import SingleParameters, first_lr
+
+HEAD = "head"  # what the parameters of a task's head have as ``param_group``, fairseq's name for such a mark
+
+
+@dataclass
+class FusedAdamWConfig(FairseqDataclass):
+    adam_betas: Any = field(default=(0.9, 0.999), metadata={"help": "betas of Adam, e.g. '(0.9, 0.98)'"})
+    adam_eps: float = field(default=1e-8, metadata={"help": "epsilon of Adam"})
+    weight_decay: float = field(default=0.0, metadata={"help": "decoupled weight decay"})
+    head_lr: float = field(
+        default=0.0,
+        metadata={
+            "help": "learning rate of a task's head where the scheduler sets the others to --lr; it rises and decays "
+            "with them. 0: --lr. With --fp16 it needs --fp16-no-flatten-grads"
+        },
+    )
+    lr: list[float] = field(default=II("optimization.lr"))
+
+
+class FusedAdamW(SingleParameters, torch.optim.AdamW):
+    """torch's fused AdamW, which also updates half-precision parameters from float32 moments.
+
+    torch alone would keep the moments of float16 parameters in float16, where squared gradients vanish.
+    """
+
+    supports_memory_efficient_fp16 = True
+    supports_flat_params = True
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update all parameters that have a gradient.
+
+        Args:
+            closure: computes the loss again, as torch's optimizers take it.
+        """
+        if all(p.dtype in (torch.float32, torch.float64) for group in self.param_groups for p in group["params"]):
+            return torch.optim.AdamW.step(self, closure)
+        return super().step(closure)
+
+    def update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        """Update one parameter through a float32 copy; only one copy exists at a time."""
+        copy = parameter.float()
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros((), device=copy.device)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(copy), torch.zeros_like(copy)
+        # fairseq does not move or convert the state that it loads from a checkpoint
+        state |= {name: torch.as_tensor(value).to(copy) for name, value in state.items()}
+        adamw(
+            [copy],
+            [parameter.grad.float()],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
+            [],
+            [state["step"]],
+            fused=True,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
+        parameter.copy_(copy)
+
+
+@register_optimizer("fused_adamw", dataclass=FusedAdamWConfig)
+class FairseqFusedAdamW(FairseqOptimizer):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), one kernel for all parameters.
+
+    fairseq's ``adam`` differs in ε only, which it adds before the bias correction of the second moment: there ε counts
+    1/√(1 − β₂ᵗ) times as much, 32 times in the first update and about once after some thousands.
+    """
+
+    def __init__(self, cfg: FusedAdamWConfig, params):
+        super().__init__(cfg)
+        self._optimizer = FusedAdamW(self._groups(list(params)), **self.optimizer_config)
+        self.set_lr(self.optimizer_config["lr"])
+
+    def _groups(self, params: list[Tensor]) -> list[Any]:
+        """The parameters in one group, or those of heads in a second one.
+
+        Raises:
+            ValueError: ``--head-lr`` is negative, or no parameter is known as a head's.
+        """
+        lr, head_lr = self.optimizer_config["lr"], self.cfg.head_lr
+        if head_lr < 0 or (head_lr and not lr):
+            raise ValueError(f"--head-lr must be 0 or more, and --lr more than 0 with it; got {head_lr} and {lr}")
+        if not head_lr:
+            return params
+        head = [parameter for parameter in params if getattr(parameter, "param_group", None) == HEAD]
+        if not head:
+            raise ValueError(
+                f"--head-lr {head_lr:g}: no parameter of a task's head. The task must be one of docs/tasks.md, and "
+                "--fp16 needs --fp16-no-flatten-grads, since all parameters are one otherwise"
+            )
+        others = [parameter for parameter in params if getattr(parameter, "param_group", None) != HEAD]
+        return [{"params": others}, {"params": head, "lr_scale": head_lr / lr}]
+
+    def set_lr(self, lr: float) -> None:
+        """Set the learning rate; a head's keeps its ratio to the others'."""
+        for group in self.param_groups:
+            group["lr"] = lr * group.get("lr_scale", 1.0)
+
+    @property
+    def optimizer_config(self) -> dict[str, Any]:
+        """The optimizer's arguments, which also override those of a checkpoint."""
+        return {
+            "lr": first_lr(self.cfg.lr),
+            "betas": parse_betas(self.cfg.adam_betas),
+            "eps": self.cfg.adam_eps,
+            "weight_decay": self.cfg.weight_decay,
+            "fused": True,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any], optimizer_overrides: dict[str, Any] | None = None) -> None:
+        """Take the state of this optimizer or of fairseq's ``adam``."""
+        scales = [group.get("lr_scale") for group in self.param_groups]  # of these options, not the checkpoint's
+        groups = [{**group, "fused": True} for group in state_dict["param_groups"]]  # places the step count
+        super().load_state_dict({**state_dict, "param_groups": groups}, optimizer_overrides)
+        lr = self.get_lr()
+        for group, scale in zip(self.param_groups, scales, strict=True):
+            group.pop("lr_scale", None)
+            if scale is not None:
+                group["lr_scale"] = scale
+        self.set_lr(lr)
+
+    average_params = FairseqAdam.average_params

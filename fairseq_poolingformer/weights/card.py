@@ -1,0 +1,244 @@
+"""The model card of a converted model: README.md with the YAML head that the Hugging Face Hub and its tools read."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairseq_poolingformer.weights.family import Family, Settings, State
+
+CARD = "README.md"
+SOURCE_CARD = "SOURCE_README.md"
+LARGEST_CARD = 2**24  # bytes
+MARK = "<!-- written by poolingformer-convert -->"
+PAPERS = {
+    "poolingformer": "[Poolingformer](https://arxiv.org/abs/2105.04371) (Zhang et al., ICML 2021)",
+    "led": "LED ([Longformer](https://arxiv.org/abs/2004.05150), Beltagy et al., 2020)",
+    "longformer": "[Longformer](https://arxiv.org/abs/2004.05150) (Beltagy et al., 2020)",
+}
+LEVEL_TWO = {  # setting -> its meaning
+    "pooled_layers": "layers with level two, from 0",
+    "pooled_window_size": "level two sees so many tokens on each side",
+    "pool_kernel_size": "tokens in a pool",
+    "pool_stride": "tokens from one pool to the next",
+    "pool_type": "pooling",
+}
+VARIANTS = {
+    "pool_mix": "level two reads the layer's input (Mix)",
+    "pool_share_weights": "level two shares level one's projections",
+    "separate_global_projections": "global tokens have projections of their own",
+}
+
+
+@dataclass(frozen=True)
+class Training:
+    """The facts of its training that a checkpoint holds; None where it lacks one.
+
+    Attributes:
+        updates: number of updates.
+        metric: name of the value by which the best checkpoint is chosen.
+        value: that value on the validation data.
+    """
+
+    updates: int | None = None
+    metric: str | None = None
+    value: float | None = None
+
+    @classmethod
+    def of(cls, checkpoint: Mapping[str, Any]) -> Training:
+        """Read it from a checkpoint of fairseq-train; one of poolingformer-convert has none."""
+        history = checkpoint.get("optimizer_history") or [{}]
+        updates = history[-1].get("num_updates") or None
+        value = (checkpoint.get("extra_state") or {}).get("val_loss") if updates else None
+        value = value if isinstance(value, int | float) else None
+        options = (checkpoint.get("cfg") or {}).get("checkpoint") or {}
+        metric = options.get("best_checkpoint_metric") if isinstance(options, Mapping) and value is not None else None
+        return cls(
+            updates, metric if isinstance(metric, str) and re.fullmatch(r"[\w.-]{1,64}", metric) else None, value
+        )
+
+
+def corpus_of(settings: Settings) -> Settings:
+    """Return the contents of ``corpus.json`` in the training's data folder; empty where there is none."""
+    for folder in str(settings.get("data") or "").split(":"):
+        path = Path(folder, "corpus.json")
+        if folder and path.is_file():
+            try:
+                contents = json.loads(path.read_text(encoding="utf-8"))
+            except ValueError:
+                continue
+            if isinstance(contents, dict):
+                return contents
+    return {}
+
+
+def write_card(folder: Path, card: str, source: Path) -> None:
+    """Write the card, and keep the source's own beside it.
+
+    Args:
+        folder: the folder of the converted model.
+        card: the text.
+        source: the folder of the model that was converted. A README.md there that this function has not written
+            becomes SOURCE_README.md.
+    """
+    theirs = source / CARD
+    if _is_own(theirs) and MARK not in theirs.read_text(encoding="utf-8", errors="replace"):
+        shutil.copyfile(theirs, folder / SOURCE_CARD)
+        card += f"\nThe card of the model that this one was made from: [{SOURCE_CARD}]({SOURCE_CARD}).\n"
+    (folder / CARD).write_text(card, encoding="utf-8")
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a file of a folder may be copied: no link to another file of the user's, but for the Hub's own cache."""
+    if not path.is_file() or path.stat().st_size > LARGEST_CARD:
+        return False
+    folder, target = path.parent.resolve(), path.resolve().parent
+    return target in (folder, folder.parent.parent / "blobs")
+
+
+def model_card(
+    name: str,
+    family: Family,
+    settings: Settings,
+    state: State,
+    *,
+    library: str = "transformers",
+    training: Training | None = None,
+    notes: Iterable[str] = (),
+) -> str:
+    """Return the text of a model card.
+
+    Args:
+        name: its title.
+        family: the Hugging Face family of the model.
+        settings: fairseq's settings of the model, its data folder and task included.
+        state: the parameters.
+        library: ``transformers`` or ``fairseq``, which opens the folder.
+        training: what is known of the training.
+        notes: what the conversion reported.
+    """
+    training = training or Training()
+    corpus = corpus_of(settings)
+    parts = [
+        _head(name, family, _levels(family, settings, library), library, training, corpus),
+        MARK,
+        f"# {name}\n\n{_introduction(family)}",
+        _table("Architecture", _architecture(family, settings, state, _levels(family, settings, library))),
+        _table("Training", _training(settings, training, corpus)),
+        f"## Use\n\n{_use(family, library)}",
+    ]
+    if listed := "\n".join(f"- {note}" for note in notes):
+        parts.append(f"## Notes of the conversion\n\n{listed}")
+    parts.append(
+        "The conversion cannot know what this model is good for, its limits and biases, and its licence. Nobody has "
+        "written them here yet."
+    )
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _is_seq2seq(family: Family) -> bool:
+    return "decoder.embed_positions.weight" in family.position_tables
+
+
+def _levels(family: Family, settings: Settings, library: str) -> int:
+    """Return how many levels of attention the converted model has: 0 for one that sees the whole sequence."""
+    ours = library == "fairseq" and settings.get("arch", "").startswith(("poolingformer_", "led_", "longformer_"))
+    if settings.get("pooled_layers", "none") not in ("", "none") and (family.two_levels or ours):
+        return 2
+    return int(family.two_levels or family.sliding_window or ours)
+
+
+def _head(name: str, family: Family, levels: int, library: str, training: Training, corpus: Settings) -> str:
+    """Return the YAML; JSON strings are YAML strings."""
+    task = "summarization" if _is_seq2seq(family) else "fill-mask"
+    tags = [["full-attention"], ["long-documents"], ["long-documents", "poolingformer"]][levels]
+    lines = [f"library_name: {library}", f"pipeline_tag: {task}", "tags:", *(f"- {tag}" for tag in tags)]
+    if training.value is not None and "corpus" in corpus:
+        lines += [
+            *("model-index:", f"- name: {json.dumps(name)}", "  results:"),
+            *("  - task:", f"      type: {task}"),
+            *(
+                "    dataset:",
+                f"      type: {json.dumps(corpus['corpus'])}",
+                f"      name: {json.dumps(corpus['corpus'])}",
+            ),
+            "      split: validation",
+            *("    metrics:", f"    - type: {json.dumps(training.metric)}", f"      value: {training.value}"),
+        ]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _introduction(family: Family) -> str:
+    kind = family.model_type.partition("-")[0]
+    if kind in PAPERS:
+        base = "BART" if _is_seq2seq(family) else "RoBERTa"
+        return f"A {base} with the attention of {PAPERS[kind]} in the encoder, converted by fairseq-poolingformer."
+    return f"A model of the family {family.model_type}, converted by fairseq-poolingformer."
+
+
+def _architecture(family: Family, settings: Settings, state: State, levels: int) -> dict[str, Any]:
+    """Return the rows of the table: a name and a value."""
+    shared = {tensor.data_ptr(): tensor.numel() for tensor in state.values()}
+    positions = [settings[key] for key in family.position_tables.values() if key in settings]
+    rows = {
+        "family": f"`{family.model_type}`",
+        "fairseq architecture": f"`{settings['arch']}`" if "arch" in settings else None,
+        "parameters": f"{sum(shared.values()):,}",
+        "encoder layers": settings.get("encoder_layers"),
+        "decoder layers": settings.get("decoder_layers") if _is_seq2seq(family) else None,
+        "width": settings.get("encoder_embed_dim"),
+        "attention heads": settings.get("encoder_attention_heads"),
+        "reads at most, tokens": f"{positions[0]:,}" if positions else None,
+        "writes at most, tokens": f"{positions[1]:,}" if len(positions) > 1 else None,
+    }
+    if levels:
+        rows["level one sees so many tokens on each side, by layer"] = settings.get("window_size")
+        rows["global tokens, the first ones"] = settings.get("global_tokens")
+        if levels == 2:
+            rows |= {meaning: settings.get(key) for key, meaning in LEVEL_TWO.items()}
+        else:
+            rows["level two"] = "none"
+        rows["variants"] = ", ".join(text for key, text in VARIANTS.items() if settings.get(key)) or None
+    return rows
+
+
+def _training(settings: Settings, training: Training, corpus: Settings) -> dict[str, Any]:
+    data = Path(str(settings.get("data") or "").split(":")[0]).name
+    examples = corpus.get("examples") or {}
+    return {
+        "corpus": f"`{corpus['corpus']}`" if "corpus" in corpus else None,
+        "data folder": f"`{data}`" if training.updates and data else None,
+        "examples": ", ".join(f"{split} {count:,}" for split, count in examples.items()) or None,
+        "updates": f"{training.updates:,}" if training.updates else None,
+        f"validation, {training.metric}": None if training.value is None else f"{training.value:g}",
+    }
+
+
+def _table(title: str, rows: Mapping[str, Any]) -> str:
+    """Return a section with a table of the rows that have a value; empty without any."""
+    lines = [f"| {name} | {value} |" for name, value in rows.items() if value is not None]
+    return "\n".join([f"## {title}\n", "| | |", "|---|---|", *lines]) if lines else ""
+
+
+def _use(family: Family, library: str) -> str:
+    auto = "AutoModelForSeq2SeqLM" if _is_seq2seq(family) else "AutoModelForMaskedLM"
+    if library == "fairseq":
+        return (
+            "`fairseq-train --user-dir fairseq_poolingformer --finetune-from-model model.pt` with the flags in "
+            "`flags.txt`; the tokenizer is in `tokenizer/`."
+        )
+    register = elsewhere = ""
+    if family.two_levels:
+        register = "import fairseq_poolingformer.huggingface  # registers the model\n"
+        elsewhere = (
+            "\n\nWithout fairseq-poolingformer, leave out the import and give both calls `trust_remote_code=True`."
+        )
+    return (
+        f"```python\n{register}from transformers import {auto}, AutoTokenizer\n\n"
+        f'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\nmodel = {auto}.from_pretrained("FOLDER")\n```{elsewhere}'
+    )

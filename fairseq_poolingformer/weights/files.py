@@ -1,0 +1,285 @@
+"""Read and write the weights and settings of Hugging Face folders and fairseq checkpoints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import struct
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError, load, read
+from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError, plain_settings
+from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
+from fairseq_poolingformer.patches.untrusted_files.own_options import LARGEST_FILE, recorded_folder
+from fairseq_poolingformer.weights.card import Training
+from fairseq_poolingformer.weights.family import ConversionError, Settings, State, listed
+from fairseq_poolingformer.weights.tensor_digests import add_digests, check_digests
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+NO_PARAMETERS = ("config",)  # DeBERTa's published weights also hold the configuration
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Make a folder beside ``path`` to write into, and rename it to ``path`` if the block ends without an error.
+
+    Raises:
+        ConversionError: ``path`` exists and is not an empty folder.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConversionError(f"{path} is there already: name a new folder, or move this one away first")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    try:
+        partial.chmod(0o755)  # mkdtemp lets only the owner in
+        yield partial
+        partial.replace(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def conversion_errors(path: Path) -> Iterator[None]:
+    """Turn the errors of reading the weights in ``path`` into a ConversionError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ConversionError(f"{path} is missing") from None
+    except SafetensorError as error:
+        raise ConversionError(
+            f"{path} is damaged or cut short (safetensors says: {error}). Copy or download it again."
+        ) from error
+    except CheckpointError as error:
+        raise ConversionError(str(error)) from error
+
+
+@contextmanager
+def tokenizer_errors(folder: Path) -> Iterator[None]:
+    """Turn the errors of JSON that is not a tokenizer's into a ConversionError."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, OverflowError, struct.error) as error:
+        raise ConversionError(
+            f"{folder}: its tokenizer files hold something else than a tokenizer ({type(error).__name__}: {error})"
+        ) from error
+
+
+def read_text(path: Path) -> str:
+    """Return the contents of a text file of bounded size.
+
+    Raises:
+        ConversionError: it is missing, not a file, too large or not UTF-8.
+    """
+    try:
+        status = path.stat()
+        if not S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
+            raise ConversionError(f"{path} is not a file of at most {LARGEST_FILE >> 20} MiB, as these files are")
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConversionError(f"{path} is missing") from None
+    except UnicodeDecodeError as error:
+        raise ConversionError(f"{path} is not UTF-8 at byte {error.start}") from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the contents of a JSON file of bounded size.
+
+    Raises:
+        ConversionError: the file is missing or is not JSON, or an object names one thing twice.
+    """
+    text = read_text(path)
+    try:
+        return json.loads(text, object_pairs_hook=_without_duplicates)
+    except RecursionError:
+        raise ConversionError(f"{path} is not readable as JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise ConversionError(f"{path} is not readable as JSON: {error}") from error
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))
+        raise ValueError(f"{twice[:100]!r} is there twice")
+    return found
+
+
+def write_json(path: Path, contents: Any) -> None:
+    """Write a JSON file."""
+    path.write_text(json.dumps(contents, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_config(folder: Path) -> Settings:
+    """Return the settings of ``config.json`` and, where there is one, ``generation_config.json``.
+
+    Raises:
+        ConversionError: the folder or ``config.json`` is missing, a file is not a JSON object, or a setting is not of
+            its type or within its bounds.
+    """
+    if not folder.is_dir():
+        name = folder.as_posix()
+        raise ConversionError(
+            f"{name} is no folder. If it is the name of a model on the Hugging Face Hub, download it first: "
+            f"hf download {name} --local-dir {folder.name}"
+        )
+    generation = folder / "generation_config.json"
+    files = [generation] * generation.is_file() + [folder / "config.json"]
+    contents = [read_json(path) for path in files]
+    for path, content in zip(files, contents, strict=True):
+        if not isinstance(content, dict):
+            raise ConversionError(f"{path} is no JSON object: it must hold the model's settings by name")
+    try:
+        return plain_settings({name: value for content in contents for name, value in content.items()})
+    except ConfigurationError as error:
+        raise ConversionError(f"{folder / 'config.json'}: {error}") from error
+
+
+def read_huggingface_weights(folder: Path) -> State:
+    """Return the parameters of a Hugging Face folder, from one file or from the shards that an index lists.
+
+    Raises:
+        ConversionError: there are no weights, a shard is missing, or a file is damaged.
+    """
+    for name in WEIGHTS:
+        index = folder / f"{name}.index.json"
+        if (folder / name).is_file():
+            return _read_weights(folder / name)
+        if index.is_file():
+            state: State = {}
+            contents = read_json(index)
+            weight_map = contents.get("weight_map") if isinstance(contents, dict) else None
+            if not weight_map or not isinstance(weight_map, dict):
+                raise ConversionError(
+                    f'{index} has no "weight_map", which names each parameter\'s shard: download it again'
+                )
+            for shard in weight_map.values():
+                if not isinstance(shard, str) or Path(shard).name != shard or not (folder / shard).is_file():
+                    raise ConversionError(f"{index} names {shard!r}, which is not a file of this folder")
+            for shard in sorted(set(weight_map.values())):
+                state.update(_read_weights(folder / shard))
+            if lacking := sorted(set(weight_map) - set(state)):
+                raise ConversionError(f"{index} lists parameters that its shards lack: {listed(lacking)}")
+            return state
+    raise ConversionError(f"{folder} has neither {WEIGHTS[0]} nor {WEIGHTS[1]}, whole or in shards")
+
+
+def _read_weights(path: Path) -> State:
+    with conversion_errors(path):
+        state = load_file(path) if path.suffix == ".safetensors" else read(path)
+        if path.suffix == ".safetensors":
+            check_digests(path)
+    if not isinstance(state, dict):
+        raise ConversionError(f"{path} holds a {type(state).__name__} in place of a dictionary of parameters by name")
+    state = {name: value for name, value in state.items() if name not in NO_PARAMETERS}
+    if odd := [str(name) for name, value in state.items() if not isinstance(value, torch.Tensor)]:
+        raise ConversionError(f"{path}: these entries are no tensors: {listed(odd)}")
+    if odd := [str(name) for name, value in state.items() if not isinstance(name, str) or not _is_plain(value)]:
+        raise ConversionError(f"{path}: these are not plain tensors of numbers: {listed(odd)}")
+    return state
+
+
+def _is_plain(value: torch.Tensor) -> bool:
+    """Whether a tensor is neither sparse, nested, quantized, complex nor without contents, and its memory is whole."""
+    if value.layout != torch.strided or value.is_nested or value.is_quantized or value.is_complex():
+        return False
+    is_whole = value.device.type == "cpu" and value.numel() * value.element_size() <= value.untyped_storage().nbytes()
+    return is_whole and not isinstance(value, torch.nn.parameter.UninitializedTensorMixin)
+
+
+def write_huggingface_weights(folder: Path, state: State) -> None:
+    """Write ``model.safetensors``, with a digest of each tensor."""
+    save_file(state, folder / WEIGHTS[0], metadata={"format": "pt"})
+    add_digests(folder / WEIGHTS[0])
+
+
+def read_checkpoint(path: Path) -> tuple[Settings, State]:
+    """Return the model settings and the parameters of a fairseq checkpoint; see :func:`read_training`."""
+    return read_training(path)[:2]
+
+
+def read_training(path: Path) -> tuple[Settings, State, Training]:
+    """Return the model settings and the parameters of a fairseq checkpoint, and what it tells of its training.
+
+    The settings are those that ``option_schema.plain_settings`` lets through. They
+    include ``data``, the data folder of the training, if the checkpoint records one that is there.
+
+    Raises:
+        ConversionError: the file is not a fairseq checkpoint with a model's settings and parameters.
+    """
+    if path.is_dir():
+        found = sorted(file.name for file in path.glob("*.pt"))
+        raise ConversionError(
+            f"{path} is a folder: name a checkpoint in it, {' or '.join(found)}"
+            if found
+            else f"{path} is a folder without checkpoints: name a .pt file that fairseq-train wrote"
+        )
+    with conversion_errors(path):
+        checkpoint = load(path)
+    config = checkpoint.get("cfg") or {}
+    settings = checkpoint.get("args") or config.get("model")
+    if settings is None:
+        raise ConversionError(
+            f'{path} has neither "args" nor "cfg", so the sizes of the model are unknown: give a checkpoint that '
+            "fairseq-train or poolingformer-convert wrote"
+        )
+    given = {**_as_dict(config.get("task") or {}), **_as_dict(settings)}
+    try:
+        settings = plain_settings(given)
+        check_sizes(settings, checkpoint["model"])
+    except ConfigurationError as error:
+        raise ConversionError(f"{path}: {error}") from error
+    settings.pop("data", None)
+    if (folder := recorded_folder(given.get("data"))) is not None:
+        settings["data"] = str(folder)
+    return settings, checkpoint["model"], Training.of(checkpoint)
+
+
+def _as_dict(settings: Any) -> Settings:
+    return dict(settings) if isinstance(settings, Mapping) else vars(settings)
+
+
+def find_tokenizer(checkpoint: Path, settings: Settings) -> Path:
+    """Return the folder of a checkpoint's tokenizer, from beside the checkpoint or from its data folder.
+
+    Raises:
+        ConversionError: neither has one.
+    """
+    folders = [checkpoint.parent, *([Path(settings["data"])] if settings.get("data") else [])]
+    for folder in folders:
+        if (folder / "tokenizer").is_dir():
+            return folder / "tokenizer"
+    raise ConversionError(
+        f"no tokenizer/ in {' or '.join(map(str, folders))}: name the folder with the model's encoder.json, vocab.bpe "
+        "and dict.txt, or its sentencepiece model, with --tokenizer"
+    )
+
+
+def write_checkpoint(path: Path, settings: Settings, state: State) -> None:
+    """Write a checkpoint of update 0, which ``fairseq-train --restore-file`` and fairseq's hub interface load."""
+    history = {
+        "criterion_name": "CrossEntropyCriterion",
+        "optimizer_name": "FairseqAdam",
+        "lr_scheduler_state": {},
+        "num_updates": 0,
+    }
+    checkpoint = {
+        "args": argparse.Namespace(**settings),
+        "cfg": None,
+        "model": state,
+        "optimizer_history": [history],
+        "last_optimizer_state": None,
+        "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}, "val_loss": None},
+        "task_state": {},
+    }
+    torch.save(checkpoint, path)

@@ -1,0 +1,68 @@
+"""Adaptive spans: what their parameters mean, and that they stay in [0, 1]."""
+
+import pytest
+import torch
+
+from fairseq_poolingformer.char_lm.adaptive_span import AdaptiveSpans
+
+
+def spans(z, shared=None):
+    module = AdaptiveSpans(len(z), len(z[0]), max_span=1000, ramp=32, shared=shared is not None)
+    with torch.no_grad():
+        for parameter, values in zip(module.z, z, strict=True):
+            parameter.copy_(torch.tensor(values))
+        if shared is not None:
+            module.shared.fill_(shared)
+    return module
+
+
+def test_spans_are_gaas():
+    torch.testing.assert_close(spans([[0.0, 0.5], [1.0, 0.1]])(), torch.tensor([[0.0, 500], [1000, 100]]))
+    shared = spans([[0.25, 0.5], [0.75, 0.1]], shared=0.2)
+    torch.testing.assert_close(shared(), torch.tensor([[400.0, 600], [800, 280]]))
+    shared().sum().backward()
+    for z in shared.z:
+        torch.testing.assert_close(z.grad, torch.full((2,), 800.0))
+    torch.testing.assert_close(shared.shared.grad, torch.tensor([1000 * (0.75 + 0.5 + 0.25 + 0.9)]))
+
+
+def test_they_begin_at_nothing():
+    module = AdaptiveSpans(3, 2, max_span=8192, ramp=32, shared=True)
+    assert module().eq(0).all()
+    assert module.reaches(module()) == [64, 64, 64]
+
+
+def test_reaches_cover_the_ramp_and_are_rounded_up():
+    module = spans([[0.0, 0.031], [0.033, 0.0], [0.9, 0.2], [1.0, 1.0]])
+    assert module.reaches(module()) == [64, 128, 960, 1000]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_parameters_are_taken_back_into_the_interval(dtype):
+    module = spans([[-0.5, 1.5]], shared=-0.1).to(dtype)
+    assert module().dtype == torch.float32
+    torch.testing.assert_close(module(), torch.tensor([[0.0, 1000]]))
+    module.set_num_updates(1)
+    assert module.z[0].tolist() == [0.0, 1.0]
+    assert module.shared.tolist() == [0.0]
+
+
+def test_gradients_pass_at_the_edges_as_in_the_published_code():
+    """Adagrad accumulates them even where the clamping undoes the update."""
+    module = spans([[0.0, 0.0, 1.0, 1.0, 0.5, -0.1]])
+    (module() * torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])).sum().backward()
+    assert module.z[0].grad.tolist() == [1000.0, -1000.0, 1000.0, -1000.0, 1000.0, -1000.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_in_half_precision_no_gradient_leads_out_of_the_interval(dtype):
+    module = spans([[0.0, 0.0, 1.0, 1.0, 0.5, -0.1]]).to(dtype)
+    (module() * torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0])).sum().backward()
+    # a step goes against the gradient: down from 0 and up from 1 lead out
+    assert module.z[0].grad.tolist() == [0.0, -1000.0, 1000.0, 0.0, 1000.0, -1000.0]
+
+
+def test_sizes_must_be_positive():
+    for sizes in ({"max_span": 0, "ramp": 32}, {"max_span": 10, "ramp": 0}):
+        with pytest.raises(ValueError, match="--max-span and --span-ramp"):
+            AdaptiveSpans(1, 1, **sizes, shared=False)

@@ -1,0 +1,622 @@
+"""Character language models: the papers' equations, causality, memory, spans, precision."""
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq import options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.optim import build_optimizer
+from fairseq.optim.fp16_optimizer import FP16Optimizer
+
+from fairseq_poolingformer.char_lm.adaptive_span import AdaptiveSpans
+from tests.char_lm import naive_char_lm
+from tests.char_lm.tiny_char_lm import build, text
+from tests.dropped import assert_dropped, identity
+
+ARCHS = ["transformer_lm_full", "transformer_xl_lm", "longformer_lm", "adaptive_span_lm", "gaa_lm"]
+WITH_MEMORY = {
+    "transformer_xl_lm": ("--memory-length", "100"),
+    "longformer_lm": ("--memory-length", "100", "--window-size", "5,9"),
+    "adaptive_span_lm": ("--max-span", "24"),
+    "gaa_lm": ("--max-span", "24"),
+}
+# the flags of what is not published, and the settings of the naive model of what is
+XL_OURS = ("--no-share-position-biases", "--no-share-decoder-input-output-embed", "--no-output-bias")
+SPAN_OURS = ("--attend-to-self", "--empty-memory", "none", "--no-output-bias", "--scale-embedding")
+SPANS = {"longest": 12, "ramp": 8, "nearest": 1, "zeros": True, "scale": False}
+
+
+def parameters(model):
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def gradients(model, loss):
+    names, wanted = zip(*model.named_parameters(), strict=True)
+    return dict(zip(names, torch.autograd.grad(loss, wanted, allow_unused=True), strict=True))
+
+
+def dilated(number, head, distance, taps=(3, 5)):
+    """Windows of so many taps, two of the four heads of the upper layer with every second position."""
+    left, step = taps[number], 2 if number == 1 and head >= 2 else 1
+    return distance % step == 0 and distance // step <= left
+
+
+@pytest.mark.parametrize(
+    ("arch", "flags", "settings"),
+    [
+        ("transformer_lm_full", (), {}),
+        ("transformer_xl_lm", (), {}),
+        ("longformer_lm", ("--window-size", "3,5"), {"pre_norm": True, "activation": F.gelu, "sees": dilated}),
+        (
+            "longformer_lm",
+            ("--window-size", "1,2", "--window-scale", "3"),
+            {"pre_norm": True, "activation": F.gelu, "sees": partial(dilated, taps=(3, 6))},
+        ),
+        ("transformer_xl_lm", XL_OURS, {}),
+        ("adaptive_span_lm", ("--max-span", "12"), SPANS),
+        ("adaptive_span_lm", ("--max-span", "12", *SPAN_OURS), {"longest": 12, "ramp": 8}),
+        ("adaptive_span_lm", ("--max-span", "12", "--attend-to-self"), SPANS | {"nearest": 0}),
+        ("adaptive_span_lm", ("--max-span", "12", "--empty-memory", "none"), SPANS | {"zeros": False}),
+        ("adaptive_span_lm", ("--max-span", "12", "--decoder-normalize-before"), SPANS | {"pre_norm": True}),
+        ("gaa_lm", ("--max-span", "12"), SPANS | {"activation": F.gelu}),
+        ("gaa_lm", ("--max-span", "12", "--no-gated-ffn"), SPANS | {"activation": F.gelu}),
+        ("gaa_lm", ("--max-span", "12", "--no-shared-span"), SPANS | {"activation": F.gelu}),
+    ],
+)
+def test_equals_the_papers_equations(arch, flags, settings):
+    assert_equals_the_equations(build(f"{arch}_tiny", *flags), settings)
+
+
+@pytest.mark.parametrize("z", [0.0, 0.25, 1.0])
+@pytest.mark.parametrize(
+    ("arch", "settings"), [("adaptive_span_lm", SPANS), ("gaa_lm", SPANS | {"activation": F.gelu})]
+)
+def test_equals_the_papers_equations_where_masks_are_exactly_0_and_1(arch, settings, z):
+    """As in every untrained model: there a clamp lets the gradient pass."""
+    model = build(f"{arch}_tiny", "--max-span", "12")
+    with torch.no_grad():
+        for parameter in model.decoder.spans.parameters():
+            parameter.zero_()
+        for parameter in model.decoder.spans.z:
+            parameter.fill_(z)
+    assert_equals_the_equations(model, SPANS | settings)
+
+
+def assert_equals_the_equations(model, settings):
+    """Logits and all gradients of a model are those of the naive one."""
+    tokens = text(1, 15)
+    naive = {name: p.clone().requires_grad_() for name, p in parameters(model).items()}
+    expected = naive_char_lm.logits(naive, tokens[0], heads=4, **settings)
+    actual, _ = model(tokens)
+    tolerance = 1e-6 if "activation" in settings else 1e-9  # fairseq's gelu is always in float32
+    torch.testing.assert_close(actual[0], expected, atol=tolerance, rtol=0)
+    direction = torch.randn(expected.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    wanted = torch.autograd.grad(expected, list(naive.values()), direction, allow_unused=True)
+    found = gradients(model, (actual[0] * direction).sum())
+    for (name, gradient), reference in zip(found.items(), wanted, strict=True):
+        torch.testing.assert_close(
+            gradient, reference, atol=10 * tolerance, rtol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
+        )
+
+
+def test_transformer_xl_shares_what_is_shared_in_the_published_code():
+    """u and v by all layers, one matrix for input and output; and not where the flags say so."""
+    decoder = build("transformer_xl_lm_tiny").decoder
+    assert decoder.output_projection.weight is decoder.embed_tokens.weight
+    assert decoder.output_projection.bias is not None
+    first, second = (layer.positions for layer in decoder.layers)
+    assert first.content_bias is second.content_bias
+    assert first.position_bias is second.position_bias
+    assert first.content_bias is not first.position_bias
+    assert first.r_proj.weight is not second.r_proj.weight
+    ours = build("transformer_xl_lm_tiny", *XL_OURS).decoder
+    assert ours.output_projection.weight is not ours.embed_tokens.weight
+    assert ours.output_projection.bias is None
+    first, second = (layer.positions for layer in ours.layers)
+    assert first.content_bias is not second.content_bias
+    assert first.position_bias is not second.position_bias
+
+
+NO_DROPOUT = ("--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0")
+
+
+@pytest.mark.parametrize(
+    ("place", "flag"),
+    [
+        ("embedding", "--dropout"),
+        ("attended", "--dropout"),
+        ("fed forward", "--dropout"),
+        ("features", "--dropout"),
+        ("hidden", "--activation-dropout"),
+    ],
+)
+@torch.no_grad()
+def test_elements_are_dropped_in_training(place, flag):
+    """Where Dai et al.'s code drops them; the layers' residual connections hand on zeros here."""
+    model = build("transformer_xl_lm_tiny", *NO_DROPOUT, flag, "0.25", "--position-dropout", "0")
+    layer, tokens, seen = model.decoder.layers[-1], text(3, 30), {}
+
+    def remember(name, replace=False):
+        def hook(module, inputs, output=None):
+            seen[name] = inputs[0]
+            return torch.zeros_like(output) if replace else None
+
+        return hook
+
+    model.decoder.layers[0].register_forward_pre_hook(remember("embedding"))
+    layer.attention_norm.register_forward_hook(remember("attended", replace=place != "features"))
+    layer.feed_forward.fc2.register_forward_pre_hook(remember("hidden"))
+    layer.feed_forward_norm.register_forward_pre_hook(remember("fed forward"))
+    if place != "features":
+        torch.nn.init.normal_(layer.feed_forward.fc1.bias)
+    if place == "features":  # a last layer that gives the same, whatever was dropped before it
+        layer.feed_forward_norm.register_forward_hook(lambda module, inputs, output: fixed)
+    fixed, residual = torch.randn(30, 3, 16, dtype=torch.float64), torch.randn(30, 3, 16, dtype=torch.float64)
+    view = model.decoder._views()[-1]
+    positions = model.decoder.positions(30, like=residual)
+
+    def run():
+        if place == "embedding":
+            model(tokens)
+        elif place == "features":
+            return model.decoder.extract_features(tokens)[0]
+        else:
+            layer(residual, None, positions, view)
+        return seen[place] - (residual if place == "attended" else 0.0)
+
+    whole = run()
+    model.train()
+    assert_dropped(run, whole, 0.25)
+
+
+@pytest.mark.parametrize("arch", ["transformer_xl_lm", "longformer_lm", "adaptive_span_lm", "gaa_lm"])
+@torch.no_grad()
+def test_attention_weights_are_dropped_in_training(arch):
+    """The values are the rows of an identity, so that the output of the attention is its weights."""
+    size, flags = 32, (*NO_DROPOUT, "--attention-dropout", "0.25", "--decoder-embed-dim", "32")
+    more = {"transformer_xl_lm": ("--position-dropout", "0"), "longformer_lm": ("--dilated-heads", "0")}
+    more = more.get(arch, ("--empty-memory", "none"))
+    model = build(f"{arch}_tiny", *flags, *more, "--decoder-attention-heads", "1")
+    attention = model.decoder.layers[0].attention
+    identity(attention.out_proj)
+    key, value = torch.randn(size, 1, size, dtype=torch.float64), torch.eye(size, dtype=torch.float64)[:, None]
+    view = model.decoder._views()[0]
+    positions = model.decoder._positions(value, [None] * 2, model.decoder._views())
+
+    def run():
+        return attention(key, key, value, model.decoder.layers[0].positions, positions, view)[:, 0]
+
+    whole = run()
+    torch.testing.assert_close(whole.sum(-1)[1:], torch.ones(size - 1, dtype=torch.float64))
+    assert (whole > 1e-9).sum() > 200
+    model.train()
+    assert_dropped(run, whole * (whole > 1e-9), 0.25)
+
+
+@pytest.mark.parametrize("dropped", [0.0, 0.4])
+def test_relative_positions_are_dropped_alike_in_all_layers(dropped):
+    """Dai et al.'s code drops elements of r once for all layers, and the survivors grow."""
+    flags = ("--dropout", "0", "--activation-dropout", "0", "--position-dropout", str(dropped))
+    model = build("transformer_xl_lm_tiny", *flags)
+    seen = []
+    for layer in model.decoder.layers:
+        layer.positions.r_proj.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    tokens = text(1, 50)
+    model.train()(tokens)
+    first, second = seen
+    assert torch.equal(first, second)
+    whole = torch.stack([naive_char_lm.sinusoid(distance, 16) for distance in range(50)])
+    kept = first != 0
+    torch.testing.assert_close(first[kept], whole[kept] / (1 - dropped), atol=1e-7, rtol=1e-3)
+    assert (kept | (whole == 0)).float().mean().item() == pytest.approx(1 - dropped, abs=0.08)
+    seen.clear()
+    model.eval()(tokens)
+    torch.testing.assert_close(seen[0], whole)
+
+
+@pytest.mark.parametrize(
+    ("arch", "embedding", "matrix", "gains", "biases"),
+    [
+        ("transformer_xl_lm", 0.02, 0.02, 0.02, 0.02),  # its train.py: --init_std 0.02 of everything
+        ("longformer_lm", 64**-0.5, 0.02, 0.0, 0.0),
+        ("adaptive_span_lm", 1.0, (3 * 64) ** -0.5, 0.0, None),  # torch: embeddings N(0, 1), matrices U(±1/√C)
+    ],
+)
+def test_initial_values(arch, embedding, matrix, gains, biases):
+    """Standard deviations, at width 64; after scaling by √512 Transformer-XL's embeddings have 0.45."""
+    args = options.parse_args_and_arch(
+        options.get_training_parser(), ["text", "--task", "char_lm", "--arch", f"{arch}_tiny", "--cpu"]
+    )
+    torch.manual_seed(0)
+    decoder = tasks.setup_task(args).build_model(args).decoder
+    about = partial(pytest.approx, rel=0.05)
+    assert decoder.embed_tokens.weight.std().item() == about(embedding)
+    for layer in decoder.layers:
+        assert layer.attention.k_proj.weight.std().item() == about(matrix)
+        assert layer.feed_forward_norm.weight.mean().item() == pytest.approx(1.0, abs=0.02)
+        assert layer.feed_forward_norm.weight.std().item() == pytest.approx(gains, rel=0.3)
+        if biases is not None:
+            assert layer.positions.content_bias.std().item() == pytest.approx(biases, rel=0.3)
+            assert layer.positions.position_bias.std().item() == pytest.approx(biases, rel=0.3)
+            assert (layer.feed_forward.fc1.bias == 0).all()
+    expected = 8 * embedding if arch != "adaptive_span_lm" else 1.0
+    assert (decoder.embed_scale * decoder.embed_tokens.weight).std().item() == about(expected)
+    if biases is None:
+        assert decoder.positions.weight.std().item() == about(1.0)
+        assert decoder.positions.weight.shape == (64, 16)  # distances 1 to 64
+
+
+def test_gaa_without_its_two_ideas_is_adaptive_span():
+    """l = 0 and a plain feed-forward layer, against equations that know neither."""
+    flags = ("--max-span", "12", "--no-gated-ffn", "--activation-fn", "relu")
+    model, tokens = build("gaa_lm_tiny", *flags), text(1, 15)
+    with torch.no_grad():
+        model.decoder.spans.shared.zero_()
+    naive = {name: p for name, p in parameters(model).items() if name != "decoder.spans.shared"}
+    expected = naive_char_lm.logits(naive, tokens[0], heads=4, **SPANS)
+    torch.testing.assert_close(model(tokens)[0][0], expected, atol=1e-9, rtol=0)
+
+    plain = build("adaptive_span_lm_tiny", "--max-span", "12")
+    plain.load_state_dict({name: x for name, x in model.state_dict().items() if name != "decoder.spans.shared"})
+    assert torch.equal(plain(tokens)[0], model(tokens)[0])
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_future_has_no_gradient(arch):
+    model, embedded = build(f"{arch}_tiny"), []
+    model.decoder.embed_tokens.register_forward_hook(lambda module, inputs, output: embedded.append(output))
+    (gradient,) = torch.autograd.grad(model(text(1, 40))[0][0, 20].sum(), embedded)
+    assert (gradient[21:, 0] == 0).all()
+    assert (gradient[15:21, 0] != 0).any(-1).all()
+
+
+@pytest.mark.parametrize("arch", WITH_MEMORY)
+@pytest.mark.parametrize("grad", [True, False])
+def test_blocks_with_memory_are_one_long_text(arch, grad):
+    model, tokens = build(f"{arch}_tiny", *WITH_MEMORY[arch]), text(2, 61)
+    whole, _ = model(tokens)
+    with torch.set_grad_enabled(grad):
+        memory, parts, alone = None, [], []
+        for block in tokens.split([17, 9, 1, 1, 16, 17], dim=1):
+            logits, extra = model(block, memory=memory)
+            memory = extra["memory"]
+            parts.append(logits)
+            alone.append(model(block)[0])
+    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-10, rtol=0)
+    assert (torch.cat(alone, 1)[:, 17:] - whole[:, 17:]).abs().amax(-1).min() > 1e-3
+    assert all(x.size(0) == 2 and not x.requires_grad for x in memory)
+    assert max(x.size(1) for x in memory) <= model.memory_length
+
+
+@pytest.mark.parametrize("arch", WITH_MEMORY)
+def test_memory_kept_while_training_serves_without_gradients(arch):
+    model, tokens = build(f"{arch}_tiny", *WITH_MEMORY[arch]), text(2, 40)
+    _, extra = model(tokens[:, :30])
+    with torch.no_grad():
+        _, extra_projected = model(tokens[:, :30])
+        expected, _ = model(tokens[:, 30:], memory=extra["memory"])
+    actual, _ = model(tokens[:, 30:], memory=extra_projected["memory"])
+    torch.testing.assert_close(actual, expected, atol=1e-10, rtol=0)
+
+
+def test_a_model_without_memory_keeps_none():
+    for arch in ("transformer_lm_full", "longformer_lm"):
+        model = build(f"{arch}_tiny")
+        assert model.memory_length == 0
+        assert model(text(2, 20))[1] == {"memory": None}
+    with pytest.raises(ValueError, match="another model's"):
+        model(text(1, 4), memory=[torch.zeros(1, 3, 16)])
+
+
+@pytest.mark.parametrize("arch", ["longformer_lm", "transformer_xl_lm"])
+def test_a_memory_can_be_given_later(arch):
+    """Windows see the same with a memory as far as they reach."""
+    model, tokens = build(f"{arch}_tiny", "--memory-length", "0"), text(2, 61)
+    reach = {"longformer_lm": 32, "transformer_xl_lm": None}[arch]  # 16 taps, two positions apart
+    assert model.reach == reach
+    whole, _ = model(tokens)
+    model.set_memory_length(reach or 100)
+    memory, parts = None, []
+    with torch.no_grad():
+        for block in tokens.split(10, dim=1):
+            logits, extra = model(block, memory=memory)
+            memory = extra["memory"]
+            parts.append(logits)
+    torch.testing.assert_close(torch.cat(parts, 1), whole, atol=1e-10, rtol=0)
+    with pytest.raises(ValueError, match="must be 0 or more"):
+        model.set_memory_length(-1)
+    spans = build("gaa_lm_tiny", "--max-span", "24")
+    assert spans.reach == 24
+    with pytest.raises(ValueError, match="say how long its memory is"):
+        spans.set_memory_length(10)
+
+
+@pytest.mark.parametrize(
+    ("arch", "arguments", "word"),
+    [
+        ("longformer_lm", {"same_length": True, "farthest": None}, "without windows"),
+        ("adaptive_span_lm", {"same_length": False, "farthest": 3}, "without windows"),
+        ("transformer_lm_full", {"same_length": True, "farthest": None}, "--memory-length of 2 or more, got 0"),
+        ("transformer_xl_lm", {"same_length": False, "farthest": 0}, "--clamp-distances must be 1 or more"),
+    ],
+)
+def test_transformer_xls_evaluation_is_for_models_like_it(arch, arguments, word):
+    with pytest.raises(ValueError, match=word):
+        build(f"{arch}_tiny").evaluate_as_transformer_xl(**arguments)
+
+
+def test_distances_are_clamped_in_training_too():
+    """Evaluation with gradients takes another way to the positions than without."""
+    model, tokens = build("transformer_xl_lm_tiny"), text(1, 40)
+    with torch.no_grad():
+        before, _ = model(tokens)
+        model.evaluate_as_transformer_xl(same_length=False, farthest=6)
+        clamped, _ = model(tokens)
+    torch.testing.assert_close(clamped[:, :7], before[:, :7])
+    assert not torch.allclose(clamped[:, 7:], before[:, 7:])
+    torch.testing.assert_close(model(tokens)[0], clamped)
+
+
+def test_memory_is_no_longer_than_asked():
+    model = build("transformer_xl_lm_tiny", "--memory-length", "7")
+    memory = None
+    for _ in range(3):
+        memory = model(text(1, 5), memory=memory)[1]["memory"]
+    assert [x.shape for x in memory] == [(1, 7, 16)] * 2
+    assert model.memory_length == 7
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_trimming_to_the_spans_changes_nothing(shared, monkeypatch):
+    """Keys beyond a layer's largest span are not computed with; where they are, all is the same."""
+    model, tokens = build("gaa_lm_tiny" if shared else "adaptive_span_lm_tiny", "--max-span", "300"), text(2, 400)
+    with torch.no_grad():
+        model.decoder.spans.z[0].copy_(torch.tensor([0.0, 0.1, 0.05, 0.0]))
+        model.decoder.spans.z[1].copy_(torch.tensor([0.3, 0.2, 0.0, 0.55]))
+        if shared:
+            model.decoder.spans.shared.fill_(0.01)
+
+    def run():
+        loss, memory = 0.0, None
+        for block in tokens.split(100, dim=1):
+            logits, extra = model(block, memory=memory)
+            memory = extra["memory"]
+            loss = loss + logits.pow(2).mean() + extra["span_loss"]
+        return gradients(model, loss), [x.size(1) for x in memory]
+
+    trimmed, lengths = run()
+    assert lengths == [128, 256]
+    monkeypatch.setattr(AdaptiveSpans, "reaches", lambda self, spans: [self.max_span] * len(spans))
+    masked, lengths = run()
+    assert lengths == [300, 300]
+    for name, gradient in trimmed.items():
+        torch.testing.assert_close(gradient, masked[name], atol=1e-10, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
+    assert all((trimmed[f"decoder.spans.z.{layer}"] != 0).all() for layer in (0, 1))
+
+
+def test_a_span_that_grows_finds_its_keys_in_the_memory():
+    """Training keeps 64 positions more than the spans reach, as the published code; a wider span then sees them."""
+    model, tokens = build("adaptive_span_lm_tiny", "--max-span", "300"), text(2, 400)
+
+    def losses(first):
+        found, memory = [], None
+        for number, block in enumerate(tokens.split(200, dim=1)):
+            for z in model.decoder.spans.z:
+                torch.nn.init.constant_(z, first if number == 0 else 0.25)  # 75 and the ramp of 8: 128 keys
+            logits, extra = model(block, memory=memory)
+            memory = extra["memory"]
+            found.append(logits)
+        return found[1], [x.size(1) for x in memory]
+
+    # one layer's memory does not depend on the spans: its inputs are the embeddings
+    model.decoder.layers = model.decoder.layers[:1]
+    model.decoder.spans.z = model.decoder.spans.z[:1]
+    (grown, lengths), (wide, _) = losses(0.1), losses(0.25)
+    assert lengths == [192]
+    torch.testing.assert_close(grown, wide, atol=1e-12, rtol=0)
+    with torch.no_grad():
+        assert [x.size(1) for x in model(tokens)[1]["memory"]] == [128], "spans do not grow in evaluation"
+
+
+def test_spans_and_their_loss_are_reported():
+    model = build("gaa_lm_tiny", "--max-span", "100", "--span-loss", "0.25")
+    with torch.no_grad():
+        model.decoder.spans.z[0].copy_(torch.tensor([0.0, 0.5, 0.0, 0.5]))
+        model.decoder.spans.z[1].copy_(torch.tensor([1.0, 1.0, 0.0, 0.0]))
+        model.decoder.spans.shared.fill_(0.2)
+    extra = model(text(1, 8))[1]
+    expected = torch.tensor([[20.0, 60, 20, 60], [100, 100, 20, 20]], dtype=torch.float64)
+    torch.testing.assert_close(extra["spans"], expected)
+    torch.testing.assert_close(extra["average_span"], torch.tensor(50.0, dtype=torch.float64))
+    torch.testing.assert_close(extra["span_loss"].detach(), torch.tensor(0.25 * (40 + 60), dtype=torch.float64))
+
+
+def train(model, distance, updates=160):
+    """Learn to repeat the byte ``distance`` back in texts of four letters; the loss in nats, and the spans."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    generator = torch.Generator().manual_seed(0)
+    model.float().train()
+    for update in range(updates):
+        model.set_num_updates(update)
+        tokens = torch.randint(4, 8, (8, 48), generator=generator)
+        logits, extra = model(tokens)
+        loss = F.cross_entropy(logits[:, distance:].flatten(0, 1), tokens[:, :-distance].flatten())
+        optimizer.zero_grad()
+        (loss + extra["span_loss"]).backward()
+        optimizer.step()
+    return loss.item(), extra["spans"]
+
+
+def test_spans_shrink_but_for_the_head_that_needs_one():
+    flags = ("--max-span", "40", "--span-ramp", "4", "--span-loss", "0.001", "--decoder-embed-dim", "32")
+    flags += ("--dropout", "0", "--attention-dropout", "0", "--activation-dropout", "0")
+    for distance in (2, 20):
+        model = build("gaa_lm_tiny", *flags, seed=1)
+        for z in model.decoder.spans.z:
+            torch.nn.init.constant_(z, 0.7)
+        torch.nn.init.zeros_(model.decoder.spans.shared)
+        loss, spans = train(model, distance)
+        assert loss < 0.2
+        assert spans.max() + 4 >= distance
+        assert spans.median() < 10
+        assert spans.mean() < 14 == 0.7 * 40 / 2
+
+
+def fairseq_optimizer(name, parameters):
+    """As its trainer has it; ``fp16`` is adam on float32 copies of the parameters."""
+    flags = ["--fp16", "--fp16-init-scale", "4"] if name == "fp16" else []
+    flags += ["--optimizer", "adam" if name == "fp16" else name, "--lr", "0.05"]
+    arguments = ["text", "--task", "char_lm", "--arch", "transformer_lm_full_tiny", "--cpu", *flags]
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
+    return (
+        FP16Optimizer.build_optimizer(cfg, parameters)
+        if cfg.common.fp16
+        else build_optimizer(cfg.optimizer, parameters)
+    )
+
+
+@pytest.mark.parametrize("mode_changes", [True, False])
+@pytest.mark.parametrize("optimizer", ["adam", "fused_adamw", "adagrad", "fp16"])
+def test_what_is_kept_without_gradients_is_not_of_an_older_update(optimizer, mode_changes):
+    """Validation before and after an update, with sinusoidal positions."""
+    model, tokens = build("transformer_lm_full_tiny", "--dropout", "0", "--activation-dropout", "0"), text(2, 20)
+    model = model.half() if optimizer == "fp16" else model.float()
+    optimizer = fairseq_optimizer(optimizer, list(model.parameters()))
+    for _ in range(2):
+        if mode_changes:
+            model.train()
+        optimizer.backward(model(tokens)[0].float().pow(2).mean())
+        optimizer.step()
+        optimizer.zero_grad()
+        if mode_changes:
+            model.eval()
+        with torch.no_grad():
+            kept, _ = model(tokens)
+        torch.testing.assert_close(
+            kept, model(tokens)[0].detach(), rtol=0, atol=1e-3 if kept.dtype == torch.half else 0
+        )
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_finite(arch, dtype):
+    model = build(f"{arch}_tiny", "--dropout", "0.1").to(dtype).train()
+    memory = None
+    for _ in range(2):
+        logits, extra = model(text(2, 50), memory=memory)
+        memory = extra["memory"]
+    loss = F.cross_entropy(logits.float().flatten(0, 1), text(2, 50).flatten()) + extra.get("span_loss", 0.0)
+    for name, gradient in gradients(model, loss).items():
+        assert gradient.dtype == dtype
+        assert torch.isfinite(gradient).all(), name
+
+
+@pytest.mark.parametrize("arch", ["longformer_lm", "gaa_lm"])
+def test_checkpointed_activations_change_no_gradient(arch):
+    flags = ("--dropout", "0.2", "--attention-dropout", "0.2", "--activation-dropout", "0.2")
+    found = []
+    for more in ((), ("--checkpoint-activations",)):
+        model = build(f"{arch}_tiny", *flags, *more).train()
+        torch.manual_seed(3)
+        memory = model(text(2, 30))[1]["memory"]
+        logits, extra = model(text(2, 30), memory=memory)
+        found.append(gradients(model, logits.pow(2).sum() + extra.get("span_loss", 0.0)))
+    for name, gradient in found[0].items():
+        torch.testing.assert_close(found[1][name], gradient, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize(
+    ("arch", "millions"),
+    [
+        ("transformer_xl_lm", 41),
+        ("longformer_lm_small", 41),
+        ("longformer_lm_large", 102),
+        ("adaptive_span_lm", 39),
+        ("gaa_lm", 51),
+        ("adaptive_span_lm_large", 209),
+        ("transformer_xl_lm_large", 277),
+    ],
+)
+def test_papers_sizes(arch, millions):
+    """Parameters as the papers' tables give them, within two in a hundred."""
+    assert arch in ARCH_MODEL_REGISTRY
+    with torch.device("meta"):
+        model = build_paper(arch)
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(millions * 1e6, rel=0.03)
+
+
+@pytest.mark.parametrize(("size", "layers"), [("small", 12), ("large", 30)])
+def test_longformers_windows(size, layers):
+    """Tables 4 and 12: 32 to 512 with a mean of 230, 512 to 8,192 in the last stage; two heads dilated by 2 to 4."""
+    with torch.device("meta"):
+        first, last = (
+            build_paper(f"longformer_lm_{size}", "--window-scale", scale).decoder.windows for scale in ("1", "16")
+        )
+    taps = [window.left for window in first]
+    assert (len(taps), taps[0], taps[-1]) == (layers, 32, 512)
+    assert taps == sorted(taps)
+    assert sum(taps) / layers == pytest.approx(230, rel=0.02)
+    assert [window.left for window in last] == [16 * number for number in taps]
+    sixth = layers // 6
+    steps = [1] * 3 * sixth + [2] * sixth + [3] * sixth + [4] * sixth
+    assert [window.head_dilations(8) for window in first] == [(1,) * 6 + (step,) * 2 for step in steps]
+
+
+def test_longformer_without_dilated_heads_has_no_dilation():
+    model = build("longformer_lm_tiny", "--dilated-heads", "0")
+    assert [window.head_dilations(4) for window in model.decoder.windows] == [(1,) * 4] * 2
+    with pytest.raises(ValueError, match="--dilation 1,3 needs --dilated-heads"):
+        build("longformer_lm_tiny", "--dilated-heads", "0", "--dilation", "1,3")
+
+
+def build_paper(arch, *flags):
+    args = options.parse_args_and_arch(
+        options.get_training_parser(), ["text", "--task", "char_lm", "--arch", arch, "--cpu", *flags]
+    )
+    return tasks.setup_task(args).build_model(args)
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        (("--dilated-heads", "5"), "--dilated-heads must be"),
+        (("--dilation", "2,2", "--dilated-heads", "1"), "--dilation needs --window-size"),
+        (("--window-size", "3,4,5"), "--window-size has 3 values for 2 layers"),
+        (("--window-size", "0,4"), "--window-size must be 1 or more"),
+        (("--window-scale", "2"), "--window-scale 2 needs --window-size"),
+        (("--window-size", "4", "--window-scale", "0"), "--window-scale must be 1 or more"),
+        (("--dilation", "4", "--window-size", "5"), "--dilation 4 needs --dilated-heads"),
+        (("--max-span", "10", "--memory-length", "5"), "give --window-size none --memory-length 0, or --max-span 0"),
+        (("--max-span", "10", "--window-size", "5"), "give --window-size none --memory-length 0, or --max-span 0"),
+        (("--shared-span",), "--shared-span needs --max-span"),
+        (("--no-attend-to-self",), "--no-attend-to-self needs --max-span"),
+        (("--empty-memory", "zeros"), "--empty-memory zeros needs --max-span"),
+        (("--span-loss", "3"), "--span-loss 3.0 needs --max-span"),
+        (("--max-span", "10", "--span-loss", "-1"), "--span-loss must be 0 or more"),
+        (("--decoder-layers", "0"), "--decoder-layers must be 1 or more"),
+        (("--decoder-attention-heads", "0"), "--decoder-attention-heads must be 1 or more"),
+        (("--decoder-embed-dim", "15", "--decoder-attention-heads", "3"), "--decoder-embed-dim must be even"),
+        (("--memory-length", "-1"), "--memory-length must be 0 or more"),
+        (("--relative-positions", "learned"), "--max-span; give both"),
+        (("--relative-positions", "learned", "--max-span", "9"), "--share-position-biases is for"),
+        (
+            (
+                "--relative-positions",
+                "learned",
+                "--max-span",
+                "9",
+                "--no-share-position-biases",
+                "--position-dropout",
+                "1",
+            ),
+            "--position-dropout is for",
+        ),
+        (("--decoder-embed-dim", "18"), "--decoder-embed-dim must be a multiple"),
+    ],
+)
+def test_bad_flags_are_named(flags, word):
+    with pytest.raises(ValueError, match=word):
+        build("transformer_lm_full_tiny", *flags)

@@ -1,0 +1,95 @@
+"""Rows of one text: every symbol predicted once an epoch, in order, whatever the number of rows and workers."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from fairseq_poolingformer.char_lm.text_stream import TextBlocks, TextStream
+from fairseq_poolingformer.text.byte_symbols import bytes_to_ids
+from fairseq_poolingformer.text.dictionary import EOS, PAD
+from preprocess.char_lm import make_folder
+
+SIZE = 101
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    (folder / "text").write_bytes(bytes(range(SIZE)) + b"ab")
+    make_folder([str(folder / "text")], folder, sizes=(SIZE, 1, 1))
+    return TextStream(folder / "train")
+
+
+def batches(blocks, workers, worker):
+    indices = blocks.batches(workers)[worker::workers]
+    return [blocks.collater([blocks[index] for index in batch]) for batch in indices]
+
+
+@pytest.mark.parametrize("rotation_seed", [None, 7])
+@pytest.mark.parametrize(("workers", "rows"), [(1, 1), (1, 4), (2, 3), (3, 1), (1, 101), (2, 50)])
+@pytest.mark.parametrize("length", [1, 7, 25, 200])
+def test_every_symbol_is_predicted_once_after_the_one_before_it(text, workers, rows, length, rotation_seed):
+    blocks = TextBlocks(text, num_rows=workers * rows, tokens_per_sample=length, rotation_seed=rotation_seed)
+    blocks.set_epoch(3)
+    seen = []
+    numbers = set()
+    for worker in range(workers):
+        read = batches(blocks, workers, worker)
+        numbers.add(len(read))
+        assert [batch["position"] for batch in read] == [length * number for number in range(blocks.num_blocks)]
+        assert [batch["continues"] for batch in read] == [False] + [True] * (len(read) - 1)
+        assert [batch["goes_on"] for batch in read] == [True] * (len(read) - 1) + [False]
+        for row in range(rows):
+            inputs, targets = (
+                np.concatenate([part[row] for part in parts])
+                for parts in (
+                    [batch["net_input"]["src_tokens"].numpy() for batch in read],
+                    [batch["target"].numpy() for batch in read],
+                )
+            )
+            real = targets != PAD
+            assert (inputs[~real] == PAD).all()
+            assert not real[np.argmin(real) :].any() or real.all(), "padding is at the end only"
+            inputs, targets = inputs[real] - 4, targets[real] - 4
+            before = np.where(targets == 0, EOS - 4, targets - 1)  # symbol k is the k-th of the text
+            assert (inputs == before).all()
+            assert (np.diff(targets) % SIZE == 1).all(), "the row is contiguous"
+            seen += targets.tolist()
+        assert sum(batch["ntokens"] for batch in read) == sum((batch["target"] != PAD).sum() for batch in read)
+    assert sorted(seen) == list(range(SIZE))
+    assert len(numbers) == 1, "workers have equally many batches"
+    assert (seen[0] != 0) == (rotation_seed is not None)
+
+
+def test_epochs_begin_elsewhere_when_asked_to(text):
+    def first(epoch, seed):
+        blocks = TextBlocks(text, num_rows=1, tokens_per_sample=4, rotation_seed=seed)
+        blocks.set_epoch(epoch)
+        return int(blocks[0]["targets"][0])
+
+    assert len({first(epoch, 1) for epoch in range(1, 9)}) > 4
+    assert first(5, 1) == first(5, 1)
+    assert {first(epoch, None) for epoch in range(1, 9)} == {4}
+
+
+def test_a_worker_process_gets_the_path_and_not_the_text(text):
+    blocks = TextBlocks(text, num_rows=2, tokens_per_sample=5)
+    copy = pickle.loads(pickle.dumps(blocks))
+    assert (copy[3]["targets"] == blocks[3]["targets"]).all()
+    assert len(pickle.dumps(text)) < 500
+
+
+def test_mistakes_are_explained(text, tmp_path):
+    with pytest.raises(ValueError, match="give a smaller --batch-size"):
+        TextBlocks(text, num_rows=SIZE + 1, tokens_per_sample=5)
+    folder = text.sequences.prefix.parent
+    for suffix in (".idx", ".bin"):
+        (tmp_path / f"train{suffix}").write_bytes((folder / f"train{suffix}").read_bytes())
+    ids = bytes_to_ids(bytes(SIZE)) + np.uint16(400)
+    (tmp_path / "train.bin").write_bytes(ids.tobytes())
+    with pytest.raises(ValueError, match="not a text of bytes"):
+        TextStream(tmp_path / "train").read(0, 5)
+    (tmp_path / "train.bin").write_bytes(ids.tobytes()[:-1])
+    with pytest.raises(ValueError, match="where its index says"):
+        TextStream(tmp_path / "train")

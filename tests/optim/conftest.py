@@ -1,5 +1,0 @@
-"""The tiny corpus of the tests of fairseq's command lines."""
-
-from tests.compat.conftest import corpus, dictionary
-
-__all__ = ["corpus", "dictionary"]

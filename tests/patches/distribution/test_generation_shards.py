@@ -1,0 +1,153 @@
+"""fairseq-generate divides its work among shards and among the processes of torchrun."""
+
+import re
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.sequence_generator import SequenceGenerator
+
+from fairseq_poolingformer.patches.distribution import generation_shards as sharding
+from tests.patches.helpers import EXAMPLES, PACKAGE, SHORT, TRANSLATION, parse, run, train
+
+RECORDS = re.compile(r"^[STHDP]-\d+\t.*", re.MULTILINE)
+BATCHES = ["--batch-size", "2", "--beam", "2", "--nbest", "2", "--scoring", "sacrebleu", "--user-dir", PACKAGE]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    train(corpus, folder, "--max-update", 3)
+    return folder / "checkpoint_last.pt"
+
+
+def arguments(corpus, checkpoint, *extra):
+    return [corpus, *TRANSLATION, "--path", checkpoint, *SHORT, *BATCHES, *extra]
+
+
+@pytest.fixture(scope="module")
+def shard(corpus, checkpoint, tmp_path_factory):
+    """Generate in this process; everything that it prints."""
+
+    def generate(*extra):
+        from fairseq_cli.generate import main
+
+        folder = tmp_path_factory.mktemp("out")
+        given = arguments(corpus, checkpoint, "--results-path", folder, *extra)
+        main(parse(options.get_generation_parser(), given))
+        return (folder / "generate-test.txt").read_text()
+
+    return generate
+
+
+@pytest.fixture(scope="module")
+def whole(shard):
+    text = shard()
+    assert len(re.findall(r"^S-", text, re.MULTILINE)) == EXAMPLES["test"]
+    return text
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 8])
+def test_shards_generate_every_input_once(shard, whole, shards):
+    """Eight shards of six batches leave two of them with nothing to do."""
+    outputs = [shard("--num-shards", shards, "--shard-id", number) for number in range(shards)]
+    records = [RECORDS.findall(output) for output in outputs]
+    assert sorted(line for lines in records for line in lines) == sorted(RECORDS.findall(whole))
+    assert max(map(len, records)) <= -(-6 // shards) * 2 * 8, "two inputs a batch, eight lines an input"
+    for number, output in enumerate(outputs):
+        own = f"shard {number} of {shards} has no examples" if number >= 6 else f"shard {number} of {shards} alone"
+        assert (own in output) == (shards > 1)
+        assert output.count("Generate test with beam=2") == 1
+
+
+def test_a_shard_that_does_not_exist_is_refused(shard):
+    with pytest.raises(ValueError, match="--shard-id 2 with --num-shards 2: give one from 0 to 1"):
+        shard("--num-shards", 2, "--shard-id", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_torchrun_prints_what_one_process_prints(corpus, checkpoint, whole, processes, tmp_path):
+    """Every hypothesis once, in the same order with the same scores, and one result over all."""
+    done = run(
+        *("torch.distributed.run", f"--nproc_per_node={processes}", "--standalone", "-m", "fairseq_cli.generate"),
+        *arguments(corpus, checkpoint),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert RECORDS.findall(done.stdout) == RECORDS.findall(whole)
+    results = re.findall("^Generate test.*", done.stdout, re.MULTILINE)
+    assert results == re.findall("^Generate test.*", whole, re.MULTILINE)
+    assert len(results) == 1
+
+
+class Store(dict):
+    """The part of torch's store that is used, for processes that run one after another."""
+
+    set, delete_key, get = dict.__setitem__, dict.__delitem__, dict.__getitem__
+
+    def wait(self, keys, timeout):
+        if not self.keys() >= set(keys):
+            raise torch.distributed.DistStoreError("wait timeout")
+
+
+@pytest.fixture
+def process(monkeypatch, shard):
+    """Generate as one process of three would, with a store that outlives it."""
+    store = Store()
+    for name in sharding.TORCHRUN_VARIABLES:
+        monkeypatch.setenv(name, "0")
+
+    def generate(rank, *extra):
+        monkeypatch.setattr("torch.distributed.rendezvous", lambda url: iter([(store, rank, 3)]))
+        return shard(*extra)
+
+    return generate, store
+
+
+def test_processes_do_their_share_only_and_clear_the_store(process, shard, monkeypatch):
+    """A shard may have several processes of its own: twelve inputs, one a batch, in two shards of three processes."""
+    generate, store = process
+    generated = []
+    original = SequenceGenerator.generate
+
+    def counted(self, models, sample, **named):
+        generated[-1] += sample["id"].tolist()
+        return original(self, models, sample, **named)
+
+    monkeypatch.setattr(SequenceGenerator, "generate", counted)
+    settings = ["--batch-size", 1, "--num-shards", 2, "--shard-id", 1]
+    for rank in (1, 2):
+        generated.append([])
+        with pytest.raises(FileNotFoundError):  # it leaves the results file to process 0
+            generate(rank, *settings)
+    assert len(store) == 4
+    generated.append([])
+    output = generate(0, *settings)
+    assert not store
+    assert [len(share) for share in generated] == [2, 2, 2]
+    assert len({number for share in generated for number in share}) == 6
+    for variable in sharding.TORCHRUN_VARIABLES:
+        monkeypatch.delenv(variable)
+    assert RECORDS.findall(output) == RECORDS.findall(shard(*settings))
+
+
+def test_a_process_that_delivers_nothing_or_something_else_is_named(process):
+    generate, _ = process
+    with pytest.raises(TimeoutError, match="process 1 has not generated batch 1 within 2:00:00"):
+        generate(0)
+    for rank in (1, 2):
+        with pytest.raises(FileNotFoundError):
+            generate(rank, "--batch-size", 3)
+    with pytest.raises(ValueError, match="batch 1 of process 1 has other documents than here"):
+        generate(0)
+
+
+def test_more_processes_than_gpus_are_refused(process, monkeypatch):
+    from fairseq_cli.generate import main
+
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    with pytest.raises(ValueError, match="1 GPUs are visible"):
+        main(parse(options.get_generation_parser(), ["data", *TRANSLATION, "--path", "model.pt"]))

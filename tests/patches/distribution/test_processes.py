@@ -1,0 +1,169 @@
+"""torchrun starts one training; several processes work on a CPU."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.distributed import utils as distributed_utils
+
+from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
+from tests.patches.helpers import PACKAGE, TORCHRUN, TRAINING, assert_same_parameters, parse, run, train
+
+
+@pytest.mark.slow
+def test_torchrun_is_one_training_that_resumes(corpus, tmp_path):
+    """Two processes make the updates of one process with twice the update frequency, and so when resumed."""
+    arguments = [corpus, *TRAINING, "--user-dir", PACKAGE, "--save-dir", tmp_path / "two"]
+    started = run(*TORCHRUN, "fairseq_cli.train", *arguments, "--max-update", 2, cwd=tmp_path)
+    assert started.returncode == 0, started.stderr
+    assert started.stdout.count("training on 2 devices") == 1  # the second process logs warnings only
+    assert "(epoch 1 @ 2 updates" in started.stdout
+    one = train(corpus, tmp_path / "one", "--max-update", 2, "--update-freq", 2)
+    assert_same_parameters(load(tmp_path / "two" / "checkpoint_last.pt"), one)
+
+    arguments += ["--max-update", 4, "--ddp-backend", "legacy_ddp"]
+    resumed = run(*TORCHRUN, "tests.patches.resume_and_gather", *arguments, cwd=PACKAGE.parent)
+    assert resumed.returncode == 0, resumed.stderr
+    output = resumed.stdout + resumed.stderr
+    for line in ("Loaded checkpoint", "gathered on 0", "gathered on 1"):
+        assert line in output
+    one = train(corpus, tmp_path / "one", "--max-update", 4, "--update-freq", 2)
+    two = load(tmp_path / "two" / "checkpoint_last.pt")
+    assert two["optimizer_history"][-1]["num_updates"] == 4
+    assert_same_parameters(two, one)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """Call ``call_main`` without starting anything; returns the distributed options as ``main`` would get them."""
+
+    def start(*arguments: str, patched: bool = True, path: str | None = None):
+        cfg = parse(options.get_training_parser(), ["data", *TRAINING, *arguments])
+        cfg.common_eval.path = path
+        seen = []
+
+        def record(device_id, main, cfg, kwargs):
+            seen.append(cfg.distributed_training)
+
+        monkeypatch.setattr(distributed_utils, "distributed_main", record)
+        call_main = distributed_utils.call_main if patched else distributed_utils.call_main.__wrapped__
+        call_main(cfg, lambda cfg: seen.append(cfg.distributed_training))
+        (distributed,) = seen
+        return distributed
+
+    return start
+
+
+@pytest.fixture
+def torchrun(monkeypatch):
+    """The environment of the second of two processes."""
+    variables = {"MASTER_ADDR": "localhost", "MASTER_PORT": "1", "WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_torchrun_environment_is_read(started, torchrun):
+    distributed = started()
+    assert distributed.distributed_world_size == 2
+    assert distributed.distributed_rank == 1
+    assert distributed.distributed_init_method == "env://"
+    assert distributed.distributed_no_spawn
+    assert distributed.distributed_backend == "gloo"
+    assert distributed.device_id == 0
+
+
+@pytest.mark.skipif(torch.cuda.device_count() > 1, reason="fairseq alone sees several GPUs")
+def test_fairseq_alone_trains_once_per_process(started, torchrun):
+    """0.12.2 does look at the environment, but then asks for nccl."""
+    distributed = started(patched=False)
+    assert distributed.distributed_world_size == 1 or distributed.distributed_backend == "nccl"
+
+
+def test_a_world_size_given_as_well_is_no_matter(started, torchrun):
+    assert started("--distributed-world-size", "2").distributed_world_size == 2
+    assert started("--distributed-world-size", "2", path="a.pt").distributed_world_size == 2
+
+
+def test_evaluation_is_left_as_it_was(started, torchrun):
+    alone = started(path="a.pt", patched=False).distributed_world_size
+    assert started(path="a.pt").distributed_world_size == alone
+
+
+def test_no_launcher_is_one_process(started):
+    distributed = started()
+    assert distributed.distributed_world_size == 1
+    assert distributed.distributed_init_method is None
+
+
+def test_gpus_are_told_apart_by_local_rank(started, torchrun, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    cfg = parse(options.get_training_parser(), ["data", *TRAINING])
+    cfg.common.cpu = False
+    seen = []
+    monkeypatch.setattr(distributed_utils, "distributed_main", lambda device, *rest: seen.append(device))
+    distributed_utils.call_main(cfg, None)
+    assert seen == [1]
+    assert cfg.distributed_training.distributed_backend == "nccl"
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    cfg.distributed_training.distributed_init_method = None
+    with pytest.raises(ValueError, match=r"1 GPUs are visible.*--nproc_per_node"):
+        distributed_utils.call_main(cfg, None)
+
+
+@pytest.mark.parametrize("method", [[], ["--distributed-init-method", "tcp://localhost:1"]])
+def test_processes_that_nothing_would_start(started, method):
+    """With an init method fairseq alone trains nothing and exits with 0."""
+    with pytest.raises(ValueError, match="torchrun"):
+        started("--distributed-world-size", "2", *method)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="fairseq alone starts a process per GPU")
+def test_fairseq_alone_trains_nothing_on_a_cpu(started):
+    with pytest.raises(ValueError, match="not enough values"):  # main was never called
+        started("--distributed-world-size", "2", "--distributed-init-method", "tcp://localhost:1", patched=False)
+
+
+def test_processes_started_by_hand(started):
+    arguments = ["--distributed-world-size", "2", "--distributed-rank", "1", "--distributed-no-spawn"]
+    distributed = started(*arguments, "--distributed-init-method", "tcp://localhost:1")
+    assert distributed.distributed_rank == 1
+    assert distributed.distributed_backend == "gloo"
+
+
+@pytest.mark.parametrize("per_node", ["1", "2"])
+def test_slurm_on_a_cpu(started, monkeypatch, per_node):
+    nodes = {"1": "2", "2": "1"}[per_node]
+    variables = {
+        **{"SLURM_PROCID": "1", "SLURM_LOCALID": "0" if per_node == "1" else "1", "SLURM_NODEID": "1"},
+        **{"SLURM_STEP_NODELIST": "a,b", "SLURM_NNODES": nodes, "SLURM_NTASKS": "2"},
+        "SLURM_NTASKS_PER_NODE": per_node,
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(subprocess, "check_output", lambda command: b"a\nb\n")
+    with pytest.raises(ValueError, match="--distributed-port"):
+        started("--distributed-world-size", "2")
+    distributed = started("--distributed-world-size", "2", "--distributed-port", "12345")
+    assert distributed.distributed_init_method == "tcp://a:12345"
+    assert (distributed.distributed_world_size, distributed.distributed_rank, distributed.device_id) == (2, 1, 0)
+    assert distributed.distributed_backend == "gloo"
+
+
+def test_data_parallel_wrapper_on_a_cpu(tmp_path: Path):
+    """The default ``--ddp-backend``, in a group of one process."""
+    from fairseq.models import distributed_fairseq_model
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
+    try:
+        module = torch.nn.Linear(2, 2)
+        named = {"module": module, "device_ids": [0], "output_device": 0}
+        with pytest.raises((ValueError, RuntimeError)):
+            distributed_fairseq_model.DistributedDataParallel.__wrapped__(**named)
+        wrapped = distributed_fairseq_model.DistributedDataParallel(**named)
+        assert isinstance(wrapped, torch.nn.parallel.DistributedDataParallel)
+    finally:
+        torch.distributed.destroy_process_group()

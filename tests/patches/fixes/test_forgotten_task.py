@@ -1,0 +1,89 @@
+"""A forgotten or wrong --task, --criterion or --arch against the data folder, the architecture and the checkpoint."""
+
+import json
+
+import pytest
+from fairseq import checkpoint_utils, options, tasks
+
+import fairseq_poolingformer
+from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
+from fairseq_poolingformer.patches import CheckpointError
+from fairseq_poolingformer.weights.files import write_checkpoint
+from tests.models import tiny_bart
+from tests.tasks.folders import write
+
+fairseq_poolingformer.register()
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    folder = tiny_bart.write_data_folder(tmp_path / "pairs", splits={"train": [([5, 6], [5])]})
+    (folder / "corpus.json").write_text(json.dumps({"corpus": "arxiv_pubmed"}))
+    return folder
+
+
+def setup(folder, *flags, arch="poolingformer_bart_tiny"):
+    arguments = [str(folder), "--user-dir", tiny_bart.USER_DIR, "--arch", arch, *flags]
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    return args, tasks.setup_task(args)
+
+
+def test_a_forgotten_task_is_named(pairs):
+    with pytest.raises(
+        ValueError, match=r"pairs is a data folder for --task long_summarization, not for --task translation"
+    ):
+        setup(pairs)
+    setup(pairs, "--task", "long_summarization")
+
+
+@pytest.mark.parametrize(("kind", "task"), [("wikihop", "wikihop"), ("tydiqa", "question_answering")])
+@pytest.mark.parametrize("given", ["masked_lm", "document_classification"])
+def test_a_folder_of_another_task_is_refused(kind, task, given, tmp_path):
+    write(tmp_path, kind, "train", {}, {}, labels=["a"])
+    with pytest.raises(ValueError, match=f"is a data folder for --task {task}, not for --task {given}"):
+        setup(tmp_path, "--task", given, arch="poolingformer_roberta_tiny")
+
+
+@pytest.mark.parametrize("given", ["long_masked_lm", "masked_lm", "language_modeling"])
+def test_documents_may_be_read_by_fairseqs_tasks(given, tmp_path):
+    """Those that read the same files."""
+    write(tmp_path, "x", "train", {}, {})
+    (tmp_path / "corpus.json").write_text(json.dumps({"corpus": "wikipedia"}))
+    if given == "long_masked_lm":
+        with pytest.raises(FileNotFoundError, match="tokenizer"):  # which this folder lacks
+            setup(tmp_path, "--task", given, arch="poolingformer_roberta_tiny")
+    else:
+        setup(tmp_path, "--task", given, arch="poolingformer_roberta_tiny")
+    with pytest.raises(ValueError, match="is a data folder for --task long_masked_lm, not for --task wikihop"):
+        setup(tmp_path, "--task", "wikihop", arch="poolingformer_roberta_tiny")
+
+
+def test_a_folder_of_fairseqs_is_left_to_fairseq(pairs):
+    (pairs / "corpus.json").unlink()
+    languages = ["--source-lang", "source", "--target-lang", "target"]
+    args, task = setup(pairs, *languages)
+    with pytest.raises(ValueError, match="--arch poolingformer_bart_tiny pools from the first position, and this task"):
+        task.build_model(args)
+    args, task = setup(pairs, *languages, "--left-pad-source")
+    task.build_model(args)
+
+
+def test_a_checkpoint_names_its_task(pairs, tmp_path):
+    args = tiny_bart.parse(pairs, *tiny_bart.SIZES)
+    task, model = tiny_bart.build(pairs, *tiny_bart.SIZES)
+    path = str(tmp_path / "x.pt")
+    write_checkpoint(path, vars(args), model.state_dict())
+    checkpoint_utils.load_model_ensemble_and_task([path], task=task)
+    (pairs / "corpus.json").unlink()
+    _, other = setup(pairs, "--source-lang", "source", "--target-lang", "target")
+    with pytest.raises(CheckpointError, match=r"x\.pt: a checkpoint of --task long_summarization, and this command"):
+        checkpoint_utils.load_model_ensemble_and_task([path], task=other)
+    state = checkpoint_files.read(path)
+    assert state["args"].task == "long_summarization"
+
+
+@pytest.mark.parametrize("criterion", ["masked_lm", "question_answering", "long_masked_lm"])
+def test_a_criterion_of_another_task_is_refused(pairs, criterion):
+    args, task = setup(pairs, "--task", "long_summarization", "--criterion", criterion)
+    with pytest.raises(ValueError, match=f"needs --criterion linear_cross_entropy, and it is {criterion}"):
+        task.build_criterion(args)

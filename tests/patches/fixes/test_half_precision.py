@@ -1,0 +1,155 @@
+"""bfloat16 and float16 on a CPU."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import options
+from fairseq.optim import AMPOptimizer, FP16Optimizer
+from fairseq.trainer import Trainer
+
+import fairseq_poolingformer
+from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
+from fairseq_poolingformer.patches.fixes.half_precision import _float32_parameters
+from tests.patches.helpers import TRAINING, assert_same_parameters, generate, parse, train, unpatched
+
+fairseq_poolingformer.register()
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """The dtypes of the parameters with which each update was computed."""
+    dtypes = []
+    step = Trainer.train_step
+
+    def train_step(self, samples, **kwargs):
+        dtypes.append({param.dtype for param in self.model.parameters()})
+        return step(self, samples, **kwargs)
+
+    monkeypatch.setattr(Trainer, "train_step", train_step)
+    return dtypes
+
+
+HALF = {
+    "bf16": (["--bf16"], torch.bfloat16),
+    "memory-efficient-bf16": (["--memory-efficient-bf16"], torch.bfloat16),
+    "fp16": (["--fp16"], torch.float16),
+    "fp16-no-flatten-grads": (["--fp16", "--fp16-no-flatten-grads"], torch.float16),
+    "memory-efficient-fp16": (["--memory-efficient-fp16"], torch.float16),
+}
+
+
+@pytest.mark.parametrize("name", HALF)
+def test_trains_resumes_and_generates(corpus, tmp_path, computed, name):
+    flags, dtype = HALF[name]
+    train(corpus, tmp_path, "--max-update", 2, *flags)
+    state = train(corpus, tmp_path, "--max-update", 4, *flags)
+    assert computed == [{dtype}] * 4
+    assert state["optimizer_history"][-1]["num_updates"] == 4
+    assert len(generate(corpus, tmp_path / "checkpoint_last.pt", "--batch-size", 12)) == 12
+
+
+RESUMED = [*((name, "adam") for name in HALF), ("memory-efficient-fp16", "fused_adamw"), ("bf16", "clipped_adagrad")]
+
+
+@pytest.mark.parametrize(("name", "optimizer"), RESUMED)
+def test_a_resume_changes_no_bit(corpus, tmp_path, name, optimizer):
+    """The loss scale doubles every fourth update, and the training is stopped between two of these."""
+    flags = [*HALF[name][0], "--optimizer", optimizer, "--fp16-scale-window", 4, "--dropout", "0.1"]
+    whole = train(corpus, tmp_path / "whole", "--max-update", 7, *flags)
+    train(corpus, tmp_path / "parts", "--max-update", 2, *flags)
+    parts = train(corpus, tmp_path / "parts", "--max-update", 7, *flags)
+    assert_same_parameters(whole, parts, rtol=0, atol=0)
+    state, other = whole["last_optimizer_state"], parts["last_optimizer_state"]
+    assert state.keys() == other.keys()
+    torch.testing.assert_close(state, other, rtol=0, atol=0)
+    if "fp16" in name:
+        assert state["loss_scale"] > 128
+    is_rounded = [torch.equal(tensor, tensor.to(HALF[name][1]).float()) for tensor in whole["model"].values()]
+    assert all(is_rounded) == name.startswith("memory-efficient")
+
+
+def test_a_checkpoint_of_half_precision_alone_is_continued(corpus, tmp_path):
+    """As earlier versions and fairseq write them: with rounded parameters and no counts of the loss scale."""
+    train(corpus, tmp_path, "--max-update", 2, "--fp16")
+    path = tmp_path / "checkpoint_last.pt"
+    state = checkpoint_files.read(path)
+    state["model"] = {name: tensor.half().float() for name, tensor in state["model"].items()}
+    assert state["last_optimizer_state"].pop("loss_scaler")["_iter"] == 2
+    torch.save(state, path)
+    assert train(corpus, tmp_path, "--max-update", 4, "--fp16")["optimizer_history"][-1]["num_updates"] == 4
+
+
+def test_flat_parameters_are_the_same_one_by_one():
+    """As fairseq holds them on a GPU."""
+    halves = [torch.nn.Parameter(torch.randn(shape).half()) for shape in ((2, 3), (4,), (1, 1, 2))]
+    row = torch.nn.Parameter(torch.cat([half.data.float().flatten() for half in halves]))
+    model = torch.nn.ParameterList(halves)
+    optimizer = object.__new__(FP16Optimizer)
+    optimizer.fp16_params, optimizer.fp32_params = halves, {0: row}
+    found = dict(_float32_parameters(SimpleNamespace(optimizer=optimizer, get_model=lambda: model)))
+    assert list(found) == ["0", "1", "2"]
+    for half, parameter in zip(halves, found.values(), strict=True):
+        assert torch.equal(half.float(), parameter)
+    found["1"].data.copy_(torch.arange(4.0))
+    assert torch.equal(row[6:10], torch.arange(4.0))
+
+
+def test_the_scaler_of_amp_is_saved():
+    optimizers = []
+    for scale in (8.0, 2.0):
+        optimizer = object.__new__(AMPOptimizer)
+        optimizer.fp32_optimizer = SimpleNamespace(optimizer=torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 0.1))
+        optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        optimizers.append(optimizer)
+    optimizers[1].load_state_dict(optimizers[0].state_dict())
+    assert optimizers[1].scaler.get_scale() == 8.0
+    optimizers[1].load_state_dict(optimizers[0].optimizer.state_dict())  # of an earlier version
+    assert optimizers[1].scaler.get_scale() == 8.0
+
+
+def test_bf16_learns_as_float32_does(corpus, tmp_path):
+    half = train(corpus, tmp_path / "half", "--bf16", "--max-update", 5)
+    full = train(corpus, tmp_path / "full", "--max-update", 5)
+    assert_same_parameters(half, full, rtol=0.05, atol=0.05)
+
+
+def test_flat_or_not_is_the_same(corpus, tmp_path):
+    assert_same_parameters(
+        train(corpus, tmp_path / "patched", "--fp16", "--max-update", 3),
+        train(corpus, tmp_path / "asked", "--fp16", "--fp16-no-flatten-grads", "--max-update", 3),
+    )
+
+
+def test_amp_trains_in_float32_on_a_cpu(corpus, tmp_path, computed):
+    train(corpus, tmp_path, "--amp", "--max-update", 2)
+    assert computed == [{torch.float32}] * 2
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="fairseq alone finds a CUDA device")
+def test_fp16_needs_cuda_unpatched(corpus, tmp_path, monkeypatch):
+    original = vars(FP16Optimizer)["build_optimizer"].__func__.__wrapped__
+    monkeypatch.setattr(FP16Optimizer, "build_optimizer", classmethod(original))
+    with pytest.raises((AssertionError, RuntimeError)):
+        train(corpus, tmp_path, "--fp16", "--max-update", 1)
+
+
+def options_of(corpus, *extra):
+    return parse(options.get_training_parser(), [corpus, *TRAINING, *extra]).common
+
+
+def test_bf16_is_not_tpu(corpus, monkeypatch):
+    assert not options_of(corpus, "--bf16").tpu
+    assert options_of(corpus, "--bf16").bf16
+    assert not options_of(corpus, "--memory-efficient-bf16").tpu
+    assert options_of(corpus, "--bf16", "--tpu").tpu
+    assert options_of(corpus, "--tpu").tpu
+    unpatched(monkeypatch, options, "parse_args_and_arch")
+    assert options_of(corpus, "--bf16").tpu
+
+
+def test_options_parsed_with_the_unknown_ones(corpus):
+    arguments = [str(argument) for argument in [corpus, *TRAINING, "--bf16", "--unknown"]]
+    args, extra = options.parse_args_and_arch(options.get_training_parser(), arguments, parse_known=True)
+    assert not args.tpu
+    assert extra == ["--unknown"]

@@ -1,0 +1,110 @@
+"""Running fairseq's command lines on a tiny model of its own, in this process or in another."""
+
+import inspect
+import multiprocessing
+import os
+import subprocess
+import tempfile
+from argparse import ArgumentParser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed import utils as distributed_utils
+
+import fairseq_poolingformer
+from fairseq_poolingformer import patches as compat
+from tests.forked_python import PYTHON, start
+
+compat.apply()
+
+TORCHRUN = ["torch.distributed.run", "--nproc_per_node=2", "--standalone", "-m"]
+PACKAGE = Path(fairseq_poolingformer.__file__).parent
+EXAMPLES = {"train": 24, "valid": 12, "test": 12}
+TRANSLATION = ["--task", "translation", "--source-lang", "src", "--target-lang", "tgt"]
+SHORT = ["--beam", "1", "--max-len-b", "5", "--cpu", "--num-workers", "0"]
+TRAINING = [
+    *TRANSLATION,
+    *("--arch", "transformer", "--encoder-layers", "1", "--decoder-layers", "1", "--dropout", "0"),
+    *("--encoder-embed-dim", "16", "--decoder-embed-dim", "16", "--share-all-embeddings"),
+    *("--encoder-ffn-embed-dim", "16", "--decoder-ffn-embed-dim", "16"),
+    *("--encoder-attention-heads", "2", "--decoder-attention-heads", "2"),
+    *("--optimizer", "adam", "--lr", "0.01", "--criterion", "cross_entropy", "--batch-size", "4"),
+    *("--seed", "7", "--cpu", "--no-progress-bar", "--num-workers", "0"),
+]
+
+
+def parse(parser: ArgumentParser, arguments: list) -> Any:
+    """Parse a fairseq command line in this process."""
+    arguments = [str(argument) for argument in arguments]
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
+
+
+def train(corpus: Path, save_dir: Path, *extra: Any) -> dict:
+    """Train in this process and return the last checkpoint, as it is in the file."""
+    from fairseq_cli.train import main
+
+    arguments = [corpus, *TRAINING, "--save-dir", save_dir, *extra]
+    distributed_utils.call_main(parse(options.get_training_parser(), arguments), main)
+    return compat.checkpoints.load(save_dir / "checkpoint_last.pt")
+
+
+def generate(corpus: Path, checkpoint: Path, *extra: Any) -> list[str]:
+    """Generate in this process and return the hypotheses, one line each."""
+    from fairseq_cli.generate import main
+
+    arguments = [corpus, *TRANSLATION, "--path", checkpoint, "--results-path", checkpoint.parent / "out"]
+    main(parse(options.get_generation_parser(), [*arguments, *SHORT, *extra]))
+    lines = (checkpoint.parent / "out" / "generate-test.txt").read_text().splitlines()
+    return [line for line in lines if line.startswith("H-")]
+
+
+def run(*command: Any, cwd: Path) -> subprocess.CompletedProcess:
+    """Run ``python -m command…`` in a process of its own, with one thread."""
+    start()
+    return subprocess.run(
+        [PYTHON, "-m", *map(str, command)],
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def unpatched(monkeypatch: Any, owner: Any, name: str) -> None:
+    """Put fairseq's own function back for the length of a test."""
+    patched = getattr(owner, name)
+    original = inspect.unwrap(patched, stop=lambda function: not hasattr(function, "_patched_by_compat"))
+    assert original is not patched
+    monkeypatch.setattr(owner, name, original)
+
+
+def assert_same_parameters(first: dict, second: dict, rtol: float = 1e-4, atol: float = 1e-5) -> None:
+    """Check that two checkpoints have the same parameters, by default to float32's accuracy."""
+    assert first["model"].keys() == second["model"].keys()
+    for key, tensor in first["model"].items():
+        if key.endswith("_float_tensor"):
+            continue  # a buffer that fairseq 0.12.2 leaves uninitialised
+        torch.testing.assert_close(tensor.float(), second["model"][key].float(), msg=key, rtol=rtol, atol=atol)
+
+
+def in_processes(number: int, function: Callable[[int, str], None]) -> None:
+    """Call a function in processes forked from this one, each with its rank and the address at which they meet."""
+
+    def process(rank: int, meeting: str) -> None:
+        torch.set_num_threads(1)  # threads of this process do not exist in its copies
+        function(rank, meeting)
+
+    with tempfile.TemporaryDirectory() as folder:
+        context = multiprocessing.get_context("fork")
+        started = [context.Process(target=process, args=(rank, f"file://{folder}/meet")) for rank in range(number)]
+        for one in started:
+            one.start()
+        for one in started:
+            one.join(1200)
+            one.kill()
+        assert [one.exitcode for one in started] == [0] * number

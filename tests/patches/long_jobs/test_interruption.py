@@ -1,0 +1,234 @@
+"""Trainings that are killed, asked to stop, finished, or started twice: real processes of fairseq-train."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import fairseq_poolingformer
+from fairseq_poolingformer.patches.long_jobs import interruption
+from fairseq_poolingformer.patches.long_jobs.interruption import STOPPED, locked, stopping_when_asked
+from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
+from tests import forked_python
+from tests.forked_python import PYTHON
+from tests.patches.helpers import PACKAGE, TORCHRUN, TRAINING, run
+
+fairseq_poolingformer.register()
+
+UPDATES = 40
+
+
+def command(corpus, save_dir, *extra):
+    arguments = ["--user-dir", PACKAGE, *TRAINING, "--save-dir", save_dir, "--max-update", UPDATES, *extra]
+    return ["fairseq_cli.train", corpus, *arguments, "--disable-validation", "--no-epoch-checkpoints"]
+
+
+def start(corpus, save_dir, *extra):
+    forked_python.start()
+    return subprocess.Popen(
+        [PYTHON, "-m", *map(str, command(corpus, save_dir, *extra))],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def wait_for_a_checkpoint(process, path):
+    while not path.exists():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.01)
+
+
+def assert_bit_identical(first, second):
+    """Parameters and the optimizer's state."""
+    first, second = load(first), load(second)
+    torch.testing.assert_close(dict(first["model"]), dict(second["model"]), rtol=0, atol=0)
+    torch.testing.assert_close(first["last_optimizer_state"], second["last_optimizer_state"], rtol=0, atol=0)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    result = run(*command(corpus, folder), cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return folder / "checkpoint_last.pt"
+
+
+def test_kills_at_random_instants_change_nothing(corpus, uninterrupted, tmp_path):
+    last, rng = tmp_path / "checkpoint_last.pt", random.Random(1)
+    often = ("--save-interval-updates", 1, "--keep-interval-updates", 1)
+    for _ in range(4):
+        process = start(corpus, tmp_path, *often)
+        wait_for_a_checkpoint(process, last)
+        time.sleep(rng.uniform(0, 0.3))
+        process.kill()
+        process.communicate()
+        assert torch.load(last, weights_only=False)["model"]
+    result = run(*command(corpus, tmp_path, *often), cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert_bit_identical(last, uninterrupted)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_and_stops_with_a_status_of_its_own(number, corpus, uninterrupted, tmp_path):
+    process = start(corpus, tmp_path, "--max-update", 10**6, "--lr-scheduler", "fixed", "--log-interval", 1)
+    for line in process.stdout:
+        if "num_updates" in line:
+            break
+    process.send_signal(number)
+    output = process.communicate()[0]
+    assert process.returncode == STOPPED, output
+    assert f"{number.name}: saving a checkpoint" in output
+    updates = load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
+    assert f"stopped after {updates} updates, checkpoint saved" in output
+    if updates < UPDATES:
+        assert run(*command(corpus, tmp_path), cwd=tmp_path).returncode == 0
+        assert_bit_identical(tmp_path / "checkpoint_last.pt", uninterrupted)
+
+
+def test_a_finished_training_is_left_as_it_is(corpus, uninterrupted):
+    before = uninterrupted.read_bytes()
+    result = run(*command(corpus, uninterrupted.parent), cwd=uninterrupted.parent)
+    assert result.returncode == 0, result.stderr
+    assert f"the training is finished: it has {UPDATES} of --max-update {UPDATES} updates" in result.stdout
+    assert uninterrupted.read_bytes() == before
+
+
+def test_a_second_training_in_the_same_folder_is_refused(corpus, tmp_path):
+    first = start(corpus, tmp_path, "--max-update", 10**6, "--save-interval-updates", 1, "--keep-interval-updates", 1)
+    wait_for_a_checkpoint(first, tmp_path / "checkpoint_last.pt")
+    second = run(*command(corpus, tmp_path), cwd=tmp_path)
+    first.kill()
+    first.communicate()
+    assert second.returncode == 1
+    assert "another training is running in this folder" in second.stderr
+    assert run(*command(corpus, tmp_path, "--max-update", 1), cwd=tmp_path).returncode == 0  # the lock is gone
+
+
+def test_a_signal_to_one_of_two_processes_stops_both(corpus, tmp_path):
+    forked_python.start()
+    arguments = command(corpus, tmp_path, "--max-update", 10**6, "--log-interval", 1)
+    process = subprocess.Popen(
+        [sys.executable, "-m", *TORCHRUN, *map(str, arguments)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHON_EXEC": PYTHON},  # of the processes that it starts
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    for line in process.stdout:
+        if "num_updates" in line:
+            break
+    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True)
+    one = max(int(pid) for pid in children.stdout.split())
+    os.kill(one, signal.SIGUSR1)
+    output = process.communicate(timeout=1200)[0]
+    assert (tmp_path / "checkpoint_last.pt").exists(), output
+    assert output.count("checkpoint saved; the same command continues from here") == 2, output
+
+
+def test_the_lock_does_not_outlive_the_training_in_processes_that_read_data(tmp_path):
+    program = (
+        "import os, signal, sys, time\n"
+        "from fairseq_poolingformer.patches.long_jobs.interruption import locked\n"
+        "locked(lambda folder: None)(sys.argv[1])\n"
+        "if reader := os.fork():\n"
+        "    print(reader, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "time.sleep(600)\n"
+    )
+    training = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    reader = int(training.stdout.readline())
+    training.wait()
+    try:
+        locked(lambda folder: None)(str(tmp_path))
+    finally:
+        os.kill(reader, signal.SIGKILL)
+        os.close(interruption._locks.pop(tmp_path.resolve()))
+        training.stdout.close()
+
+
+def test_what_a_killed_training_left_half_written_is_removed(tmp_path):
+    left = [f"{name}.pt.unfinished" for name in ("checkpoint_last", "checkpoint_1_50-shard0", "checkpoint3")]
+    others = ["checkpoint_last.pt", "checkpoint_average.pt.unfinished", "notes.unfinished"]
+    for name in (*left, *others):
+        (tmp_path / name).touch()
+    locked(lambda folder: None)(str(tmp_path))
+    os.close(interruption._locks.pop(tmp_path.resolve()))
+    assert sorted(os.listdir(tmp_path)) == sorted([".lock", *others])
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """A process that is asked to stop; yields what it does then."""
+    done = []
+    monkeypatch.setattr(interruption, "_asked", [signal.SIGTERM])
+    monkeypatch.setattr("fairseq.checkpoint_utils.save_checkpoint", lambda *arguments: done.append("saved"))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "barrier", lambda: done.append("waited for the others"))
+    return done
+
+
+def stop(updates, most):
+    cfg = SimpleNamespace(
+        checkpoint=SimpleNamespace(patience=-1),
+        lr_scheduler=SimpleNamespace(_name="fixed"),
+        optimization=SimpleNamespace(max_update=most),
+    )
+    trainer = SimpleNamespace(get_num_updates=lambda: updates, data_parallel_world_size=1, device="cpu")
+    return stopping_when_asked(lambda *arguments: "validated")(cfg, trainer, None, None)
+
+
+def test_processes_end_when_the_first_one_has_saved(asked):
+    with pytest.raises(SystemExit):
+        stop(updates=5, most=0)
+    assert asked == ["saved", "waited for the others"]
+
+
+def test_a_signal_during_the_last_update_does_not_skip_its_validation(asked):
+    assert stop(updates=10, most=10) == "validated"
+    assert asked == []
+
+
+PROCESSES = r"""
+import os, signal, sys, torch
+from fairseq_poolingformer.patches.long_jobs.interruption import STOPPED, passed_on
+
+def training(number):
+    numbers = {signal.SIGTERM, signal.SIGUSR1}
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    os.write(1, b"ready\n")  # in one piece
+    signal.sigwait(numbers)
+    os.write(1, b"saved\n")
+    sys.exit(STOPPED)
+
+if __name__ == "__main__":
+    with passed_on():
+        torch.multiprocessing.spawn(training, nprocs=2)
+"""
+
+
+def test_a_signal_to_the_process_that_started_the_others_reaches_them(tmp_path):
+    (tmp_path / "program.py").write_text(PROCESSES)
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(PACKAGE)}
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "program.py"], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=1200)[0] == "saved\n" * 2
+    assert process.returncode == STOPPED
+
+
+def test_a_signal_ends_a_process_that_has_started_none():
+    program = (
+        "import os, signal\nfrom fairseq_poolingformer.patches.long_jobs.interruption import passed_on\n"
+        "with passed_on():\n    os.kill(os.getpid(), signal.SIGTERM)\n    signal.pause()\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == -signal.SIGTERM

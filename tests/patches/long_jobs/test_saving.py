@@ -1,0 +1,302 @@
+"""Checkpoints that are written, linked and replaced as a whole."""
+
+import errno
+import os
+import resource
+import signal
+import zipfile
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.file_io import PathManager
+
+from fairseq_poolingformer import patches as compat
+from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
+from fairseq_poolingformer.checkpoint_reader.damage import damage
+from fairseq_poolingformer.checkpoint_reader.zip_archive import ZipArchive
+from fairseq_poolingformer.patches import CheckpointError
+from fairseq_poolingformer.patches.long_jobs.saving import from_the_newest_good_one, replace_damaged, replace_missing
+from fairseq_poolingformer.text import whole_file
+from tests.patches.helpers import train
+
+compat.apply()
+
+
+@pytest.fixture
+def full_disk():
+    """Files may grow to 64 KiB only."""
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2**16, limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def save(path, value, size=1):
+    checkpoint_utils.torch_persistent_save({"model": {"w": torch.full((size,), value)}}, str(path))
+    return path
+
+
+def value(path):
+    return torch.load(path)["model"]["w"][0].item()
+
+
+def test_a_full_disk_leaves_the_former_checkpoint(tmp_path, full_disk):
+    path = save(tmp_path / "checkpoint_last.pt", 1.0)
+    with pytest.raises(OSError, match="could not be written"):
+        save(path, 2.0, size=2**16)
+    assert value(path) == 1.0
+    assert os.listdir(tmp_path) == ["checkpoint_last.pt"]
+
+
+def test_a_kill_while_writing_leaves_the_former_checkpoint(tmp_path, monkeypatch):
+    path = save(tmp_path / "x.pt", 1.0)
+
+    def killed(state, unfinished):
+        unfinished.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save(path, 2.0)
+    monkeypatch.undo()
+    assert value(path) == 1.0
+
+
+def test_a_copy_is_a_further_name_of_the_same_file(tmp_path):
+    first = save(tmp_path / "checkpoint1.pt", 1.0)
+    last = save(tmp_path / "checkpoint_last.pt", 0.0)
+    PathManager.copy(str(first), str(last), overwrite=True)
+    assert last.samefile(first)
+    save(first, 2.0)  # replaces one name
+    assert (value(first), value(last)) == (2.0, 1.0)
+
+
+def test_copies_without_hard_links(tmp_path, monkeypatch):
+    def refused(*arguments):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refused)
+    first = save(tmp_path / "checkpoint1.pt", 1.0)
+    PathManager.copy(str(first), str(tmp_path / "checkpoint_last.pt"), overwrite=True)
+    assert value(tmp_path / "checkpoint_last.pt") == 1.0
+    assert not (tmp_path / "checkpoint_last.pt").samefile(first)
+
+
+def flip(path, position):
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("fault", ["empty", "cut", "text", "flipped"])
+def test_a_damaged_last_checkpoint_is_replaced_by_the_newest_good_one(tmp_path, fault, caplog):
+    for number in (1, 2, 3):
+        os.utime(save(tmp_path / f"checkpoint{number}.pt", float(number), size=99), (number, number))
+    (tmp_path / "checkpoint3.pt").write_bytes(b"PK damaged as well")
+    last = save(tmp_path / "checkpoint_last.pt", 4.0, size=99)
+    whole = last.read_bytes()
+    if fault == "flipped":
+        flip(last, whole.index(torch.full((9,), 4.0).numpy().tobytes()) + 5)
+    else:
+        last.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "text": b"not found"}[fault])
+    assert damage(last)
+    replace_damaged(last, "THE FAULT")
+    assert value(last) == 2.0
+    assert (tmp_path / "checkpoint_last.pt.damaged").exists()
+    assert "RESUMING FROM checkpoint2.pt INSTEAD. THE FAULT" in caplog.text
+
+
+def test_without_any_good_one_the_file_is_named(tmp_path):
+    path = tmp_path / "checkpoint_last.pt"
+    path.touch()
+    with pytest.raises(CheckpointError, match=r"last\.pt is damaged, and its folder has no other .* it is empty"):
+        replace_damaged(path, "it is empty")
+    assert path.exists()
+
+
+def test_a_damaged_one_is_replaced_without_hard_links(tmp_path, monkeypatch):
+    def refused(*arguments):
+        raise PermissionError
+
+    save(tmp_path / "checkpoint1.pt", 1.0)
+    last = tmp_path / "checkpoint_last.pt"
+    last.write_bytes(b"PK half")
+    monkeypatch.setattr(os, "link", refused)
+    replace_damaged(last, "damaged")
+    assert value(last) == 1.0
+    assert (tmp_path / "checkpoint_last.pt.damaged").read_bytes() == b"PK half"
+
+
+def test_there_is_a_last_checkpoint_even_if_replacing_it_fails(tmp_path, monkeypatch):
+    save(tmp_path / "checkpoint1.pt", 1.0)
+    last = tmp_path / "checkpoint_last.pt"
+    last.write_bytes(b"PK half")
+
+    def full(path):
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(whole_file, "_flush", full)
+    with pytest.raises(OSError, match="could not be written"):
+        replace_damaged(last, "damaged")
+    assert last.exists()
+
+
+def test_an_average_is_not_resumed_from(tmp_path):
+    os.utime(save(tmp_path / "checkpoint_1_50.pt", 1.0), (1, 1))
+    os.utime(save(tmp_path / "checkpoint_average.pt", 9.0), (2, 2))
+    last = tmp_path / "checkpoint_last.pt"
+    last.touch()
+    replace_damaged(last, "damaged")
+    assert value(last) == 1.0
+
+
+@pytest.mark.parametrize("suffix", ["-shard0", "-model_part-0", ""])
+def test_a_part_of_a_checkpoint_is_not_replaced_by_that_of_another_update(tmp_path, suffix):
+    save(tmp_path / f"checkpoint1{suffix}.pt", 1.0)
+    last = tmp_path / f"checkpoint_last{suffix}.pt"
+    last.touch()
+    resumed = resume(tmp_path, suffix=suffix)
+    assert isinstance(resumed, CheckpointError) == bool(suffix)
+    assert (last.stat().st_size == 0) == bool(suffix)
+
+
+def resume(folder, restore_file="checkpoint_last.pt", suffix=""):
+    """The result of the patched function, or the error that it raises; fairseq's own reads the last checkpoint."""
+    cfg = SimpleNamespace(
+        restore_file=restore_file,
+        save_dir=str(folder),
+        load_checkpoint_on_all_dp_ranks=False,
+        finetune_from_model=None,
+        no_last_checkpoints=False,
+    )
+    trainer = SimpleNamespace(checkpoint_suffix=suffix, data_parallel_rank=0)
+    name = restore_file.replace(".pt", f"{suffix}.pt")
+    try:
+        return from_the_newest_good_one(lambda *arguments: checkpoint_files.load(folder / name))(cfg, trainer)
+    except CheckpointError as error:
+        return error
+
+
+def test_a_good_one_is_read_once_and_left_alone(tmp_path, monkeypatch):
+    seen, unpack = [], ZipArchive._unpack
+    monkeypatch.setattr(
+        ZipArchive, "_unpack", lambda self, record, memory: seen.append(record.name) or unpack(self, record, memory)
+    )
+    save(tmp_path / "checkpoint1.pt", 1.0)
+    save(tmp_path / "checkpoint_last.pt", 2.0)
+    assert resume(tmp_path)["model"]["w"] == 2.0
+    with open(tmp_path / "checkpoint_last.pt", "rb") as file:
+        assert sorted(seen) == sorted(ZipArchive(file).records)
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "checkpoint_last.pt"]
+
+
+def test_a_training_continues_from_the_newest_good_one(corpus, tmp_path, caplog):
+    flags = ["--save-interval-updates", 1, "--no-epoch-checkpoints", "--disable-validation"]
+    train(corpus, tmp_path, "--max-update", 3, *flags)
+    last = tmp_path / "checkpoint_last.pt"
+    half = last.read_bytes()[:5000]
+    last.unlink()
+    last.write_bytes(half)
+    (tmp_path / "checkpoint_1_3.pt").unlink()
+    state = train(corpus, tmp_path, "--max-update", 4, *flags)
+    assert "RESUMING FROM checkpoint_1_2.pt" in caplog.text
+    assert state["optimizer_history"][-1]["num_updates"] == 4
+    assert (tmp_path / "checkpoint_last.pt.damaged").read_bytes() == half
+
+
+def test_a_training_whose_last_checkpoint_is_missing_continues_from_the_newest(corpus, tmp_path, caplog):
+    flags = ["--save-interval-updates", 1, "--no-epoch-checkpoints", "--disable-validation"]
+    train(corpus, tmp_path, "--max-update", 2, *flags)
+    (tmp_path / "checkpoint_last.pt").unlink()
+    state = train(corpus, tmp_path, "--max-update", 3, *flags)
+    assert "checkpoint_last.pt IS MISSING. RESUMING FROM checkpoint_1_2.pt INSTEAD" in caplog.text
+    assert state["optimizer_history"][-1]["num_updates"] == 3
+    assert len(state["optimizer_history"]) == 2  # of one start and the next, which continues it
+
+
+def test_a_missing_one_is_replaced_by_the_newest_whole_one(tmp_path):
+    last = tmp_path / "checkpoint_last.pt"
+    replace_missing(tmp_path / "none" / "checkpoint_last.pt")
+    replace_missing(last)
+    pretrained = save(tmp_path / "checkpoint_best.pt", 9.0)
+    replace_missing(last, str(pretrained))
+    assert not last.exists()
+    for number in (1, 2):
+        os.utime(save(tmp_path / f"checkpoint{number}.pt", float(number)), (number, number))
+    (tmp_path / "checkpoint3.pt").write_bytes(b"PK damaged")
+    with pytest.raises(CheckpointError, match=r"has other checkpoints\. Give the one to continue from"):
+        replace_missing(last, str(pretrained), is_wanted=False)
+    replace_missing(last, str(pretrained))
+    assert value(last) == 2.0
+
+
+def test_without_a_whole_one_nothing_begins_anew(tmp_path):
+    (tmp_path / "checkpoint1.pt").write_bytes(b"PK damaged")
+    assert "all checkpoints of its folder are damaged" in str(resume(tmp_path))
+    save(tmp_path / "checkpoint1-shard0.pt", 1.0)
+    assert "has other checkpoints" in str(resume(tmp_path, suffix="-shard0"))
+
+
+def test_only_the_last_checkpoint_is_replaced(tmp_path):
+    save(tmp_path / "checkpoint1.pt", 1.0)
+    (tmp_path / "pretrained.pt").write_bytes(b"PK\x03\x04 half")
+    assert "pretrained.pt is damaged" in str(resume(tmp_path, restore_file="pretrained.pt"))
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint1.pt", "pretrained.pt"]
+
+
+def test_files_without_checksums_are_read_with_a_warning(tmp_path, caplog):
+    torch.serialization.set_crc32_options(False)
+    try:
+        path = save(tmp_path / "x.pt", 3.0)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert value(path) == 3.0
+    assert checkpoint_files.load(path)["model"]["w"] == 3.0
+    assert "x.pt was saved without checksums" in caplog.text
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_an_archive_that_another_program_wrote_is_read(tmp_path, compression):
+    path = save(tmp_path / "x.pt", 3.0, size=500)
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "y.pt", "w", compression) as other:
+        for record in archive.infolist():
+            other.writestr(record.filename, archive.read(record))
+    assert value(tmp_path / "y.pt") == 3.0
+    assert checkpoint_files.load(tmp_path / "y.pt")["model"]["w"][0] == 3.0
+
+
+def test_a_file_that_would_fill_the_memory_is_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "x.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x/data.pkl", "w") as record:
+        for _ in range(64):
+            record.write(bytes(2**20))
+    monkeypatch.setattr(zipfile.ZipFile, "open", None)
+    monkeypatch.setattr(torch, "load", None)
+    with pytest.raises(CheckpointError, match=r"its 65,\d\d\d bytes would become 67,108,864, so it was not read"):
+        checkpoint_files.read(path)
+
+
+def test_no_flipped_bit_of_the_archive_escapes(tmp_path):
+    """Each kind of error that zipfile has for a bit of its headers, zlib's and encryption's among them, is a damage."""
+    path = save(tmp_path / "x.pt", 1.0)
+    data = path.read_bytes()
+    for position in range(data.index(b"PK\1\2"), len(data)):
+        for bit in (1, 8, 32):
+            path.write_bytes(data[:position] + bytes([data[position] ^ bit]) + data[position + 1 :])
+            assert damage(path) is None or isinstance(damage(path), str)
+
+
+def test_a_file_system_that_flushes_no_folders(tmp_path, monkeypatch):
+    flush = whole_file._flush
+
+    def refused(path):
+        if path.is_dir():
+            raise OSError(errno.EINVAL, "Invalid argument")
+        flush(path)
+
+    monkeypatch.setattr(whole_file, "_flush", refused)
+    assert value(save(tmp_path / "x.pt", 1.0)) == 1.0

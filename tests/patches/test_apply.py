@@ -1,0 +1,74 @@
+"""Applying the patches, and logging."""
+
+import logging
+
+import pytest
+import torch
+from fairseq import checkpoint_utils, options
+from fairseq.data import data_utils
+from fairseq.distributed import utils as distributed_utils
+from fairseq.models.ema import EMA
+from fairseq.optim import FP16Optimizer
+from fairseq.trainer import Trainer
+
+from fairseq_poolingformer import patches as compat
+from fairseq_poolingformer.patches.patching import replace
+
+REPLACED = [
+    (checkpoint_utils, "save_checkpoint"),
+    (Trainer, "load_checkpoint"),
+    (data_utils, "batch_by_size"),
+    (options, "parse_args_and_arch"),
+    (distributed_utils, "call_main"),
+    (distributed_utils, "all_gather_list"),
+    (FP16Optimizer, "build_optimizer"),
+    (EMA, "__init__"),
+]
+
+
+def test_apply_twice_is_apply_once():
+    before = [vars(owner)[name] for owner, name in REPLACED]
+    compat.apply()
+    assert [vars(owner)[name] for owner, name in REPLACED] == before
+
+
+@pytest.mark.parametrize(("owner", "name"), REPLACED)
+def test_the_original_is_kept(owner, name):
+    assert getattr(owner, name).__wrapped__.__module__.startswith("fairseq.")
+
+
+def test_several_patches_of_one_name_all_apply_once():
+    class Owner:
+        def method(self):
+            return ["original"]
+
+    def first(original):
+        return lambda self: ["first", *original(self)]
+
+    def second(original):
+        return lambda self: ["second", *original(self)]
+
+    for _ in range(2):
+        replace(Owner, "method", first)
+        replace(Owner, "method", second)
+    assert Owner().method() == ["second", "first", "original"]
+
+
+def test_a_name_that_is_gone_is_an_error():
+    with pytest.raises(AttributeError, match="no_such_name"):
+        replace(options, "no_such_name", lambda original: original)
+
+
+def test_torch_before_safe_loading_is_refused(monkeypatch):
+    monkeypatch.delattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
+    with pytest.raises(ImportError, match=r"torch 2\.6"):
+        compat.apply()
+
+
+def test_quiet_logging(monkeypatch):
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "level", logging.DEBUG)
+    compat.quiet_logging()
+    assert root.level == logging.WARNING
+    compat.quiet_logging(logging.INFO)
+    assert root.level == logging.INFO

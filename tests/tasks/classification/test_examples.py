@@ -1,0 +1,65 @@
+"""Segments of labelled documents, and the file of predictions."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_poolingformer.tasks.classification.examples import (
+    ClassificationExamples,
+    ClassificationPredictor,
+    ClassificationSplit,
+    read_labels,
+)
+from tests.tasks.folders import SYMBOLS, words, write
+
+SIZES = (0, 1, 5, 6, 7, 12, 13, 40)
+LABELS = ([1], [], [0], [2], [0], [1], [2], [0])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    documents = [words(rng, size) for size in SIZES]
+    arrays = {"document": documents, "label": list(LABELS)}
+    texts = {"id": [f"é/{number}" for number in range(len(SIZES))]}
+    folder = tmp_path_factory.mktemp("data")
+    write(folder, "document_classification", "valid", arrays, texts, labels=["a", "ü", "c"])
+    return folder, documents, ClassificationSplit.open(folder, "valid")
+
+
+@pytest.mark.parametrize(("max_segments", "use_global"), [(0, True), (2, False)])
+def test_segments_are_the_document_between_two_symbols(data, max_segments, use_global):
+    _, documents, split = data
+    options = {} if use_global else {"use_global": False}
+    examples = ClassificationExamples(split, SYMBOLS, 8, max_segments, **options)
+    for number, document in enumerate(documents):
+        pieces = [document[start : start + 6] for start in range(0, len(document), 6)] or [[]]
+        pieces = pieces[:max_segments] if max_segments else pieces
+        segments = examples.segments(number)
+        assert [s.tokens.tolist() for s in segments] == [[SYMBOLS.bos, *piece, SYMBOLS.eos] for piece in pieces]
+        assert all(s.global_mask.tolist() == [use_global] + [False] * (len(s.tokens) - 1) for s in segments)
+        assert examples.sizes[number] == sum(len(s.tokens) for s in segments)
+        assert examples.targets(number) == {"label": LABELS[number][0] if LABELS[number] else -1}
+
+
+def test_predictions_are_lines_in_the_order_of_the_folder(data, tmp_path):
+    folder, _, _ = data
+    predictor = ClassificationPredictor(folder, "valid")
+    predictor.add([5, 2], torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]]), {})
+    predictor.add([3], torch.tensor([[0.0, 0.0, 40.0]]), {})
+    predictor.write(tmp_path / "p.jsonl")
+    found = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [(record["id"], record["label"]) for record in found] == [("é/2", "a"), ("é/3", "c"), ("é/5", "ü")]
+    expected = [np.exp(3) / (np.exp(3) + 2), 1, np.exp(2) / (np.exp(2) + np.exp(1) + 1)]
+    assert [record["probability"] for record in found] == pytest.approx(expected, abs=1e-6)
+
+
+def test_folders_that_contradict_themselves_are_refused(data, tmp_path):
+    arrays = {"document": [[5], [6]], "label": [[0], [0, 1]]}
+    folder = write(tmp_path, "document_classification", "valid", arrays, {"id": ["d", "e"]}, labels=[])
+    with pytest.raises(ValueError, match="example 1: more than one label"):
+        ClassificationSplit.open(folder, "valid")
+    with pytest.raises(ValueError, match=r"no labels in corpus\.json"):
+        read_labels(folder)

@@ -1,0 +1,83 @@
+"""Runs the official scorer of CoNLL-2012, where somebody has it, on documents with random chains.
+
+It is Perl: github.com/conll/reference-coreference-scorers.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairseq_poolingformer.tasks.coreference.conll import write_document
+
+METRICS = {"muc": "muc", "bcub": "b_cubed", "ceafe": "ceaf_e"}
+NUMBER = r"([-0-9.e]+)"
+LINE = re.compile(rf"Recall: \({NUMBER} / {NUMBER}\).*Precision: \({NUMBER} / {NUMBER}\)")
+
+Clusters = list[list[tuple[int, int]]]
+Case = tuple[Clusters, Clusters]
+
+
+def random_case(rng: random.Random, words: int = 24, repeated: bool = False) -> Case:
+    """True and predicted chains: nested, crossing, single, shared and missing mentions; either side may be empty."""
+    spans = [(start, start + width) for start in range(words - 6) for width in (1, 1, 2, 3, 5)]
+    pool = rng.sample(sorted(set(spans)), rng.randrange(2, 24))
+    key = deal(rng, pool[: rng.randrange(len(pool) + 1)])
+    response = deal(rng, pool[rng.randrange(len(pool)) :])
+    if rng.random() < 0.2:  # nearly right, as good systems are
+        response = [list(chain) for chain in key]
+        rng.shuffle(response)
+    if repeated:
+        for chains in (key, response):
+            for _ in range(rng.randrange(4)):
+                mention = rng.choice(pool)
+                chain = rng.choice(chains) if chains else []
+                if not any(crosses(mention, other) for other in chain):
+                    chain.append(mention)
+    return key, response
+
+
+def deal(rng: random.Random, spans: Sequence[tuple[int, int]]) -> Clusters:
+    """Chains of these spans; those that cross another one of their chain are left out."""
+    chains: Clusters = [[] for _ in range(rng.randrange(1, 6))]
+    for span in spans:
+        chain = rng.choice(chains)
+        if not any(crosses(span, other) for other in chain):
+            chain.append(span)
+    return [chain for chain in chains if chain]
+
+
+def crosses(one: tuple[int, int], other: tuple[int, int]) -> bool:
+    return one[0] < other[0] < one[1] < other[1] or other[0] < one[0] < other[1] < one[1]
+
+
+def write(path: Path, chains: Sequence[Clusters], words: int = 24) -> None:
+    """Write documents ``(case/N); part 000`` that have these chains."""
+    lines = [
+        f"{line}\n"
+        for number, clusters in enumerate(chains)
+        for line in write_document(f"(case/{number}); part 000", ["word"] * words, [words // 2] * 2, clusters)
+    ]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def official_counts(scorer: Path, folder: Path, cases: Sequence[Case]) -> list[dict[str, list[float]]]:
+    """Each case's four counts by metric: found, to find, right, given."""
+    key, response = folder / "key.conll", folder / "response.conll"
+    write(key, [case[0] for case in cases])
+    write(response, [case[1] for case in cases])
+    found: list[dict[str, list[float]]] = [{} for _ in cases]
+    for metric, name in METRICS.items():
+        command = ["perl", str(scorer), metric, str(key), str(response)]
+        lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+        number = None
+        for line in lines:
+            if begins := re.match(r"\(case/(\d+)\); part 000:$", line):
+                number = int(begins[1])
+            elif number is not None and (counts := LINE.match(line)):
+                found[number][name] = [float(value) for value in counts.groups()]
+                number = None
+    return found

@@ -1,0 +1,117 @@
+"""MUC, B³ and CEAF-φ₄ against the official scorer's counts, and against the papers by hand."""
+
+import json
+from dataclasses import astuple
+from pathlib import Path
+
+import pytest
+
+from fairseq_poolingformer.cli import score_task
+from fairseq_poolingformer.tasks.coreference.metrics import b_cubed, ceaf_e, muc, score_document
+from fairseq_poolingformer.tasks.coreference.scores import read_files, score
+from tests.tasks.coreference.official_coreference import METRICS, write
+
+CASES = json.loads((Path(__file__).parent / "fixtures" / "official_coreference.json").read_text())["documents"]
+
+
+def as_tuples(chains):
+    return [[tuple(mention) for mention in chain] for chain in chains]
+
+
+def test_counts_equal_the_official_scorers(tmp_path):
+    repeated = 0
+    for case in CASES:
+        write(tmp_path / "key", [as_tuples(case["key"])])
+        write(tmp_path / "response", [as_tuples(case["response"])])
+        (key,) = read_files([tmp_path / "key"]).values()
+        (response,) = read_files([tmp_path / "response"]).values()
+        found = score_document(key.clusters, response.clusters)
+        repeated += found.repeated
+        for name in METRICS.values():
+            assert astuple(getattr(found, name)) == pytest.approx(case["counts"][name], abs=1e-9), (name, case)
+    assert repeated >= 5
+
+
+def test_figures_of_several_files_are_quotients_of_sums(tmp_path):
+    cases = [case for case in CASES if not score_document(as_tuples(case["key"]), as_tuples(case["response"])).repeated]
+    keys = [as_tuples(case["key"]) for case in cases]
+    write(tmp_path / "key", keys)
+    write(tmp_path / "response", [as_tuples(case["response"]) for case in cases])
+    found = score([tmp_path / "key"], tmp_path / "response")
+    f1 = []
+    for name in METRICS.values():
+        sums = [sum(column) for column in zip(*(case["counts"][name] for case in cases), strict=True)]
+        recall, precision = sums[0] / sums[1], sums[2] / sums[3]
+        f1.append(200 * recall * precision / (recall + precision))
+        assert found[f"{name}_recall"] == pytest.approx(100 * recall)
+        assert found[f"{name}_precision"] == pytest.approx(100 * precision)
+        assert found[f"{name}_f1"] == pytest.approx(f1[-1])
+    assert found["conll_f1"] == pytest.approx(sum(f1) / 3)
+
+
+def test_examples_by_hand():
+    """Bagga and Baldwin (1998), where {1–5}, {6, 7}, {8–C} lose a border in two ways; CEAF (Luo, 2005)."""
+    key = ["12345", "67", "89ABC"]
+    assert astuple(muc(key, ["12345", "6789ABC"])) == (9, 9, 9, 10)
+    assert astuple(b_cubed(key, ["12345", "6789ABC"])) == pytest.approx((12, 12, 5 + 2 * 2 / 7 + 5 * 5 / 7, 12))
+    assert astuple(b_cubed(key, ["1234589ABC", "67"])) == pytest.approx((12, 12, 5 + 2, 12))
+    # of {1–5} and {8–C} one can be aligned only: φ₄ = 2·5 / (5 + 10); and {6, 7}: 2·2 / (2 + 2)
+    assert ceaf_e(key, ["1234589ABC", "67"]).found == pytest.approx(2 * 5 / 15 + 1)
+
+
+def test_empty_sides_score_nothing():
+    for key, response in (([], []), (["ab"], []), ([], ["ab"])):
+        found = score_document(key, response)
+        assert found.conll_f1 == 0
+        assert found.muc.to_find == len(key)
+        assert found.muc.given == len(response)
+
+
+def test_the_command_prints_the_figures_and_writes_them(tmp_path, capsys):
+    write(tmp_path / "key", [[[(0, 1), (2, 4), (5, 6)]]])
+    write(tmp_path / "response", [[[(0, 1), (2, 4)]]])
+    arguments = ["coreference", "--gold", tmp_path / "key", "--predictions", tmp_path / "response"]
+    assert score_task.main(list(map(str, [*arguments, "--json", tmp_path / "scores.json"]))) == 0
+    assert json.loads((tmp_path / "scores.json").read_text())["muc_recall"] == 50
+    assert "muc_recall" in capsys.readouterr().out
+
+
+def test_files_are_read_as_preprocessing_reads_them(tmp_path):
+    """It takes a byte order mark, ends of lines of Windows, and a carriage return in a word."""
+    lines = ["#begin document (a); part 000", "a 0 0 b\rc - (1)", "", "a 0 0 d - -", "#end document"]
+    (tmp_path / "key").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    (document,) = read_files([tmp_path / "key"]).values()
+    assert (document.words, document.sentences, document.clusters) == (("b\rc", "d"), (1, 1), (((0, 1),),))
+
+
+def test_files_that_cannot_be_scored_are_named(tmp_path):
+    write(tmp_path / "key", [[[(0, 1), (2, 4)]], [[(0, 1), (2, 4)]]])
+    write(tmp_path / "longer", [[[(0, 1), (2, 4)]]], words=26)
+    with pytest.raises(ValueError, match=r"longer: \(case/0\); part 000 has 26 words, but 24"):
+        score([tmp_path / "key"], tmp_path / "longer")
+    with pytest.raises(ValueError, match=r"key, line 1: \(case/0\); part 000 occurs a second time"):
+        score([tmp_path / "key"] * 2, tmp_path / "key")
+    (tmp_path / "bad").write_text("#begin document (case/0); part 000\nx\t(3\n#end document\n")
+    with pytest.raises(ValueError, match=r"bad: unbalanced bracket: \(3 of line 2"):
+        score([tmp_path / "key"], tmp_path / "bad")
+    (tmp_path / "other").write_text("#begin document (other); part 000\nx\t-\n#end document\n")
+    with pytest.raises(ValueError, match="no document of the gold files"):
+        score([tmp_path / "key"], tmp_path / "other")
+    (tmp_path / "latin").write_bytes("#begin document (é)".encode("latin-1"))
+    with pytest.raises(ValueError, match="latin: not UTF-8"):
+        score([tmp_path / "key"], tmp_path / "latin")
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(ValueError, match="empty: no document"):
+        score([tmp_path / "key"], tmp_path / "empty")
+
+
+def test_a_missing_document_has_no_mentions_and_many_repeated_ones_are_refused(tmp_path):
+    mentions = [(word, word + 1) for word in range(12)]
+    write(tmp_path / "key", [[mentions], [mentions]])
+    write(tmp_path / "response", [[mentions]])
+    assert score([tmp_path / "key"], tmp_path / "response")["muc_recall"] == 50
+    write(tmp_path / "repeated", [[mentions, mentions]])
+    with pytest.raises(ValueError, match="repeated: 12 mentions occur twice"):
+        score([tmp_path / "key"], tmp_path / "repeated")
+    write(tmp_path / "allowed", [[mentions, mentions[:10]]])
+    assert score([tmp_path / "key"], tmp_path / "allowed")["muc_recall"] == 50

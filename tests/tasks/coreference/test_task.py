@@ -1,0 +1,228 @@
+"""``--task coreference`` from raw files to the official figures; every encoder; resuming; validation."""
+
+import math
+
+import pytest
+import torch
+from fairseq import options, tasks
+from fairseq.distributed import utils as distributed_utils
+from fairseq.logging import metrics
+from fairseq_cli.train import main as train_main
+
+from fairseq_poolingformer import patches as compat
+from fairseq_poolingformer.cli import predict, score_task
+from fairseq_poolingformer.tasks.coreference.metrics import CoreferenceScore, score_document
+from fairseq_poolingformer.tasks.coreference.scores import score
+from fairseq_poolingformer.tasks.coreference.spans import Antecedents
+from fairseq_poolingformer.tasks.coreference.task import CoreferenceConfig, CoreferenceTask
+from fairseq_poolingformer.tasks.shared.loss import DocumentTaskCriterion
+from fairseq_poolingformer.weights.files import write_checkpoint
+from preprocess import ontonotes
+from tests.models.tiny_bart import USER_DIR
+from tests.patches.helpers import assert_same_parameters, parse
+from tests.preprocess.test_ontonotes import TRAIN
+from tests.text.tiny_gpt2 import write_vocabulary
+
+UPDATES = 8
+SMALL = [
+    *("--max-positions", "64", "--dropout", "0"),
+    *("--head-hidden", "32", "--max-span-width", "9", "--head-dropout", "0"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The fixture as a data folder; its valid split is its train split, to see what has been learned by heart."""
+    path = tmp_path_factory.mktemp("coreference")
+    write_vocabulary(path / "gpt2")
+    arguments = ["--output-folder", path / "data", "--gpt2-bpe", path / "gpt2", "--workers", "1"]
+    assert ontonotes.main(list(map(str, [*arguments, "--train", TRAIN, "--valid", TRAIN]))) == 0
+    return path / "data"
+
+
+def arguments(folder, *extra, arch="longformer_roberta_tiny"):
+    return [
+        *(folder, "--user-dir", USER_DIR, "--task", "coreference", "--criterion", "document_task", "--arch", arch),
+        *("--optimizer", "fused_adamw", "--lr", "1e-3", "--head-lr", "2e-3", "--clip-norm", "1", "--batch-size", "1"),
+        *("--lr-scheduler", "polynomial_decay", "--cpu", "--num-workers", "0", "--no-progress-bar", "--seed", "3"),
+        *("--best-checkpoint-metric", "conll_f1", "--maximize-best-checkpoint-metric", "--attention-dropout", "0"),
+        *(*SMALL, *extra),
+    ]
+
+
+def train(folder, save_dir, updates, *extra):
+    length = ("--warmup-updates", "2", "--total-num-update", updates, "--save-dir", save_dir)
+    everything = arguments(folder, *length, "--validate-interval", "1000", *extra)
+    distributed_utils.call_main(parse(options.get_training_parser(), everything), train_main)
+    return compat.checkpoints.load(save_dir / "checkpoint_last.pt")
+
+
+def test_the_file_of_predictions_has_the_figures_of_validation(folder, tmp_path):
+    """Documents of one segment, two and three."""
+    checkpoint = train(folder, tmp_path, UPDATES, "--max-update", UPDATES, "--no-epoch-checkpoints")
+    path, predictions = tmp_path / "checkpoint_last.pt", tmp_path / "predictions.conll"
+    assert predict.main(list(map(str, [folder, "--path", path, "--output", predictions, "--device", "cpu"]))) == 0
+    assert score_task.main(["coreference", "--gold", str(TRAIN), "--predictions", str(predictions)]) == 0
+    figures = score([TRAIN], predictions)
+    assert checkpoint["extra_state"]["val_loss"] == pytest.approx(figures["conll_f1"], abs=0.006)
+
+
+LINES = [  # words with the brackets of their mentions; an empty line ends a sentence
+    *("Anna (0)", "saw", "the (1", "ferry 1)", "of", "her (0)", "town", ".", ""),
+    *("It (1)", "was", "Rosa (3|(2", "'s 3)", "ferry 2)", ".", ""),
+    *("She (3)", "sold", "it (2)", "to", "Anna (0)", "."),
+]
+
+
+def test_a_document_is_learned_by_heart(tmp_path):
+    """From its file to the official figures, nested mentions included."""
+    lines = ["#begin document (nw/a/00/a_0000); part 000"]
+    for line in LINES:
+        word, _, brackets = line.partition(" ")
+        columns = ["nw/a/00/a_0000", "0", "0", word, *("-",) * 7, brackets or "-"]
+        lines.append(" ".join(columns) if word else "")
+    gold, data, predictions = tmp_path / "gold.conll", tmp_path / "data", tmp_path / "predictions.conll"
+    gold.write_text("\n".join([*lines, "", "#end document", ""]), encoding="utf-8")
+    write_vocabulary(tmp_path / "gpt2")
+    flags = ["--output-folder", data, "--gpt2-bpe", tmp_path / "gpt2", "--workers", 1, "--train", gold, "--valid", gold]
+    assert ontonotes.main(list(map(str, flags))) == 0
+
+    flags = arguments(
+        data, "--max-span-width", "3", "--span-ratio", "4", "--mention-loss-weight", "1", "--total-num-update", "1"
+    )
+    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, flags)))
+    task = tasks.setup_task(args)
+    torch.manual_seed(1)
+    model, criterion = task.build_model(args), task.build_criterion(args)
+    task.load_dataset("train")
+    batch = task.dataset("train").collater([task.dataset("train")[0]])
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=2e-3)
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss, _, _ = criterion(model, batch)
+        loss.backward()
+        optimizer.step()
+    write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
+    flags = [data, "--path", tmp_path / "model.pt", "--output", predictions, "--device", "cpu", "--num-workers", 0]
+    assert predict.main(list(map(str, flags))) == 0
+    assert score_task.main(["coreference", "--gold", str(gold), "--predictions", str(predictions)]) == 0
+    assert score([gold], predictions)["conll_f1"] == 100
+
+
+def test_a_resumed_training_keeps_both_learning_rates(folder, tmp_path):
+    whole = train(folder, tmp_path / "whole", 8, "--max-update", "8", "--max-segments", "1")
+    train(folder, tmp_path / "halves", 8, "--max-update", "4", "--max-segments", "1")
+    resumed = train(folder, tmp_path / "halves", 8, "--max-update", "8", "--max-segments", "1")
+    assert [group["lr_scale"] for group in whole["last_optimizer_state"]["param_groups"][1:]] == [2.0]
+    assert_same_parameters(resumed, whole, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("arch", "depth"),
+    [("longformer_roberta_tiny", 2), ("poolingformer_roberta_tiny", 1), ("poolingformer_deberta_tiny", 2)],
+)
+def test_every_encoder_trains_without_global_tokens(folder, arch, depth):
+    """Every trained parameter gets a gradient, since DistributedDataParallel would wait for it."""
+    flags = arguments(folder, "--max-segments", "2", "--coreference-depth", depth, arch=arch)
+    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, flags)))
+    task = tasks.setup_task(args)
+    model, criterion = task.build_model(args), task.build_criterion(args)
+    task.load_dataset("train")
+    batch = task.dataset("train").collater([task.dataset("train")[number] for number in range(3)])
+    assert not batch["net_input"]["global_mask"].any()
+    loss, documents, log = criterion(model, batch)
+    assert (documents, log["nsentences"]) == (3, 3)
+    assert loss.isfinite()
+    loss.backward()
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert [name for name, gradient in gradients.items() if gradient is None] == []
+    assert all(gradient.isfinite().all() for gradient in gradients.values())
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    assert all("global_" in name or "lm_head" in name for name in frozen)
+    head = dict(model.coreference_head.named_parameters())
+    assert all(parameter.grad.any() for name, parameter in head.items() if name != "attention.bias")
+    assert all(parameter.param_group == "head" for parameter in head.values())
+
+
+def test_documents_of_a_batch_do_not_change_each_other(folder):
+    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, arguments(folder))))
+    task = tasks.setup_task(args)
+    torch.manual_seed(1)
+    model = task.build_model(args).double().eval()
+    task.load_dataset("valid")
+    data = task.dataset("valid")
+    together, _ = model(**data.collater([data[number] for number in range(4)])["net_input"])
+    for number in range(4):
+        (alone,), _ = model(**data.collater([data[number]])["net_input"])
+        assert alone.spans.equal(together[number].spans)
+        torch.testing.assert_close(alone.scores, together[number].scores)
+
+
+def without_folder(cfg):
+    """A task that has its settings alone."""
+    task = object.__new__(CoreferenceTask)
+    task.cfg = cfg
+    return task
+
+
+def output(spans, antecedents):
+    """Antecedents that are chosen for sure."""
+    scores = torch.full((len(spans), len(spans) + 1), -torch.inf)
+    scores[:, 0] = 0
+    for number, antecedent in enumerate(antecedents):
+        if antecedent >= 0:
+            scores[number, antecedent + 1] = 1
+    numbers = torch.arange(len(spans)).expand(len(spans), -1)
+    spans = torch.tensor(spans)
+    return Antecedents(spans, numbers, scores, spans, torch.zeros(len(spans)))
+
+
+def test_validation_logs_f1_of_all_documents_together():
+    outputs = [output([[0, 1], [2, 3], [4, 5]], [-1, 0, 1]), output([[0, 2], [3, 4]], [-1, 0])]
+    mentions = [
+        torch.tensor([[0, 1, 1], [2, 3, 1], [6, 7, 1]]),
+        torch.tensor([[0, 2, 2], [3, 4, 2], [5, 6, 3], [7, 8, 3]]),
+    ]
+    logs = []
+    task = without_folder(CoreferenceConfig())
+    with torch.no_grad():
+        for one, rows in zip(outputs, mentions, strict=True):
+            loss, sums = task.loss([one], {"mentions": [rows]})
+            logs.append({"loss": loss, "sample_size": 1, "nsentences": 1, "ntokens": 1, **sums})
+    total = sum(
+        (
+            score_document([[(0, 1), (2, 3), (6, 7)]], [[(0, 1), (2, 3), (4, 5)]]),
+            score_document([[(0, 2), (3, 4)], [(5, 6), (7, 8)]], [[(0, 2), (3, 4)]]),
+        ),
+        CoreferenceScore(),
+    )
+    criterion = object.__new__(DocumentTaskCriterion)
+    with metrics.aggregate(new_root=True) as meters:
+        for log in logs:
+            task.reduce_metrics([log], criterion)
+        found = meters.get_smoothed_values()
+    assert found["conll_f1"] == pytest.approx(100 * total.conll_f1, abs=0.006)
+    assert found["mentions_f1"] == pytest.approx(100 * total.mentions.f1, abs=0.006)
+    assert not any(name.startswith("_") for name in found)
+
+
+def test_training_does_not_count(folder):
+    task = without_folder(CoreferenceConfig())
+    _, sums = task.loss([output([[0, 1]], [-1])], {"mentions": [torch.zeros(0, 3, dtype=torch.long)]})
+    assert sums == {}
+
+
+def test_the_loss_of_mention_scores_is_added_with_its_weight():
+    found = output([[0, 1], [2, 3], [4, 5]], [-1, 0, -1])._replace(mention_scores=torch.tensor([2.0, -1.0, 3.0]))
+    target = {"mentions": [torch.tensor([[0, 1, 1], [2, 3, 1]])]}
+    plain, _ = without_folder(CoreferenceConfig()).loss([found], target)
+    weighted, _ = without_folder(CoreferenceConfig(mention_loss_weight=0.5)).loss([found], target)
+    expected = sum(math.log1p(math.exp(wrong)) for wrong in (-2.0, 1.0, 3.0))
+    torch.testing.assert_close(weighted - plain, torch.tensor(0.5 * expected))
+
+
+def test_a_head_that_cannot_work_is_refused(folder):
+    flags = arguments(folder, "--coreference-depth", "0")
+    args = options.parse_args_and_arch(options.get_training_parser(), list(map(str, flags)))
+    with pytest.raises(ValueError, match="depth must be 1 or more, got 0"):
+        tasks.setup_task(args).build_model(args)

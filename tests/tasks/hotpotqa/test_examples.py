@@ -1,0 +1,261 @@
+"""HotpotQA's examples: marks and targets of segments, the choice of supporting facts, predictions."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_poolingformer.tasks.hotpotqa.examples import (
+    UNKNOWN,
+    AnswerType,
+    HotpotqaExamples,
+    HotpotqaLogits,
+    HotpotqaSplit,
+    MarkLogits,
+    supporting_sentences,
+)
+from fairseq_poolingformer.tasks.hotpotqa.predictions import HotpotqaPredictor
+from fairseq_poolingformer.tasks.shared.answer_spans import SpanLogits
+from fairseq_poolingformer.tasks.shared.examples import Symbols
+from fairseq_poolingformer.text.marks import MARKS
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from tests.tasks.folders import write
+from tests.tasks.released_files import HOTPOTQA_QUESTIONS, hotpotqa_folder
+
+SYMBOLS = Symbols(bos=0, eos=2, pad=1, marks={mark: 1000 + number for number, mark in enumerate(MARKS)})
+NAMES = {number: mark for mark, number in SYMBOLS.marks.items()} | {0: "<s>", 2: "</s>"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return hotpotqa_folder(tmp_path_factory.mktemp("hotpotqa"))
+
+
+@pytest.fixture(scope="module")
+def split(folder):
+    return HotpotqaSplit.open(folder, "train")
+
+
+def words(folder, tokens):
+    """The tokens as text, each mark between spaces."""
+    tokenizer = load_tokenizer(folder)
+    groups = itertools.groupby(tokens.tolist(), lambda token: NAMES.get(token))
+    pieces = [" ".join([mark] * len(list(group))) if mark else tokenizer.decode(list(group)) for mark, group in groups]
+    return " ".join(" ".join(pieces).split())
+
+
+def test_a_segment_is_that_of_the_paper(folder, split):
+    (segment,) = HotpotqaExamples(split, SYMBOLS, 1024).segments(0)
+    expected = ["<s> [q] Were Scott Derrickson and Ed Wood of the same nationality? [/q]"]
+    for title, sentences in HOTPOTQA_QUESTIONS[0]["context"]:
+        expected += [f"<t> {title} </t>", *(f"{sentence.strip()} [s]" for sentence in sentences)]
+    assert words(folder, segment.tokens) == " ".join([*expected, "</s>"])
+    names = [NAMES.get(token, "") for token in segment.tokens.tolist()]
+    end = names.index("[/q]")
+    is_global = [k <= end or name in ("<t>", "[s]") for k, name in enumerate(names)]
+    assert segment.global_mask.tolist() == is_global
+    titles, sentences = (np.array([name == mark for name in names]) for mark in ("<t>", "[s]"))
+    assert segment.inputs["paragraph"][titles].tolist() == [1, 2, 3, 4]
+    assert segment.inputs["sentence"][sentences].tolist() == list(range(1, 9))
+    assert segment.targets["relevant"][titles].tolist() == [0, 1, 1, 0]
+    assert segment.targets["supporting"][sentences].tolist() == [0, 0, 1, 0, 1, 0, 0, 0]
+    for name in ("paragraph", "relevant"):
+        assert not {**segment.inputs, **segment.targets}[name][~titles].any()
+    for name in ("sentence", "supporting"):
+        assert not {**segment.inputs, **segment.targets}[name][~sentences].any()
+    text = np.array([name == "" for name in names]) & (np.arange(len(names)) > end)
+    assert ((segment.inputs["piece"] > 0) == text).all()
+    assert len(set(segment.inputs["piece"][text])) == 4 + 8
+
+
+def test_answers_are_marked_at_their_tokens(folder, split):
+    examples = HotpotqaExamples(split, SYMBOLS, 1024)
+    assert [examples.targets(k)["answer_type"] for k in range(3)] == [AnswerType.YES, AnswerType.SPAN, AnswerType.NO]
+    for number in range(3):
+        (segment,) = examples.segments(number)
+        first, last = (np.flatnonzero(segment.targets[name]) for name in ("first", "last"))
+        found = [words(folder, segment.tokens[a : b + 1]) for a, b in zip(first, last, strict=True)]
+        assert found == (["Chief of Protocol"] if number == 1 else [])
+
+
+@pytest.mark.parametrize(("max_positions", "max_segments"), [(40, 0), (32, 2), (400, 0)])
+def test_segments_share_out_the_paragraphs(split, max_positions, max_segments):
+    """Together the segments read what one segment reads; answers that a cut goes through are not marked."""
+    cut = HotpotqaExamples(split, SYMBOLS, max_positions, max_question_length=12, max_segments=max_segments)
+    whole = HotpotqaExamples(split, SYMBOLS, 4096, max_question_length=12)
+    for number in range(3):
+        segments, (one,) = cut.segments(number), whole.segments(number)
+        assert sum(len(segment.tokens) for segment in segments) == cut.sizes[number]
+        head = one.tokens.tolist().index(SYMBOLS.marks["[/q]"]) + 1
+        read = np.concatenate([segment.tokens[head:-1] for segment in segments])
+        assert (read == one.tokens[head : head + len(read)]).all()
+        assert len(read) == len(one.tokens) - head - 1 or (max_segments and len(segments) == max_segments)
+        for name in ("paragraph", "sentence", "piece"):
+            parts = np.concatenate([segment.inputs[name][head:-1] for segment in segments])
+            assert (parts == one.inputs[name][head : head + len(read)]).all()
+        for segment in segments:
+            assert len(segment.tokens) <= max_positions
+            assert np.count_nonzero(segment.targets["first"]) == np.count_nonzero(segment.targets["last"])
+
+
+def test_sizes_without_room_are_refused(split):
+    for sizes in ((16, 12), (16, 0)):
+        with pytest.raises(ValueError, match="leaves no room for a document"):
+            HotpotqaExamples(split, SYMBOLS, sizes[0], max_question_length=sizes[1])
+    for sizes in ((17, 12), (6, 1)):
+        segments = HotpotqaExamples(split, SYMBOLS, sizes[0], max_question_length=sizes[1]).segments(0)
+        assert max(len(segment.tokens) for segment in segments) == sizes[0]
+
+
+WHOLE = {
+    "question": [5],
+    "document": [5, 6, 7],
+    "paragraph": [1, 2, 0],
+    "sentence": [1, 0, 1, 1],
+    "answer": [0, 1],
+    "answer_type": [0],
+}
+
+
+@pytest.mark.parametrize(
+    ("array", "values", "message"),
+    [
+        ("paragraph", [1, 2], "not rows of 3"),
+        ("sentence", [1, 0, 1], "not rows of 2"),
+        ("answer", [0], "not rows of 2"),
+        ("paragraph", [1, 1, 0], "not all paragraphs' sentences"),
+        ("document", [5, 6], "titles and sentences have another number of tokens"),
+        ("answer_type", [0, 1], "more than one type of answer"),
+    ],
+)
+def test_arrays_that_contradict_each_other_are_named(tmp_path, array, values, message):
+    arrays = {name: [row, values if name == array else row] for name, row in WHOLE.items()}
+    folder = write(tmp_path, "hotpotqa", "train", arrays, {})
+    with pytest.raises(ValueError, match=f"example 1: {message}"):
+        HotpotqaSplit.open(folder, "train")
+
+
+def test_no_token_is_global_where_that_is_wanted(split):
+    (segment,) = HotpotqaExamples(split, SYMBOLS, 1024, use_global=False).segments(0)
+    assert not segment.global_mask.any()
+
+
+def every_choice(paragraph, sentences):
+    """All sets of sentences from exactly two paragraphs, with their sums of log-odds."""
+    for pair in itertools.combinations(range(len(paragraph)), 2):
+        options = [
+            [
+                subset
+                for size in range(1, len(sentences[p]) + 1)
+                for subset in itertools.combinations(range(len(sentences[p])), size)
+            ]
+            for p in pair
+        ]
+        for chosen in itertools.product(*options):
+            odds = sum(
+                paragraph[p] + sum(sentences[p][k] for k in subset) for p, subset in zip(pair, chosen, strict=True)
+            )
+            yield odds, [(p, k) for p, subset in zip(pair, chosen, strict=True) for k in subset]
+
+
+def test_supporting_facts_are_the_most_probable_ones_of_exactly_two_paragraphs():
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        sizes = rng.integers(0, 4, rng.integers(2, 5))
+        paragraph = rng.normal(size=len(sizes)) * 2
+        sentences = [rng.normal(size=size) * 2 - 1 for size in sizes]
+        choices = list(every_choice(paragraph, sentences))
+        found = supporting_sentences(paragraph, sentences)
+        if choices:
+            assert found == max(choices)[1]
+        else:
+            assert len({place for place, _ in found}) == min(1, np.count_nonzero(sizes))
+
+
+def test_supporting_facts_are_of_sentences_that_were_read():
+    odds = [np.array([3.0, -np.inf]), np.array([-np.inf, -np.inf]), np.zeros(0), np.array([-np.inf, -2.0])]
+    assert supporting_sentences(np.array([0.0, 9.0, 9.0, -5.0]), odds) == [(0, 0), (3, 1)]
+    assert supporting_sentences(np.zeros(1), [np.full(2, -np.inf)]) == []
+
+
+def right_logits(examples, numbers, answer_types):
+    """Logits as a perfect model would give them, and the batch's tokens."""
+    segments = [(row, segment) for row, number in enumerate(numbers) for segment in examples.segments(number)]
+    width = max(len(segment.tokens) for _, segment in segments)
+
+    def column(kind, name):
+        rows = [getattr(segment, kind)[name] if name else segment.tokens for _, segment in segments]
+        return torch.from_numpy(np.stack([np.pad(row, (0, width - len(row))) for row in rows]))
+
+    example = torch.tensor([row for row, _ in segments])
+
+    def marks(number_name, target):
+        row, place = column("inputs", number_name).nonzero(as_tuple=True)
+        logit = column("targets", target)[row, place] * 8.0 - 4.0
+        return MarkLogits(logit, row, place, example[row], column("inputs", number_name)[row, place] - 1)
+
+    span = SpanLogits(
+        *((column("targets", name) > 0).float() * 5 for name in ("first", "last")),
+        column("inputs", "piece"),
+        example,
+        len(numbers),
+    )
+    kinds = torch.nn.functional.one_hot(torch.tensor(answer_types), 3).float()
+    logits = HotpotqaLogits(span, kinds, marks("paragraph", "relevant"), marks("sentence", "supporting"))
+    return logits, {"net_input": {"src_tokens": column("tokens", "")}}
+
+
+@pytest.mark.parametrize("max_positions", [4096, 56])
+def test_predictions_of_a_perfect_model_are_right(folder, split, tmp_path, max_positions):
+    examples = HotpotqaExamples(split, SYMBOLS, max_positions, max_question_length=12)
+    assert any(segment.targets["first"].any() for segment in examples.segments(1))  # no cut goes through the answer
+    predictor = HotpotqaPredictor(folder, "train")
+    predictor.add([2], *right_logits(examples, [2], [AnswerType.NO]))
+    predictor.add([1, 0], *right_logits(examples, [1, 0], [AnswerType.SPAN, AnswerType.YES]))
+    predictor.write(tmp_path / "predictions.json")
+    found = json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))
+    for question in HOTPOTQA_QUESTIONS:
+        name = question["_id"]
+        assert found["answer"][name] == question["answer"]
+        assert sorted(found["sp"][name]) == sorted(question["supporting_facts"])
+        relevant = {title for title, _ in question["supporting_facts"]}
+        scores = [[title, 4.0 if title in relevant else -4.0] for title, _ in question["context"]]
+        assert found["paragraph_scores"][name] == scores
+    assert list(found["answer"]) == [question["_id"] for question in HOTPOTQA_QUESTIONS]
+
+
+def test_an_answer_ends_with_its_last_token_and_what_was_not_read_has_no_score(folder, split, tmp_path):
+    examples = HotpotqaExamples(split, SYMBOLS, 4096, max_question_length=12)
+    logits, batch = right_logits(examples, [1], [AnswerType.SPAN])
+    first = int(logits.span.start[0].argmax())
+    logits.span.end[0, first] = 9.0  # of "Chief of Protocol" its first token alone
+    predictor = HotpotqaPredictor(folder, "train")
+    predictor.add([1], logits, batch)
+    short = HotpotqaExamples(split, SYMBOLS, 40, max_question_length=12, max_segments=1)
+    logits, batch = right_logits(short, [0], [AnswerType.SPAN])
+    logits.span.piece.zero_()  # as if no token were left
+    predictor.add([0], logits, batch)
+    predictor.write(tmp_path / "p.json")
+    found = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
+    ids = [question["_id"] for question in HOTPOTQA_QUESTIONS]
+    token = examples.segments(1)[0].tokens[first : first + 1]
+    assert found["answer"] == {ids[0]: "", ids[1]: words(folder, token)}
+    scores = [score for _, score in found["paragraph_scores"][ids[0]]]
+    assert None in scores
+    assert scores[0] is not None
+
+
+def test_an_example_without_a_public_answer_has_no_target(tmp_path):
+    questions = [{**question, "answer": "?"} for question in HOTPOTQA_QUESTIONS]
+    for question in questions:
+        del question["answer"], question["supporting_facts"]
+    path = tmp_path / "test.json"
+    path.write_text(json.dumps(questions), encoding="utf-8")
+    data = hotpotqa_folder(tmp_path / "made", "--sentencepiece-train", "320", "--test", str(path))
+    examples = HotpotqaExamples(HotpotqaSplit.open(data, "test"), SYMBOLS, 1024)
+    assert examples.targets(0) == {"answer_type": UNKNOWN}
+    assert UNKNOWN not in list(AnswerType)
+    (segment,) = examples.segments(0)
+    assert not any(column.any() for column in segment.targets.values())

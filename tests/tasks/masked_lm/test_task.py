@@ -1,0 +1,305 @@
+"""The task: blocks and masks of an epoch are the same for all workers and when resumed; the loss by hand."""
+
+import logging
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from fairseq import options, tasks
+from fairseq.criterions.masked_lm import MaskedLmLoss
+from fairseq.logging import metrics
+
+from fairseq_poolingformer.tasks.masked_lm.loss import LongMaskedLMCriterion
+from fairseq_poolingformer.text.masking import first_halves
+from fairseq_poolingformer.text.repetitions import nearest_repetitions
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from tests.models.tiny_bart import USER_DIR
+from tests.tasks.masked_lm.mlm_folder import random_texts, write_folder
+
+LENGTH = 40
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_folder(folder, {"train": random_texts(60, 60), "valid": random_texts(9, 60, seed=1)})
+    return folder
+
+
+def build(folder, *flags, arch="poolingformer_roberta_tiny"):
+    """``(args, task)`` from fairseq's own options."""
+    arguments = [
+        *(str(folder), "--user-dir", USER_DIR, "--task", "long_masked_lm", "--arch", arch, "--cpu"),
+        *("--criterion", "long_masked_lm", "--max-positions", str(LENGTH), "--seed", "3", *flags),
+    ]
+    args = options.parse_args_and_arch(options.get_training_parser(), arguments)
+    return args, tasks.setup_task(args)
+
+
+def iterator(folder, epoch, *flags, shard=0, shards=1, num_workers=0):
+    """The batches of an epoch, as fairseq's trainer asks for them."""
+    _, task = build(folder, *flags)
+    task.load_dataset("train", epoch=epoch)
+    arguments = {"max_tokens": 200, "max_positions": task.max_positions(), "seed": 3, "num_workers": num_workers}
+    return task.get_batch_iterator(task.dataset("train"), num_shards=shards, shard_id=shard, epoch=epoch, **arguments)
+
+
+def rows(batches):
+    """The tokens that the model sees and those that it predicts, by the number of the block."""
+    found = {}
+    for batch in filter(None, batches):  # a process with fewer batches than another gets empty ones
+        for number, seen, target in zip(
+            batch["id"].tolist(), batch["net_input"]["src_tokens"], batch["target"], strict=True
+        ):
+            real = seen != 1
+            assert number not in found
+            found[number] = (seen[real].tolist(), target[real].tolist())
+    return found
+
+
+def restored(seen, target):
+    """A block without its masks."""
+    return [s if t == 1 else t for s, t in zip(seen, target, strict=True)]
+
+
+def test_an_epochs_blocks_are_its_documents(folder):
+    batches = rows(iterator(folder, 1).next_epoch_itr())
+    _, task = build(folder)
+    task.load_dataset("train")
+    documents, blocks = task.dataset("train").documents, task.dataset("train").blocks
+    assert sorted(batches) == list(range(len(blocks)))
+    assert {(seen[0], seen[-1]) for seen, _ in batches.values()} == {(0, 2)}
+    assert max(len(seen) for seen, _ in batches.values()) == LENGTH
+    document_of = np.searchsorted(documents.bounds, blocks.first_token, side="right") - 1
+    for number, document in enumerate(documents):
+        contents = [restored(*batches[n])[1:-1] for n in np.flatnonzero(document_of == number)]
+        assert [token for content in contents for token in content] == document[:-1].tolist()
+
+
+def test_packed_blocks_are_full(folder):
+    _, task = build(folder, "--document-blocks", "pack")
+    task.load_dataset("train")
+    dataset = task.dataset("train")
+    assert (dataset.sizes[:-2] == LENGTH).all()
+    batches = rows(iterator(folder, 1, "--document-blocks", "pack").next_epoch_itr())
+    tokens = [token for number in sorted(batches) for token in restored(*batches[number])[1:-1]]
+    assert tokens == dataset.documents.values[:-1].tolist()
+
+
+def test_masks_differ_between_epochs_and_are_the_same_for_workers_and_processes(folder):
+    first, second = (rows(iterator(folder, epoch).next_epoch_itr()) for epoch in (1, 2))
+    assert first.keys() == second.keys()
+    assert [restored(*first[n]) for n in sorted(first)] == [restored(*second[n]) for n in sorted(second)]
+    same = [n for n in first if first[n] == second[n] and len(first[n][0]) > 20]
+    assert len(same) < len(first) / 20
+    assert rows(iterator(folder, 2, num_workers=2).next_epoch_itr()) == second
+    halves = [rows(iterator(folder, 2, shard=shard, shards=2).next_epoch_itr()) for shard in (0, 1)]
+    assert halves[0].keys().isdisjoint(halves[1])
+    assert halves[0] | halves[1] == second
+
+
+def test_one_iterator_also_draws_each_epochs_own_masks(folder):
+    _, task = build(folder)
+    task.load_dataset("train")
+    for epoch in (1, 2):
+        batches = task.get_batch_iterator(task.dataset("train"), max_tokens=200, seed=3, epoch=epoch)
+        assert rows(batches.next_epoch_itr()) == rows(iterator(folder, epoch).next_epoch_itr())
+
+
+def test_a_resumed_epoch_goes_on_with_its_batches_and_masks(folder):
+    batches = iterator(folder, 2)
+    epoch = batches.next_epoch_itr()
+    seen = rows([next(epoch) for _ in range(5)])
+    state = batches.state_dict()
+    rest = rows(epoch)
+    resumed = iterator(folder, state["epoch"])
+    resumed.load_state_dict(state)
+    assert rows(resumed.next_epoch_itr()) == rest
+    assert seen | rest == rows(iterator(folder, 2).next_epoch_itr())
+
+
+def test_batches_are_composed_anew_with_little_padding(folder):
+    one, two = (list(iterator(folder, epoch).next_epoch_itr()) for epoch in (1, 2))
+    as_sets = [{frozenset(batch["id"].tolist()) for batch in batches} for batches in (one, two)]
+    assert len(as_sets[0] & as_sets[1]) < len(one) / 3
+    padding = sum(int((batch["net_input"]["src_tokens"] == 1).sum()) for batch in one)
+    assert padding < 0.1 * sum(batch["ntokens"] for batch in one)
+    assert all(batch["net_input"]["src_tokens"].numel() <= 200 for batch in one)
+
+
+def test_validation_masks_are_always_the_same(folder):
+    found = []
+    for seed in ("3", "4"):
+        _, task = build(folder, "--seed", seed)
+        task.load_dataset("valid")
+        dataset = task.dataset("valid")
+        for epoch in (1, 5):
+            dataset.set_epoch(epoch)
+            found.append([(dataset[n]["tokens"].tolist(), dataset[n]["target"].tolist()) for n in range(len(dataset))])
+    assert all(other == found[0] for other in found)
+    order = dataset.ordered_indices()
+    assert (np.diff(dataset.sizes[order]) >= 0).all()
+
+
+def test_whole_words_are_the_tokenizers(folder):
+    tokenizer = write_folder(folder / "again", {})
+    for whole in ([], ["--mask-whole-words"]):
+        _, task = build(folder, *whole)
+        task.load_dataset("train")
+        dataset = task.dataset("train")
+        torn = 0
+        for number in range(len(dataset)):
+            item = dataset[number]
+            tokens, target = restored(item["tokens"].tolist(), item["target"].tolist()), item["target"].tolist()
+            for k in range(2, len(tokens) - 1):
+                inside = not tokenizer.decode([tokens[k]])[:1].isspace()
+                torn += inside and (target[k] == 1) != (target[k - 1] == 1)
+        assert (torn == 0) == bool(whole)
+
+
+@pytest.mark.parametrize("distances", [(1, 5), (10, 40)])
+def test_names_are_chosen_by_distance(folder, distances):
+    """With a share of 1, all masked words are names at these distances wherever a block has any."""
+    flags = ("--mask-whole-words", "--mask-names-share", "1", "--mask-prob", "0.01")  # no word or one
+    _, task = build(folder, *flags, "--mask-names", "-".join(map(str, distances)))
+    task.load_dataset("train")
+    texts = load_tokenizer(folder).symbol_texts() + [b""] * 9
+    chosen = 0
+    for item in map(task.dataset("train").__getitem__, range(len(task.dataset("train")))):
+        masked = (item["target"] != 1).numpy()
+        original = np.where(masked, item["target"], item["tokens"])
+        words = task.masking.symbols.words(original)
+        nearest = nearest_repetitions(original, words, np.ones(len(words), dtype=bool), texts)
+        suits = (np.bincount(words)[words] > 1) & (nearest >= distances[0]) & (nearest <= distances[1])
+        if suits.any() and masked.any():
+            assert suits[masked].all()
+            assert not first_halves(words)[masked].any()
+            chosen += 1
+    assert chosen >= 3
+
+
+def test_distances_of_names_are_two_numbers(folder):
+    for text in ("5", "a-5", "5-", "-5"):
+        with pytest.raises(ValueError, match="--mask-names must be two distances in tokens, such as 129-512; got"):
+            build(folder, "--mask-whole-words", f"--mask-names={text}")
+    with pytest.raises(ValueError, match="repeated names are whole words"):
+        build(folder, "--mask-names", "5-6")
+
+
+def test_a_worker_process_gets_paths_not_data(folder):
+    _, task = build(folder)
+    task.load_dataset("train")
+    dataset = task.dataset("train")
+    assert len(pickle.dumps(dataset.documents)) < 2000
+    again = pickle.loads(pickle.dumps(dataset))
+    assert torch.equal(again[3]["tokens"], dataset[3]["tokens"])
+
+
+def test_what_is_cut_is_logged(folder, caplog):
+    write_folder(folder.parent / "logged", {"train": ["the " * 100, "", "the", " the" * 45]})
+    _, task = build(folder.parent / "logged")
+    with caplog.at_level(logging.INFO):
+        task.load_dataset("train")
+    assert "of 4 documents" in caplog.text
+    assert "1 documents empty" in caplog.text
+    assert "blocks of the full 40; 2 documents cut" in caplog.text
+
+
+def test_settings_that_cannot_work_are_refused(folder, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"dict.txt: not found.*preprocess"):
+        build(tmp_path)
+    (tmp_path / "dict.txt").write_text("a 1\n")
+    with pytest.raises(FileNotFoundError, match=r"config.json: not found"):
+        build(tmp_path)
+    write_folder(tmp_path, {})
+    with open(tmp_path / "dict.txt", "a") as file:
+        file.write("a 1\n")
+    with pytest.raises(ValueError, match="make the data folder again"):
+        build(tmp_path)
+    _, task = build(folder, "--min-block-tokens", "21")
+    with pytest.raises(ValueError, match="half of max_tokens 40"):
+        task.load_dataset("train")
+    with pytest.raises(FileNotFoundError, match="no split 'test'"):
+        task.load_dataset("test")
+    args, task = build(folder)
+    args.max_positions = 20
+    with pytest.raises(ValueError, match="up to 40 tokens, but the model takes 20; give both with --max-positions"):
+        task.build_model(args)
+    args, task = build(folder, "--freeze-pretrained", "--pooled-layers", "none")
+    with pytest.raises(ValueError, match="leaves nothing to train: --max-positions must be more than"):
+        task.build_model(args)
+
+
+@pytest.fixture(scope="module", params=["poolingformer_roberta_tiny", "roberta_base"])
+def model_and_batches(folder, request):
+    sizes = ("--encoder-layers", "2", "--encoder-embed-dim", "32", "--encoder-attention-heads", "2")
+    args, task = build(folder, *sizes, "--encoder-ffn-embed-dim", "32", arch=request.param)
+    task.load_dataset("valid")
+    torch.manual_seed(0)
+    model = task.build_model(args).eval()
+    torch.nn.init.normal_(model.encoder.lm_head.bias)
+    dataset = task.dataset("valid")
+    order = dataset.ordered_indices()
+    return task, model, [dataset.collater([dataset[n] for n in order[k::3]]) for k in range(3)]
+
+
+def test_loss_and_gradients_are_fairseqs(model_and_batches):
+    """fairseq's ``masked_lm`` reads the same batches."""
+    task, model, batches = model_and_batches
+    theirs = MaskedLmLoss.build_criterion(build(task.data_folder, "--criterion", "masked_lm")[0], task)
+    results = []
+    for criterion in (theirs, LongMaskedLMCriterion(task)):
+        model.zero_grad()
+        loss, size, log = criterion(model, batches[0])
+        loss.backward()
+        gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        results.append((loss.detach(), int(size), int(log["ntokens"]), log["nsentences"], gradients))
+    (loss, *counts, gradients), (our_loss, *our_counts, our_gradients) = results
+    torch.testing.assert_close(our_loss, loss, rtol=1e-5, atol=0)
+    assert counts == our_counts
+    assert gradients.keys() == our_gradients.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(our_gradients[name], gradient, rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_bits_by_hand_and_reduced_over_workers(model_and_batches):
+    task, model, batches = model_and_batches
+    dataset = task.dataset("valid")
+    texts = load_tokenizer(task.data_folder).symbol_texts()
+    bits, tokens, characters = 0.0, 0, 0
+    with torch.no_grad():
+        logs = [LongMaskedLMCriterion(task)(model, batch)[2] for batch in batches]
+        for number in range(len(dataset)):
+            item = dataset[number]
+            logits, _ = model(item["tokens"][None])
+            target = item["target"].tolist()
+            for row, wanted in zip(logits[0].double(), target, strict=True):
+                if wanted != 1:
+                    bits -= float(row[wanted] - row.exp().sum().log()) / math.log(2)
+                    tokens += 1
+            # every character belongs to the token that its first byte is in
+            pieces = [texts[token] for token in restored(item["tokens"].tolist(), target)]
+            token_of_byte = [k for k, piece in enumerate(pieces) for _ in piece]
+            at = 0
+            for character in b"".join(pieces).decode("utf-8", "surrogateescape"):
+                characters += target[token_of_byte[at]] != 1 and not "\udc80" <= character < "\udcc0"
+                at += len(character.encode("utf-8", "surrogateescape"))
+    with metrics.aggregate() as meters:
+        LongMaskedLMCriterion.reduce_metrics(logs)
+    found = meters.get_smoothed_values()
+    assert found["loss"] == pytest.approx(bits / tokens, abs=1e-3)
+    assert found["bits_per_character"] == pytest.approx(bits / characters, abs=1e-3)
+    assert found["ppl"] == pytest.approx(2 ** (bits / tokens), rel=1e-2)
+
+
+def test_a_batch_without_targets_reduces(model_and_batches):
+    task, model, batches = model_and_batches
+    batch = {**batches[0], "masked_positions": torch.zeros(0, dtype=torch.long), "num_characters": 0}
+    loss, size, log = LongMaskedLMCriterion(task)(model, batch)
+    loss.backward()
+    assert (loss.item(), size) == (0, 0)
+    with metrics.aggregate() as meters:
+        LongMaskedLMCriterion.reduce_metrics([log])
+    assert "bits_per_character" not in meters.get_smoothed_values()

@@ -1,0 +1,196 @@
+"""Labels of segments: by hand on small documents, and against a loop over segments and annotations."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from fairseq.data import Dictionary
+
+from fairseq_poolingformer.tasks.question_answering.dataset import QuestionAnsweringDataset
+from fairseq_poolingformer.tasks.question_answering.folder import QuestionAnsweringSplit
+from fairseq_poolingformer.tasks.question_answering.labels import (
+    Label,
+    LabelCounts,
+    choose_annotation,
+    count_longer,
+    label_segments,
+    read_answers,
+)
+from fairseq_poolingformer.tasks.question_answering.segments import SegmentLimits, cut_into_segments
+from tests.tasks.question_answering.folders import Example, random_examples, write_folder
+
+NEGATIVE, PARTIAL, POSITIVE = Label
+LIMITS = SegmentLimits(16, doc_stride=4, max_question_length=6)  # ten document tokens beside a question of two
+SHORT, YES, NO, LONG = range(1, 5)
+
+
+def labelled(folder, examples, limits=LIMITS):
+    """The dataset of a split with those examples, and its segments' labels."""
+    split = QuestionAnsweringSplit.open(write_folder(folder, {"train": examples}), "train")
+    segments = cut_into_segments(split.question.sizes, split.document.sizes, limits)
+    answers = read_answers(split)
+    labels = label_segments(segments, answers)
+    dataset = QuestionAnsweringDataset(split, segments, Dictionary(), answers=answers, labels=labels)
+    return dataset, LabelCounts.of(segments, answers, labels)
+
+
+def one(folder, length, paragraphs, annotation):
+    """Labels and targets of the segments (0, 10), (4, 14), … of one document."""
+    example = Example([5, 6], list(range(10, 10 + length)), paragraphs, [annotation])
+    dataset, counts = labelled(folder, [example])
+    return dataset.labels.tolist(), [dataset[n]["target"] for n in range(len(dataset))], counts
+
+
+def test_a_short_answer_at_the_cut(tmp_path):
+    """Segments (0, 10), (4, 14), (8, 18); document tokens begin at position 5."""
+    labels, targets, _ = one(tmp_path, 18, [(0, 6), (6, 16)], (SHORT, 1, 8, 10))
+    assert labels == [POSITIVE, POSITIVE, POSITIVE]
+    assert targets == [[13, 14, 2, SHORT], [9, 10, 2, SHORT], [5, 6, 1, SHORT]]
+    labels, targets, _ = one(tmp_path, 18, [(0, 6), (6, 16)], (SHORT, 1, 9, 11))
+    assert labels == [PARTIAL, POSITIVE, POSITIVE]
+    assert targets == [[0] * 4, [10, 11, 2, SHORT], [6, 7, 1, SHORT]]
+    labels, _, _ = one(tmp_path, 18, [(0, 6), (6, 16)], (SHORT, 1, 7, 8))
+    assert labels == [POSITIVE, POSITIVE, PARTIAL], "the third sees the paragraph, not the answer"
+    labels, _, _ = one(tmp_path, 18, [(0, 6), (6, 16)], (SHORT, 0, 0, 1))
+    assert labels == [POSITIVE, PARTIAL, NEGATIVE]
+
+
+@pytest.mark.parametrize("kind", [YES, NO, LONG])
+def test_answers_without_a_span_need_their_whole_paragraph(tmp_path, kind):
+    labels, targets, _ = one(tmp_path, 18, [(0, 2), (4, 10), (12, 14)], (kind, 1, -1, -1))
+    assert labels == [POSITIVE, POSITIVE, PARTIAL]
+    assert targets == [[0, 0, 2, kind], [0, 0, 1, kind], [0] * 4]
+    labels, _, _ = one(tmp_path, 18, [(0, 2), (4, 10), (12, 14)], (kind, 2, -1, -1))
+    assert labels == [NEGATIVE, POSITIVE, POSITIVE]
+
+
+def test_a_paragraph_longer_than_a_segment_is_answered_where_it_begins(tmp_path):
+    """Segments (0, 10), (4, 14), (8, 18), (12, 22), (16, 26), (20, 30)."""
+    labels, targets, counts = one(tmp_path, 30, [(1, 3), (5, 24), (25, 28)], (LONG, 1, -1, -1))
+    assert labels == [PARTIAL, POSITIVE, PARTIAL, PARTIAL, PARTIAL, PARTIAL]
+    assert targets[1] == [0, 0, 1, LONG]
+    assert counts.without_segment == 0
+    labels, _, _ = one(tmp_path, 30, [(0, 9), (9, 18)], (LONG, 1, -1, -1))
+    assert labels[:3] == [PARTIAL, PARTIAL, POSITIVE], "nine tokens that only one segment holds"
+
+
+def test_an_answer_that_fits_no_segment_is_counted_and_never_negative(tmp_path):
+    labels, targets, counts = one(tmp_path, 30, [(0, 2), (2, 20)], (SHORT, 1, 3, 15))
+    assert labels == [PARTIAL] * 5 + [NEGATIVE]
+    assert counts == LabelCounts(positive=0, partial=5, negative=1, answers=1, without_segment=1)
+    assert targets == [[0] * 4] * 6
+
+
+def test_partial_segments_can_be_negative_but_not_those_of_an_answer_at_an_unknown_place(tmp_path):
+    fits_nowhere = Example([5], [6] * 30, [(0, 2), (2, 20)], [(SHORT, 1, 3, 15)])
+    dataset, _ = labelled(tmp_path, [fits_nowhere, Example([5], [6] * 4, [], [(LONG, -1, -1, -1)])])
+    assert dataset.labels.tolist() == [PARTIAL] * 5 + [NEGATIVE] + [PARTIAL]
+    labels = label_segments(dataset.segments, dataset.answers, Label.NEGATIVE)
+    assert labels.tolist() == [NEGATIVE] * 6 + [PARTIAL]
+
+
+def test_answers_that_are_too_long_to_be_predicted_are_counted(tmp_path):
+    """Of 3, 12 and 1 tokens, and a paragraph of 18."""
+    annotations = [(SHORT, 0, 3, 6), (SHORT, 0, 3, 15), (SHORT, 0, 3, 4), (LONG, 0, -1, -1)]
+    dataset, _ = labelled(tmp_path, [Example([5], [6] * 30, [(2, 20)], [annotation]) for annotation in annotations])
+    counts = [count_longer(dataset.answers, longest) for longest in (1, 2, 3, 11, 12)]
+    assert counts == [2, 2, 1, 1, 0]
+
+
+def test_documents_without_paragraphs_or_tokens(tmp_path):
+    labels, targets, _ = one(tmp_path, 12, [], (SHORT, -1, 11, 12))
+    assert labels == [NEGATIVE, POSITIVE]
+    assert targets[1] == [12, 12, 0, SHORT]
+    labels, targets, _ = one(tmp_path, 0, [], (0, -1, -1, -1))
+    assert (labels, targets) == ([NEGATIVE], [[0] * 4])
+    labels, _, counts = one(tmp_path, 12, [], (LONG, -1, -1, -1))
+    assert labels == [PARTIAL] * 2, "an answer at an unknown place"
+    assert counts.without_segment == 1
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ([(LONG, 2, -1, -1)], (LONG, 2, -1, -1)),
+        ([(LONG, 2, -1, -1), *[(0, -1, -1, -1)] * 4], (0, -1, -1, -1)),  # one of five
+        ([(SHORT, 0, 3, 4), (0, -1, -1, -1), (YES, 1, -1, -1)], (SHORT, 0, 3, 4)),  # equally frequent: the first
+        ([(0, -1, -1, -1)] * 3 + [(SHORT, 1, 7, 9), (LONG, 1, -1, -1)], (LONG, 1, -1, -1)),  # one short answer of five
+        ([(SHORT, 1, 5, 9), (LONG, 1, -1, -1), (SHORT, 1, 5, 8), (LONG, 1, -1, -1)], (SHORT, 1, 5, 9)),
+        ([(SHORT, 0, 1, 2), (SHORT, 0, 1, 3), (SHORT, 0, 1, 4), *[(LONG, 2, -1, -1)] * 2], (SHORT, 0, 1, 2)),
+        ([(SHORT, 0, 1, 2), (YES, 1, -1, -1), (LONG, 1, -1, -1)], (YES, 1, -1, -1)),
+        ([(SHORT, 0, 1, 2), (NO, 0, -1, -1), *[(LONG, 1, -1, -1)] * 3], (LONG, 1, -1, -1)),
+        ([], (0, -1, -1, -1)),
+    ],
+)
+def test_the_answer_among_several_annotations(annotations, expected):
+    rows = np.array([(NO, 0, -1, -1), *annotations, (NO, 5, -1, -1)], np.int32).reshape(-1, 4)
+    bounds = np.array([0, 1, 1 + len(annotations), 2 + len(annotations)])
+    assert choose_annotation(rows, bounds).tolist() == [[NO, 0, -1, -1], list(expected), [NO, 5, -1, -1]]
+
+
+def naive_choice(annotations):
+    """The answer to learn from: votes on whether there is one, on the paragraph, on the short answer."""
+    enough = min(2, len(annotations))
+    given = [a for a in annotations if a[0] != 0]
+    if not given or len(given) < enough:
+        return 0, -1, -1, -1
+    paragraph = Counter(a[1] for a in given).most_common(1)[0][0]
+    short = [a for a in given if a[0] in (SHORT, YES, NO)]
+    inside = [a for a in short if a[1] == paragraph]
+    if len(short) >= enough and inside:
+        return Counter(inside).most_common(1)[0][0]
+    return LONG, paragraph, -1, -1
+
+
+def naive_label(example, limits):
+    """``(label, target)`` of each segment of an example, by the rules of the documentation."""
+    kind, row, a, b = naive_choice(example.annotations)
+    q, n = min(len(example.question), limits.max_question_length), len(example.document)
+    room = limits.max_positions - q - 4
+    cuts, first = [], 0
+    while True:
+        cuts.append((first, min(first + room, n)))
+        if first + room >= n:
+            break
+        first += limits.doc_stride
+    if kind == 0:
+        return [(NEGATIVE, [0, 0, 0, 0]) for _ in cuts]
+    p, e = example.paragraphs[row]
+    needed = (a, b) if kind == SHORT else (p, e)
+    holders = [k for k, (x, y) in enumerate(cuts) if x <= needed[0] and needed[1] <= y]
+    if not holders and kind != SHORT:
+        holders = [max(k for k, (x, y) in enumerate(cuts) if x <= p < y)]
+    result = []
+    for k, (x, y) in enumerate(cuts):
+        if k in holders:
+            number = 1 + sum(1 for c, d in example.paragraphs[:row] if d > x)
+            span = [q + 3 + a - x, q + 3 + b - 1 - x] if kind == SHORT else [0, 0]
+            result.append((POSITIVE, [*span, number, kind]))
+        else:
+            sees = any(x <= token < y for token in range(p, e))
+            result.append((PARTIAL if sees else NEGATIVE, [0, 0, 0, 0]))
+    return result
+
+
+@pytest.mark.parametrize("limits", [LIMITS, SegmentLimits(24, 14, 6), SegmentLimits(70, 10, 20)])
+def test_labels_equal_a_loop_over_segments(tmp_path, limits):
+    examples = random_examples(400)
+    dataset, counts = labelled(tmp_path, examples, limits)
+    expected = [naive_label(example, limits) for example in examples]
+    flat = [pair for pairs in expected for pair in pairs]
+    assert dataset.labels.tolist() == [label for label, _ in flat]
+    assert [dataset[n]["target"] for n in range(len(dataset))] == [target for _, target in flat]
+    kinds = Counter(label for label, _ in flat)
+    assert (counts.negative, counts.partial, counts.positive) == (kinds[NEGATIVE], kinds[PARTIAL], kinds[POSITIVE])
+    lost = [any(x == PARTIAL for x, _ in e) and not any(x == POSITIVE for x, _ in e) for e in expected]
+    assert counts.without_segment == sum(lost)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "message"),
+    [((SHORT, 3, 1, 2), "paragraph': 3"), ((SHORT, 0, 11, 13), "end_token': 13"), ((9, 0, 1, 2), "answer_type': 9")],
+)
+def test_annotations_that_contradict_the_document_are_refused(tmp_path, annotation, message):
+    good = Example([5], [6] * 12, [(0, 6)], [(LONG, 0, -1, -1)])
+    with pytest.raises(ValueError, match=f"train.annotation, example 1: .*{message}.*12 tokens and 1 paragraphs"):
+        labelled(tmp_path, [good, Example([5], [6] * 12, [(0, 6)], [annotation])])

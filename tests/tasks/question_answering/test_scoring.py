@@ -1,0 +1,194 @@
+"""Scores against the official scripts' figures, a naive twin and values by hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairseq_poolingformer.tasks.question_answering.annotations import NaturalQuestionsAnnotation, TydiqaAnnotation
+from fairseq_poolingformer.tasks.question_answering.gold import GoldExample, read_gold
+from fairseq_poolingformer.tasks.question_answering.official_predictions import (
+    NaturalQuestionsPrediction,
+    TydiqaPrediction,
+)
+from fairseq_poolingformer.tasks.question_answering.prediction_files import read_predictions
+from fairseq_poolingformer.tasks.question_answering.score_report import (
+    average_over_languages,
+    official_averages,
+    official_metrics,
+    pair_report,
+)
+from fairseq_poolingformer.tasks.question_answering.scoring import (
+    TYDIQA_LANGUAGES,
+    score_natural_questions,
+    score_tydiqa,
+    score_tydiqa_languages,
+)
+from fairseq_poolingformer.tasks.question_answering.spans import NO_SPAN, Span
+from tests.tasks.question_answering import naive_scores
+from tests.tasks.question_answering.official_scripts import official_figures
+from tests.tasks.question_answering.random_answers import CLONES, MAKERS, write_set
+
+FIXTURE = Path(__file__).parent / "fixtures" / "official_figures.json"
+
+
+def figures(kind: str, gold_path: Path, predictions_path: Path) -> dict:
+    """Ours, under the keys of :func:`official_figures`."""
+    gold_kind, gold = read_gold([gold_path])
+    predicted_kind, predictions = read_predictions(predictions_path)
+    assert gold_kind == predicted_kind == kind
+    if kind == "natural_questions":
+        report = pair_report(score_natural_questions(gold, predictions))
+        found = official_metrics(report, "long", "short")
+        for name, answers in (("long", report.long), ("short", report.short)):
+            point = answers.all_given
+            values = {"n": answers.examples, "f1": point.f1, "precision": point.precision, "recall": point.recall}
+            found |= {f"{name}-answer-{key}": value for key, value in values.items()}
+        return found
+    languages = {name: pair_report(scored) for name, scored in score_tydiqa_languages(gold, predictions).items()}
+    found = {
+        name: official_metrics(languages[name], "passage", "minimal") for name in TYDIQA_LANGUAGES if name in languages
+    }
+    found["average"] = official_averages(
+        *(
+            average_over_languages({name: getattr(languages[name], field) for name in languages})
+            for field in ("long", "short")
+        )
+    )
+    return found | {"all": official_metrics(pair_report(score_tydiqa(gold, predictions)), "passage", "minimal")}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_figures_that_the_official_scripts_gave(tmp_path, kind):
+    with open(FIXTURE, encoding="utf-8") as file:
+        sets = json.load(file)[kind]
+    assert len(sets) == 3
+    for one in sets:
+        found, official = figures(kind, *write_set(tmp_path, one["gold"], one["predictions"])), one["figures"]
+        assert found.keys() == official.keys()
+        for key in official:
+            assert found[key] == pytest.approx(official[key], rel=1e-12)  # the order of sums may differ by version
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_equals_the_official_scripts_to_the_last_bit(tmp_path, kind, pytestconfig):
+    folder = pytestconfig.getoption("--official-qa-scripts", default=None)
+    if folder is None:
+        pytest.skip("needs --official-qa-scripts FOLDER")
+    sizes = (1, 2, 5, 20, 60, 300)
+    files = [write_set(tmp_path / str(seed), *MAKERS[kind](seed, sizes[seed % 6])) for seed in range(100, 220)]
+    official = official_figures(kind, Path(folder) / CLONES[kind], files)
+    assert [figures(kind, *pair) for pair in files] == official
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_equals_the_naive_twin(tmp_path, kind):
+    for seed in range(40):
+        gold, predictions = MAKERS[kind](seed, (1, 3, 25, 70)[seed % 4])
+        found = figures(kind, *write_set(tmp_path, gold, predictions))
+        found = found if kind == "natural_questions" else found["all"]
+        for name, outcomes in getattr(naive_scores, kind)(gold, predictions).items():
+            f1, precision, recall, threshold = naive_scores.best_point(outcomes)
+            assert found[f"{name}-best-threshold-f1"] == pytest.approx(f1)
+            assert found[f"{name}-best-threshold-precision"] == pytest.approx(precision)
+            assert found[f"{name}-best-threshold-recall"] == pytest.approx(recall)
+            assert found[f"{name}-best-threshold"] == threshold
+            for target in (0.5, 0.75, 0.9):
+                expected = naive_scores.best_recall(outcomes, target)
+                assert found[f"{name}-recall-at-precision>={target}"] == pytest.approx(expected)
+
+
+def _natural_questions(prediction: NaturalQuestionsPrediction, *annotations: NaturalQuestionsAnnotation) -> tuple:
+    """(gold?, predicted?, credit) of the long answer and of the short one."""
+    scored = score_natural_questions({1: GoldExample(1, annotations)}, {1: prediction})
+    return tuple(
+        (bool(one.has_gold[0]), bool(one.has_prediction[0]), one.credit[0]) for one in (scored.long, scored.short)
+    )
+
+
+A, B, C = (Span(10 * start, 10 * start + 9, start, start + 2) for start in (1, 2, 3))
+NOTHING = NaturalQuestionsAnnotation(NO_SPAN, (), "NONE")
+
+
+@pytest.mark.parametrize(
+    ("prediction", "annotations", "expected"),
+    [
+        # one annotator of five is not enough
+        ((A, (B,)), [(A, (B,), "NONE")], ((False, True, 0), (False, True, 0))),
+        # any one of two is enough
+        ((A, (B,)), [(A, (C,), "NONE"), (C, (B,), "NONE")], ((True, True, 1), (True, True, 1))),
+        # a set of short spans is right as a whole, in any order, whatever is repeated
+        ((A, (C, B, C)), [(A, (B, C), "NONE")] * 2, ((True, True, 1), (True, True, 1))),
+        ((A, (B,)), [(A, (B, C), "NONE")] * 2, ((True, True, 1), (True, True, 0))),
+        ((A, (A, B, C)), [(A, (B, C), "NONE")] * 2, ((True, True, 1), (True, True, 0))),
+        # bytes or tokens are enough, even beside another offset that differs
+        ((Span(10, 19), (Span(-1, -1, 2, 4),)), [(A, (B,), "NONE")] * 2, ((True, True, 1), (True, True, 1))),
+        ((Span(10, 19, 7, 8), (Span(20, 28, 2, 4),)), [(A, (B,), "NONE")] * 2, ((True, True, 1), (True, True, 1))),
+        ((Span(10, 18, 1, 3), ()), [(Span(10, 19), (B,), "NONE")] * 2, ((True, True, 0), (True, False, 0))),
+        # yes and no are short answers; they count together with spans
+        ((A, (), "YES"), [(A, (), "YES"), (A, (B,), "NONE")], ((True, True, 1), (True, True, 1))),
+        ((A, (), "NO"), [(A, (), "YES"), (A, (), "YES")], ((True, True, 1), (True, True, 0))),
+        ((A, (B,)), [(A, (), "YES"), (A, (B,), "NONE")], ((True, True, 1), (True, True, 1))),
+        # spans of -1 are no answer
+        ((NO_SPAN, (NO_SPAN,)), [(A, (NO_SPAN,), "NONE"), (A, (B,), "NONE")], ((True, False, 0), (False, False, 0))),
+    ],
+)
+def test_natural_questions_by_hand(prediction, annotations, expected):
+    long_answer, short_answers, yes_no = (*prediction, "NONE")[:3]
+    found = _natural_questions(
+        NaturalQuestionsPrediction(1, long_answer, 0.0, short_answers, 0.0, yes_no),
+        *(NaturalQuestionsAnnotation(*annotation) for annotation in annotations),
+        NOTHING,
+        NOTHING,
+    )
+    assert found == expected
+
+
+def _tydiqa(prediction: TydiqaPrediction | None, *annotations: TydiqaAnnotation) -> tuple:
+    """(gold?, predicted?, credit) of the passage and of the minimal answer."""
+    predictions = {} if prediction is None else {1: prediction}
+    scored = score_tydiqa({1: GoldExample(1, annotations, "thai")}, predictions)
+    return tuple(
+        (bool(one.has_gold[0]), bool(one.has_prediction[0]), one.credit[0]) for one in (scored.long, scored.short)
+    )
+
+
+@pytest.mark.parametrize(
+    ("prediction", "annotations", "expected"),
+    [
+        ((0, Span(0, 10)), [(0, Span(0, 10), "NONE")], ((False, True, 0), (False, True, 0))),
+        ((0, Span(0, 10)), [(0, Span(0, 10), "NONE"), (3, Span(5, 9), "NONE")], ((True, True, 1), (True, True, 1))),
+        # 5 shared bytes of 10 predicted and of 20 gold: P 1/2, R 1/4, F1 1/3; the better of two annotations counts
+        (
+            (1, Span(15, 25)),
+            [(1, Span(0, 20), "NONE"), (1, Span(24, 90), "NONE")],
+            ((True, True, 1), (True, True, 1 / 3)),
+        ),
+        ((1, Span(20, 25)), [(1, Span(0, 20), "NONE")] * 2, ((True, True, 1), (True, True, 0))),
+        ((1, NO_SPAN, "YES"), [(1, NO_SPAN, "YES"), (2, Span(0, 5), "NONE")], ((True, True, 1), (True, True, 1))),
+        ((1, NO_SPAN, "YES"), [(2, NO_SPAN, "NO"), (2, Span(0, 5), "NONE")], ((True, True, 0), (True, True, 0))),
+        ((1, Span(0, 4)), [(1, NO_SPAN, "NO"), (1, NO_SPAN, "NO")], ((True, True, 1), (True, True, 0))),
+        # a passage alone is no minimal answer
+        ((-1, Span(0, 4)), [(1, NO_SPAN, "NONE"), (1, NO_SPAN, "NONE")], ((True, False, 0), (False, True, 0))),
+        # an empty span is an answer that shares nothing
+        ((1, Span(3, 3)), [(1, Span(0, 5), "NONE")] * 2, ((True, True, 1), (True, True, 0))),
+        # no prediction: not answered where there is an answer, a false answer where there is none
+        (None, [(1, NO_SPAN, "NONE")] * 2, ((True, False, 0), (False, True, 0))),
+    ],
+)
+def test_tydiqa_by_hand(prediction, annotations, expected):
+    if prediction is not None:
+        index, span, yes_no = (*prediction, "NONE")[:3]
+        prediction = TydiqaPrediction(1, "thai", index, 0.0, span, 0.0, yes_no)
+    annotations = [TydiqaAnnotation(*annotation) for annotation in annotations]
+    found = _tydiqa(prediction, *annotations, TydiqaAnnotation(-1, NO_SPAN, "NONE"))
+    assert found == (expected[0], (*expected[1][:2], pytest.approx(expected[1][2])))
+
+
+def test_natural_questions_refuses_other_examples():
+    gold = {key: GoldExample(key, (NOTHING,) * 5) for key in range(5)}
+    predictions = {key: NaturalQuestionsPrediction(key) for key in range(4, 9)}
+    with pytest.raises(
+        ValueError, match=r"4 examples \(0, 1, 2, …\) without a prediction, 4 examples \(5, 6, 7, …\) not"
+    ):
+        score_natural_questions(gold, predictions)

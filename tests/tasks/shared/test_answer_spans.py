@@ -1,0 +1,139 @@
+"""The loss and the choice of spans against naive twins in float64, which loop over tokens."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_poolingformer.tasks.shared.answer_spans import (
+    SpanLogits,
+    best_spans,
+    count_right_spans,
+    mark_spans,
+    span_losses,
+)
+
+
+def random_batch(seed, dtype=torch.float64):
+    """Logits of five segments of three examples, which come in any order, with pieces and right tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    start, end = torch.randn(2, 5, 9, generator=generator, dtype=dtype) * 3
+    piece = torch.randint(0, 4, (5, 9), generator=generator).sort(1)[0]
+    first, last = ((torch.rand(5, 9, generator=generator) < 0.2) & (piece > 0) for _ in range(2))
+    last |= first  # as many examples have the one as the other
+    example = torch.tensor([2, 0, 0, 1, 2])
+    return SpanLogits(start.requires_grad_(), end.requires_grad_(), piece, example, 3), first.long(), last.long()
+
+
+def naive_losses(logits, first, last):
+    """The definition: minus the log of the right tokens' share of all exponentials."""
+    losses = []
+    for number in range(logits.num_examples):
+        total = 0.0
+        for values, right in ((logits.start, first), (logits.end, last)):
+            above = below = 0.0
+            for row, place in itertools.product(range(5), range(9)):
+                if logits.example[row] == number and logits.piece[row, place] > 0:
+                    weight = math.exp(values[row, place].detach())
+                    below += weight
+                    above += weight if right[row, place] else 0.0
+            if above == 0.0:
+                break
+            total -= math.log(above / below) / 2
+        else:
+            losses.append(total)
+            continue
+        losses.append(0.0)
+    return losses
+
+
+def test_losses_equal_the_naive_twin():
+    seen = set()
+    for seed in range(30):
+        logits, first, last = random_batch(seed)
+        losses, has_right = span_losses(logits, first, last)
+        assert losses.tolist() == pytest.approx(naive_losses(logits, first, last))
+        assert [loss > 0 for loss in naive_losses(logits, first, last)] == has_right.tolist()
+        seen |= set(has_right.tolist())
+    assert seen == {True, False}
+
+
+def test_gradients_are_those_of_finite_differences():
+    logits, first, last = random_batch(3)
+
+    def total(start, end):
+        return span_losses(SpanLogits(start, end, logits.piece, logits.example, 3), first, last)[0]
+
+    assert torch.autograd.gradcheck(total, (logits.start, logits.end))
+
+
+def test_gradients_stay_finite_without_any_right_token_or_any_token():
+    logits, first, last = random_batch(0, torch.float32)
+    for piece in (logits.piece, torch.zeros_like(logits.piece)):
+        batch = SpanLogits(logits.start, logits.end, piece, logits.example, 3)
+        losses, has_right = span_losses(batch, torch.zeros_like(first), last)
+        losses.sum().backward()
+        assert not losses.any()
+        assert not has_right.any()
+        assert not logits.start.grad.any()
+
+
+def test_one_right_span_is_the_cross_entropy_of_start_and_end():
+    start, end = torch.randn(2, 1, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    first, last = torch.zeros(2, 1, 6, dtype=torch.int64)
+    first[0, 2] = last[0, 4] = 1
+    logits = SpanLogits(start, end, torch.ones(1, 6, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), 1)
+    cross_entropy = torch.nn.functional.cross_entropy
+    expected = (cross_entropy(start, torch.tensor([2])) + cross_entropy(end, torch.tensor([4]))) / 2
+    torch.testing.assert_close(span_losses(logits, first, last)[0][0], expected)
+
+
+@pytest.mark.parametrize("max_length", [1, 3, 30])
+def test_best_spans_equal_the_naive_twin(max_length):
+    for seed in range(30):
+        logits, _, _ = random_batch(seed)
+        found = best_spans(logits, max_length)
+        for number in range(3):
+            spans = [
+                (float(logits.start[row, i] + logits.end[row, j]), row, i, j)
+                for row in range(5)
+                for i in range(9)
+                for j in range(i, min(9, i + max_length))
+                if logits.example[row] == number and logits.piece[row, i] == logits.piece[row, j] > 0
+            ]
+            best = max(spans, default=(-math.inf,))
+            assert found.score[number] == best[0]
+            if spans:
+                assert (found.segment[number], found.first[number], found.last[number]) == best[1:]
+
+
+def test_a_right_span_is_counted_and_not_the_ends_of_two():
+    zeros = torch.zeros(3, 5, dtype=torch.float64)
+    example = torch.tensor([0, 1, 1])
+    start, end = zeros.clone(), zeros.clone()
+    start[0, 1] = end[0, 2] = start[2, 3] = end[2, 3] = 5.0
+    logits = SpanLogits(start, end, torch.ones(3, 5, dtype=torch.int64), example, 2)
+    first, last = torch.zeros(2, 3, 5, dtype=torch.int64)
+    first[0, 1], last[0, 2] = 2, 1
+    assert {name: int(x) for name, x in count_right_spans(logits, first, last).items()} == {
+        "_span_correct": 1,
+        "_span_total": 1,
+    }
+    first[1, 3] = last[1, 3] = 1  # in the other segment of the second example
+    first[0, 0], first[0, 1], last[0, 1] = 4, 1, 1  # the first example's span begins and ends as two right ones
+    assert {name: int(x) for name, x in count_right_spans(logits, first, last).items()} == {
+        "_span_correct": 0,
+        "_span_total": 2,
+    }
+
+
+def test_marks_are_those_of_spans_that_the_segment_holds_whole():
+    spans = np.array([(0, 2), (3, 4), (3, 6), (5, 7), (6, 9), (8, 9)])
+    marked = mark_spans(spans, begin=3, end=8, offset=4, size=10)
+    assert np.flatnonzero(marked["first"]).tolist() == [4, 6]  # 3 and 5
+    assert np.flatnonzero(marked["last"]).tolist() == [4, 6, 7]  # 3, 5 and 6
+    assert marked["first"][[4, 6]].tolist() == [0b101, 0b10]  # a token and three tokens long; two
+    assert mark_spans(np.array([(0, 90)]), 0, 90, 0, 90)["first"][0] == 1 << 62
+    assert not mark_spans(np.zeros((0, 2), np.int64), 0, 3, 1, 5)["first"].any()

@@ -1,0 +1,239 @@
+"""The task: BART's framing on both sides, truncation that is counted, generation that begins with <s>."""
+
+import logging
+
+import pytest
+import torch
+from fairseq import search
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.logging import metrics
+from fairseq.sequence_generator import SequenceGenerator
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fairseq_poolingformer.tasks.summarization.task import LongSummarizationConfig, LongSummarizationTask
+from tests.models.tiny_bart import SIZES, build, parse, write_data_folder
+
+BOS, PAD, EOS = 0, 1, 2
+EXAMPLES = [([4 + n % 20] * (3 + 7 * n), [4 + n % 5] * (1 + n)) for n in range(8)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    splits = {"train": EXAMPLES, "valid": EXAMPLES[:3], "test": EXAMPLES}
+    return write_data_folder(tmp_path_factory.mktemp("data"), splits=splits)
+
+
+def batch_of(task, split):
+    dataset = task.dataset(split)
+    return dataset.collater([dataset[n] for n in range(len(dataset))])
+
+
+def test_both_sides_are_framed_as_bart_wants_them(folder):
+    task, _ = build(folder, *SIZES)
+    task.load_dataset("train")
+    sample = batch_of(task, "train")
+    source, target = sample["net_input"]["src_tokens"], sample["target"]
+    previous = sample["net_input"]["prev_output_tokens"]
+    assert (source[:, 0] == BOS).all()
+    assert (target[:, 0] == BOS).all()
+    assert (previous[:, :2] == torch.tensor([EOS, BOS])).all()
+    for row, index in enumerate(sample["id"].tolist()):
+        document, summary = EXAMPLES[index]
+        assert source[row].tolist() == [BOS, *document, EOS, *[PAD] * (source.size(1) - len(document) - 2)]
+        assert target[row][target[row] != PAD].tolist() == [BOS, *summary, EOS]
+
+
+def test_truncation_is_to_the_models_length_counted_and_logged(folder, caplog):
+    task, _ = build(folder, *SIZES, "--max-source-positions", "20", "--max-target-length", "5")
+    with caplog.at_level(logging.INFO):
+        task.load_dataset("train")
+    assert max(task.dataset("train").src_sizes) == 20
+    assert "train: 5 of 8 documents cut to 20 tokens (42.4% of all tokens lost)" in caplog.text, "100 of 236"
+    assert "train: 5 of 8 summaries cut to 5 tokens" in caplog.text
+    assert (batch_of(task, "train")["net_input"]["src_tokens"].size(1)) == 20
+
+
+def test_epochs_take_turns_with_data_folders_and_validation_keeps_the_first(folder, tmp_path):
+    write_data_folder(tmp_path, splits={"train": EXAMPLES[:2], "valid": EXAMPLES[:1]})
+    task, _ = build(f"{folder}:{tmp_path}", *SIZES)
+    for epoch, count in ((1, 8), (2, 2), (3, 8)):
+        task.load_dataset("train", epoch=epoch)
+        assert len(task.dataset("train")) == count
+        task.load_dataset("valid", epoch=epoch)
+        assert len(task.dataset("valid")) == 3
+
+
+def test_rouge_of_validation_is_the_mean_over_summaries_not_over_batches(folder, monkeypatch):
+    task, model = build(folder, *SIZES)
+    task.load_dataset("valid")
+    task.cfg.eval_rouge = True
+    criterion = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.1)
+    batches = iter([(["we pool", "no", "no"], ["we pool", "yes", "yes"]), (["we pool"], ["we pool"])])
+    monkeypatch.setattr(task, "_summarize", lambda sample, model: next(batches))
+    logs = [task.valid_step(batch_of(task, "valid"), model, criterion)[2] for _ in range(2)]
+    with metrics.aggregate() as aggregated:
+        task.reduce_metrics(logs, criterion)
+    for name in ("rouge1", "rouge2", "rougeL", "rougeLsum"):
+        assert aggregated.get_smoothed_value(name) == 50, "two of four"
+
+
+def test_references_are_scored_whole_and_none_is_left_out(folder):
+    """fairseq-generate leaves out, or stops at, examples that are longer than the decoder takes."""
+    task, model = build(folder, *SIZES, "--max-target-positions", "5")
+    task.load_dataset("test")
+    assert max(len(example["target"]) for example in task.dataset("test")) == 10
+    batches = task.get_batch_iterator(
+        task.dataset("test"), max_sentences=3, max_positions=task.max_positions(), num_workers=0
+    ).next_epoch_itr(shuffle=False)
+    batches = list(batches)
+    assert sorted(n for batch in batches for n in batch["id"].tolist()) == list(range(8))
+    criterion = LabelSmoothedCrossEntropyCriterion(task, sentence_avg=False, label_smoothing=0.1)
+    tokens = [task.valid_step(batch, model, criterion)[1] for batch in batches]
+    assert sum(tokens) == sum(min(len(summary) + 2, 5) for _, summary in EXAMPLES)
+
+
+def test_the_length_is_the_models_unless_a_shorter_one_is_asked_for(folder):
+    """fairseq-generate knows the model's flags only from its checkpoint."""
+    task, _ = build(folder, *SIZES, "--max-source-positions", "64")
+    model_options = parse(folder, *SIZES, "--max-source-positions", "64")
+    for asked, given in [(None, 64), (20, 20), (100, 64)]:
+        task.cfg.max_source_positions = asked
+        generating = type(task)(task.cfg, task.src_dict, task.tgt_dict)
+        generating.build_model(model_options)
+        assert generating.max_positions() == (given, 1024)
+
+
+def test_documents_given_directly_may_have_their_bos(folder):
+    task, _ = build(folder, *SIZES, "--max-source-positions", "6")
+    bare, framed = torch.tensor([5, 6, EOS]), torch.tensor([BOS, 5, 6, EOS])
+    for tokens in (bare, framed):
+        dataset = task.build_dataset_for_inference([tokens], [len(tokens)])
+        assert dataset[0]["source"].tolist() == [BOS, 5, 6, EOS]
+    long = torch.tensor([5] * 30 + [EOS])
+    assert task.build_dataset_for_inference([long], [31])[0]["source"].tolist() == [BOS, 5, 5, 5, 5, EOS]
+
+
+def test_a_folder_of_another_kind_says_which_is_needed(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"dict\.source\.txt: not found; give a data folder made with .* arxiv"):
+        LongSummarizationTask.setup_task(LongSummarizationConfig(data=str(tmp_path)))
+
+
+def test_a_model_without_a_decoder_is_refused(folder):
+    with pytest.raises(ValueError, match=r"--task long_summarization needs an encoder with a decoder .*Roberta has no"):
+        build(folder, arch="poolingformer_roberta_tiny")
+
+
+def test_a_missing_split_says_what_to_do(folder):
+    task, _ = build(folder, *SIZES)
+    with pytest.raises(FileNotFoundError, match=r"dev.*preprocess"):
+        task.load_dataset("dev")
+
+
+def test_generation_begins_with_bos_and_equals_full_decoding(folder):
+    """Greedy search by whole forward passes gives the tokens of incremental decoding, whatever finishes when."""
+    task, model = build(folder, *SIZES, "--window-size", "4")
+    task.load_dataset("test")
+    sample = batch_of(task, "test")
+    generator = SequenceGenerator(
+        [model], task.tgt_dict, beam_size=1, max_len_b=12, search_strategy=search.BeamSearch(task.tgt_dict)
+    )
+    hypotheses = task.inference_step(generator, [model], sample)
+    for row, hypothesis in enumerate(hypotheses):
+        tokens = hypothesis[0]["tokens"].tolist()
+        assert tokens[0] == BOS
+        previous = torch.tensor([[EOS, *tokens[:-1]]])
+        with torch.no_grad():
+            logits, _ = model(sample["net_input"]["src_tokens"][row : row + 1], None, previous)
+        log_probs = logits[0].log_softmax(-1)
+        chosen = log_probs.gather(1, torch.tensor(tokens)[:, None]).squeeze(1)
+        torch.testing.assert_close(chosen, hypothesis[0]["positional_scores"], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8])
+def test_beams_share_one_source_and_batches_change_nothing(folder, batch_size):
+    """Beam 5 over batches of any size gives what beam 5 gives one document at a time."""
+    task, model = build(folder, *SIZES, "--window-size", "4", seed=3)
+    task.load_dataset("test")
+    dataset = task.dataset("test")
+
+    def generate(indices):
+        generator = task.build_generator([model], Namespace5())
+        sample = dataset.collater([dataset[n] for n in indices])
+        results = task.inference_step(generator, [model], sample)
+        return {int(n): [h["tokens"].tolist() for h in hypos] for n, hypos in zip(sample["id"], results, strict=True)}
+
+    together = {}
+    for first in range(0, len(dataset), batch_size):
+        together |= generate(range(first, min(first + batch_size, len(dataset))))
+    alone = {}
+    for n in range(len(dataset)):
+        alone |= generate([n])
+    assert together == alone
+    assert all(len(hypotheses) == 5 for hypotheses in together.values())
+
+
+def test_beam_sizes_may_follow_one_another(folder):
+    """fairseq leaves the beam size of the last generation in the model."""
+    task, model = build(folder, *SIZES, "--window-size", "4", seed=3)
+    task.load_dataset("test")
+    sample = batch_of(task, "test")
+
+    def generate(beam):
+        options = type("Options", (Namespace5,), {"beam": beam, "nbest": 1})
+        return [
+            h[0]["tokens"].tolist()
+            for h in task.inference_step(task.build_generator([model], options), [model], sample)
+        ]
+
+    first = {beam: generate(beam) for beam in (1, 5, 2)}
+    assert first == {beam: generate(beam) for beam in (1, 5, 2)}
+    _, fresh = build(folder, *SIZES, "--window-size", "4", seed=3)
+    model = fresh
+    assert generate(1) == first[1]
+
+
+class Copies(TorchDispatchMode):
+    """Counts the operations that make a tensor of so many elements or more."""
+
+    def __init__(self, elements: int):
+        super().__init__()
+        self.elements, self.count = elements, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.numel() >= self.elements:
+            given = {x.untyped_storage().data_ptr() for x in args if isinstance(x, torch.Tensor)}
+            self.count += result.untyped_storage().data_ptr() not in given
+        return result
+
+
+@pytest.mark.parametrize("beam", [1, 5])
+def test_no_step_of_generation_copies_the_source(folder, beam):
+    """As many tensors of the source's size are made for four tokens as for nine."""
+    task, model = build(folder, *SIZES)
+    source = torch.randint(4, 30, (2, 1100))
+    source[1, 900:] = PAD
+    sample = {"net_input": {"src_tokens": source, "src_lengths": torch.tensor([1100, 900])}}
+    counts = []
+    for length in (4, 9):
+        limits = {"beam": beam, "min_len": length - 1, "max_len_b": length}
+        generator = task.build_generator([model], type("Options", (Namespace5,), limits))
+        with Copies(source.numel() * 32) as copies:
+            hypotheses = task.inference_step(generator, [model], sample)
+        assert {len(h[0]["tokens"]) for h in hypotheses} == {length + 1}
+        counts.append(copies.count)
+    assert counts[0] == counts[1] > 0
+
+
+class Namespace5:
+    """Generation options, as fairseq reads them from a namespace."""
+
+    beam, max_len_a, max_len_b, lenpen, nbest = 5, 0, 15, 2.0, 5
+
+
+def test_alignments_are_refused_in_words(folder):
+    task, model = build(folder, *SIZES)
+    options = Namespace5()
+    options.print_alignment = "hard"
+    with pytest.raises(ValueError, match=r"--print-alignment: .* poolingformer-show CHECKPOINT FILE"):
+        task.build_generator([model], options)

@@ -1,0 +1,112 @@
+"""Figures of WikiHop and classification, against counts by hand and scikit-learn, and files that are wrong."""
+
+import json
+import random
+
+import pytest
+
+from fairseq_poolingformer.cli import score_task
+from fairseq_poolingformer.tasks.classification import scores as document_classification_scores
+from fairseq_poolingformer.tasks.wikihop import scores as wikihop_scores
+
+
+def write(path, value):
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+def question(name, answer, candidates=("a", "b", "c")):
+    return {"id": name, "query": "q", "candidates": list(candidates), "supports": [], "answer": answer}
+
+
+def test_wikihop_counts_a_missing_prediction_as_wrong(tmp_path, capsys):
+    files = [
+        write(tmp_path / "one.json", [question("1", "a"), question("2", "b"), question("3", "c")]),
+        write(tmp_path / "two.json", [question("4", "a")]),
+    ]
+    predictions = write(tmp_path / "p.json", {"1": "a", "2": "c", "4": "a"})
+    flags = ["wikihop", "--gold", *map(str, files), "--predictions", str(predictions), "--json", str(tmp_path / "s")]
+    assert score_task.main(flags) == 0
+    assert json.loads((tmp_path / "s").read_text()) == {
+        "kind": "wikihop",
+        "accuracy": 50.0,
+        "examples": 4,
+        "without_prediction": 1,
+    }
+    assert capsys.readouterr().out.split()[:2] == ["accuracy", "50.00"]
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "message"),
+    [
+        ([question("1", "a")], {"1": "d"}, "p.json, 1: 'd' is no candidate of that question"),
+        ([question("1", "a")], {"2": "a"}, "p.json, 2: the gold files have no such example"),
+        ([question("1", "a")], ["a"], "p.json: must hold an object"),
+        ([question("1", "a"), question("1", "a")], {}, "gold.json, element 2: id 1 is there twice"),
+        ([question("1", None)], {}, "gold.json, element 1: 'answer' must be a string"),
+        ([], {}, "gold.json: no examples"),
+        ({}, {}, "gold.json: must hold a list"),
+    ],
+)
+def test_wrong_files_of_wikihop_are_named(tmp_path, gold, predicted, message):
+    files = [write(tmp_path / "gold.json", gold)]
+    with pytest.raises(ValueError, match=message):
+        wikihop_scores.score(files, write(tmp_path / "p.json", predicted))
+
+
+def write_json_lines(path, labels):
+    path.write_text("".join(json.dumps({"id": k, "label": v}) + "\n" for k, v in labels.items()))
+    return path
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_classification_equals_scikit_learn(tmp_path, seed):
+    metrics = pytest.importorskip("sklearn.metrics")
+    rng = random.Random(seed)
+    names = ["a", "b", "c"][: 2 + seed % 2]
+    gold = {str(k): rng.choice(names) for k in range(40)}
+    found = {k: v if rng.random() < 0.6 else rng.choice(names) for k, v in gold.items() if rng.random() < 0.9}
+    files = [write_json_lines(tmp_path / "gold.jsonl", gold)]
+    figures = document_classification_scores.score(files, write_json_lines(tmp_path / "p.jsonl", found))
+    right, predicted = [gold[k] for k in found], list(found.values())
+    assert figures["accuracy"] == pytest.approx(100 * metrics.accuracy_score(right, predicted))
+    wanted = metrics.precision_recall_fscore_support(right, predicted, labels=names, zero_division=0)
+    for number, name in enumerate(names):
+        for kind, values in zip(("precision", "recall", "f1"), wanted[:3], strict=True):
+            assert figures[f"{kind}_{name}"] == pytest.approx(100 * values[number])
+    assert (figures["examples"], figures["without_prediction"]) == (len(found), 40 - len(found))
+
+
+def test_gold_in_every_released_format(tmp_path):
+    for label in ("pos", "neg"):
+        (tmp_path / "test" / label).mkdir(parents=True)
+        (tmp_path / "test" / label / "0_3.txt").write_text("x")
+    found = write_json_lines(tmp_path / "p.jsonl", {"test/pos/0_3": "pos", "test/neg/0_3": "pos"})
+    figures = document_classification_scores.score([tmp_path / "test"], found)
+    assert (figures["accuracy"], figures["recall_pos"], figures["recall_neg"]) == (50, 100, 0)
+    articles = '<article id="1" hyperpartisan="true"/><article id="2" hyperpartisan="false"/>'
+    (tmp_path / "truth.xml").write_text(f"<articles>{articles}</articles>")
+    found = write_json_lines(tmp_path / "p.jsonl", {"1": "true"})
+    assert document_classification_scores.score([tmp_path / "truth.xml"], found)["f1_true"] == 100
+    with pytest.raises(ValueError, match="no document '3'"):
+        document_classification_scores.score(
+            [tmp_path / "truth.xml"], write_json_lines(tmp_path / "p.jsonl", {"3": "true"})
+        )
+    (tmp_path / "other.jsonl").write_text('{"id": "1", "label": "false"}\n')
+    with pytest.raises(ValueError, match=r"other.jsonl: document '1' has the label false, and true in another file"):
+        document_classification_scores.score([tmp_path / "truth.xml", tmp_path / "other.jsonl"], found)
+    zeros = write_json_lines(tmp_path / "p.jsonl", {"0001": "true"})
+    with pytest.raises(ValueError, match="no document '0001'; their '1' is another id"):
+        document_classification_scores.score([tmp_path / "truth.xml"], zeros)
+    found = write_json_lines(tmp_path / "p.jsonl", {"2": "false"})  # no document of one label is in the split
+    figures = document_classification_scores.score([tmp_path / "truth.xml"], found)
+    assert [figures[f"{kind}_true"] for kind in ("precision", "recall", "f1")] == [0, 0, 0]
+    (tmp_path / "bad.jsonl").write_text('{"id": 1, "label": "a"}\n{"id": 2}\n')
+    with pytest.raises(ValueError, match=r"bad.jsonl, line 2: no label"):
+        document_classification_scores.score([tmp_path / "bad.jsonl"], found)
+    (tmp_path / "bad.xml").write_text("<articles>")
+    with pytest.raises(ValueError, match=r"bad.xml: ends too early"):
+        document_classification_scores.score([tmp_path / "bad.xml"], found)
+    (tmp_path / "twice.jsonl").write_text('{"id": 1, "label": "true"}\n{"id": "1", "label": "false"}\n')
+    with pytest.raises(ValueError, match=r"twice.jsonl, line 2: id 1 is there twice"):
+        document_classification_scores.score([tmp_path / "truth.xml"], tmp_path / "twice.jsonl")

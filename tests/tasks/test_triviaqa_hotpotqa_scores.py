@@ -1,0 +1,181 @@
+"""Scores of TriviaQA and HotpotQA against the official scripts' figures and values by hand."""
+
+import json
+import random
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from fairseq_poolingformer.tasks.hotpotqa import scores as hotpotqa
+from fairseq_poolingformer.tasks.shared.normalized_text import find_answers, triviaqa_words
+from fairseq_poolingformer.tasks.triviaqa import scores as triviaqa
+from tests.tasks.question_answering.official_scripts import official_figures
+from tests.tasks.triviaqa.random_triviaqa import CLONES, MAKERS, altered, phrase, write_set
+
+FIXTURE = Path(__file__).parent / "question_answering" / "fixtures" / "official_figures.json"
+
+
+def figures(kind: str, gold: Path, predictions: Path) -> dict:
+    """Ours, under the names of the official script."""
+    if kind == "hotpotqa":
+        return asdict(hotpotqa.figures(hotpotqa.read_gold(gold), hotpotqa.read_predictions(predictions)))
+    right = triviaqa.read_gold(gold)
+    found = asdict(triviaqa.figures(right, triviaqa.read_predictions(predictions)))
+    return {"pred_len": found.pop("predictions"), "gold_len": len(right), **found}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_figures_that_the_official_scripts_gave(tmp_path, kind):
+    sets = json.loads(FIXTURE.read_text(encoding="utf-8"))[kind]
+    assert len(sets) == 3
+    for one in sets:
+        assert figures(kind, *write_set(tmp_path, one["gold"], one["predictions"])) == one["figures"]
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_equals_the_official_scripts_to_the_last_bit(tmp_path, kind, pytestconfig):
+    folder = pytestconfig.getoption("--official-qa-scripts", default=None)
+    if folder is None or not (Path(folder) / CLONES[kind]).is_dir():
+        pytest.skip(f"needs --official-qa-scripts FOLDER with {CLONES[kind]}")
+    sizes = (1, 2, 5, 20, 60, 300)
+    files = [write_set(tmp_path / str(seed), *MAKERS[kind](seed, sizes[seed % 6])) for seed in range(100, 220)]
+    official = official_figures(kind, Path(folder) / CLONES[kind], files)
+    assert [figures(kind, *pair) for pair in files] == official
+
+
+def test_triviaqa_by_hand(tmp_path):
+    """An alias decides word by word; of four questions, one has no prediction, and one is for an unknown question."""
+    answers = [["sunset boulevard", "sunset blvd"], ["1 000 feet"], ["the the"], ["nobody"]]
+    data = [{"QuestionId": f"q{number}", "Answer": {"NormalizedAliases": x}} for number, x in enumerate(answers)]
+    gold = {"Data": data, "Domain": "Wikipedia", "VerifiedEval": False, "Version": 1.0}
+    predictions = {"q0": "The Sunset_Blvd.!", "q1": "1,000 feet high", "q2": "the", "q9": "nobody"}
+    scores = triviaqa.figures(*(read(path) for read, path in _readers(triviaqa, tmp_path, gold, predictions)))
+    precision = 3 / 4
+    assert scores == triviaqa.TriviaqaFigures(
+        exact_match=50.0,  # q0, and q2, where nothing is left of either
+        f1=pytest.approx(100 * (1 + 2 * precision / (1 + precision) + 0) / 4),
+        common=3,
+        denominator=4,
+        predictions=4,
+    )
+
+
+def test_triviaqa_of_the_web_asks_for_an_answer_to_each_question_and_document(tmp_path):
+    """The verified set has some questions and some of their documents, and the answers that people gave."""
+
+    def question(name, verified, entities, results):
+        pages = {
+            key: [{"Filename": page, "DocPartOfVerifiedEval": page.startswith("v")} for page in pages]
+            for key, pages in (("EntityPages", entities), ("SearchResults", results))
+        }
+        answer = {"NormalizedAliases": ["x y"], "HumanAnswers": [f"of {name}"]}
+        return {"QuestionId": name, "QuestionPartOfVerifiedEval": verified, "Answer": answer, **pages}
+
+    data = [question("a", True, ["v1.txt", "u.txt"], ["v2.txt"]), question("b", False, ["v3.txt"], [])]
+    texts = {"a": ["x y", "of a"], "b": ["x y", "of b"]}
+    every = {"a--v1.txt": texts["a"], "a--u.txt": texts["a"], "a--v2.txt": texts["a"], "b--v3.txt": texts["b"]}
+    content = {"Data": data, "Domain": "Web", "VerifiedEval": False}
+    gold, predictions = write_set(tmp_path, content, {"a--v1.txt": "the X-Y!", "a--v2.txt": "x", "c": "x y"})
+    assert triviaqa.read_gold(gold) == every
+    assert triviaqa.score([gold], predictions) == pytest.approx({"exact_match": 25, "f1": 100 * (1 + 2 / 3) / 4})
+    gold, predictions = write_set(tmp_path, {**content, "VerifiedEval": True}, {"b--v3.txt": "x y"})
+    assert triviaqa.read_gold(gold) == {"a--v1.txt": texts["a"], "a--v2.txt": texts["a"]}
+    with pytest.raises(ValueError, match="no key of the gold data has a prediction"):
+        triviaqa.score([gold], predictions)
+    gold, _ = write_set(tmp_path, {**content, "Domain": "Wikipedia"}, {})
+    assert triviaqa.read_gold(gold) == texts
+
+
+def test_hotpotqa_by_hand(tmp_path):
+    gold = [
+        {"_id": "a", "answer": "yes", "supporting_facts": [["T", 0], ["U", 1]]},
+        {"_id": "b", "answer": "New York", "supporting_facts": [["T", 0]]},
+        {"_id": "c", "answer": "rock'n'roll", "supporting_facts": [["T", 0]]},
+    ]
+    predictions = {
+        "answer": {"a": "yes indeed", "b": "the York", "c": "rocknroll"},
+        "sp": {"a": [["T", 0], ["U", 1]], "b": [["T", 0], ["T", 1]]},
+    }
+    scores = hotpotqa.figures(*(read(path) for read, path in _readers(hotpotqa, tmp_path, gold, predictions)))
+    assert scores.em == pytest.approx(1 / 3)
+    assert scores.f1 == pytest.approx((0 + 2 / 3 + 1) / 3)  # "yes" shares no word with a longer answer
+    assert (scores.sp_em, scores.sp_prec, scores.sp_recall) == pytest.approx((1 / 3, 1.5 / 3, 2 / 3))
+    assert scores.joint_em == 0
+    precision, recall = 1 * 0.5, 0.5 * 1  # of b
+    assert scores.joint_f1 == pytest.approx(2 * precision * recall / (precision + recall) / 3)
+    gold_path, predictions_path = write_set(tmp_path, gold, predictions)
+    percent = hotpotqa.score([gold_path], predictions_path)
+    assert percent == pytest.approx({name: 100 * value for name, value in asdict(scores).items()})
+
+
+def _readers(module, folder: Path, gold, predictions):
+    return zip((module.read_gold, module.read_predictions), write_set(folder, gold, predictions), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "must hold an object, holds a list"),
+        ({"Data": []}, "'Domain' must be Wikipedia or Web"),
+        ({"Domain": "Web", "Data": []}, "no questions"),
+        ({"Domain": "Web", "Data": [{"QuestionId": "q"}]}, "question 0: no 'Answer': those of a test set"),
+        ({"Domain": "Wikipedia", "Data": [{"Answer": {"NormalizedAliases": []}}]}, "there must be one at least"),
+        ({"Domain": "Wikipedia", "Data": [{"Answer": {"NormalizedAliases": ["x"]}}]}, "'QuestionId' must be a string"),
+    ],
+)
+def test_bad_triviaqa_files_are_named(tmp_path, content, message):
+    path, _ = write_set(tmp_path, content, {})
+    with pytest.raises(ValueError, match=message) as raised:
+        triviaqa.read_gold(path)
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"answer": {}}, "'sp' must be a JSON object"),
+        ({"answer": {"a": 3}, "sp": {}}, "'a' must be a string"),
+        ({"answer": {}, "sp": {"a": [["T", "1"]]}}, "pairs of a title and the number of a sentence"),
+    ],
+)
+def test_bad_hotpotqa_predictions_are_named(tmp_path, content, message):
+    _, path = write_set(tmp_path, [], content)
+    with pytest.raises(ValueError, match=message):
+        hotpotqa.read_predictions(path)
+
+
+def test_finds_every_piece_that_counts_as_right():
+    """The twin tries every piece of the text; ours are the right pieces that hold no other one."""
+    rng = random.Random(1)
+    hits = 0
+    for _ in range(150):
+        answer = phrase(rng)
+        text = f"{phrase(rng)} {altered(rng, answer)} {phrase(rng)} {answer}"[:60]
+        wanted = triviaqa_words(answer)
+        pieces = [(i, j) for i in range(len(text)) for j in range(i + 1, len(text) + 1)] if wanted else []
+        right = {(i, j) for i, j in pieces if triviaqa_words(text[i:j]) == wanted}
+        shortest = {(i, j) for i, j in right if not any(i <= k and m <= j and (k, m) != (i, j) for k, m in right)}
+        found = find_answers(text, [answer, "something else"])
+        assert set(found) <= right
+        inside = {k for k in range(1, len(text)) if text[k - 1].isalnum() and text[k].isalnum()}
+        assert {(i, j) for i, j in shortest if i not in inside and j not in inside} <= set(found)
+        hits += len(found)
+    assert hits > 100
+
+
+def test_finds_answers_by_hand():
+    text = "In İzmir: the Sunset Blvd., “SUNSET-BOULEVARD” (Sunset the Blvd) and Sunsets, Sunset–Blvd, 1990–95."
+    found = find_answers(text, ["sunset blvd", "sunset boulevard", "the", "İzmir", "1990–95", "95"])
+    expected = ["İzmir", "Sunset Blvd", "SUNSET-BOULEVARD", "Sunset the Blvd", "1990–95", "95"]
+    assert [text[start:end] for start, end in found] == expected
+
+
+@pytest.mark.parametrize(("module", "kind"), [(triviaqa, "triviaqa"), (hotpotqa, "hotpotqa")])
+def test_predictions_of_another_split_are_refused(tmp_path, module, kind):
+    gold, predictions = MAKERS[kind](4, 12)
+    files = write_set(tmp_path, gold, predictions)
+    assert 0 < module.score([files[0]], files[1])["f1"] < 100
+    _, other = write_set(tmp_path / "other", [], {"answer": {}, "sp": {}} if kind == "hotpotqa" else {"x": "y"})
+    with pytest.raises(ValueError, match="gold data has a"):
+        module.score([files[0]], other)

@@ -1,0 +1,168 @@
+"""TriviaQA's examples: how documents are cut, what is right in each segment, what is predicted."""
+
+import copy
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_poolingformer.tasks.shared.answer_spans import SpanLogits
+from fairseq_poolingformer.tasks.shared.examples import Symbols
+from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaExamples, TriviaqaPredictor, TriviaqaSplit
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from tests.tasks.folders import write
+from tests.tasks.released_files import triviaqa_folder
+
+SYMBOLS = Symbols(bos=0, eos=2, pad=1, marks={})
+SIZES = {"max_positions": 24, "max_length": 60, "max_question_length": 9}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return triviaqa_folder(tmp_path_factory.mktemp("triviaqa"))
+
+
+@pytest.fixture(scope="module")
+def split(folder):
+    return TriviaqaSplit.open(folder, "train")
+
+
+@pytest.mark.parametrize("max_segments", [0, 2])
+def test_segments_are_the_question_and_the_document_in_order(split, max_segments):
+    examples = TriviaqaExamples(split, SYMBOLS, **SIZES, max_segments=max_segments)
+    counts = []
+    for number in range(len(split)):
+        question, document = split.question[number][:9], split.document[number]
+        segments = examples.segments(number)
+        assert sum(len(segment.tokens) for segment in segments) == examples.sizes[number]
+        read = []
+        for segment in segments:
+            head = [0, *question, 2]
+            assert len(segment.tokens) <= 24
+            assert segment.tokens[: len(head)].tolist() == head
+            assert segment.tokens[-1] == 2
+            assert segment.global_mask.tolist() == [True] * (len(head) - 1) + [False] * (
+                len(segment.tokens) - len(head) + 1
+            )
+            assert np.flatnonzero(segment.inputs["piece"]).tolist() == list(range(len(head), len(segment.tokens) - 1))
+            read += segment.tokens[len(head) : -1].tolist()
+        kept = min(len(document), 60 - len(question) - 3)
+        kept = min(kept, max_segments * (24 - len(question) - 3)) if max_segments else kept
+        assert read == document[:kept].tolist()
+        counts.append(len(segments))
+    assert max(counts) == (2 if max_segments else 4)
+
+
+def test_a_document_of_the_whole_length_is_one_segment(split):
+    examples = TriviaqaExamples(split, SYMBOLS, max_positions=40, max_length=40, max_question_length=9)
+    assert all(len(examples.segments(number)) == 1 for number in range(len(split)))
+    assert max(examples.sizes) == 40
+
+
+def test_right_tokens_and_trainable_examples_equal_a_search_for_each_answer(split):
+    """The twin looks at every answer and every segment; some answers are cut off, or a cut goes through them."""
+    outcomes = set()
+    for max_positions, max_length in ((16, 24), (20, 40), (24, 60), (17, 0)):
+        examples = TriviaqaExamples(split, SYMBOLS, max_positions, max_length, max_question_length=9)
+        for number in range(len(split)):
+            found = []
+            begin = 0
+            for segment in examples.segments(number):
+                offset = int(segment.inputs["piece"].argmax())
+                end = begin + int(segment.inputs["piece"].sum())
+                held = [(a, b) for a, b in split.answers(number).tolist() if begin <= a and b <= end]
+                assert np.flatnonzero(segment.targets["first"]).tolist() == sorted(
+                    {a - begin + offset for a, _ in held}
+                )
+                last = sorted({b - 1 - begin + offset for _, b in held})
+                assert np.flatnonzero(segment.targets["last"]).tolist() == last
+                found += held
+                begin = end
+            assert examples.trainable[number] == bool(found)
+            outcomes.add(bool(found))
+    assert outcomes == {True, False}
+
+
+@pytest.mark.parametrize(
+    ("max_length", "max_segments", "trainable"),
+    [(0, 0, [1, 0, 1, 1, 1, 1]), (13, 0, [1, 0, 1, 0, 1, 1]), (0, 2, [1, 0, 1, 0, 0, 1]), (12, 0, [1, 0, 1, 0, 0, 1])],
+)
+def test_answers_at_the_borders_of_segments_and_of_what_is_read(tmp_path, max_length, max_segments, trainable):
+    """A segment holds four tokens of the document of ten."""
+    answers = [[2, 4], [3, 5], [4, 8], [9, 10], [8, 9], [3, 5, 7, 8]]
+    arrays = {"question": [[5]] * 6, "document": [list(range(6, 16))] * 6, "answer": answers}
+    split = TriviaqaSplit.open(write(tmp_path, "triviaqa", "train", arrays, {}), "train")
+    examples = TriviaqaExamples(split, SYMBOLS, 8, max_length, max_question_length=1, max_segments=max_segments)
+    assert examples.trainable.tolist() == list(map(bool, trainable))
+    assert [any(s.targets["last"].any() for s in examples.segments(k)) for k in range(6)] == list(map(bool, trainable))
+
+
+def test_no_token_is_global_where_that_is_wanted(split):
+    examples = TriviaqaExamples(split, SYMBOLS, **SIZES, use_global=False)
+    assert not any(segment.global_mask.any() for segment in examples.segments(0))
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"max_positions": 12}, {"max_length": 12}, {"max_length": -1}, {"max_question_length": 0}]
+)
+def test_sizes_without_room_are_refused(split, sizes):
+    with pytest.raises(ValueError, match="leaves no room"):
+        TriviaqaExamples(split, SYMBOLS, **(SIZES | sizes))
+    for least in ({"max_positions": 13, "max_length": 13}, {"max_positions": 5, "max_question_length": 1}):
+        segments = TriviaqaExamples(split, SYMBOLS, **(SIZES | least)).segments(0)
+        assert len(segments[0].tokens) == least["max_positions"]  # with one token of the document
+
+
+def test_damaged_answers_are_named(split):
+    class Longer:
+        sizes = split.document.sizes - 40
+        prefix = split.document.prefix
+
+    with pytest.raises(ValueError, match="an answer is empty or lies outside the document"):
+        dataclasses.replace(split, document=Longer()).check()
+    swapped = copy.copy(split.answer)
+    swapped._values = np.array(split.answer.values)
+    swapped._values[:2] = swapped._values[1::-1]  # the first of several answers
+    with pytest.raises(ValueError, match="an answer is empty or lies outside the document"):
+        dataclasses.replace(split, answer=swapped).check()
+
+
+def predictions(folder, scores, tmp_path):
+    """The predictions where the only good span of each example is its first answer, with the given scores."""
+    split = TriviaqaSplit.open(folder, "train")
+    examples = TriviaqaExamples(split, SYMBOLS, 200, 0)
+    predictor = TriviaqaPredictor(folder, "train")
+    for number, score in enumerate(scores):
+        (segment,) = examples.segments(number)
+        first, last = (torch.from_numpy(segment.targets[name]).clone() for name in ("first", "last"))
+        start, end = torch.full((2, 1, len(first)), -9.0)
+        begin = int(first.nonzero()[0])
+        start[0, begin] = score
+        end[0, begin + int(last[begin:].argmax())] = score
+        piece = torch.from_numpy(segment.inputs["piece"]).unsqueeze(0)
+        tokens = torch.from_numpy(segment.tokens).unsqueeze(0)
+        output = SpanLogits(start, end, piece, torch.tensor([0]), 1)
+        predictor.add([number], output, {"net_input": {"src_tokens": tokens}})
+    predictor.write(tmp_path / "predictions.json")
+    return json.loads((tmp_path / "predictions.json").read_text(encoding="utf-8"))
+
+
+def test_the_best_of_a_questions_documents_answers_it(folder, tmp_path):
+    found = predictions(folder, [1.0, 3.0, 2.0, 2.0], tmp_path)
+    assert found == {"tc_1": "city of light", "tc_2": "Ross Bagdasarian", "tc_3": "Sunset-Boulevard"}
+    assert predictions(folder, [4.0, 3.0, 2.0, 2.0], tmp_path)["tc_1"] == "PARIS"
+
+
+def test_the_web_set_has_an_answer_for_each_document(tmp_path):
+    folder = triviaqa_folder(tmp_path, domain="Web")
+    found = predictions(folder, [1.0, 3.0, 2.0, 2.0], tmp_path)
+    assert list(found) == ["tc_1--France.txt", "tc_1--Paris.txt", "tc_2--Chipmunks.txt", "tc_3--Webber.txt"]
+    assert found["tc_1--France.txt"] == "PARIS"
+
+
+def test_stored_answers_are_the_pieces_that_the_official_script_counts_as_right(folder, split):
+    tokenizer = load_tokenizer(folder)
+    texts = [[tokenizer.decode(split.document[k][a:b]).strip() for a, b in split.answers(k)] for k in range(len(split))]
+    assert texts == [["PARIS"], ["city of light", "Paris"], ["Ross Bagdasarian", "David Seville"], ["Sunset-Boulevard"]]

@@ -1,0 +1,170 @@
+"""WikiHop's segments, against a builder that works token by token."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_poolingformer.tasks.wikihop.examples import Order, WikihopExamples, WikihopPredictor, WikihopSplit
+from tests.tasks.folders import MARK, SYMBOLS, random_wikihop, write_wikihop
+
+BOS, EOS = SYMBOLS.bos, SYMBOLS.eos
+
+
+def naive_segments(example, max_positions, max_segments, separators, orders=None):
+    """Lists of (token, is global, candidate number), built one token after the other."""
+    candidates, supports = example["candidates"], example["supports"]
+    orders = orders or (range(len(candidates)), range(len(supports)))
+    for size in range(max(map(len, candidates)), -1, -1):
+        first, last = ([c[:size] for c in candidates], [c[len(c) - size if len(c) > size else 0 :] for c in candidates])
+        kept = last if len(set(map(tuple, last))) > len(set(map(tuple, first))) else first
+        prefix = [(BOS, True, 0), (MARK["[q]"], True, 0), *((t, True, 0) for t in example["question"])]
+        prefix.append((MARK["[/q]"], True, 0))
+        for number in orders[0]:
+            prefix.append((MARK["[ent]"], True, number + 1))
+            prefix += [(t, True, 0) for t in kept[number]]
+            prefix.append((MARK["[/ent]"], True, 0))
+        if len(prefix) + 1 <= max_positions - max_positions // 8:
+            break
+    rest = []
+    for number in orders[1]:
+        rest += [(EOS, False, 0)] * (separators if rest else 1)
+        rest += [(t, False, 0) for t in supports[number]]
+    segments = []
+    while rest or not segments:
+        room = max_positions - 1 - len(prefix)
+        segments.append([*prefix, *rest[:room], (EOS, False, 0)])
+        rest = rest[room:]
+    return segments[:max_segments] if max_segments else segments
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    examples = random_wikihop(60)
+    folder = write_wikihop(tmp_path_factory.mktemp("data"), {"valid": examples})
+    return examples, WikihopSplit.open(folder, "valid")
+
+
+@pytest.mark.parametrize("separators", [1, 2])
+@pytest.mark.parametrize(("max_positions", "max_segments"), [(200, 0), (46, 0), (28, 0), (28, 2)])
+def test_segments_are_those_built_token_by_token(data, max_positions, max_segments, separators):
+    examples, split = data
+    found = WikihopExamples(split, SYMBOLS, max_positions, max_segments, separators=separators)
+    assert len(found) == len(examples)
+    for number, example in enumerate(examples):
+        expected = naive_segments(example, max_positions, max_segments, separators)
+        segments = found.segments(number)
+        rows = [
+            list(zip(s.tokens.tolist(), s.global_mask.tolist(), s.inputs["candidate"].tolist(), strict=True))
+            for s in segments
+        ]
+        assert rows == expected
+        assert found.sizes[number] == sum(map(len, expected))
+        assert max(map(len, rows)) <= max_positions
+        assert found.inputs(number) == {"num_candidates": len(example["candidates"])}
+        assert found.targets(number) == {"answer": example["answer"][0] if example["answer"] else -1}
+    if max_positions == 28:
+        assert found.num_cut
+        assert bool(found.num_shortened) == bool(max_segments)
+    assert max(len(found.segments(k)) for k in range(60)) > 1 or max_positions == 200
+
+
+def test_without_global_attention_no_token_is_global(data):
+    found = WikihopExamples(data[1], SYMBOLS, 46, use_global=False)
+    assert not any(segment.global_mask.any() for k in range(60) for segment in found.segments(k))
+
+
+def test_too_many_candidates_for_a_segment_are_refused(data):
+    names = [f"WH_{number}" for number in range(60)]
+    with pytest.raises(
+        ValueError, match=r"valid.question, example WH_\d+: the question.*than seven eighths of --max-positions 16"
+    ):
+        WikihopExamples(data[1], SYMBOLS, 16, names=names)
+
+
+def ordered(segments):
+    """The candidates' numbers in the order of the first segment, and the tokens behind the prefixes."""
+    numbers = segments[0].inputs["candidate"]
+    return numbers[numbers > 0].tolist(), [segment.tokens.tolist() for segment in segments]
+
+
+def test_an_epochs_order_depends_on_seed_epoch_and_id_alone(data):
+    examples, split = data
+    names = [f"WH_{number}" for number in range(60)]
+
+    def read(seed, epoch, which):
+        found = WikihopExamples(split, SYMBOLS, 46, names=names, order=Order(seed, names))
+        found.set_epoch(epoch)
+        return {number: ordered(found.segments(number)) for number in which}
+
+    first = read(1, 1, range(60))
+    assert read(1, 1, reversed(range(60))) == first  # whatever was read before
+    for other in (read(1, 2, range(60)), read(2, 1, range(60))):
+        assert sum(other[number] != first[number] for number in range(60)) > 40
+    # candidates keep their numbers, and every order is that of a builder that is given it
+    for number, example in enumerate(examples):
+        sizes = len(example["candidates"]), len(example["supports"])
+        orders = [order.tolist() for order in Order(1, names).draw(1, number, *sizes)]
+        assert [sorted(order) for order in orders] == [list(range(size)) for size in sizes]
+        expected = naive_segments(example, 46, 0, 2, orders)
+        assert first[number][1] == [[token for token, _, _ in segment] for segment in expected]
+        assert first[number][0] == [number for _, _, number in expected[0] if number]
+    drawn = {tuple(Order(1, names).draw(epoch, 3, 4)[0]) for epoch in range(400)}
+    assert drawn == set(itertools.permutations(range(4)))
+
+
+MASKED = [[10, 11, 12, 13 + number, 10] for number in range(20)]  # as ___MASK17___ is encoded
+
+
+def test_masked_candidates_stay_apart(tmp_path, caplog):
+    """20 candidates of 5 tokens and two marks each: of 128 tokens, that leaves room for three of the five."""
+    example = {"question": [5, 6], "candidates": MASKED, "supports": [[7] * 50], "answer": [3]}
+    split = WikihopSplit.open(write_wikihop(tmp_path, {"valid": [example]}), "valid")
+    found = WikihopExamples(split, SYMBOLS, 128)
+    tokens = found.segments(0)[0].tokens
+    starts = np.flatnonzero(tokens == MARK["[ent]"]) + 1
+    kept = [tokens[start : start + 3].tolist() for start in starts]
+    assert kept == [candidate[-3:] for candidate in MASKED]
+    assert (found.num_cut, found.num_same) == (1, 0)
+    found = WikihopExamples(split, SYMBOLS, 80)  # one token each: the last ones are the same, too
+    assert (found.num_cut, found.num_same) == (1, 1)
+    assert "1 examples have candidates cut" in caplog.text
+    assert "in 1 of them some candidates are the same then" in caplog.text
+    assert WikihopExamples(split, SYMBOLS, 200).num_cut == 0  # 146 tokens: more than half, and whole
+    assert len(WikihopExamples(split, SYMBOLS, 200).segments(0)) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("answer", [7], "example 1: no such candidate"),
+        ("answer", [0, 1], "example 1: no such candidate"),
+        ("supports", None, "example 1: the sizes do not add up to valid.supports"),
+    ],
+)
+def test_arrays_that_contradict_each_other_are_named(tmp_path, field, value, message):
+    examples = random_wikihop(3, seed=1)
+    if value is not None:
+        examples[1][field] = value
+    folder = write_wikihop(tmp_path, {"valid": examples})
+    if value is None:
+        examples[1]["supports"].append([5])
+        other = write_wikihop(tmp_path / "other", {"valid": examples})
+        for suffix in (".bin", ".idx"):
+            (other / f"valid.supports{suffix}").replace(folder / f"valid.supports{suffix}")
+    with pytest.raises(ValueError, match=message):
+        WikihopSplit.open(folder, "valid")
+
+
+def test_predictions_are_candidates_as_they_are_written_in_the_release(tmp_path):
+    """A lone surrogate, which JSON can hold, has no UTF-8."""
+    folder = write_wikihop(tmp_path, {"valid": random_wikihop(3)})
+    names = [["a", "b"], ["長 é", "\ud800"], ["c", "d", "e"]]
+    (folder / "valid.candidates.txt").write_text("".join(json.dumps(row) + "\n" for row in names), encoding="utf-8")
+    predictor = WikihopPredictor(folder, "valid")
+    predictor.add([2, 1], torch.tensor([[1.0, 3.0, 2.0], [0.0, 1.0, -torch.inf]]), {})
+    predictor.write(tmp_path / "p.json")
+    found = json.loads((tmp_path / "p.json").read_text(encoding="utf-8"))
+    assert list(found.items()) == [("WH_1", "\ud800"), ("WH_2", "d")]

@@ -1,0 +1,173 @@
+"""fused_adamw beside fairseq's adam, and resumed: on the command line, in every precision."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fairseq.optim import FP16Optimizer
+from fairseq.optim.adam import Adam
+from fairseq.trainer import Trainer
+
+from fairseq_poolingformer.training.fused_adamw import HEAD, FairseqFusedAdamW, FusedAdamW, parse_betas
+from tests.patches.fixes.test_half_precision import HALF
+from tests.patches.helpers import assert_same_parameters, train
+
+ADAM = ["--adam-betas", "(0.9, 0.98)", "--weight-decay", "0.01", "--clip-norm", "0.5", "--update-freq", "2"]
+PRECISIONS = {"float32": [], "amp": ["--amp"], **{name: flags for name, (flags, _) in HALF.items()}}
+
+
+def quadratic(dtype=torch.float32):
+    """Two parameters, and gradients for twenty updates that differ much in size."""
+    generator = torch.Generator().manual_seed(0)
+    parameters = [torch.randn(shape, generator=generator).to(dtype).requires_grad_() for shape in [(5, 7), (3,)]]
+    scales = 10.0 ** torch.arange(-3, 3)
+    gradients = [
+        [(torch.randn(p.shape, generator=generator) * scales[n % 6]).to(dtype) for p in parameters] for n in range(20)
+    ]
+    return parameters, gradients
+
+
+def updated(optimizer, parameters, gradients):
+    for step in gradients:
+        for parameter, gradient in zip(parameters, step, strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+    return [parameter.detach().clone() for parameter in parameters]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_twenty_updates_equal_those_of_fairseqs_adam(dtype):
+    # fairseq's ε has another place in the formula
+    arguments = {"lr": 0.01, "betas": (0.9, 0.98), "weight_decay": 0.1, "eps": 1e-20}
+    parameters, gradients = quadratic(dtype)
+    ours = updated(FusedAdamW(parameters, fused=True, **arguments), parameters, gradients)
+    parameters, gradients = quadratic(dtype)
+    theirs = updated(Adam(parameters, **arguments), parameters, gradients)
+    for mine, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_moments_of_half_precision_parameters_are_float32(dtype):
+    """A squared gradient of 1e-5 is zero in float16, and the update would be infinite."""
+    parameter = torch.ones(3, dtype=dtype, requires_grad=True)
+    optimizer = FusedAdamW([parameter], lr=0.01, fused=True)
+    parameter.grad = torch.full((3,), 1e-5, dtype=dtype)
+    optimizer.step()
+    assert {value.dtype for value in optimizer.state[parameter].values()} == {torch.float32}
+    torch.testing.assert_close(parameter.detach(), torch.full((3,), 0.99, dtype=dtype))
+
+
+@pytest.fixture
+def losses(monkeypatch):
+    """The loss of every update, as the trainer logs it."""
+    recorded = []
+    step = Trainer.train_step
+
+    def train_step(self, samples, **kwargs):
+        output = step(self, samples, **kwargs)
+        recorded.append(output["loss"])
+        return output
+
+    monkeypatch.setattr(Trainer, "train_step", train_step)
+    return recorded
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_training_equals_adams_and_resumes_to_the_bit(corpus, tmp_path, losses, precision):
+    """The checkpoint of update 6 leads to the parameters of a run that never stopped.
+
+    With ``--fp16`` and ``--bf16`` only about: fairseq's checkpoints do not hold the float32 copies of the parameters.
+    """
+    flags = [*ADAM, *PRECISIONS[precision], "--batch-size", "1", "--max-update", "12", "--save-interval-updates", "6"]
+    ours = train(corpus, tmp_path / "ours", *flags, "--optimizer", "fused_adamw")
+    train(corpus, tmp_path / "theirs", *flags)
+    half = PRECISIONS[precision] not in ([], ["--amp"])
+    assert losses[:12] == pytest.approx(losses[12:], rel=0.01 if half else 0, abs=0.0011)  # logged to 0.001
+
+    halfway = next((tmp_path / "ours").glob("checkpoint_*_6.pt"))
+    resumed = train(corpus, tmp_path / "resumed", *flags, "--optimizer", "fused_adamw", "--restore-file", halfway)
+    assert resumed["optimizer_history"][-1]["num_updates"] == 12
+    copies_lost = half and "memory-efficient" not in precision
+    assert_same_parameters(resumed, ours, **dict.fromkeys(("rtol", "atol"), 0.03 if copies_lost else 0.0))
+    groups = [state["last_optimizer_state"]["param_groups"] for state in (resumed, ours)]
+    assert groups[0] == groups[1]
+
+
+def test_settings_given_on_resuming_win_and_the_kernel_stays_fused():
+    cfg = SimpleNamespace(lr=[0.1], adam_betas="(0.9, 0.98)", adam_eps=1e-8, weight_decay=0.0, head_lr=0.0)
+    parameters, gradients = quadratic()
+    theirs = Adam(parameters, lr=0.5, betas=(0.8, 0.9))
+    updated(theirs, parameters, gradients)
+    optimizer = FairseqFusedAdamW(cfg, parameters)
+    optimizer.load_state_dict(theirs.state_dict(), optimizer.optimizer_config)
+    (group,) = optimizer.param_groups
+    assert "lr_scale" not in group
+    assert (group["lr"], group["betas"], group["fused"]) == (0.1, (0.9, 0.98), True)
+    assert all(int(state["step"]) == 20 for state in optimizer.optimizer.state.values())
+    updated(optimizer, parameters, gradients)
+
+
+def with_head(lr, head_lr):
+    """Two parameters, the second one a head's, and their optimizer."""
+    parameters, gradients = quadratic(torch.float64)
+    parameters[1].param_group = HEAD
+    cfg = SimpleNamespace(lr=[lr], adam_betas="(0.9, 0.98)", adam_eps=1e-8, weight_decay=0.1, head_lr=head_lr)
+    return parameters, gradients, FairseqFusedAdamW(cfg, parameters)
+
+
+def test_a_head_has_a_learning_rate_of_its_own_that_rises_and_decays_with_the_others():
+    """Twenty updates equal those of two optimizers; they go on from a saved state half-way."""
+    settings = {"betas": (0.9, 0.98), "weight_decay": 0.1}
+    parameters, gradients, _ = with_head(0.01, 0.1)
+    separate = [torch.optim.AdamW([p], lr=lr, **settings) for p, lr in zip(parameters, (0.01, 0.1), strict=True)]
+    for number, step in enumerate(gradients):
+        for parameter, gradient, optimizer, lr in zip(parameters, step, separate, (0.01, 0.1), strict=True):
+            parameter.grad = gradient.clone()
+            optimizer.param_groups[0]["lr"] = lr * (20 - number) / 20
+            optimizer.step()
+    expected = [parameter.detach().clone() for parameter in parameters]
+
+    parameters, _, optimizer = with_head(0.01, 0.1)
+    for number, step in enumerate(gradients):
+        if number == 10:
+            values, state = [parameter.detach().clone() for parameter in parameters], optimizer.state_dict()
+            parameters, _, optimizer = with_head(0.01, 0.1)
+            optimizer.load_state_dict(state, optimizer.optimizer_config)
+            for parameter, value in zip(parameters, values, strict=True):
+                parameter.data.copy_(value)
+        optimizer.set_lr(0.01 * (20 - number) / 20)
+        assert optimizer.get_lr() == pytest.approx(0.01 * (20 - number) / 20)
+        updated(optimizer, parameters, [step])
+    for mine, other in zip(parameters, expected, strict=True):
+        torch.testing.assert_close(mine.detach(), other)
+
+
+def test_a_heads_learning_rate_given_on_resuming_wins():
+    _, _, old = with_head(0.01, 0.1)
+    _, _, resumed = with_head(0.02, 0.03)
+    resumed.load_state_dict(old.state_dict(), resumed.optimizer_config)
+    assert [group["lr"] for group in resumed.param_groups] == pytest.approx([0.02, 0.03])
+
+
+def test_half_precision_keeps_a_heads_learning_rate_only_without_flat_parameters():
+    parameters, _, _ = with_head(0.01, 0.1)
+    cfg = SimpleNamespace(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=1e-8, weight_decay=0.0, head_lr=0.1)
+    args = SimpleNamespace(common=SimpleNamespace(pipeline_model_parallel=False))
+    copies = FP16Optimizer.build_fp32_params(args, parameters, flatten=False)
+    assert [group["lr"] for group in FairseqFusedAdamW(cfg, copies).param_groups] == pytest.approx([0.01, 0.1])
+    flat = torch.nn.Parameter(torch.cat([parameter.detach().flatten() for parameter in parameters]))
+    with pytest.raises(ValueError, match="--fp16 needs --fp16-no-flatten-grads"):
+        FairseqFusedAdamW(cfg, [flat])
+
+
+@pytest.mark.parametrize(("lr", "head_lr"), [(0.01, -0.1), (0.0, 0.1)])
+def test_learning_rates_without_a_ratio_are_refused(lr, head_lr):
+    with pytest.raises(ValueError, match="--head-lr must be 0 or more, and --lr more than 0"):
+        with_head(lr, head_lr)
+
+
+@pytest.mark.parametrize("betas", ["0.9", "(0.9, 1.0)", "(0.9, 0.98, 0.99)", "('a', 'b')", "nonsense(", (0.5,), None])
+def test_wrong_betas_are_explained(betas):
+    with pytest.raises(ValueError, match="--adam-betas must be two numbers"):
+        parse_betas(betas)

@@ -1,0 +1,124 @@
+"""Model cards: Hugging Face's own reader parses them, and they say what the checkpoint is."""
+
+import json
+
+import pytest
+import torch
+from huggingface_hub import ModelCard
+
+from fairseq_poolingformer.checkpoint_reader.checkpoints import load
+from fairseq_poolingformer.cli import convert
+from fairseq_poolingformer.weights import FAMILIES, default_model_type
+from fairseq_poolingformer.weights.card import Training, corpus_of, model_card
+from tests.models import tiny_huggingface
+
+
+def run(*arguments) -> None:
+    assert convert.main([str(argument) for argument in arguments]) == 0
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A short BART, the Poolingformer that was made from it and trained, and its folder for transformers."""
+    path = tmp_path_factory.mktemp("cards")
+    source = tiny_huggingface.folder(path / "hf", "bart")
+    (source / "README.md").write_text("---\nlicence: mine\n---\nhand-written", encoding="utf-8")
+    run("to-fairseq", source, path / "fairseq", "--arch", "poolingformer_bart_base")
+    checkpoint = load(path / "fairseq" / "model.pt")
+    settings = vars(checkpoint["args"])
+    settings |= {"pooled_layers": "1", "pooled_window_size": "33", "window_size": "7", "data": str(path / "data")}
+    level_two = [f"pooled_{letter}_proj.{part}" for letter in "qkv" for part in ("weight", "bias")]
+    width = settings["encoder_embed_dim"]
+    for name in level_two:
+        shape = (width, width) if name.endswith("weight") else (width,)
+        checkpoint["model"][f"encoder.layers.1.self_attn.{name}"] = torch.randn(shape)
+    for letter in "kv":
+        checkpoint["model"][f"encoder.layers.1.self_attn.pooled_{letter}_pool_weight"] = torch.randn(5, width)
+    checkpoint["optimizer_history"][-1]["num_updates"] = 1234
+    checkpoint["extra_state"]["val_loss"] = 21.5
+    checkpoint["cfg"] = {"checkpoint": {"best_checkpoint_metric": "rouge2"}}
+    (path / "run").mkdir()
+    torch.save(checkpoint, path / "run" / "best.pt")
+    (path / "data").mkdir()
+    corpus = {"corpus": "arxiv_pubmed", "examples": {"train": 2000, "valid": 30}}
+    (path / "data" / "corpus.json").write_text(json.dumps(corpus), encoding="utf-8")
+    tokenizer = path / "fairseq" / "tokenizer"
+    run("to-huggingface", path / "run" / "best.pt", path / "summarizer", "--tokenizer", tokenizer)
+    return path
+
+
+def test_hugging_faces_reader_finds_the_task_and_the_score(folders):
+    data = ModelCard.load(folders / "summarizer" / "README.md").data
+    assert (data.library_name, data.pipeline_tag) == ("transformers", "summarization")
+    assert data.tags == ["long-documents", "poolingformer"]
+    (result,) = data.eval_results
+    assert (result.dataset_name, result.metric_type, result.metric_value) == ("arxiv_pubmed", "rouge2", 21.5)
+
+
+def test_the_card_has_sizes_windows_data_and_updates(folders):
+    text = (folders / "summarizer" / "README.md").read_text(encoding="utf-8")
+    rows = dict(
+        line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ") and "| |" not in line
+    )
+    state = load(folders / "run" / "best.pt")["model"]
+    tied = ("decoder.embed_tokens.weight", "decoder.output_projection.weight")
+    buffers = ("encoder.version", "decoder.version")
+    size = sum(value.numel() for name, value in state.items() if name not in (*tied, *buffers))
+    # transformers has two rows of positions fewer and a bias of the output
+    assert abs(int(rows["parameters"].replace(",", "")) - size) < 1000
+    assert rows["layers with level two, from 0"] == "1"
+    assert rows["level two sees so many tokens on each side"] == "33"
+    assert rows["level one sees so many tokens on each side, by layer"] == "7"
+    assert rows["corpus"] == "`arxiv_pubmed`"
+    assert rows["examples"] == "train 2,000, valid 30"
+    assert (rows["updates"], rows["validation, rouge2"]) == ("1,234", "21.5")
+    assert str(folders) not in text
+
+
+def test_a_card_that_somebody_wrote_travels_along_and_one_of_ours_does_not(folders):
+    assert (folders / "fairseq" / "SOURCE_README.md").read_text(encoding="utf-8").endswith("hand-written")
+    assert "[SOURCE_README.md]" in (folders / "fairseq" / "README.md").read_text(encoding="utf-8")
+    run("to-fairseq", folders / "summarizer", folders / "back")
+    assert not (folders / "back" / "SOURCE_README.md").exists()
+    assert (folders / "hf" / "README.md").read_text(encoding="utf-8").endswith("hand-written")
+
+
+def test_a_level_that_is_dropped_is_not_on_the_card(folders):
+    tokenizer = folders / "fairseq" / "tokenizer"
+    run("to-huggingface", folders / "run" / "best.pt", folders / "led", "--drop-pooled", "--tokenizer", tokenizer)
+    text = (folders / "led" / "README.md").read_text(encoding="utf-8")
+    assert "| level two | none |" in text
+    assert "tokens in a pool" not in text
+    assert "trust_remote_code" not in text  # LED is transformers' own
+    assert "trust_remote_code=True" in (folders / "summarizer" / "README.md").read_text(encoding="utf-8")
+    assert ModelCard(text).data.tags == ["long-documents"]
+
+
+def test_a_converted_checkpoint_has_no_training(folders):
+    assert Training.of(load(folders / "fairseq" / "model.pt")) == Training()
+    text = (folders / "fairseq" / "README.md").read_text(encoding="utf-8")
+    assert "## Training" not in text
+    assert "\n\n\n" not in text
+    assert ModelCard(text).data.library_name == "fairseq"
+
+
+def test_a_longformer_is_a_roberta_on_its_card():
+    text = model_card("long", FAMILIES["longformer"], {"max_positions": 4096}, {})
+    assert "| reads at most, tokens | 4,096 |" in text
+    assert "writes at most" not in text
+    assert "A RoBERTa with the attention of [Longformer](" in text
+    assert "AutoModelForMaskedLM" in text
+
+
+def test_the_first_corpus_that_can_be_read_counts(tmp_path):
+    folders = {"none": None, "broken": "{", "list": "[1]", "good": '{"corpus": "a"}', "other": '{"corpus": "b"}'}
+    for name, text in folders.items():
+        (tmp_path / name).mkdir()
+        if text is not None:
+            (tmp_path / name / "corpus.json").write_text(text, encoding="utf-8")
+    assert corpus_of({"data": ":".join(str(tmp_path / name) for name in folders)}) == {"corpus": "a"}
+    assert corpus_of({"data": str(tmp_path / "none")}) == corpus_of({}) == {}
+
+
+def test_the_reader_is_a_bart():
+    assert default_model_type({"arch": "poolingformer_reader", "pooled_layers": "3"}) == "poolingformer-bart"

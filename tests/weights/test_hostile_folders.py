@@ -1,0 +1,201 @@
+"""Hugging Face folders from strangers: each ends in a sentence, reads nothing outside, and takes no memory."""
+
+import atexit
+import functools
+import json
+import os
+import shutil
+import struct
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fairseq_poolingformer.cli import convert
+from fairseq_poolingformer.weights.card import write_card
+from tests.models import tiny_huggingface
+
+NESTED = "[" * 200_000 + "]" * 200_000
+
+
+@functools.cache
+def template():
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    return tiny_huggingface.folder(folder, "bart")
+
+
+def write(folder, config=None, state=None):
+    """A small BART's folder with other settings, or other parameters in ``pytorch_model.bin``."""
+    shutil.copytree(template(), folder, dirs_exist_ok=True)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, **(config or {})}))
+    if state is not None:
+        torch.save(state(load_file(folder / "model.safetensors")), folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+
+
+def sentence(folder, capsys):
+    capsys.readouterr()
+    started = time.process_time()
+    assert convert.main(["to-fairseq", str(folder), str(folder / "out")]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "Traceback" not in error
+    assert time.process_time() - started < 5
+    return error
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("encoder_layers", value) for value in ("x", [6], {"a": 1}, 10**7, -1, 2.5, True, "[(1, 2)]")),
+        *(("d_model", value) for value in ("16", 2**40, [16], 1e300)),
+        *(("decoder_layers", value) for value in (900, 10**400)),
+        *(("encoder_ffn_dim", 2**22), ("vocab_size", 2**22), ("max_position_embeddings", 10**9)),
+        *(("encoder_attention_heads", value) for value in (0, -1, 2.0**60)),
+        *(("model_type", value) for value in ([], {}, "../x", 3)),
+        *(("activation_function", "__import__('os')"), ("dropout", float("nan")), ("dropout", float("inf"))),
+    ],
+)
+def test_settings(tmp_path, capsys, name, value):
+    write(tmp_path, {name: value})
+    assert "config" in sentence(tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        NESTED,
+        '{"a": ' * 200_000,
+        '{"d_model": 1, "d_model": 2}',
+        "[]",
+        "3",
+        '{"d_model": ' + "9" * 10_000 + "}",
+        "\xff",
+    ],
+    ids=range(7),
+)
+def test_json(tmp_path, capsys, text):
+    write(tmp_path)
+    (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
+    assert "config.json" in sentence(tmp_path, capsys)
+
+
+def test_large_json_is_refused_before_it_is_read(tmp_path, capsys):
+    write(tmp_path)
+    with open(tmp_path / "config.json", "wb") as file:
+        file.truncate(2**40)
+    assert "is not a file of at most 64 MiB" in sentence(tmp_path, capsys)
+
+
+def test_pipes(tmp_path, capsys):
+    write(tmp_path)
+    (tmp_path / "config.json").unlink()
+    os.mkfifo(tmp_path / "config.json")
+    assert "is not a file" in sentence(tmp_path, capsys)
+    (tmp_path / "config.json").unlink()
+    write(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    os.mkfifo(tmp_path / "model.safetensors")
+    assert "has neither model.safetensors nor" in sentence(tmp_path, capsys)
+
+
+EMBEDDING = "model.shared.weight"
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        lambda value: value.to_sparse(),
+        lambda value: value.to(torch.complex64),
+        lambda value: torch.empty(value.shape, device="meta"),
+        lambda value: torch.quantize_per_tensor(value, 0.1, 0, torch.qint8),
+        lambda value: torch.nested.nested_tensor([value, value]),
+        lambda value: [value],
+        lambda value: "x",
+    ],
+    ids=["sparse", "complex", "meta", "quantized", "nested", "list", "text"],
+)
+def test_tensors(tmp_path, capsys, tensor):
+    write(tmp_path, state=lambda state: {**state, EMBEDDING: tensor(state[EMBEDDING])})
+    assert "pytorch_model.bin" in sentence(tmp_path, capsys)
+
+
+def header(contents, data=b""):
+    text = contents if isinstance(contents, bytes) else json.dumps(contents).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+CRAFTED = {
+    "no header": b"\0" * 4,
+    "a header of 2**60": struct.pack("<Q", 2**60) + b"{}",
+    "a header beyond the end": struct.pack("<Q", 10**6) + b"{}",
+    "nested": header(NESTED.encode()),
+    "overlapping": header({n: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} for n in "ab"}, bytes(8)),
+    "beyond the data": header({"a": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}, bytes(8)),
+    "another size": header({"a": {"dtype": "F32", "shape": [2**61, 8], "data_offsets": [0, 8]}}, bytes(8)),
+    "negative": header({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [8, 0]}}, bytes(8)),
+}
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_safetensors(tmp_path, capsys, name):
+    write(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(CRAFTED[name])
+    assert "model.safetensors" in sentence(tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        *({"weight_map": {"a": shard}} for shard in ("../x.safetensors", "/etc/passwd", "pipe", "", ".", 3, None, [])),
+        *({"weight_map": ["a"]}, {"weight_map": 3}, [], {}),
+    ],
+    ids=range(12),
+)
+def test_an_index_names_files_of_its_folder(tmp_path, capsys, index):
+    folder = tmp_path / "folder"
+    write(folder)
+    (folder / "model.safetensors").rename(tmp_path / "x.safetensors")
+    os.mkfifo(folder / "pipe")
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "model.safetensors.index.json" in sentence(folder, capsys)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("tokenizer.json", text) for text in ("{}", '{"model": 3}', '{"model": {"type": "BPE"}}', NESTED)),
+        ("tokenizer.json", '{"model": {"type": "Unigram", "vocab": 3}}'),
+        ("tokenizer.json", '{"model": {"type": "BPE", "merges": [[1]], "vocab": {"a": []}}}'),
+        *(("vocab.json", text) for text in ("[]", '{"a": "x"}', '{"a": 1e400}', '{"a": 1, "a": 2}', "[[[]]]")),
+    ],
+)
+def test_tokenizers(tmp_path, capsys, name, text):
+    write(tmp_path)
+    (tmp_path / "vocab.json").unlink()
+    (tmp_path / name).write_text(text)
+    sentence(tmp_path, capsys)
+
+
+def test_a_card_that_is_a_link_is_not_copied(tmp_path):
+    """A folder could otherwise have any file of the user's copied into a model that is then shared."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    out.mkdir()
+    (tmp_path / "private").write_text("mine")
+    (source / "README.md").symlink_to(tmp_path / "private")
+    write_card(out, "card", source)
+    assert [path.name for path in out.iterdir()] == ["README.md"]
+    blobs = tmp_path / "models--x" / "blobs"
+    snapshot = tmp_path / "models--x" / "snapshots" / "1"
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    (blobs / "0").write_text("theirs")
+    (snapshot / "README.md").symlink_to("../../blobs/0")
+    write_card(out, "card", snapshot)
+    assert (out / "SOURCE_README.md").read_text() == "theirs"

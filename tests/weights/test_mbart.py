@@ -1,0 +1,194 @@
+"""mBART through the converter, and pre-norm Poolingformers, which have mBART's layout."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+from fairseq.data import Dictionary
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    MBartForConditionalGeneration,
+)
+from transformers.models.mbart.tokenization_mbart import FAIRSEQ_LANGUAGE_CODES as MBART
+from transformers.models.mbart50.tokenization_mbart50 import FAIRSEQ_LANGUAGE_CODES as MBART50
+
+from fairseq_poolingformer.huggingface import PoolingformerMBartForConditionalGeneration
+from fairseq_poolingformer.models import shipped_reader as reader
+from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from fairseq_poolingformer.weights import ConversionError, files, to_fairseq, to_huggingface
+from fairseq_poolingformer.weights.sentencepiece_model import LANGUAGES
+from tests.huggingface.test_bart import enlarge
+from tests.models import tiny_huggingface
+from tests.weights.conftest import run
+from tests.weights.test_bart import assert_agree, fairseq_outputs, huggingface_outputs, load_fairseq
+from tests.weights.test_xlm_roberta import train
+
+ROOT = Path(__file__).parents[2]
+TEXTS = ["The thing", "naïve ½ ﬁne — 東京 🙂\tand\n\nlines ", "  two  spaces", "", "x" * 300]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_mbart_has_the_outputs_of_hugging_face_both_ways(tmp_path, scaled):
+    source_folder = tiny_huggingface.folder(tmp_path / "hf", "mbart", scale_embedding=scaled)
+    assert run("to-fairseq", source_folder, tmp_path / "fairseq") == 0
+    model, _ = load_fairseq(tmp_path / "fairseq" / "model.pt")
+    source, target = tiny_huggingface.batch()
+    theirs = tiny_huggingface.model("mbart", scale_embedding=scaled)
+    expected = huggingface_outputs(theirs, source, target)
+    assert_agree(fairseq_outputs(model, source, target), expected, source)
+    assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
+    back, info = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert type(back) is MBartForConditionalGeneration
+    assert not any(value for value in info.values())
+    own, again = theirs.state_dict(), back.state_dict()
+    assert own.keys() == again.keys()
+    assert all(torch.equal(own[name], again[name]) for name in own)
+    assert_agree(huggingface_outputs(back.eval(), source, target), expected, source)
+    assert AutoTokenizer.from_pretrained(tmp_path / "back")("the thing")["input_ids"][0] == 0
+
+
+def test_flags_and_old_settings_say_pre_norm(tmp_path):
+    source_folder = tiny_huggingface.folder(tmp_path / "hf", "mbart")
+    config = json.loads((source_folder / "config.json").read_text())
+    published = {"normalize_before": True, "add_final_layer_norm": True}  # as facebook/mbart-large-cc25 has them
+    (source_folder / "config.json").write_text(json.dumps({**config, **published}))
+    assert run("to-fairseq", source_folder, tmp_path / "fairseq") == 0
+    flags = (tmp_path / "fairseq" / "flags.txt").read_text()
+    assert "--encoder-normalize-before --decoder-normalize-before" in flags
+    state = files.read_huggingface_weights(source_folder)
+    with pytest.raises(ConversionError, match="normalize_before is False; fairseq's BART needs True"):
+        to_fairseq({**config, "normalize_before": False}, state)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A checkpoint as the quickstart's: the reader with a second level."""
+    folder = tmp_path_factory.mktemp("reader")
+    for name in ("dict.source.txt", "dict.target.txt", "tokenizer"):
+        (shutil.copytree if name == "tokenizer" else shutil.copy)(reader.FOLDER / name, folder / name)
+    reader.write_reader_checkpoint(folder / "model.pt")
+    settings = {"window_size": "4,16,32", "pooled_window_size": "256", "pooled_layers": "2", "global_tokens": 1}
+    model, _ = load_fairseq(folder / "model.pt", **settings)
+    enlarge(model, ".pooled_")
+    stored, _ = files.read_checkpoint(folder / "model.pt")
+    files.write_checkpoint(folder / "model.pt", {**stored, **settings}, model.state_dict())
+    return folder / "model.pt"
+
+
+@pytest.fixture(scope="module")
+def converted(checkpoint):
+    folder = checkpoint.parent / "hf"
+    assert run("to-huggingface", checkpoint, folder) == 0
+    return folder
+
+
+def test_the_quickstarts_model_computes_the_same_in_transformers_and_back(checkpoint, converted, tmp_path):
+    ours, _ = load_fairseq(checkpoint)
+    theirs, info = AutoModelForSeq2SeqLM.from_pretrained(converted, output_loading_info=True)
+    assert type(theirs) is PoolingformerMBartForConditionalGeneration
+    assert not any(value for value in info.values())
+    torch.manual_seed(3)
+    source, target = torch.randint(4, 2000, (2, 300)), torch.randint(4, 2000, (2, 20))
+    source[:, 0], target[:, 0], source[1, 200:] = 0, 2, 1
+    expected = fairseq_outputs(ours, source, target)
+    assert_agree(expected, huggingface_outputs(theirs.eval(), source, target), source)
+    theirs.model.encoder.layers[2].self_attn.pooling = None
+    assert (huggingface_outputs(theirs, source, target)[1] - expected[1]).abs().max() > 1e-2
+
+    assert run("to-fairseq", converted, tmp_path / "back") == 0
+    (before, state), (after, again) = (files.read_checkpoint(p) for p in (checkpoint, tmp_path / "back" / "model.pt"))
+    assert state.keys() == again.keys()
+    assert all(torch.equal(state[name], again[name]) for name in state)
+    names = ("window_size", "pooled_layers", "encoder_normalize_before", "decoder_normalize_before", "dropout")
+    assert [after[name] for name in names] == [before[name] for name in names]
+    assert_agree(fairseq_outputs(load_fairseq(tmp_path / "back" / "model.pt")[0], source, target), expected, source)
+
+
+def test_the_quickstarts_model_is_fine_tuned_and_writes_in_transformers(converted, tmp_path):
+    model, tokenizer = (auto.from_pretrained(converted) for auto in (AutoModelForSeq2SeqLM, AutoTokenizer))
+    inputs = tokenizer(["the thing in the thing", "a lake"], padding=True, return_tensors="pt")
+    labels = tokenizer(text_target=["a thing", "water"], padding=True, return_tensors="pt")["input_ids"]
+    labels = labels.masked_fill(labels == 1, -100)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    losses = []
+    for _ in range(3):
+        loss = model(**inputs, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[2] < losses[0]
+    model.eval().save_pretrained(tmp_path)
+    again = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    written = [m.generate(**inputs, num_beams=2, max_length=12, forced_bos_token_id=0) for m in (model, again)]
+    assert torch.equal(*written)
+    assert written[0][:, :2].tolist() == [[2, 0]] * 2
+
+
+def test_the_quickstarts_tokenizer_gives_the_same_ids(checkpoint, converted, tmp_path):
+    """It writes characters without a piece as bytes, which XLM-R's class in transformers cannot."""
+    ours, theirs = load_tokenizer(checkpoint.parent), AutoTokenizer.from_pretrained(converted)
+    texts = [*TEXTS, *(ROOT / "docs" / "summarization.md").read_text(encoding="utf-8").splitlines()]
+    texts = [text for text in texts if not any(symbol in text for symbol in SPECIAL_SYMBOLS)]  # text is text here
+    assert len(texts) > 50
+    for text in texts:
+        assert theirs(text, add_special_tokens=False)["input_ids"] == ours.encode(text).tolist(), text
+        assert theirs.decode(ours.encode(text)) == ours.decode(ours.encode(text)), text
+    assert theirs("the")["input_ids"] == [0, *ours.encode("the").tolist(), 2]
+    assert (theirs.pad_token_id, theirs.mask_token_id, len(theirs)) == (1, None, 2000)
+    theirs.save_pretrained(tmp_path / "hf")  # without the sentencepiece model
+    for path in converted.glob("*"):
+        if path.name in ("config.json", "model.safetensors"):
+            shutil.copy(path, tmp_path / "hf")
+    assert not (tmp_path / "hf" / "sentencepiece.model").exists()
+    assert run("to-fairseq", tmp_path / "hf", tmp_path / "back") == 0
+    rebuilt = load_tokenizer(tmp_path / "back")
+    assert all(rebuilt.encode(text).tolist() == ours.encode(text).tolist() for text in texts)
+
+
+def test_half_pre_norm_is_refused(checkpoint):
+    settings, state = files.read_checkpoint(checkpoint)
+    with pytest.raises(ConversionError, match="decoder_normalize_before is False; Hugging Face's mBART has only True"):
+        to_huggingface({**settings, "decoder_normalize_before": False}, state)
+
+
+def sentencepiece_folder(folder, languages):
+    """A tiny mBART as it is published: a sentencepiece model, rows for its pieces, the languages and <mask>."""
+    model = train(folder.parent / f"pieces{len(languages)}")
+    rows = len(sentencepiece.SentencePieceProcessor(model_file=str(model))) + 2 + len(languages)
+    tiny_huggingface.model("mbart", vocab_size=rows).save_pretrained(folder)
+    shutil.copy(model, folder / "sentencepiece.bpe.model")
+    return folder
+
+
+@pytest.mark.parametrize("languages", [LANGUAGES, MBART50[:30]])
+def test_the_languages_keep_their_rows(tmp_path, languages):
+    source = sentencepiece_folder(tmp_path / "hf", languages)
+    assert [*LANGUAGES] == MBART
+    first = json.loads((source / "config.json").read_text())["vocab_size"] - 1 - len(languages)
+    if languages != LANGUAGES:
+        assert run("to-fairseq", source, tmp_path / "fairseq") == 1  # nothing says which languages these are
+        named = [{"id": first + row, "content": language} for row, language in enumerate(languages)]
+        (source / "tokenizer.json").write_text(json.dumps({"added_tokens": named}))
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    dictionary = Dictionary.load(str(tmp_path / "fairseq" / "dict.source.txt"))
+    assert [dictionary.index(f"[{language}]") for language in languages] == [*range(first, first + len(languages))]
+    tokens = torch.randint(4, first + len(languages), (2, 20), generator=torch.Generator().manual_seed(0))
+    model, _ = load_fairseq(tmp_path / "fairseq" / "model.pt")
+    theirs = MBartForConditionalGeneration.from_pretrained(source).eval()
+    expected = huggingface_outputs(theirs, tokens, tokens)[1][..., : len(dictionary)]
+    torch.testing.assert_close(fairseq_outputs(model, tokens, tokens)[1], expected, rtol=0, atol=1e-5)
+
+    assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
+    back = MBartForConditionalGeneration.from_pretrained(tmp_path / "back")
+    assert all(torch.equal(value, back.state_dict()[name]) for name, value in theirs.state_dict().items())
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "back")
+    assert tokenizer.convert_tokens_to_ids([*languages, "<mask>"]) == [*range(first, first + len(languages) + 1)]
+    ours = load_tokenizer(tmp_path / "fairseq")
+    for text in (*TEXTS[:2], "", "the attention"):
+        assert tokenizer(text, add_special_tokens=False)["input_ids"] == ours.encode(text).tolist()

@@ -1,0 +1,194 @@
+"""The converter takes weights in every form, refuses what it cannot convert, and drops nothing silently."""
+
+import argparse
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BartForSequenceClassification
+
+from fairseq_poolingformer import weights as conversion
+from fairseq_poolingformer.weights import ConversionError, files, led
+from tests.models import tiny_huggingface
+from tests.weights.conftest import run
+
+ROWS = len(tiny_huggingface.vocabulary())
+
+
+@pytest.mark.parametrize("form", ["bin", "sharded", "base model", "half"])
+def test_weights_in_other_forms(tmp_path, form):
+    source = tiny_huggingface.folder(tmp_path / "hf", "bart")
+    whole = load_file(source / "model.safetensors")
+    (source / "model.safetensors").unlink()
+    if form == "bin":
+        # As older versions saved it: the tied embedding under all its names, and the logits' bias.
+        tied = dict.fromkeys(
+            ("model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"),
+            whole["model.shared.weight"],
+        )
+        bias = {"final_logits_bias": torch.zeros(1, ROWS)}
+        versions = {f"model.{side}.version": torch.tensor([3.0]) for side in ("encoder", "decoder")}
+        torch.save({**whole, **tied, **bias, **versions, "config": {"d_model": 24}}, source / "pytorch_model.bin")
+    elif form == "sharded":
+        shards = {name: f"model-{i % 2}.safetensors" for i, name in enumerate(whole)}
+        for shard in set(shards.values()):
+            save_file({name: whole[name] for name in whole if shards[name] == shard}, source / shard)
+        (source / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
+    elif form == "base model":
+        save_file({name.removeprefix("model."): tensor for name, tensor in whole.items()}, source / "model.safetensors")
+    else:
+        whole = {name: tensor.half() for name, tensor in whole.items()}
+        save_file(whole, source / "model.safetensors")
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
+    back = load_file(tmp_path / "back" / "model.safetensors")
+    whole.pop("final_logits_bias")  # always zero, and Hugging Face does not ask for it
+    assert back.keys() == whole.keys()
+    assert all(torch.equal(back[name], whole[name]) for name in whole)
+    assert all(back[name].dtype == whole[name].dtype for name in whole)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1, 2], "holds a list in place of a dictionary of parameters"),
+        (torch.ones(3), "holds a Tensor in place of a dictionary of parameters"),
+        ({"model.shared.weight": "text"}, "these entries are no tensors: model.shared.weight"),
+        (b"", "is empty"),
+        (b"a text that is no weights", "is not a checkpoint. It begins with b'a text"),
+        (b"version https://git-lfs.github.com/spec/v1", "git lfs pull"),
+    ],
+)
+def test_files_that_hold_no_weights(tmp_path, capsys, content, message):
+    source = tiny_huggingface.folder(tmp_path / "hf", "bart")
+    (source / "model.safetensors").unlink()
+    if isinstance(content, bytes):
+        (source / "pytorch_model.bin").write_bytes(content)
+    else:
+        torch.save(content, source / "pytorch_model.bin")
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 1
+    error = capsys.readouterr().err
+    assert f"{source / 'pytorch_model.bin'}" in error
+    assert message in error
+    assert not (tmp_path / "fairseq").exists()
+
+
+@pytest.mark.parametrize("content", ["[1]", '"text"', "3"])
+def test_a_config_that_is_no_object(tmp_path, capsys, content):
+    source = tiny_huggingface.folder(tmp_path / "hf", "bart")
+    (source / "config.json").write_text(content)
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 1
+    assert "config.json is no JSON object" in capsys.readouterr().err
+
+
+def test_windows_that_transformers_cannot_run():
+    """Its models pad inputs to a multiple of the largest window, which each layer's own must divide."""
+    assert led.two_sided({"encoder_layers": 3, "window_size": "3,15,5"}) == [6, 30, 10]
+    for window_size in ("4,6,4", "2,3,5"):
+        with pytest.raises(ConversionError, match="each layer's window must divide"):
+            led.two_sided({"encoder_layers": 3, "window_size": window_size})
+
+
+def broken(state, config, change):
+    """Make one thing of a Hugging Face model impossible to convert."""
+    if change == "missing":
+        del state["model.decoder.layers.1.fc2.bias"]
+    elif change == "unexpected":
+        state["model.encoder.layer_norm.weight"] = torch.ones(24)
+    elif change == "untied":
+        state["lm_head.weight"] = state["model.shared.weight"] + 1
+    elif change == "bias":
+        state["final_logits_bias"] = torch.ones(1, ROWS)
+    elif change == "twice":
+        state["shared.weight"] = state["model.shared.weight"]
+    elif change == "positions":
+        config["max_position_embeddings"] = 42
+    else:
+        config.update(change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("missing", r"missing: decoder\.layers\.1\.fc2\.bias; unexpected: none"),
+        ("unexpected", r"missing: none; unexpected: encoder\.layer_norm\.weight"),
+        ("untied", r"shared\.weight and lm_head\.weight differ"),
+        ("bias", "final_logits_bias is not zero"),
+        ("twice", "with and without 'model.': shared.weight"),
+        ("positions", r"embed_positions\.weight is \(42, 24\) .* asks for \(44, 24\)"),
+        ({"model_type": "t5"}, "model_type is 't5'; can convert: bart, mbart, led"),
+        ({"activation_function": "swiglu"}, "activation_function 'swiglu'"),
+        ({"add_final_layer_norm": True}, "add_final_layer_norm is True"),
+        ({"normalize_before": True}, "normalize_before is True"),
+        ({"pad_token_id": 5}, "pad_token_id is 5"),
+    ],
+)
+def test_what_fairseq_cannot_express_is_refused(change, message):
+    model = tiny_huggingface.model("bart")
+    config, state = model.config.to_dict(), dict(model.state_dict())
+    broken(state, config, change)
+    with pytest.raises(ConversionError, match=message):
+        conversion.to_fairseq(config, state)
+
+
+@pytest.mark.parametrize("window", [5, [4, 8], [4, 8, 0]])
+def test_windows_that_led_cannot_have(window):
+    model = tiny_huggingface.model("led")
+    with pytest.raises(ConversionError, match="attention_window"):
+        conversion.to_fairseq({**model.config.to_dict(), "attention_window": window}, dict(model.state_dict()))
+
+
+def test_heads_are_left_out_only_on_demand(tmp_path, capsys):
+    source = tiny_huggingface.folder(tmp_path / "hf", "bart")
+    BartForSequenceClassification(tiny_huggingface.config("bart")).save_pretrained(source)
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 1
+    error = capsys.readouterr().err
+    assert "classification_head.dense.weight" in error
+    assert "--drop-heads" in error
+    assert not (tmp_path / "fairseq").exists()
+    assert run("to-fairseq", source, tmp_path / "fairseq", "--drop-heads") == 0
+    assert "left out heads: classification_head.dense.bias" in capsys.readouterr().out
+
+
+def test_nothing_is_overwritten_and_no_half_folder_is_left(tmp_path, capsys):
+    source = tiny_huggingface.folder(tmp_path / "hf", "bart")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").touch()
+    assert run("to-fairseq", source, tmp_path / "out") == 1
+    assert "out is there already" in capsys.readouterr().err
+    with pytest.raises(FileNotFoundError), files.new_folder(tmp_path / "new") as folder:
+        (folder / "half" / "file").touch()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hf", "out"]
+    (source / "model.safetensors").write_bytes(b"damaged")
+    assert run("to-fairseq", source, tmp_path / "new") == 1
+    assert "model.safetensors is damaged or cut short" in capsys.readouterr().err
+
+
+def test_a_checkpoint_is_data_only(tmp_path, capsys):
+    torch.save({"model": {}, "args": argparse.ArgumentParser}, tmp_path / "model.pt")
+    assert run("to-huggingface", tmp_path / "model.pt", tmp_path / "out") == 1
+    assert "refers to argparse.ArgumentParser, and a checkpoint may hold nothing but data" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("key", "limit"), [("decoder_start_token_id", 0), ("forced_bos_token_id", 0)])
+def test_conventions_of_generation_are_told(key, limit):
+    model = tiny_huggingface.model("bart")
+    converted = conversion.to_fairseq({**model.config.to_dict(), key: limit}, dict(model.state_dict()))
+    assert any(key in note for note in converted.notes)
+
+
+@pytest.mark.parametrize("size", ["x", "1", -1, 0, 1.0, None])
+def test_a_setting_that_is_no_size_is_named(size):
+    settings = {"arch": "bart_base", "encoder_layers": size}
+    settings = {**dict.fromkeys(conversion.FAMILIES["bart"].needed, False), **settings}
+    with pytest.raises(ConversionError, match=f"encoder_layers {size!r}, which is no size"):
+        conversion.to_huggingface(settings, {}, model_type="bart")
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_an_embedding_that_is_no_matrix_is_refused(shape):
+    settings = dict.fromkeys(conversion.FAMILIES["bart"].needed, False)
+    settings |= {**conversion.FAMILIES["bart"].arch_sizes["base"], "arch": "bart_base"}
+    with pytest.raises(ConversionError, match="no token embedding"):
+        conversion.to_huggingface(settings, {"encoder.embed_tokens.weight": torch.zeros(shape)}, model_type="bart")

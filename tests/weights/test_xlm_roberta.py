@@ -1,0 +1,203 @@
+"""XLM-R through the converter: the weights as RoBERTa's, a sentencepiece model with Hugging Face's ids."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+from fairseq import checkpoint_utils
+from fairseq.data import Dictionary
+from transformers import AutoTokenizer, XLMRobertaTokenizer
+
+from fairseq_poolingformer.models import PoolingformerRoberta
+from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer, load_tokenizer
+from fairseq_poolingformer.weights import ConversionError, files, sentencepiece_model
+from tests.models import tiny_huggingface
+from tests.weights.conftest import run
+
+ROOT = Path(__file__).parents[2]
+TEXTS = [
+    "The attention of a long  document",
+    " naïve café — 東京 🙂 ",
+    "line\n\nand\ttab, ﬁne ½ x²",
+    "ไทย العربية 日本語 attention",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A sentencepiece model as XLM-R's: unigram, <unk>, <s> and </s> first."""
+    return train(tmp_path_factory.mktemp("sentencepiece") / "xlmr")
+
+
+def train(prefix: Path, **changes) -> Path:
+    lines = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line.strip()]
+    settings = {"vocab_size": 300, "unk_id": 0, "bos_id": 1, "eos_id": 2, "hard_vocab_limit": False, **changes}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([*lines, *TEXTS[:4]]), model_prefix=str(prefix), minloglevel=2, num_threads=1, **settings
+    )
+    return prefix.with_suffix(".model")
+
+
+@pytest.fixture
+def source(tmp_path, model):
+    """A Hugging Face folder of a tiny XLM-R."""
+    rows = len(sentencepiece.SentencePieceProcessor(model_file=str(model))) + 2
+    tiny_huggingface.model("xlm-roberta", vocab_size=rows).save_pretrained(tmp_path / "hf")
+    shutil.copy(model, tmp_path / "hf" / "sentencepiece.bpe.model")
+    return tmp_path / "hf"
+
+
+def test_ids_are_those_of_hugging_face(tmp_path, source, capsys):
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    assert "--arch poolingformer_xlmr_base" in capsys.readouterr().out
+    theirs = XLMRobertaTokenizer.from_pretrained(source)
+    ours = load_tokenizer(tmp_path / "fairseq")
+    dictionary = Dictionary.load(str(tmp_path / "fairseq" / "dict.txt"))
+    for text in TEXTS:
+        expected = theirs(text, add_special_tokens=False)["input_ids"]
+        assert ours.encode(text).tolist() == expected
+        pieces = " ".join(dictionary[index] for index in expected)
+        assert dictionary.encode_line(pieces, append_eos=False, add_if_not_exist=False).tolist() == expected
+    assert theirs(TEXTS[0])["input_ids"] == [0, *ours.encode(TEXTS[0]).tolist(), 2]
+    assert theirs("🦔")["input_ids"][-2] == ours.encode("🦔")[-1] == 3
+    assert dictionary.add_symbol("<mask>") == theirs.mask_token_id == len(theirs) - 1
+
+
+def test_outputs_and_round_trip(tmp_path, source, model):
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    path = tmp_path / "fairseq" / "model.pt"
+    loaded, _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], {"data": str(path.parent)})
+    theirs = tiny_huggingface.MODELS["xlm-roberta"].from_pretrained(source).eval()
+    tokens = torch.randint(4, len(task.source_dictionary), (2, 20), generator=torch.Generator().manual_seed(0))
+    tokens[1, 15:] = 1
+    real = tokens.ne(1)
+    with torch.no_grad():
+        expected = theirs.double()(tokens, real.long()).logits
+        actual, _ = loaded[0].eval().double()(tokens)
+    torch.testing.assert_close(actual[real], expected[real], rtol=0, atol=1e-5)
+
+    assert run("to-huggingface", path, tmp_path / "back") == 0
+    config = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert (config["model_type"], config["architectures"]) == ("xlm-roberta", ["XLMRobertaForMaskedLM"])
+    back, info = tiny_huggingface.MODELS["xlm-roberta"].from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not any(info.values())
+    with torch.no_grad():
+        torch.testing.assert_close(
+            back.eval().double()(tokens, real.long()).logits[real], expected[real], atol=1e-5, rtol=0
+        )
+    assert (tmp_path / "back" / "sentencepiece.bpe.model").read_bytes() == model.read_bytes()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "back")
+    assert isinstance(tokenizer, XLMRobertaTokenizer)
+    original = XLMRobertaTokenizer.from_pretrained(source)
+    for text in TEXTS:
+        assert tokenizer(text)["input_ids"] == original(text)["input_ids"]
+    assert run("to-fairseq", tmp_path / "back", tmp_path / "again") == 0
+    first, second = (files.read_checkpoint(tmp_path / name / "model.pt") for name in ("fairseq", "again"))
+    assert {**first[0], "data": None} == {**second[0], "data": None}
+    assert first[1].keys() == second[1].keys()
+    assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
+    for name in ("dict.txt", "tokenizer/config.json", "tokenizer/sentencepiece.model"):
+        assert (tmp_path / "fairseq" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_folders_as_fairseq_publishes_them(tmp_path, source):
+    """``xlmr.*`` has its sentencepiece model beside the checkpoint; a Longformer may be made of it too."""
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    published = tmp_path / "xlmr.tiny"
+    published.mkdir()
+    settings, state = files.read_checkpoint(tmp_path / "fairseq" / "model.pt")
+    files.write_checkpoint(published / "model.pt", {**settings, "data": ""}, state)
+    shutil.copy(source / "sentencepiece.bpe.model", published)
+    assert run("to-huggingface", published / "model.pt", tmp_path / "back") == 1
+    assert run("to-huggingface", published / "model.pt", tmp_path / "back", "--tokenizer", published) == 0
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["model_type"] == "xlm-roberta"
+
+    settings, state = files.read_checkpoint(published / "model.pt")
+    settings.update(arch="poolingformer_xlmr_base", window_size="4", pooled_layers="none")
+    files.write_checkpoint(published / "long.pt", settings, state)
+    assert run("to-huggingface", published / "long.pt", tmp_path / "long", "--tokenizer", published) == 0
+    assert json.loads((tmp_path / "long" / "config.json").read_text())["model_type"] == "longformer"
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "long")
+    assert tokenizer(TEXTS[0])["input_ids"] == XLMRobertaTokenizer.from_pretrained(source)(TEXTS[0])["input_ids"]
+
+
+def test_tokenizer_json_alone_is_enough(tmp_path, source, model):
+    """As many folders have it, without the sentencepiece model; the pieces, scores and normalizations are the same."""
+    theirs = XLMRobertaTokenizer.from_pretrained(source)
+    theirs.save_pretrained(source)
+    (source / "sentencepiece.bpe.model").unlink()
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    rebuilt = load_tokenizer(tmp_path / "fairseq")
+    original = SentencePieceTokenizer(model)
+    more = ["ａｂｃ ①② ﷺ", "  two  spaces ", "e\u0301 ½ﬁ", "x" * 300, "<s> </s> <mask>", "a\u200bb\u00a0c"]
+    for text in [*TEXTS, *more]:
+        assert rebuilt.encode(text).tolist() == original.encode(text).tolist()
+        assert rebuilt.decode(rebuilt.encode(text)) == original.decode(original.encode(text))
+    for text in TEXTS:
+        assert rebuilt.encode(text).tolist() == theirs(text, add_special_tokens=False)["input_ids"]
+    written = tmp_path / "fairseq" / "tokenizer" / "sentencepiece.model"
+    first, second = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in (model, written))
+    assert len(first) == len(second)
+    for number in range(len(first)):
+        for kind in ("id_to_piece", "get_score", "is_control", "is_unknown", "is_byte"):
+            assert getattr(first, kind)(number) == getattr(second, kind)(number)
+    assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
+    again = XLMRobertaTokenizer.from_pretrained(tmp_path / "back")
+    assert [again(text)["input_ids"] for text in TEXTS] == [theirs(text)["input_ids"] for text in TEXTS]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": {"type": "Unigram", "vocab": [["<unk>", 0.0]]}}, "its first pieces are"),
+        ({"normalizer": {"type": "Lowercase"}}, "its normalizer is not sentencepiece's table alone"),
+        ({"normalizer": None}, "its normalizer is not sentencepiece's table alone"),
+        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "?"}}, "is no base64"),
+    ],
+)
+def test_tokenizer_json_that_is_not_xlmrs(tmp_path, source, capsys, change, message):
+    XLMRobertaTokenizer.from_pretrained(source).save_pretrained(source)
+    (source / "sentencepiece.bpe.model").unlink()
+    contents = json.loads((source / "tokenizer.json").read_text(encoding="utf-8"))
+    (source / "tokenizer.json").write_text(json.dumps({**contents, **change}), encoding="utf-8")
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "fairseq").exists()
+
+
+def test_models_of_another_layout_or_size(tmp_path, model):
+    other = train(tmp_path / "padded", pad_id=3)
+    with pytest.raises(ConversionError, match="needs <unk>, <s> and </s> first"):
+        sentencepiece_model.write_fairseq(tmp_path, other, 302, ("dict.txt",))
+    with pytest.raises(ConversionError, match="the embedding has 500 rows"):
+        sentencepiece_model.write_huggingface(tmp_path, model, 500, 512)
+    (tmp_path / "bad.model").write_bytes(b"no model")
+    with pytest.raises(ConversionError, match=r"bad\.model: not a sentencepiece model"):
+        sentencepiece_model.write_fairseq(tmp_path, tmp_path / "bad.model", 300, ("dict.txt",))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.model", "padded.model", "padded.vocab"]
+
+
+def test_options_of_the_other_tokenizer(tmp_path, source, capsys):
+    assert run("to-fairseq", source, tmp_path / "fairseq", "--gpt2-bpe", tmp_path) == 1
+    assert "--gpt2-bpe: this model has a sentencepiece tokenizer" in capsys.readouterr().err
+
+
+@torch.no_grad()
+def test_masks_are_filled_as_hugging_face_does(tmp_path, source):
+    assert run("to-fairseq", source, tmp_path / "fairseq", "--arch", "poolingformer_xlmr_base") == 0
+    wide = {"window_size": "64", "pooled_layers": "none"}
+    ours = PoolingformerRoberta.from_pretrained(str(tmp_path / "fairseq"), **wide).eval()
+    tokenizer = XLMRobertaTokenizer.from_pretrained(source)
+    text = "The attention of a <mask> document"
+    inputs = tokenizer(text, return_tensors="pt")["input_ids"]
+    theirs = tiny_huggingface.MODELS["xlm-roberta"].from_pretrained(source).eval()
+    best = theirs(inputs).logits[0, inputs[0] == tokenizer.mask_token_id].softmax(-1).topk(3)
+    filled = ours.fill_mask(text, topk=3)
+    assert [probability for _, probability, _ in filled] == pytest.approx(best.values[0].tolist(), abs=1e-6)
+    assert [token for _, _, token in filled] == [tokenizer.decode([index]) for index in best.indices[0]]
+    assert all(whole.startswith("The attention of a") and whole.endswith("document") for whole, _, _ in filled)
+    assert ours.encode("The document", "of a").tolist() == tokenizer("The document", "of a")["input_ids"]
