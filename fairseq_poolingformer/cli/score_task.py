@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import sys
 from pathlib import Path
 
 from fairseq_poolingformer.cli.command import run_command
+from fairseq_poolingformer.tasks.registry import TASKS
 from fairseq_poolingformer.text.whole_file import write_lines
 
-KINDS = {
-    "coreference": "MUC, B³, CEAF-φ4 and the mean of their F1 (CoNLL-2012)",
-    "document_classification": "accuracy; precision, recall and F1 of each label (IMDB, Hyperpartisan, others)",
-    "wikihop": "accuracy (WikiHop, MedHop)",
-    "triviaqa": "exact match and F1 of questions (Wikipedia), or of questions and documents (web)",
-    "hotpotqa": "exact match, F1, precision and recall of answers, of supporting facts, and joint",
-}
-FOLDERS = {"document_classification": "classification"}
+_OTHERS = ("long_summarization", "question_answering")  # have commands of their own
+KINDS = {name: task.figures for name, task in TASKS.items() if task.figures and name not in _OTHERS}
 _EPILOG = """\
 kinds and figures:
 {kinds}
@@ -53,9 +47,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> None:
     """Print the figures and write them to ``--json``."""
-    figures = importlib.import_module(f"fairseq_poolingformer.tasks.{FOLDERS.get(args.kind, args.kind)}.scores").score(
-        args.gold, args.predictions
-    )
+    figures = TASKS[args.kind].module("scores").score(args.gold, args.predictions)
     width = max(map(len, figures))
     for name, figure in figures.items():
         print(f"{name:{width}}  {figure:.2f}" if isinstance(figure, float) else f"{name:{width}}  {figure:,}")
