@@ -4,7 +4,7 @@
 
 The documents are lines of JSON with ``article_text``, a list of sentences, as in the arXiv and PubMed data. Each is
 summarized three times: by fairseq's search, by ``generate`` as people call it (``num_beams=5, length_penalty=2``), and
-by ``generate`` under fairseq's conditions, as docs/summarization.md gives them. Where the best summaries differ, the
+by ``generate`` under fairseq's conditions (docs/summarization.md). Where the best summaries differ, the
 log-probability of both under the model says which search found the better one.
 """
 
@@ -50,7 +50,7 @@ def transformers_search(model: Any, document: Tensor, beam: int, lenpen: float, 
 
 
 def fairseq_conditions(model: Any, longest: int) -> dict[str, Any]:
-    """Return the options of docs/summarization.md."""
+    """Return the options of ``generate`` for fairseq's conditions."""
     words = [token for token in range(model.config.vocab_size) if token != PAD]
 
     def allowed(row: int, tokens: Tensor) -> list[int]:
