@@ -162,12 +162,13 @@ def bits_by_distance(name: str, scratch: Path) -> Outputs:
 
 
 def _moved(before: dict[str, Tensor], after: dict[str, Tensor]) -> Outputs:
-    """The length of each parameter's update; a parameter that is new counts as a whole."""
+    """The length of each parameter's update, later numbers weighted more; a parameter that is new counts as a whole."""
     lengths = {}
     for key, value in after.items():
         old = before.get(key)
         start = old.double() if old is not None and old.shape == value.shape else 0
-        lengths[f"moved.{key}"] = np.array((value.double() - start).norm())
+        weights = torch.linspace(1, 2, value.numel(), dtype=torch.float64).reshape(value.shape)
+        lengths[f"moved.{key}"] = np.array(((value.double() - start) * weights).norm())
     return lengths, {}
 
 
@@ -178,8 +179,8 @@ def resumed(name: str, scratch: Path) -> Outputs:
 
 
 def finetuned(name: str, scratch: Path) -> Outputs:
-    """The same of a task's first update, from the masked language model, whose embedding has fewer rows."""
-    flags = ("--finetune-from-model", checkpoint("masked_lm"), "--max-update", 1)
+    """The same of a task's first update, from the masked language model of fewer symbols and positions."""
+    flags = ("--max-positions", 100, "--finetune-from-model", checkpoint("masked_lm"), "--max-update", 1)
     return _moved(
         checkpoint_utils.load_checkpoint_to_cpu(checkpoint("masked_lm"))["model"], train(name, scratch, *flags)
     )
