@@ -13,11 +13,11 @@ from fairseq.models.bart.model import bart_base_architecture, bart_large_archite
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor
 
-from fairseq_poolingformer.models.attention_flags import AttentionFlags
 from fairseq_poolingformer.models.decoder import PoolingformerDecoder
 from fairseq_poolingformer.models.encoder import PoolingformerEncoder
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface
 from fairseq_poolingformer.models.pretrained import Architecture, LoadsCheckpoints, register_architectures
+from fairseq_poolingformer.settings import PAPER_LAYERS, TwoLevelFlags
 
 
 @register_model("poolingformer_bart")
@@ -34,7 +34,7 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
     def add_args(parser: argparse.ArgumentParser) -> None:
         """Add BART's flags and those of the two levels."""
         BARTModel.add_args(parser)
-        AttentionFlags.add_args(parser)
+        TwoLevelFlags.add_args(parser)
         parser.add_argument(
             "--scale-embedding",
             action="store_false",
@@ -104,8 +104,8 @@ _LED = {  # Longformer §7: one level, and the global tokens have their own proj
 
 # pooled_layers counts the encoder's layers from 0
 ARCHITECTURES: dict[str, Architecture] = {
-    "poolingformer_bart_large": (bart_large_architecture, _COMMON | {"pooled_layers": "6-11"}),
-    "poolingformer_bart_base": (bart_base_architecture, _COMMON | {"pooled_layers": "3-5"}),
+    "poolingformer_bart_large": (bart_large_architecture, _COMMON | {"pooled_layers": PAPER_LAYERS["bart_large"]}),
+    "poolingformer_bart_base": (bart_base_architecture, _COMMON | {"pooled_layers": PAPER_LAYERS["bart_base"]}),
     "poolingformer_bart_tiny": (  # for tests and first steps
         bart_large_architecture,
         _COMMON
