@@ -11,7 +11,7 @@ from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
-from fairseq_poolingformer.attention.weights import LevelWeights, band_weights
+from fairseq_poolingformer.attention.probabilities import LevelWeights, band_weights
 
 
 class TwoLevelAttention(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention.backends.block.diagonals import Diagonals
 from fairseq_poolingformer.attention.backends.block.lanes import Lane
 from fairseq_poolingformer.attention.backends.plan import LOG2E, TermGradients
-from fairseq_poolingformer.attention.call import Pairs, ScoreTerm, of_heads, term_tensors, with_tensors
+from fairseq_poolingformer.attention.call import Pairs, ScoreTerm, of_heads, term_tensors
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 
 
@@ -85,7 +85,7 @@ class TermOfGroup:
 
     def term_of_group(self) -> ScoreTerm:
         """The term for the group's heads."""
-        return with_tensors(self.term, self.of_group(term_tensors(self.term)))
+        return replace(self.term, **self.of_group(term_tensors(self.term)))
 
     def add_scores(self, scores: Tensor, pair: BlockPair) -> None:
         """Add the term to the base-2 scores (B, H, t, s) of a block pair."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, TermGradients
-from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm, term_tensors, with_tensors
+from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm, term_tensors
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
 
@@ -20,8 +20,7 @@ FARTHEST = 2**30  # farther than any two tokens are apart
 def with_contiguous_tables(call: Call) -> Call:
     """The call with contiguous copies of its score terms' tensors, so that their gradients are contiguous, too."""
     terms = (
-        with_tensors(term, {name: x.contiguous() for name, x in term_tensors(term).items()})
-        for term in call.score_terms
+        replace(term, **{name: x.contiguous() for name, x in term_tensors(term).items()}) for term in call.score_terms
     )
     return replace(call, score_terms=tuple(terms))
 
