@@ -81,6 +81,7 @@ def _on(device: torch.device, index: range | Tensor) -> Tensor:
     return index.to(device)
 
 
+@dataclass(frozen=True)
 class ScoreTerm(ABC):
     """A term that is added to the attention scores before the softmax, besides the content product.
 
@@ -209,12 +210,12 @@ class Call:
     def global_queries(self) -> GlobalTokens | None:
         """The global tokens among the queries, as indices into the queries; None without any."""
         num_queries, num_keys = self.query.size(2), self.key.size(2)
-        start = self.query_offset
-        if self.global_tokens is None or (start == 0 and num_queries == num_keys):
+        start, of_keys = self.query_offset, self.global_mask
+        if of_keys is None or (start == 0 and num_queries == num_keys):
             return self.global_keys()
-        mask = self.global_mask.new_zeros(self.query.size(0), num_queries)
+        mask = of_keys.new_zeros(self.query.size(0), num_queries)
         first, last = max(0, start), min(num_keys, start + num_queries)
         if first < last:
-            mask[:, first - start : last - start] = self.global_mask[:, first:last]
+            mask[:, first - start : last - start] = of_keys[:, first:last]
         tokens = GlobalTokens(mask)
         return tokens if tokens.num_slots else None

@@ -87,7 +87,7 @@ def _pick(call: Call, name: str | None) -> str:
         if reason is not None:
             raise ValueError(f"backend {name!r} cannot run this call: {reason}")
         return name
-    refusals = []
+    refusals: list[str] = []
     for candidate, module in BACKENDS.items():
         reason = module.why_not(call)
         if reason is None:

@@ -67,8 +67,9 @@ def pool_keys(
         context = _weighted_sum(x, uniform[:, None], pooling)
         if kind == "mean":
             return context, pooled_padding_mask
-    weight, bias = (None if tensor is None else tensor.to(x.dtype) for tensor in (weight, bias))
-    logits = F.linear(context.transpose(1, 2).flatten(2), weight, bias)  # (B, P, sets·κ)
+    assert weight is not None  # as _check has it
+    bias = None if bias is None else bias.to(x.dtype)
+    logits = F.linear(context.transpose(1, 2).flatten(2), weight.to(x.dtype), bias)  # (B, P, sets·κ)
     logits = logits.unflatten(2, (-1, pooling.kernel_size)).transpose(1, 2)  # (B, sets, P, κ)
     # the smallest finite number, not -inf: a pool without real tokens must not give NaN
     logits = logits.masked_fill(~real[:, None], torch.finfo(logits.dtype).min)
@@ -205,10 +206,10 @@ class _WeightedSum(torch.autograd.Function):
         grad_weights = torch.zeros_like(weights) if needs_weights else None
         for tap in range(kernel_size):
             pools, tokens = _tap(tap, num_tokens, ctx.pooling)
-            if needs_x:
+            if grad_x is not None:
                 grad_tokens = grad_x.unflatten(1, (sets, -1))[:, :, :, tokens]
                 grad_tokens.addcmul_(grad[:, :, :, pools], weights[:, :, None, pools, tap, None])
-            if needs_weights:
+            if grad_weights is not None:
                 product = (grad[:, :, :, pools] * grouped[:, :, :, tokens]).sum((2, 4))
                 grad_weights[:, :, pools, tap] = product.sum_to_size(grad_weights[:, :, pools, tap].shape)
         return grad_x, grad_weights, None

@@ -192,8 +192,8 @@ def _pair(plan: Plan, block: QueryBlock, keys: KeyBlock, query: Tensor) -> Block
     """A query block, with its ``query`` (B·H, t, D), and a key block, as score terms read them."""
     group, lane, key = block.group, block.lane, keys.take(block.lane.key, query.dtype)
     indices = take_index(group.index, block.start, query.size(1)), take_index(lane.index, keys.start, key.size(1))
-    vectors = (x.unflatten(0, lane.key.shape[:2]) for x in (query, key))
-    pairs = Pairs.of(plan, *indices, *vectors, lane.with_global)
+    rows = lane.key.shape[:2]
+    pairs = Pairs.of(plan, *indices, query.unflatten(0, rows), key.unflatten(0, rows), lane.with_global)
     return BlockPair(pairs, lane, block.start, keys.start)
 
 

@@ -40,10 +40,13 @@ class BlockPair:
     def by_query(self) -> Diagonals:
         """The diagonals that the band shows of the matrix (queries × keys), where both indices are ranges."""
         pairs, ahead = self.pairs, self.first_key - self.first_query
-        distance = pairs.query_offset + pairs.query_index.start - pairs.key_stride * pairs.key_index.start
+        queries, keys = pairs.query_index, pairs.key_index
+        assert isinstance(queries, range)
+        assert isinstance(keys, range)
+        distance = pairs.query_offset + queries.start - pairs.key_stride * keys.start
         band = self.lane.band
         lowest, highest = (-UNLIMITED, UNLIMITED) if band is None else (band.lowest - ahead, band.highest - ahead)
-        return Diagonals(lowest, highest, distance, slope=-pairs.query_index.step)
+        return Diagonals(lowest, highest, distance, slope=-queries.step)
 
     def by_key(self) -> Diagonals:
         """The diagonals that the band shows of the matrix (keys × queries)."""

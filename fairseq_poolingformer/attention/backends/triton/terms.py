@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,14 +27,14 @@ def with_contiguous_tables(call: Call) -> Call:
 
 def distance_table(plan: Plan, terms: Sequence[ScoreTerm]) -> Tensor | None:
     """The sum of all RelativePositionBias terms: (H, 2k + 1) float32; None without any."""
-    terms = [term for term in terms if isinstance(term, RelativePositionBias)]
-    if not terms:
+    biases = [term for term in terms if isinstance(term, RelativePositionBias)]
+    if not biases:
         return None
-    tables = [term.table for term in terms]
+    tables = [term.table for term in biases]
     farthest = max(table.size(1) // 2 for table in tables)
     distance = torch.arange(-farthest, farthest + 1, device=tables[0].device)
     pairs = Pairs(query_index=distance, key_index=distance.new_zeros(1))
-    scores = sum(term.scores(pairs).squeeze(-1).float() for term in terms)
+    scores: Any = sum(term.scores(pairs).squeeze(-1).float() for term in biases)
     return scores.expand(plan.num_heads, -1)
 
 
@@ -92,7 +92,7 @@ class PositionTables:
             by_key: whether tiles are (keys × queries); else they are (queries × keys).
         """
         tables, bucket = term_tensors(self.term), 1
-        names = ("p2c", "c2p") if by_key else ("c2p", "p2c")
+        names: tuple[str, ...] = ("p2c", "c2p") if by_key else ("c2p", "p2c")
         if coarse and not tables.keys().isdisjoint(("global_c2p", "global_p2c")):
             names, bucket = tuple(f"global_{name}" for name in names), self.term.global_bucket
         of_rows, of_columns = map(tables.get, names)
