@@ -60,39 +60,18 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
             no_encoder_attn=getattr(args, "no_cross_attention", False),
         )
 
-    def forward(
-        self,
-        src_tokens: Tensor,
-        src_lengths: Tensor | None,
-        prev_output_tokens: Tensor,
-        features_only: bool = False,
-        classification_head_name: str | None = None,
-        token_embeddings: Tensor | None = None,
-        return_all_hiddens: bool = False,
-        alignment_layer: int | None = None,
-        alignment_heads: int | None = None,
-    ) -> tuple[Tensor, dict[str, Any]]:
+    def forward(self, *inputs: Any, return_all_hiddens: bool = False, **named: Any) -> tuple[Tensor, dict[str, Any]]:
         """BART's forward pass, but every layer's output is kept only when asked for.
 
         Args:
-            src_tokens: (B, S) source indices.
-            src_lengths: unused.
-            prev_output_tokens: (B, T) target indices shifted right.
+            inputs: (B, S) source indices, (B,) lengths that nobody reads, (B, T) target indices shifted right.
+            return_all_hiddens: keep every layer's output.
+            named: fairseq's other arguments.
 
         Returns:
             (B, T, V) logits, or (B, T, C) features with ``features_only``, and fairseq's extra outputs.
         """
-        return super().forward(
-            src_tokens,
-            src_lengths,
-            prev_output_tokens,
-            features_only,
-            classification_head_name,
-            token_embeddings,
-            return_all_hiddens,
-            alignment_layer,
-            alignment_heads,
-        )
+        return super().forward(*inputs, return_all_hiddens=return_all_hiddens, **named)
 
 
 _COMMON = {"max_source_positions": 4096}

@@ -97,6 +97,13 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         return x
 
 
+def wrapped(layer: nn.Module, cfg) -> nn.Module:
+    """Wrap a layer as fairseq wraps its own: for ``--checkpoint-activations``, and for FSDP, whatever its size then."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+
+
 class PoolingformerEncoder(TransformerEncoderBase):
     """fairseq's transformer encoder with Poolingformer's layers and a mask of global tokens.
 
@@ -120,10 +127,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
     def build_encoder_layer(self, cfg) -> nn.Module:
         layer = PoolingformerEncoderLayer(cfg, self._layers_built)
         self._layers_built += 1
-        if cfg.checkpoint_activations:
-            layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-        # as in fairseq, FSDP wraps a checkpointed layer whatever its size
-        return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+        return wrapped(layer, cfg)
 
     def forward(
         self,

@@ -27,7 +27,7 @@ from fairseq_poolingformer.models.pretrained import (
 )
 from fairseq_poolingformer.settings import PAPER_LAYERS, TwoLevelFlags
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from fairseq_poolingformer.training.fused_adamw import HEAD
+from fairseq_poolingformer.training.optimizers import HEAD
 from fairseq_poolingformer.weights.loading import HEADS, NEW
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 
-from fairseq_poolingformer.training.length_buckets import length_order
+from fairseq_poolingformer.training.sized_dataset import length_order
 from tests.models.tiny_bart import SIZES, build, write_data_folder
 
 
