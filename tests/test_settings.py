@@ -68,6 +68,7 @@ def test_lists_become_text():
     ("settings", "flags", "arguments"),
     [
         ({"pooled_layers": "9"}, "--pooled-layers 9 names layer 9, but", "pooled_layers='9' names layer 9, but"),
+        ({"pooled_layers": "3"}, "--pooled-layers 3 names layer 3, but", "pooled_layers='3' names layer 3, but"),
         ({"pooled_layers": "9-6"}, "--pooled-layers must be none", "pooled_layers must be none"),
         ({"window_size": "x"}, "--window-size must be a number", "window_size must be a number"),
         ({"pooled_window_size": "1,2"}, "--pooled-window-size has 2 values", "pooled_window_size has 2 values"),
@@ -108,6 +109,13 @@ def test_messages_about_relative_positions_do_so_too(settings, flags, arguments)
         with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are compared
             kind.of({"relative_attention": "c2p", **settings}).check_relative(8, 1)
         assert str(error.value).startswith(words)
+
+
+def test_the_widest_settings_that_go_together_are_taken():
+    TwoLevels(pooled_layers="2", window_size="all").check(3)
+    widest = TwoLevels(relative_attention="c2p", max_relative_positions=8, global_relative_positions=0, global_tokens=0)
+    widest.check_relative(8, 1)
+    widest.check_relative(UNLIMITED, 1)
 
 
 def test_every_setting_is_a_flag_without_a_default():
