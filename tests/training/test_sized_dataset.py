@@ -80,6 +80,16 @@ def padding(order, sizes, batch_size=8):
     return 1 - sizes.sum() / sum(len(batch) * batch.max() for batch in batches)
 
 
+def test_a_batch_across_two_lengths_has_summaries_of_one():
+    """Summaries become longer within one length of documents, and shorter within the next, 3 % longer."""
+    source, target = np.repeat([100, 103, 106], 3), np.tile([10, 20, 40], 3)
+    ordered = target[length_order(source, target, np.arange(9))].tolist()
+    rising = ordered[:3] == [10, 20, 40]
+    lengths = [10, 20, 40] if rising else [40, 20, 10]
+    assert source[length_order(source, target, np.arange(9))].tolist() == source.tolist()
+    assert ordered == [*lengths, *lengths[::-1], *lengths]
+
+
 def test_both_sides_are_padded_little():
     rng = np.random.default_rng(0)
     source = np.minimum(np.exp(rng.normal(8.7, 0.66, 30000)), 16384).astype(int)
