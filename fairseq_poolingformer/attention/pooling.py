@@ -110,10 +110,14 @@ def _starts(num_tokens: int, pooling: Pooling, device: torch.device) -> Tensor:
     return pooling.first_start + pooling.key_stride * torch.arange(pooling.num_pools(num_tokens), device=device)
 
 
+def _positions(num_tokens: int, pooling: Pooling, device: torch.device) -> Tensor:
+    """(P, κ) the tokens of each pool; some lie before or beyond the sequence."""
+    return _starts(num_tokens, pooling, device)[:, None] + torch.arange(pooling.kernel_size, device=device)
+
+
 def _real_taps(num_tokens: int, pooling: Pooling, padding_mask: Tensor | None, device: torch.device) -> Tensor:
     """Which of the κ positions of each pool hold a real token: (B or 1, P, κ) bool."""
-    starts = _starts(num_tokens, pooling, device)
-    positions = starts[:, None] + torch.arange(pooling.kernel_size, device=device)
+    positions = _positions(num_tokens, pooling, device)
     inside = ((positions >= 0) & (positions < num_tokens))[None]
     if padding_mask is None:
         return inside
@@ -153,9 +157,7 @@ def _max(x: Tensor, pooling: Pooling, padding_mask: Tensor | None) -> Tensor:
 
 def _taps(x: Tensor, pooling: Pooling) -> Tensor:
     """(B, H, P, κ, D) a copy of every pool's tokens; any token in the place of those beyond the sequence."""
-    starts = _starts(x.size(2), pooling, x.device)
-    positions = starts[:, None] + torch.arange(pooling.kernel_size, device=x.device)
-    return x[:, :, positions.clamp(min=0).clamp(max=x.size(2) - 1)]
+    return x[:, :, _positions(x.size(2), pooling, x.device).clamp(min=0).clamp(max=x.size(2) - 1)]
 
 
 def _weighted_sum(x: Tensor, weights: Tensor, pooling: Pooling) -> Tensor:
