@@ -78,6 +78,7 @@ setup(
             "accelerate",
             "hypothesis",
             "matplotlib",
+            "mypy",
             "peft",
             "protobuf",  # with which transformers reads sentencepiece models
             "pytest",

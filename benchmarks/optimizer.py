@@ -19,7 +19,7 @@ import torch
 from fairseq.optim.adam import Adam
 
 from fairseq_poolingformer import patches as compat
-from fairseq_poolingformer.training.fused_adamw import FusedAdamW
+from fairseq_poolingformer.training.optimizers import FusedAdamW
 
 # no ε, which fairseq adds before the second moment's bias correction
 SETTINGS = {"lr": 1e-3, "betas": (0.9, 0.98), "weight_decay": 0.01, "eps": 1e-20}

@@ -15,7 +15,7 @@ import numpy as np
 from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 
 from fairseq_poolingformer import patches as compat
-from fairseq_poolingformer.training.length_buckets import length_order
+from fairseq_poolingformer.training.sized_dataset import length_order
 
 # tokens: median and 90th percentile of documents, of summaries
 CORPORA = {"arxiv": ((6151, 14405), (171, 352)), "pubmed": ((2715, 6101), (212, 318))}

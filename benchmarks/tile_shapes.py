@@ -32,7 +32,7 @@ from triton.runtime.errors import OutOfResources
 
 from fairseq_poolingformer.attention.backends.triton import arguments, backend
 from fairseq_poolingformer.attention.backends.triton.arguments import KernelTiles, TileShape
-from fairseq_poolingformer.attention.functional import checked_call
+from fairseq_poolingformer.attention.call import Call
 
 SIZES = {"float32": (16, 32, 64), "bfloat16": (32, 64, 128), "float16": (32, 64, 128)}
 SHARED = {80: 163, 86: 99, 87: 163, 89: 99, 90: 227, 100: 227, 103: 227, 120: 99}  # KiB a program may have
@@ -57,7 +57,7 @@ def run(levels: list[tuple[list[Tensor], dict]]) -> list[Tensor]:
     """Both levels forward and backward: outputs and gradients."""
     results = []
     for tensors, windows in levels:
-        out = backend.run(checked_call(*tensors, **windows))
+        out = backend.run(Call.of(*tensors, **windows))
         results += [out, *torch.autograd.grad(out, tensors, torch.ones_like(out))]
     return results
 

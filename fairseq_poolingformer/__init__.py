@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 # modules that register something with fairseq when they are imported
 REGISTERED = (
     *("models.bart", "models.roberta", "char_lm.models", "char_lm.task", "char_lm.loss"),
-    *(f"training.{name}" for name in ("clipped_adagrad", "fused_adamw", "staged_lr", "linear_cross_entropy")),
+    *(f"training.{name}" for name in ("optimizers", "staged_lr", "linear_cross_entropy")),
     *(f"tasks.summarization.{name}" for name in ("task", "scorer")),
     *(f"tasks.masked_lm.{name}" for name in ("task", "loss")),
     *(f"tasks.question_answering.{name}" for name in ("task", "loss")),

@@ -1,37 +1,344 @@
-"""Settings of single layers, written as text: ``6-11``, or a value for each layer."""
+"""The settings of the two levels: names, defaults and checks; flags and configurations are made from these fields.
 
-from fairseq_poolingformer.attention.patterns import UNLIMITED
+A setting of layers is text (``6-11``, or a value for each layer) or a list.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Iterable
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, TypeVar
+
+from fairseq_poolingformer.attention import BACKENDS, POOL_TYPES
+from fairseq_poolingformer.attention.patterns import ALIGNMENTS, UNLIMITED
+
+Layers = str | int | Iterable[str | int]  # "6-11", 6, [6, 7], ["0-2", 5]
+Self = TypeVar("Self", bound="TwoLevels")
+
+PAPER_LAYERS = {  # the layers with level two in the papers' models (ICML §3.2, thesis §3.1), from 0
+    "bart_base": "3-5",
+    "bart_large": "6-11",
+    "roberta_base": "6-8",
+    "roberta_large": "15-20",
+}
 
 
-def layer_numbers(text: str | int) -> frozenset[int]:
-    """Layer indices from ``"6-11"``, ``"0,2,4-6"``, ``"none"`` or ``""``.
+def upper_half(num_layers: int) -> str:
+    """The layers with level two in models of other depths than the papers'."""
+    return f"{num_layers // 2}-{num_layers - 1}"
+
+
+def flag(name: str) -> str:
+    """The flag of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def as_text(value: Layers) -> str:
+    """A setting of layers as text; the values of a list are separated by commas."""
+    return ",".join(map(str, value)) if isinstance(value, Iterable) and not isinstance(value, str) else str(value)
+
+
+def layer_numbers(value: Layers, name: str = "pooled_layers") -> frozenset[int]:
+    """Layer indices from ``"6-11"``, ``"0,2,4-6"``, a list of such, ``"none"`` or ``""``.
+
+    Args:
+        value: the setting.
+        name: its name, for messages.
 
     Raises:
-        ValueError: the text is something else.
+        ValueError: the value is something else.
     """
-    if str(text).strip() in ("", "none"):
+    text = as_text(value)
+    if text.strip() in ("", "none"):
         return frozenset()
     layers: set[int] = set()
-    for part in str(text).split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (dash and int(last) < int(first)):
-            raise ValueError(
-                f"--pooled-layers must be none, or 0-based layer numbers and ranges such as 0,3,6-11; got {text!r}"
-            )
-        layers.update(range(int(first), int(last or first) + 1))
+    for part in text.split(","):
+        found = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part.strip())
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, -1)
+        if last < first:
+            raise ValueError(f"{name} must be none, or 0-based layer numbers and ranges such as 0,3,6-11; got {text!r}")
+        layers.update(range(first, last + 1))
     return frozenset(layers)
 
 
-def per_layer(flag: str, text: str | int, num_layers: int) -> tuple[int, ...]:
-    """One number for each layer, from one number or a comma-separated list; ``all`` is a window without limits.
+def per_layer(name: str, value: Layers, num_layers: int) -> tuple[int, ...]:
+    """One number for each layer, from one number or several; ``all`` is a window without limits.
+
+    Args:
+        name: the setting's name, for messages.
+        value: the setting.
+        num_layers: how many layers there are.
 
     Raises:
-        ValueError: the text is something else, or the list has another length.
+        ValueError: the value is something else, or has another length.
     """
-    values = [value.strip() for value in str(text).split(",")]
-    if not all(value.isdigit() or value == "all" for value in values):
-        raise ValueError(f"{flag} must be a number, all, or one of these a layer separated by commas, got {text!r}")
+    text = as_text(value)
+    values = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() or part == "all" for part in values):
+        raise ValueError(f"{name} must be a number, all, or one of these a layer separated by commas, got {text!r}")
     if len(values) not in (1, num_layers):
-        raise ValueError(f"{flag} has {len(values)} values for {num_layers} layers; give one, or one a layer")
-    numbers = tuple(UNLIMITED if value == "all" else int(value) for value in values)
+        raise ValueError(f"{name} has {len(values)} values for {num_layers} layers; give one, or one a layer")
+    numbers = tuple(UNLIMITED if part == "all" else int(part) for part in values)
     return numbers * num_layers if len(numbers) == 1 else numbers
+
+
+def _setting(default: Any, help: str, **more: Any) -> Any:
+    """A field with its default, the papers' (§3.2, thesis §3.1), and facts about it.
+
+    Args:
+        default: its value where nothing is given.
+        help: the flag's.
+        more: ``metavar`` and ``choices`` of the flag; ``two_way``: there is a flag that turns it off; ``each_layer``:
+            one value, or one a layer; ``card``: its meaning in a model card; ``changed``: "refused" where other values
+            give the parameters of a checkpoint another meaning, "quiet" where they do not change what is computed.
+    """
+    return field(default=default, metadata={"help": help, **more})
+
+
+@dataclass(repr=False)  # configurations of transformers, which inherit this, show themselves
+class LevelSettings:
+    """The settings of both levels. Windows count the tokens on one side; layers count from 0."""
+
+    window_size: Layers = _setting(
+        "128",
+        "level one's window: tokens on each side, or all; one value or one a layer, separated by commas "
+        "(Hugging Face's attention_window counts both sides: twice this)",
+        metavar="W",
+        each_layer=True,
+    )
+    pooled_layers: Layers = _setting(
+        PAPER_LAYERS["bart_large"],
+        "0-based layers with level two, e.g. 6-11 or 0,3,5-7; none for no level two",
+        metavar="L",
+        changed="refused",
+        card="layers with level two, from 0",
+    )
+    pooled_window_size: Layers = _setting(
+        "512",
+        "level two's window: tokens on each side, or all; one value or one a layer, separated by commas "
+        "(both sides: twice this)",
+        metavar="W",
+        each_layer=True,
+        card="level two sees so many tokens on each side",
+    )
+    pool_kernel_size: int = _setting(
+        5, "tokens pooled to one key (κ)", metavar="K", changed="refused", card="tokens in a pool"
+    )
+    pool_stride: int = _setting(
+        4, "tokens between neighbouring pooled keys (ξ)", metavar="S", card="tokens from one pool to the next"
+    )
+    pool_type: str = _setting(
+        "ldconv", "how keys and values are pooled", choices=POOL_TYPES, changed="refused", card="pooling"
+    )
+    pool_alignment: str = _setting(
+        "grid",
+        "grid: pools at multiples of the stride, shared by all queries; query: pools of each query's own, "
+        "as eq. 6-7 say literally",
+        choices=ALIGNMENTS,
+    )
+    ldconv_heads: int = _setting(1, "sets of dynamic weights of the ldconv kinds", metavar="H", changed="refused")
+    pool_mix: bool = _setting(
+        False,
+        "level two projects the layer's input instead of level one's output",
+        changed="refused",
+        card="level two reads the layer's input (Mix)",
+    )
+    pool_share_weights: bool = _setting(
+        False,
+        "level two uses level one's projections",
+        changed="refused",
+        card="level two shares level one's projections",
+    )
+    pooled_init: str = _setting(
+        "random",
+        "where a checkpoint has no second level, its projections start from random values, or as copies of "
+        "level one's (default: random)",
+        choices=("random", "level-one"),
+        changed="quiet",
+    )
+    global_tokens: int = _setting(1, "the first N tokens of the input are global", metavar="N")
+    separate_global_projections: bool = _setting(
+        False,
+        "global tokens have projections of their own, as in Longformer",
+        two_way=True,
+        changed="refused",
+        card="global tokens have projections of their own",
+    )
+    attention_backend: str | None = _setting(
+        None,
+        "implementation of the attention; default: the fastest that can run the call",
+        choices=tuple(BACKENDS),
+        changed="quiet",
+    )
+
+
+@dataclass(repr=False)
+class RelativeSettings:
+    """The settings of DeBERTa's relative positions, which BART for transformers does not have."""
+
+    relative_attention: str = _setting(
+        "none",
+        "DeBERTa's scores between contents and relative positions, in level one: "
+        "content to position (c2p), position to content (p2c), or both",
+        choices=("none", "c2p", "p2c", "c2p,p2c"),
+        changed="refused",
+    )
+    max_relative_positions: int = _setting(
+        512,
+        "distances on each side with a relative position of their own (k); no window may reach beyond",
+        metavar="K",
+        changed="refused",
+    )
+    global_relative_positions: int = _setting(
+        64, "the same to and from global tokens, spread evenly over the longest input (k_g)", metavar="K"
+    )
+
+
+@dataclass
+class TwoLevels(RelativeSettings, LevelSettings):
+    """All settings of the two levels; messages name them as arguments in Python."""
+
+    def __post_init__(self) -> None:
+        for name in (*settings_with("each_layer"), "pooled_layers"):
+            value = getattr(self, name)
+            setattr(self, name, value if isinstance(value, int) else as_text(value))
+
+    @classmethod
+    def of(cls: type[Self], source: Any) -> Self:
+        """The settings among the entries of a dict, or the attributes of a Namespace or a model's configuration.
+
+        Those that it lacks, or that are None there, have their defaults.
+        """
+        found = {name: source.get(name) if isinstance(source, dict) else getattr(source, name, None) for name in TABLE}
+        return cls(**{name: value for name, value in found.items() if value is not None})
+
+    def spelled(self, name: str, *value: Any) -> str:
+        """A setting, or a setting with a value, as the user gives it."""
+        return f"{name}={value[0]!r}" if value else name
+
+    def windows(self, num_layers: int, name: str = "window_size") -> tuple[int, ...]:
+        """Level one's window in each layer, or with ``pooled_window_size`` level two's."""
+        return per_layer(self.spelled(name), getattr(self, name), num_layers)
+
+    def layers_with_level_two(self) -> frozenset[int]:
+        """The 0-based numbers of the layers with level two."""
+        return layer_numbers(self.pooled_layers, self.spelled("pooled_layers"))
+
+    def check(self, num_layers: int) -> None:
+        """Check the settings that the attention itself does not check.
+
+        Raises:
+            ValueError: one is out of range, or some do not go together.
+        """
+        spelled = self.spelled
+        if self.separate_global_projections and not self.global_tokens:
+            raise ValueError(
+                f"{spelled('separate_global_projections', True)} with {spelled('global_tokens', 0)} would never use "
+                f"those projections; give {spelled('global_tokens', 1)} or more, or "
+                f"{spelled('separate_global_projections', False)}"
+            )
+        if not isinstance(self.global_tokens, int) or self.global_tokens < 0:  # configurations of transformers have any
+            raise ValueError(f"{spelled('global_tokens')} must be 0 or more, got {self.global_tokens!r}")
+        self._check_choice("pooled_init")
+        for name in settings_with("each_layer"):
+            self.windows(num_layers, name)
+        pooled_layers = self.layers_with_level_two()
+        if pooled_layers and max(pooled_layers) >= num_layers:
+            raise ValueError(
+                f"{spelled('pooled_layers', self.pooled_layers)} names layer {max(pooled_layers)}, "
+                f"but the encoder has layers 0 to {num_layers - 1}"
+            )
+
+    def check_relative(self, window: int, layer: int) -> None:
+        """Check the settings of relative positions in a layer with relative attention and this window.
+
+        Raises:
+            ValueError: one is out of range, or some do not go together.
+        """
+        self._check_choice("relative_attention")
+        spelled, k, k_g = self.spelled, self.max_relative_positions, self.global_relative_positions
+        if k < 1 or k_g < 0:
+            raise ValueError(
+                f"{spelled('max_relative_positions')} must be 1 or more and {spelled('global_relative_positions')} "
+                f"0 or more, got {k} and {k_g}"
+            )
+        if k < window != UNLIMITED:
+            raise ValueError(
+                f"{spelled('window_size', window)} (layer {layer}) reaches beyond "
+                f"{spelled('max_relative_positions', k)}: give a window of at most {k}, more relative positions, or "
+                f"{spelled('window_size', 'all')}, where all distances beyond share one"
+            )
+        if self.global_tokens and not k_g and window != UNLIMITED:
+            raise ValueError(
+                f"{spelled('global_relative_positions', 0)} leaves global tokens without positions; give some, or "
+                f"{spelled('global_tokens', 0)}"
+            )
+        if self.separate_global_projections:
+            raise ValueError(
+                f"{spelled('relative_attention')} and {spelled('separate_global_projections')} do not go together: "
+                f"global tokens have relative positions of their own, {spelled('global_relative_positions')}; leave "
+                "one of them out"
+            )
+
+    def remarks(self, num_layers: int) -> list[str]:
+        """Sentences about settings that do nothing, or that the papers never have."""
+        said, spelled = [], self.spelled
+        if self.relative_attention == "none":
+            sizes = ("max_relative_positions", "global_relative_positions")
+            changed = [name for name in sizes if getattr(self, name) != TABLE[name].default]
+            said = [f"{spelled(name)} does nothing without {spelled('relative_attention')}" for name in changed]
+        windows, pooled = self.windows(num_layers), self.windows(num_layers, "pooled_window_size")
+        narrower = [n for n in sorted(self.layers_with_level_two()) if pooled[n] < windows[n]]
+        if narrower:
+            said.append(
+                f"{spelled('pooled_window_size')} is less than {spelled('window_size')} in layers "
+                f"{', '.join(map(str, narrower))}: level two sees less than level one"
+            )
+        return said
+
+    def _check_choice(self, name: str) -> None:
+        value, choices = getattr(self, name), TABLE[name].metadata["choices"]
+        if value not in choices:
+            raise ValueError(f"{self.spelled(name)} must be one of {', '.join(choices)}; got {value!r}")
+
+
+class TwoLevelFlags(TwoLevels):
+    """The same as a command line's flags, as which messages name them."""
+
+    def spelled(self, name: str, *value: Any) -> str:
+        """``--window-size 4``, ``--pool-mix``, ``--no-separate-global-projections``."""
+        if value and isinstance(value[0], bool):
+            return flag(name if value[0] else f"no_{name}")
+        return " ".join([flag(name), *map(str, value)])
+
+    @staticmethod
+    def add_args(parser: argparse.ArgumentParser) -> None:
+        """Add the flags to a parser, without defaults: the architectures set them."""
+        for name, setting in TABLE.items():
+            how = {key: setting.metadata[key] for key in ("help", "metavar", "choices") if key in setting.metadata}
+            if isinstance(setting.default, bool):
+                two_way = "two_way" in setting.metadata
+                how |= {"action": argparse.BooleanOptionalAction if two_way else "store_true", "default": None}
+            elif isinstance(setting.default, int):
+                how["type"] = int
+            parser.add_argument(flag(name), **how)
+
+
+TABLE: dict[str, Field[Any]] = {
+    setting.name: setting for group in (LevelSettings, RelativeSettings) for setting in fields(group)
+}
+DEFAULTS = {name: setting.default for name, setting in TABLE.items()}
+
+
+def settings_with(key: str, value: Any = True) -> tuple[str, ...]:
+    """The names of the settings with a property of :func:`_setting`'s, such as ``each_layer``."""
+    return tuple(name for name, setting in TABLE.items() if setting.metadata.get(key) == value)
+
+
+def set_defaults(args: argparse.Namespace, **defaults: Any) -> None:
+    """Set the attributes that ``args`` lacks, as fairseq's architectures do."""
+    for name, value in defaults.items():
+        if getattr(args, name, None) is None:
+            setattr(args, name, value)

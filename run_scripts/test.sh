@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All checks: the form of Python and of shell scripts, the links of the documents, the tests. .ci/run calls it.
+# All checks: form and types of Python, form of shell scripts, links of the documents, tests. .ci/run calls it.
 #
 #   run_scripts/test.sh [KEY=value …] [-- arguments for pytest]
 #
@@ -28,9 +28,10 @@ fi
 [[ -x $venv/bin/python ]] || fail "$venv has no bin/python: leave out install=0"
 cd "$root"
 
-echo "ruff, shellcheck"
+echo "ruff, mypy, shellcheck"
 "$venv/bin/ruff" check .
 "$venv/bin/ruff" format --check .
+"$venv/bin/mypy"
 scripts=(.ci/run)
 while IFS= read -r script; do scripts+=("$script"); done < <(find run_scripts benchmarks -name '*.sh' | sort)
 "$venv/bin/shellcheck" --external-sources "${scripts[@]}"

@@ -106,7 +106,7 @@ def test_flex_attention_hides_what_the_reference_hides(scripts):
     from torch.nn.attention.flex_attention import create_mask
 
     from fairseq_poolingformer.attention.backends import reference
-    from fairseq_poolingformer.attention.functional import checked_call
+    from fairseq_poolingformer.attention.call import Call
     from fairseq_poolingformer.attention.patterns import band_of
 
     x, pooled = torch.zeros(1, 1, 1536, 4), torch.zeros(1, 1, 384, 4)
@@ -116,7 +116,7 @@ def test_flex_attention_hides_what_the_reference_hides(scripts):
         (attention.WINDOW, None, first, x),
         (attention.POOLED_WINDOW, attention.POOLING, None, pooled),
     ):
-        call = checked_call(x, keys, keys, window=window, pooling=pooling, global_mask=is_global)
+        call = Call.of(x, keys, keys, window=window, pooling=pooling, global_mask=is_global)
         expected = reference.visibility(call)[0, 0]
         band, num_globals = band_of(window, pooling), 0 if is_global is None else 1
         sizes = (1536, keys.size(2))

@@ -23,7 +23,7 @@ FAIRSEQ_SIDE = (
 LAYERS = [
     ("checkpoint_reader.*",),
     ("attention.*",),
-    ("settings", "models.attention_flags"),
+    ("settings", "levels"),
     ("text.*",),
     ("cli.command",),
     ("tasks.*",),  # without the modules of a task that face fairseq
@@ -38,7 +38,7 @@ LAYERS = [
     ("char_lm.*",),
     ("cli.*",),
 ]
-WITHOUT_FAIRSEQ = {"checkpoint_reader", "settings", "attention", "text", "weights", "huggingface", "tasks"}
+WITHOUT_FAIRSEQ = {"checkpoint_reader", "settings", "levels", "attention", "text", "weights", "huggingface", "tasks"}
 WITHOUT_FAIRSEQ |= {"preprocess"}
 # what preprocess may use of the plugin
 BELOW_PREPROCESS = {"checkpoint_reader", "settings", "attention", "text", "tasks", "cli"}

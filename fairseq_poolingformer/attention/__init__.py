@@ -8,11 +8,11 @@ from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.modules import TwoLevelAttention
 from fairseq_poolingformer.attention.patterns import Pooling, Window, visible_pairs
 from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
+from fairseq_poolingformer.attention.probabilities import BandWeights, LevelWeights, band_weights
 from fairseq_poolingformer.attention.recorded_weights import recorded_weights
 from fairseq_poolingformer.attention.relative_projections import RelativeProjections
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
-from fairseq_poolingformer.attention.weights import BandWeights, LevelWeights, band_weights
 
 __all__ = [
     "BACKENDS",

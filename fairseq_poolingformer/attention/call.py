@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling, Window
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,20 @@ class Pairs:
     scale: float = 1.0
     with_global: bool | Tensor = False
 
+    @classmethod
+    def of(
+        cls,
+        call: Any,
+        queries: range | Tensor,
+        keys: range | Tensor,
+        query: Tensor,
+        key: Tensor,
+        with_global: bool | Tensor = False,
+    ) -> Pairs:
+        """Pairs of a :class:`Call`, or of what a backend makes of it; the other arguments are the class's."""
+        places = call.query_offset, call.key_offset, call.key_stride
+        return cls(queries, keys, *places, query, key, call.scale, with_global)
+
     def distance(self, device: torch.device) -> Tensor:
         """Position of the query minus position of the key's first token: (t, s) or (B, t, s)."""
         position = _on(device, self.query_index) + self.query_offset
@@ -63,6 +81,7 @@ def _on(device: torch.device, index: range | Tensor) -> Tensor:
     return index.to(device)
 
 
+@dataclass(frozen=True)
 class ScoreTerm(ABC):
     """A term that is added to the attention scores before the softmax, besides the content product.
 
@@ -86,11 +105,6 @@ def term_tensors(term: ScoreTerm) -> dict[str, Tensor]:
     return {name: value for name, value in values if isinstance(value, Tensor)}
 
 
-def with_tensors(term: ScoreTerm, tensors: dict[str, Tensor]) -> ScoreTerm:
-    """The same term with other tensors."""
-    return replace(term, **tensors)
-
-
 def of_heads(x: Tensor, heads: slice, num_heads: int) -> Tensor:
     """The rows of some of the call's heads in a score term's tensor (H, …); all of a tensor that is (1, …)."""
     return x[heads] if x.size(0) == num_heads else x
@@ -98,19 +112,80 @@ def of_heads(x: Tensor, heads: slice, num_heads: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Call:
-    """Arguments of :func:`~fairseq_poolingformer.attention.band_attention`, checked and with defaults filled in."""
+    """Arguments of :func:`~fairseq_poolingformer.attention.band_attention`; :meth:`of` checks them."""
 
     query: Tensor
     key: Tensor
     value: Tensor
-    window: Window
-    pooling: Pooling | None
-    global_tokens: GlobalTokens | None
-    key_padding_mask: Tensor | None
-    score_terms: tuple[ScoreTerm, ...]
-    query_offset: int
-    dropout_p: float
     scale: float
+    window: Window
+    pooling: Pooling | None = None
+    global_tokens: GlobalTokens | None = None
+    key_padding_mask: Tensor | None = None
+    score_terms: tuple[ScoreTerm, ...] = ()
+    query_offset: int = 0
+    dropout_p: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        global_mask: Tensor | GlobalTokens | None = None,
+        score_terms: Sequence[ScoreTerm] = (),
+        scale: float | None = None,
+        **arguments: Any,
+    ) -> Call:
+        """The call that ``band_attention``'s arguments ask for, with defaults filled in.
+
+        Raises:
+            ValueError: an argument is out of range.
+        """
+        scale = query.size(-1) ** -0.5 if scale is None else scale
+        tokens, terms = GlobalTokens.of(global_mask), tuple(score_terms)
+        call = cls(query, key, value, scale, global_tokens=tokens, score_terms=terms, **arguments)
+        call._check_tensors()
+        call._check_pattern()
+        return call
+
+    def _check_tensors(self) -> None:
+        query, key, value = self.query, self.key, self.value
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            if x.dim() != 4:
+                raise ValueError(f"{name} must be (B, H, length, D), got shape {tuple(x.shape)}")
+            if x.dtype != query.dtype or x.device != query.device:
+                raise ValueError(f"{name} is {x.dtype} on {x.device}, query is {query.dtype} on {query.device}")
+        if query.dtype not in DTYPES:
+            raise ValueError(f"query must be one of {DTYPES}, got {query.dtype}")
+        batch, heads, queries, head_dim = query.shape
+        keys = key.size(2)
+        if key.shape != (batch, heads, keys, head_dim) or value.shape != key.shape:
+            raise ValueError(
+                f"key and value must be (B, H, S, D) = ({batch}, {heads}, S, {head_dim}) like query, "
+                f"got key {tuple(key.shape)}, value {tuple(value.shape)}"
+            )
+        if queries < 1 or keys < 1:
+            raise ValueError(f"query and key must have at least one position, got {queries} and {keys}")
+        for name, mask in (("global_mask", self.global_mask), ("key_padding_mask", self.key_padding_mask)):
+            if mask is not None and (mask.shape != (batch, keys) or mask.dtype != torch.bool):
+                raise ValueError(f"{name} must be {(batch, keys)} bool, got {tuple(mask.shape)} {mask.dtype}")
+            if mask is not None and mask.device != query.device:
+                raise ValueError(f"{name} is on {mask.device}, query is on {query.device}")
+
+    def _check_pattern(self) -> None:
+        if self.pooling is not None and self.global_mask is not None:
+            raise ValueError("global_mask marks tokens, but the keys are pooled; leave it out with pooling")
+        dilations = self.window.head_dilations(self.query.size(1))
+        if self.pooling is not None and set(dilations) != {1}:
+            raise ValueError(f"a window over pooled keys cannot be dilated, got dilation {self.window.dilation}")
+        if not 0.0 <= self.dropout_p < 1.0:
+            raise ValueError(f"dropout_p must be in [0, 1), got {self.dropout_p}")
+        for term in self.score_terms:
+            reason = term.why_not(self)
+            if reason is not None:
+                raise ValueError(f"{type(term).__name__} cannot be used here: {reason}")
 
     @property
     def key_offset(self) -> int:
@@ -135,12 +210,12 @@ class Call:
     def global_queries(self) -> GlobalTokens | None:
         """The global tokens among the queries, as indices into the queries; None without any."""
         num_queries, num_keys = self.query.size(2), self.key.size(2)
-        start = self.query_offset
-        if self.global_tokens is None or (start == 0 and num_queries == num_keys):
+        start, of_keys = self.query_offset, self.global_mask
+        if of_keys is None or (start == 0 and num_queries == num_keys):
             return self.global_keys()
-        mask = self.global_mask.new_zeros(self.query.size(0), num_queries)
+        mask = of_keys.new_zeros(self.query.size(0), num_queries)
         first, last = max(0, start), min(num_keys, start + num_queries)
         if first < last:
-            mask[:, first - start : last - start] = self.global_mask[:, first:last]
+            mask[:, first - start : last - start] = of_keys[:, first:last]
         tokens = GlobalTokens(mask)
         return tokens if tokens.num_slots else None

@@ -9,7 +9,8 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def outside_the_compiler(function: Callable[P, R]) -> Callable[P, R]:

@@ -1,4 +1,4 @@
-"""The attention operator: it checks its arguments, picks a backend and calls it."""
+"""The attention operator: it has its arguments checked, picks a backend and calls it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from functools import cache
 
-import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends import BACKENDS, traced
@@ -17,8 +16,6 @@ from fairseq_poolingformer.attention.nonfinite import run_around_nonfinite
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 
 logger = logging.getLogger(__name__)
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 @outside_the_compiler
@@ -64,7 +61,7 @@ def band_attention(
     Raises:
         ValueError: an argument is out of range, or the named backend cannot run the call.
     """
-    call = checked_call(
+    call = Call.of(
         query,
         key,
         value,
@@ -82,78 +79,6 @@ def band_attention(
     return run_around_nonfinite(call, BACKENDS[_pick(call, backend)].run)
 
 
-def checked_call(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    window: Window,
-    pooling: Pooling | None = None,
-    global_mask: Tensor | GlobalTokens | None = None,
-    key_padding_mask: Tensor | None = None,
-    score_terms: Sequence[ScoreTerm] = (),
-    query_offset: int = 0,
-    dropout_p: float = 0.0,
-    scale: float | None = None,
-) -> Call:
-    """The call that :func:`band_attention`'s arguments ask for, with defaults filled in.
-
-    Raises:
-        ValueError: an argument is out of range.
-    """
-    call = Call(
-        query=query,
-        key=key,
-        value=value,
-        window=window,
-        pooling=pooling,
-        global_tokens=GlobalTokens.of(global_mask),
-        key_padding_mask=key_padding_mask,
-        score_terms=tuple(score_terms),
-        query_offset=query_offset,
-        dropout_p=dropout_p,
-        scale=query.size(-1) ** -0.5 if scale is None else scale,
-    )
-    _check(call)
-    return call
-
-
-def _check(call: Call) -> None:
-    query, key, value = call.query, call.key, call.value
-    for name, x in (("query", query), ("key", key), ("value", value)):
-        if x.dim() != 4:
-            raise ValueError(f"{name} must be (B, H, length, D), got shape {tuple(x.shape)}")
-        if x.dtype != query.dtype or x.device != query.device:
-            raise ValueError(f"{name} is {x.dtype} on {x.device}, query is {query.dtype} on {query.device}")
-    if query.dtype not in DTYPES:
-        raise ValueError(f"query must be one of {DTYPES}, got {query.dtype}")
-    batch, heads, queries, head_dim = query.shape
-    keys = key.size(2)
-    if key.shape != (batch, heads, keys, head_dim) or value.shape != key.shape:
-        raise ValueError(
-            f"key and value must be (B, H, S, D) = ({batch}, {heads}, S, {head_dim}) like query, "
-            f"got key {tuple(key.shape)}, value {tuple(value.shape)}"
-        )
-    if queries < 1 or keys < 1:
-        raise ValueError(f"query and key must have at least one position, got {queries} and {keys}")
-    for name, mask in (("global_mask", call.global_mask), ("key_padding_mask", call.key_padding_mask)):
-        if mask is not None and (mask.shape != (batch, keys) or mask.dtype != torch.bool):
-            raise ValueError(f"{name} must be {(batch, keys)} bool, got {tuple(mask.shape)} {mask.dtype}")
-        if mask is not None and mask.device != query.device:
-            raise ValueError(f"{name} is on {mask.device}, query is on {query.device}")
-    if call.pooling is not None and call.global_mask is not None:
-        raise ValueError("global_mask marks tokens, but the keys are pooled; leave it out with pooling")
-    dilations = call.window.head_dilations(heads)
-    if call.pooling is not None and set(dilations) != {1}:
-        raise ValueError(f"a window over pooled keys cannot be dilated, got dilation {call.window.dilation}")
-    if not 0.0 <= call.dropout_p < 1.0:
-        raise ValueError(f"dropout_p must be in [0, 1), got {call.dropout_p}")
-    for term in call.score_terms:
-        reason = term.why_not(call)
-        if reason is not None:
-            raise ValueError(f"{type(term).__name__} cannot be used here: {reason}")
-
-
 def _pick(call: Call, name: str | None) -> str:
     if name is not None:
         if name not in BACKENDS:
@@ -162,7 +87,7 @@ def _pick(call: Call, name: str | None) -> str:
         if reason is not None:
             raise ValueError(f"backend {name!r} cannot run this call: {reason}")
         return name
-    refusals = []
+    refusals: list[str] = []
     for candidate, module in BACKENDS.items():
         reason = module.why_not(call)
         if reason is None:

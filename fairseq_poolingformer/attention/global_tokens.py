@@ -31,7 +31,7 @@ class GlobalTokens:
         return cls(mask) if isinstance(mask, Tensor) else mask
 
     @cached_property
-    def places(self) -> tuple[Tensor, Tensor]:
+    def places(self) -> tuple[Tensor, ...]:
         """(R,) the batch row of each global token, and (R,) its index among the row's tokens."""
         return self.mask.nonzero(as_tuple=True)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +13,7 @@ from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
-from fairseq_poolingformer.attention.weights import LevelWeights, band_weights
+from fairseq_poolingformer.attention.probabilities import LevelWeights, band_weights
 
 
 class TwoLevelAttention(nn.Module):
@@ -217,7 +219,7 @@ class TwoLevelAttention(nn.Module):
         the P pooled vectors are projected: pool(xW + b) = pool(x)W + b. W_p then reads the vectors before they are
         projected, through the product of both matrices: W_p(Wx + b) = (W_p W)x + W_p b.
         """
-        arguments = {"kind": self.pool_type, "padding_mask": padding_mask}
+        arguments: dict[str, Any] = {"kind": self.pool_type, "padding_mask": padding_mask}
         if self.pool_type == "max" or self.ldconv_heads > 1 or not is_plain_linear(projection):
             return pool_keys(self._split(projection(x)), self.pooling, weight=weight, **arguments)
         if weight is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
@@ -9,7 +11,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 GLOBAL_HOOKS = tuple(f"_global{hooks}" for hooks in HOOKS)  # those of all modules
 
 
-def is_plain_linear(module: nn.Module) -> bool:
+def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
     """Whether calling ``module`` gives ``x @ weight.T + bias`` and does nothing else.
 
     False for what people put in a linear layer's place: adapters (LoRA), quantized layers, parametrizations, hooks.

@@ -67,8 +67,9 @@ def pool_keys(
         context = _weighted_sum(x, uniform[:, None], pooling)
         if kind == "mean":
             return context, pooled_padding_mask
-    weight, bias = (None if tensor is None else tensor.to(x.dtype) for tensor in (weight, bias))
-    logits = F.linear(context.transpose(1, 2).flatten(2), weight, bias)  # (B, P, sets·κ)
+    assert weight is not None  # as _check has it
+    bias = None if bias is None else bias.to(x.dtype)
+    logits = F.linear(context.transpose(1, 2).flatten(2), weight.to(x.dtype), bias)  # (B, P, sets·κ)
     logits = logits.unflatten(2, (-1, pooling.kernel_size)).transpose(1, 2)  # (B, sets, P, κ)
     # the smallest finite number, not -inf: a pool without real tokens must not give NaN
     logits = logits.masked_fill(~real[:, None], torch.finfo(logits.dtype).min)
@@ -109,10 +110,14 @@ def _starts(num_tokens: int, pooling: Pooling, device: torch.device) -> Tensor:
     return pooling.first_start + pooling.key_stride * torch.arange(pooling.num_pools(num_tokens), device=device)
 
 
+def _positions(num_tokens: int, pooling: Pooling, device: torch.device) -> Tensor:
+    """(P, κ) the tokens of each pool; some lie before or beyond the sequence."""
+    return _starts(num_tokens, pooling, device)[:, None] + torch.arange(pooling.kernel_size, device=device)
+
+
 def _real_taps(num_tokens: int, pooling: Pooling, padding_mask: Tensor | None, device: torch.device) -> Tensor:
     """Which of the κ positions of each pool hold a real token: (B or 1, P, κ) bool."""
-    starts = _starts(num_tokens, pooling, device)
-    positions = starts[:, None] + torch.arange(pooling.kernel_size, device=device)
+    positions = _positions(num_tokens, pooling, device)
     inside = ((positions >= 0) & (positions < num_tokens))[None]
     if padding_mask is None:
         return inside
@@ -152,9 +157,7 @@ def _max(x: Tensor, pooling: Pooling, padding_mask: Tensor | None) -> Tensor:
 
 def _taps(x: Tensor, pooling: Pooling) -> Tensor:
     """(B, H, P, κ, D) a copy of every pool's tokens; any token in the place of those beyond the sequence."""
-    starts = _starts(x.size(2), pooling, x.device)
-    positions = starts[:, None] + torch.arange(pooling.kernel_size, device=x.device)
-    return x[:, :, positions.clamp(min=0).clamp(max=x.size(2) - 1)]
+    return x[:, :, _positions(x.size(2), pooling, x.device).clamp(min=0).clamp(max=x.size(2) - 1)]
 
 
 def _weighted_sum(x: Tensor, weights: Tensor, pooling: Pooling) -> Tensor:
@@ -205,10 +208,10 @@ class _WeightedSum(torch.autograd.Function):
         grad_weights = torch.zeros_like(weights) if needs_weights else None
         for tap in range(kernel_size):
             pools, tokens = _tap(tap, num_tokens, ctx.pooling)
-            if needs_x:
+            if grad_x is not None:
                 grad_tokens = grad_x.unflatten(1, (sets, -1))[:, :, :, tokens]
                 grad_tokens.addcmul_(grad[:, :, :, pools], weights[:, :, None, pools, tap, None])
-            if needs_weights:
+            if grad_weights is not None:
                 product = (grad[:, :, :, pools] * grouped[:, :, :, tokens]).sum((2, 4))
                 grad_weights[:, :, pools, tap] = product.sum_to_size(grad_weights[:, :, pools, tap].shape)
         return grad_x, grad_weights, None

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fairseq_poolingformer.attention.modules import TwoLevelAttention
-from fairseq_poolingformer.attention.weights import LevelWeights
+from fairseq_poolingformer.attention.probabilities import LevelWeights
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -88,7 +90,10 @@ class RelativeProjections(nn.Module):
         if self.reach is not None and self.reach < k:
             positions = positions[k - self.reach - 1 : k + self.reach + 1]
         positions = self.dropout(positions)
-        terms = {"c2p": self._project(self.k_proj, positions), "p2c": self._project(self.q_proj, positions)}
+        terms: dict[str, Any] = {
+            "c2p": self._project(self.k_proj, positions),
+            "p2c": self._project(self.q_proj, positions),
+        }
         if self.global_bucket is not None:
             coarse = self.dropout(global_positions)
             terms["global_c2p"] = self._project(self.global_k_proj, coarse)

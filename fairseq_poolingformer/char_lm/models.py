@@ -13,7 +13,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention import BACKENDS
 from fairseq_poolingformer.char_lm.decoder import CausalDecoder, Memory
 from fairseq_poolingformer.char_lm.initialization import INITIALIZATIONS
-from fairseq_poolingformer.models.attention_flags import set_defaults
+from fairseq_poolingformer.settings import set_defaults
 
 
 @register_model("char_lm")

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.models.attention_flags import AttentionFlags
+from fairseq_poolingformer.settings import DEFAULTS, TwoLevelFlags, flag
 from fairseq_poolingformer.weights import ConversionError, files
 
 HEADS = {  # --head -> the end of the class's name
@@ -44,7 +44,7 @@ def add_command(commands: Any) -> None:
         choices=tuple(HEADS),
         help="of RoBERTa, XLM-R and Longformer (default: the one that the model has)",
     )
-    AttentionFlags.add_args(parser)
+    TwoLevelFlags.add_args(parser)
     parser.add_argument(
         "--absolute-positions",
         action=argparse.BooleanOptionalAction,
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> None:
     try:
         config = AutoConfig.from_pretrained(options.source)
         model_class = getattr(huggingface, class_name(config, options.head))
-        settings = _settings(options, model_class.config_class, config.model_type)
+        settings = _settings(options, model_class.config_class, config)
         model = model_class.from_short(options.source, **settings)
         longest = model.config.max_position_embeddings - _unused_positions(config.model_type)
         tokenizer = AutoTokenizer.from_pretrained(options.source, model_max_length=longest)
@@ -102,21 +102,20 @@ def class_name(config: Any, head: str | None) -> str:
     return f"PoolingformerRoberta{end}"
 
 
-def _settings(options: argparse.Namespace, config_class: type, kind: str) -> dict[str, Any]:
+def _settings(options: argparse.Namespace, config_class: type, config: Any) -> dict[str, Any]:
     """Return the settings that the command line gives.
 
     Raises:
-        ConversionError: the model has no such setting.
+        ValueError: the model has no such setting, or its value is out of range.
     """
-    flags = {name: getattr(options, name) for name in (*vars(AttentionFlags()), "absolute_positions")}
-    two_way = ("separate_global_projections", "absolute_positions")  # the others are False where nobody gave them
-    given = {name: value for name, value in flags.items() if value is not None}
-    given = {name: value for name, value in given.items() if value is not False or name in two_way}
+    given = {name: getattr(options, name) for name in (*DEFAULTS, "absolute_positions")}
+    given = {name: value for name, value in given.items() if value is not None}
     lacking = [name for name in given if not hasattr(config_class, name)]
     if lacking:
-        raise ConversionError(f"a Poolingformer made of a {kind} has no --{lacking[0].replace('_', '-')}")
+        raise ConversionError(f"a Poolingformer made of a {config.model_type} has no {flag(lacking[0])}")
+    TwoLevelFlags.of({"pooled_layers": "none", **given}).check(config.num_hidden_layers)
     if options.max_tokens is not None:
-        given["max_position_embeddings"] = options.max_tokens + _unused_positions(kind)
+        given["max_position_embeddings"] = options.max_tokens + _unused_positions(config.model_type)
     return given
 
 

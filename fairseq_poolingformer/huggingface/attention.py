@@ -13,7 +13,8 @@ from fairseq_poolingformer.attention import GlobalTokens, LevelWeights, Relative
 from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.global_tokens import FirstTokens
 from fairseq_poolingformer.attention.relative_projections import CoarsePositions
-from fairseq_poolingformer.models.attention_flags import AttentionFlags
+from fairseq_poolingformer.levels import attention_arguments, relative_projections
+from fairseq_poolingformer.settings import TwoLevels
 
 
 def planes(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:
@@ -106,7 +107,7 @@ class BartSelfAttention(EncoderSelfAttention):
     """
 
     def __init__(self, config: PreTrainedConfig, layer: int) -> None:
-        arguments = AttentionFlags.of(config).arguments(layer, config.encoder_layers)
+        arguments = attention_arguments(TwoLevels.of(config), layer, config.encoder_layers)
         arguments |= {"dropout": config.attention_dropout, "global_tokens": config.global_tokens}
         super().__init__(config.d_model, config.encoder_attention_heads, **arguments)
 
@@ -123,10 +124,10 @@ class RobertaSelfAttention(EncoderSelfAttention):
     """
 
     def __init__(self, config: PreTrainedConfig, layer: int, max_positions: int) -> None:
-        flags, layers = AttentionFlags.of(config), config.num_hidden_layers
+        settings, place = TwoLevels.of(config), (layer, config.num_hidden_layers)
         sizes = (config.hidden_size, config.num_attention_heads)
-        relative = flags.build_relative(layer, layers, *sizes, config.hidden_dropout_prob, max_positions)
-        arguments = flags.arguments(layer, layers) | {"dropout": config.attention_probs_dropout_prob}
+        relative = relative_projections(settings, *place, *sizes, config.hidden_dropout_prob, max_positions)
+        arguments = attention_arguments(settings, *place) | {"dropout": config.attention_probs_dropout_prob}
         super().__init__(*sizes, relative=relative, global_tokens=config.global_tokens, **arguments)
         for name, own in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj")):
             self.add_module(name, self._modules.pop(own))

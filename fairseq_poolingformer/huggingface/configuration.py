@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import transformers
 from transformers import BartConfig, MBartConfig, RobertaConfig
+
+from fairseq_poolingformer.settings import PAPER_LAYERS, Layers, LevelSettings, RelativeSettings
 
 OLDEST = (5, 5)  # older ones lose the settings that a configuration inherits, or refuse mBART's own
 if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:
@@ -16,30 +16,7 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:
     )
 
 
-@dataclass(repr=False)  # transformers' own shows all settings
-class TwoLevels:
-    """The settings of the two levels; windows count tokens on one side, layers count from 0.
-
-    See :class:`~fairseq_poolingformer.models.attention_flags.AttentionFlags`.
-    """
-
-    window_size: str | int = "128"
-    pooled_window_size: str | int = "512"
-    pooled_layers: str = "6-11"
-    pool_kernel_size: int = 5
-    pool_stride: int = 4
-    pool_type: str = "ldconv"
-    pool_alignment: str = "grid"
-    ldconv_heads: int = 1
-    pool_mix: bool = False
-    pool_share_weights: bool = False
-    pooled_init: str = "random"
-    global_tokens: int = 1
-    separate_global_projections: bool = False
-    attention_backend: str | None = None
-
-
-class PoolingformerBartConfig(TwoLevels, BartConfig):
+class PoolingformerBartConfig(LevelSettings, BartConfig):
     """BART's configuration with the two levels.
 
     ``max_position_embeddings`` is the encoder's, ``max_decoder_position_embeddings`` the decoder's.
@@ -51,7 +28,7 @@ class PoolingformerBartConfig(TwoLevels, BartConfig):
     max_decoder_position_embeddings: int = 1024
 
 
-class PoolingformerMBartConfig(TwoLevels, MBartConfig):
+class PoolingformerMBartConfig(LevelSettings, MBartConfig):
     """mBART's configuration with the two levels; positions as in :class:`PoolingformerBartConfig`."""
 
     model_type = "poolingformer-mbart"
@@ -60,7 +37,7 @@ class PoolingformerMBartConfig(TwoLevels, MBartConfig):
     max_decoder_position_embeddings: int = 1024
 
 
-class PoolingformerRobertaConfig(TwoLevels, RobertaConfig):
+class PoolingformerRobertaConfig(RelativeSettings, LevelSettings, RobertaConfig):
     """RoBERTa's configuration with the two levels, and with DeBERTa's relative positions where they are asked for.
 
     As in RoBERTa, ``max_position_embeddings`` is two more than the tokens that the model reads.
@@ -71,8 +48,5 @@ class PoolingformerRobertaConfig(TwoLevels, RobertaConfig):
     max_position_embeddings: int = 4098
     type_vocab_size: int = 1
     layer_norm_eps: float = 1e-5
-    pooled_layers: str = "6-8"
-    relative_attention: str = "none"
-    max_relative_positions: int = 512
-    global_relative_positions: int = 64
+    pooled_layers: Layers = PAPER_LAYERS["roberta_base"]
     absolute_positions: bool = True

@@ -13,7 +13,7 @@ from pathlib import Path
 
 PACKAGE = "fairseq_poolingformer"
 PLACE = Path(__file__).resolve().parents[1]
-FIRST = ("huggingface.bart", "huggingface.roberta")  # the modules whose classes transformers asks for
+FIRST = ("huggingface.bart", "huggingface.roberta", "huggingface.configuration")  # whose classes transformers asks for
 CLASSES = {  # model_type -> transformers' Auto class -> module and class here
     "poolingformer-bart": {
         "AutoConfig": "huggingface.configuration.PoolingformerBartConfig",

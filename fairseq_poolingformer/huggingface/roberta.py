@@ -30,7 +30,8 @@ from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerRobertaConfig
 from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
 from fairseq_poolingformer.huggingface.short_models import OFFSET, FromShort
-from fairseq_poolingformer.models.attention_flags import AttentionFlags
+from fairseq_poolingformer.levels import relative_tables
+from fairseq_poolingformer.settings import TwoLevels
 
 
 class _Roberta(FromShort, TwoLevelModel):
@@ -69,10 +70,10 @@ class PoolingformerRobertaModel(_Roberta, RobertaModel):
                 "them out"
             )
         super().__init__(config, add_pooling_layer=add_pooling_layer)
-        flags, self.max_tokens = AttentionFlags.of(config), config.max_position_embeddings - OFFSET
+        self.max_tokens = config.max_position_embeddings - OFFSET
         for number, layer in enumerate(self.encoder.layer):
             layer.attention.self = RobertaSelfAttention(config, number, self.max_tokens)
-        tables = flags.build_tables(config.hidden_size, self.max_tokens)
+        tables = relative_tables(TwoLevels.of(config), config.hidden_size, self.max_tokens)
         self.encoder.relative_positions, self.encoder.global_relative_positions = tables
         if not config.absolute_positions:
             if tables[0] is None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from fairseq_poolingformer.huggingface import card
+from fairseq_poolingformer.settings import upper_half
 from fairseq_poolingformer.weights.loading import extend_positions
 
 logger = logging.getLogger(__name__)
@@ -173,7 +174,7 @@ def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str
     kind, layers = config.model_type, config.num_hidden_layers
     own = {name: value for name, value in config.to_dict().items() if name not in NOT_COPIED}
     if kind not in WINDOWED:
-        own["pooled_layers"] = f"{layers // 2}-{layers - 1}"
+        own["pooled_layers"] = upper_half(layers)
         if hasattr(cls.config_class, "max_decoder_position_embeddings"):
             own["max_decoder_position_embeddings"] = config.max_position_embeddings
         return own

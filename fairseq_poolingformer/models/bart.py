@@ -13,11 +13,11 @@ from fairseq.models.bart.model import bart_base_architecture, bart_large_archite
 from fairseq.models.transformer import TransformerConfig
 from torch import Tensor
 
-from fairseq_poolingformer.models.attention_flags import AttentionFlags
 from fairseq_poolingformer.models.decoder import PoolingformerDecoder
 from fairseq_poolingformer.models.encoder import PoolingformerEncoder
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface
 from fairseq_poolingformer.models.pretrained import Architecture, LoadsCheckpoints, register_architectures
+from fairseq_poolingformer.settings import PAPER_LAYERS, TwoLevelFlags
 
 
 @register_model("poolingformer_bart")
@@ -34,7 +34,7 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
     def add_args(parser: argparse.ArgumentParser) -> None:
         """Add BART's flags and those of the two levels."""
         BARTModel.add_args(parser)
-        AttentionFlags.add_args(parser)
+        TwoLevelFlags.add_args(parser)
         parser.add_argument(
             "--scale-embedding",
             action="store_false",
@@ -60,39 +60,18 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
             no_encoder_attn=getattr(args, "no_cross_attention", False),
         )
 
-    def forward(
-        self,
-        src_tokens: Tensor,
-        src_lengths: Tensor | None,
-        prev_output_tokens: Tensor,
-        features_only: bool = False,
-        classification_head_name: str | None = None,
-        token_embeddings: Tensor | None = None,
-        return_all_hiddens: bool = False,
-        alignment_layer: int | None = None,
-        alignment_heads: int | None = None,
-    ) -> tuple[Tensor, dict[str, Any]]:
+    def forward(self, *inputs: Any, return_all_hiddens: bool = False, **named: Any) -> tuple[Tensor, dict[str, Any]]:
         """BART's forward pass, but every layer's output is kept only when asked for.
 
         Args:
-            src_tokens: (B, S) source indices.
-            src_lengths: unused.
-            prev_output_tokens: (B, T) target indices shifted right.
+            inputs: (B, S) source indices, (B,) lengths that nobody reads, (B, T) target indices shifted right.
+            return_all_hiddens: keep every layer's output.
+            named: fairseq's other arguments.
 
         Returns:
             (B, T, V) logits, or (B, T, C) features with ``features_only``, and fairseq's extra outputs.
         """
-        return super().forward(
-            src_tokens,
-            src_lengths,
-            prev_output_tokens,
-            features_only,
-            classification_head_name,
-            token_embeddings,
-            return_all_hiddens,
-            alignment_layer,
-            alignment_heads,
-        )
+        return super().forward(*inputs, return_all_hiddens=return_all_hiddens, **named)
 
 
 _COMMON = {"max_source_positions": 4096}
@@ -104,8 +83,8 @@ _LED = {  # Longformer §7: one level, and the global tokens have their own proj
 
 # pooled_layers counts the encoder's layers from 0
 ARCHITECTURES: dict[str, Architecture] = {
-    "poolingformer_bart_large": (bart_large_architecture, _COMMON | {"pooled_layers": "6-11"}),
-    "poolingformer_bart_base": (bart_base_architecture, _COMMON | {"pooled_layers": "3-5"}),
+    "poolingformer_bart_large": (bart_large_architecture, _COMMON | {"pooled_layers": PAPER_LAYERS["bart_large"]}),
+    "poolingformer_bart_base": (bart_base_architecture, _COMMON | {"pooled_layers": PAPER_LAYERS["bart_base"]}),
     "poolingformer_bart_tiny": (  # for tests and first steps
         bart_large_architecture,
         _COMMON

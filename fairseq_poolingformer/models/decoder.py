@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.modules import MultiheadAttention
-from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Window, band_attention
+from fairseq_poolingformer.models.encoder import wrapped
 
 
 def _split(x: Tensor, num_heads: int) -> Tensor:
@@ -164,7 +163,4 @@ class PoolingformerDecoder(TransformerDecoderBase):
     """fairseq's transformer decoder with :class:`PoolingformerDecoderLayer`."""
 
     def build_decoder_layer(self, cfg, no_encoder_attn: bool = False) -> nn.Module:
-        layer = PoolingformerDecoderLayer(cfg, no_encoder_attn)
-        if cfg.checkpoint_activations:
-            layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-        return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+        return wrapped(PoolingformerDecoderLayer(cfg, no_encoder_attn), cfg)

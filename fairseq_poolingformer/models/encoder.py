@@ -11,11 +11,10 @@ from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
-from fairseq_poolingformer.attention import GlobalTokens
+from fairseq_poolingformer.attention import GlobalTokens, RelativeProjections, TwoLevelAttention
 from fairseq_poolingformer.attention.patterns import UNLIMITED
-from fairseq_poolingformer.attention.relative_projections import RelativeProjections
-from fairseq_poolingformer.models.attention_flags import AttentionFlags
-from fairseq_poolingformer.settings import per_layer
+from fairseq_poolingformer.levels import attention_arguments, relative_projections, relative_tables
+from fairseq_poolingformer.settings import TwoLevelFlags
 from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear
 
 logger = logging.getLogger(__name__)
@@ -25,7 +24,7 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
     """fairseq's encoder layer around :class:`~fairseq_poolingformer.attention.TwoLevelAttention`.
 
     Args:
-        cfg: fairseq's TransformerConfig with the flags of :class:`AttentionFlags`.
+        cfg: fairseq's TransformerConfig with the settings of :class:`TwoLevelFlags`.
         layer: the layer's 0-based number.
 
     Raises:
@@ -40,10 +39,17 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
     def build_self_attention(self, embed_dim: int, cfg) -> nn.Module:
         if cfg.quant_noise.pq > 0:
             raise ValueError("--quant-noise-pq is not supported in Poolingformer's encoder; leave it out")
-        flags, sizes = AttentionFlags.of(cfg), (cfg.encoder.layers, embed_dim, cfg.encoder.attention_heads)
-        relative = flags.build_relative(self.layer, *sizes, cfg.dropout, cfg.max_source_positions)
+        settings, place = TwoLevelFlags.of(cfg), (self.layer, cfg.encoder.layers)
+        sizes = (embed_dim, cfg.encoder.attention_heads)
+        relative = relative_projections(settings, *place, *sizes, cfg.dropout, cfg.max_source_positions)
         self.relative_projections: RelativeProjections | None = relative
-        return flags.build(self.layer, *sizes, cfg.attention_dropout, relative)
+        return TwoLevelAttention(
+            *sizes,
+            scale=None if relative is None else relative.scale,
+            dropout=cfg.attention_dropout,
+            batch_first=False,
+            **attention_arguments(settings, *place),
+        )
 
     def forward(
         self,
@@ -91,6 +97,13 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         return x
 
 
+def wrapped(layer: nn.Module, cfg) -> nn.Module:
+    """Wrap a layer as fairseq wraps its own: for ``--checkpoint-activations``, and for FSDP, whatever its size then."""
+    if cfg.checkpoint_activations:
+        layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
+    return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+
+
 class PoolingformerEncoder(TransformerEncoderBase):
     """fairseq's transformer encoder with Poolingformer's layers and a mask of global tokens.
 
@@ -102,29 +115,19 @@ class PoolingformerEncoder(TransformerEncoderBase):
         self._layers_built = 0
         super().__init__(cfg, dictionary, embed_tokens)
         self.dropout_module = SeededDropout(cfg.dropout, module_name=type(self).__name__)
-        flags = AttentionFlags.of(cfg)
-        self.global_tokens = flags.global_tokens
-        windows = per_layer("--window-size", flags.window_size, cfg.encoder.layers)
+        settings = TwoLevelFlags.of(cfg)
+        self.global_tokens = settings.global_tokens
         # where no window has a limit, P has a row for every pair, also for pairs with a global token
-        self.windows_limited = any(window != UNLIMITED for window in windows)
-        for name in flags.without_effect():
-            logger.warning("%s does nothing without --relative-attention", name)
-        narrower = flags.narrower_second_levels(cfg.encoder.layers)
-        if narrower:
-            logger.warning(
-                "--pooled-window-size is less than --window-size in layers %s: level two sees less than level one",
-                ", ".join(map(str, narrower)),
-            )
-        tables = flags.build_tables(cfg.encoder.embed_dim, cfg.max_source_positions)
+        self.windows_limited = any(window != UNLIMITED for window in settings.windows(cfg.encoder.layers))
+        for remark in settings.remarks(cfg.encoder.layers):
+            logger.warning(remark)
+        tables = relative_tables(settings, cfg.encoder.embed_dim, cfg.max_source_positions)
         self.relative_positions, self.global_relative_positions = tables
 
     def build_encoder_layer(self, cfg) -> nn.Module:
         layer = PoolingformerEncoderLayer(cfg, self._layers_built)
         self._layers_built += 1
-        if cfg.checkpoint_activations:
-            layer = checkpoint_wrapper(layer, offload_to_cpu=cfg.offload_activations)
-        # as in fairseq, FSDP wraps a checkpointed layer whatever its size
-        return fsdp_wrap(layer, min_num_params=0 if cfg.checkpoint_activations else cfg.min_params_to_wrap)
+        return wrapped(layer, cfg)
 
     def forward(
         self,

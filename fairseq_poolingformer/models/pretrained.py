@@ -13,10 +13,10 @@ from fairseq.models import register_model_architecture
 from torch import Tensor
 
 import fairseq_poolingformer
-from fairseq_poolingformer.models.attention_flags import AttentionFlags, set_defaults
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import explained
 from fairseq_poolingformer.patches.untrusted_files.hub_archives import model_folder
+from fairseq_poolingformer.settings import TwoLevels, set_defaults
 from fairseq_poolingformer.text.marks import MARKS, count_marks
 from fairseq_poolingformer.weights.loading import adapt_state_dict
 
@@ -32,7 +32,7 @@ def set_architecture(extended: Callable[[argparse.Namespace], None], settings: M
         args: the command line's settings, or a checkpoint's.
     """
     set_defaults(args, **settings)
-    set_defaults(args, **vars(AttentionFlags.of(args)))
+    set_defaults(args, **vars(TwoLevels.of(args)))
     extended(args)
 
 
@@ -43,7 +43,7 @@ def register_architectures(model: str, architectures: Mapping[str, Architecture]
 
 
 class LoadsCheckpoints:
-    """Loading for a fairseq model that has :class:`AttentionFlags`: its own checkpoints, and fairseq's shorter ones.
+    """Loading for a fairseq model that has :class:`TwoLevels`: its own checkpoints, and fairseq's shorter ones.
 
     Attributes:
         dictionary_file: the file of the data folder that has the encoder's symbols.
@@ -101,7 +101,7 @@ class LoadsCheckpoints:
         """Adapt fairseq's own and older checkpoints; see :func:`~.loading.adapt_state_dict`."""
         super().upgrade_state_dict_named(state_dict, name)
         if name == "":
-            pooled_init = AttentionFlags.of(self.args).pooled_init
+            pooled_init = TwoLevels.of(self.args).pooled_init
             dictionary = self.encoder.dictionary
             marks = MARKS if count_marks(dictionary.symbols) else ()
             adapt_state_dict(self, state_dict, dictionary.pad() + 1, pooled_init, marks)

@@ -16,7 +16,6 @@ from fairseq.utils import safe_hasattr
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fairseq_poolingformer.models.attention_flags import AttentionFlags
 from fairseq_poolingformer.models.encoder import PoolingformerEncoder
 from fairseq_poolingformer.models.hub import PoolingformerRobertaHubInterface
 from fairseq_poolingformer.models.positions import PartlyFrozenPositions
@@ -26,8 +25,9 @@ from fairseq_poolingformer.models.pretrained import (
     register_architectures,
     set_architecture,
 )
+from fairseq_poolingformer.settings import PAPER_LAYERS, TwoLevelFlags
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from fairseq_poolingformer.training.fused_adamw import HEAD
+from fairseq_poolingformer.training.optimizers import HEAD
 from fairseq_poolingformer.weights.loading import HEADS, NEW
 
 
@@ -101,7 +101,7 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
     def add_args(parser: argparse.ArgumentParser) -> None:
         """Add RoBERTa's flags, those of the two levels, and how to train."""
         RobertaModel.add_args(parser)
-        AttentionFlags.add_args(parser)
+        TwoLevelFlags.add_args(parser)
         add = parser.add_argument
         add("--checkpoint-activations", action="store_true", help="recompute each layer in the backward pass")
         add("--offload-activations", action="store_true", help="--checkpoint-activations, and keep them on the CPU")
@@ -205,8 +205,8 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
 
 
 _COMMON = {"max_positions": 4096, "pretrained_positions": 512, "layer_norm_eps": 1e-5}
-_LARGE = _COMMON | {"pooled_layers": "15-20"}
-_BASE = _COMMON | {"pooled_layers": "6-8"}
+_LARGE = _COMMON | {"pooled_layers": PAPER_LAYERS["roberta_large"]}
+_BASE = _COMMON | {"pooled_layers": PAPER_LAYERS["roberta_base"]}
 _TINY = _COMMON | {  # for tests and first steps
     "encoder_layers": 2,
     "encoder_embed_dim": 64,

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.weights import BandWeights
+from fairseq_poolingformer.attention.probabilities import BandWeights
 from fairseq_poolingformer.show.passages import Passages
 
 CROSS, ONE, TWO = "cross", "one", "two"

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention.modules import TwoLevelAttention
+from fairseq_poolingformer.attention.probabilities import BandWeights, LevelWeights
 from fairseq_poolingformer.attention.recorded_weights import recorded_calls, recorded_weights
-from fairseq_poolingformer.attention.weights import BandWeights, LevelWeights
 from fairseq_poolingformer.models.decoder import CrossAttention
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
 from fairseq_poolingformer.show.looks import (

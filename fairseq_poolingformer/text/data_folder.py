@@ -210,9 +210,9 @@ class DataFolder:
     def write_corpus(self, content: Mapping[str, object], splits: Iterable[str]) -> None:
         """Write ``corpus.json`` with a description of every file; this makes the folder a finished one."""
         described = {path.relative_to(self.path).as_posix(): digests.describe(path) for path in self.files(splits)}
-        content = json.loads(json.dumps({**content, "files": described}))  # as it will be read
-        content["corpus_sha256"] = _digest(content)
-        write_lines(self.corpus_path, [json.dumps(content, ensure_ascii=False, indent=1)])
+        whole = json.loads(json.dumps({**content, "files": described}))  # as it will be read
+        whole["corpus_sha256"] = _digest(whole)
+        write_lines(self.corpus_path, [json.dumps(whole, ensure_ascii=False, indent=1)])
 
     def splits(self, array: str) -> list[str]:
         """The names of the splits that have an array."""

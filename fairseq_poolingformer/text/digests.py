@@ -139,7 +139,7 @@ class BlockDigests:
         for block in range(first // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
             if not self._compared[block]:
                 start = block * BLOCK_BYTES
-                digest = hashlib.sha256(self._content[start : start + BLOCK_BYTES]).digest()
+                digest = hashlib.sha256(self._content[start : start + BLOCK_BYTES].data).digest()
                 if digest != self._digests[block * _DIGEST_BYTES : (block + 1) * _DIGEST_BYTES]:
                     raise ValueError(_damaged(self._path, f"bytes from {start:,} on have changed"))
                 self._compared[block] = 1

@@ -121,7 +121,8 @@ class GPT2Tokenizer(Tokenizer):
     def from_files(cls, folder: Path, /, white_space: object = "keep", **settings: object) -> "GPT2Tokenizer":
         if settings:
             raise ValueError(f"{folder}: unknown settings of GPT-2's tokenizer: {', '.join(settings)}")
-        return cls(*(Path(folder) / name for name in cls.files), white_space=white_space)
+        encoder_json, vocab_bpe, dict_txt = (Path(folder) / name for name in cls.files)
+        return cls(encoder_json, vocab_bpe, dict_txt, white_space)
 
 
 def _whole_characters(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -94,7 +94,7 @@ def _names(tokens: np.ndarray, first: np.ndarray, end: np.ndarray, texts: Sequen
 def _distances(names: Sequence[bytes], first: np.ndarray, is_visible: np.ndarray) -> np.ndarray:
     """The distance of each word to the nearest other visible word of its name; NONE where there is none."""
     places: dict[bytes, list[int]] = {}
-    for number in np.flatnonzero(is_visible):
+    for number in np.flatnonzero(is_visible).tolist():
         places.setdefault(names[number], []).append(int(first[number]))
     distances = np.full(len(first), NONE, dtype=np.int64)
     for number, name in enumerate(names):

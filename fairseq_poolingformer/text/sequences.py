@@ -11,7 +11,7 @@ import contextlib
 import os
 import struct
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -201,7 +201,7 @@ class SequencesWriter:
         self._bin.write(data)
         self._blocks.update(data)
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         if error[0] is None:
             self._blocks.write(blocks_path(self._prefix))
             with whole_file(Path(f"{self._prefix}.idx")) as path:

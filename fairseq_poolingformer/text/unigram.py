@@ -122,7 +122,7 @@ class UnigramModel:
 
 def is_unigram(proto: bytes) -> bool:
     """Whether a serialized sentencepiece model is a unigram model; protobuf is not needed to tell."""
-    trainer = next((value for number, value in fields(proto) if number == 2), b"")
+    trainer = next((value for number, value in fields(proto) if number == 2 and isinstance(value, bytes)), b"")
     return next((value for number, value in fields(trainer) if number == 3), _UNIGRAM) == _UNIGRAM
 
 

@@ -64,6 +64,7 @@ class _Reader:
         self._lines = 0  # of the file, before what the parser has been given
         self._broken = 0
         self._previous = b""
+        self._found: _Elements
         self._lost: bytes | None = None  # the end of what was skipped since an element that is not XML
         self._next = re.compile(rb"<" + re.escape(tag.encode()) + rb"(?=[\s/>])")
 
@@ -138,7 +139,7 @@ class _Reader:
 
     def _seek(self, block: bytes) -> bytes:
         """Skip to the next element; return the block from there, or nothing."""
-        whole = self._lost + block
+        whole = (self._lost or b"") + block
         match = self._next.search(whole, 1)  # the parser may have stopped at the element's own beginning
         if match is None:
             kept = len(self._tag) + 2
@@ -173,7 +174,8 @@ class _Elements:
         self._size = 0
         self._parts: list[list[str]] = []
         self._finished: list[Element] = []
-        self.line, self.attributes = 0, {}
+        self.line = 0
+        self.attributes: dict[str, str] = {}
         self.root = ""  # what holds the elements
 
     @property

@@ -1,11 +1,39 @@
-"""The part that datasets share whose items differ in length."""
+"""Batches of items of similar length, composed anew in every epoch."""
 
 from __future__ import annotations
 
 import numpy as np
-from fairseq.data import FairseqDataset
+from fairseq.data import FairseqDataset, LanguagePairDataset
 
-from fairseq_poolingformer.training.length_buckets import length_order
+SOURCE_STEP, TARGET_STEP = 0.03, 0.10
+
+
+def length_order(source_sizes: np.ndarray, target_sizes: np.ndarray | None, shuffled: np.ndarray) -> np.ndarray:
+    """Examples ordered for batches with little padding.
+
+    Documents whose lengths are within 3 % of one another come together; among them, those whose summaries are within
+    10 %; among those, chance decides. fairseq sorts by the exact length. That pads documents a little less, but puts
+    the same documents together in every epoch and pads summaries more, since few documents have the same length.
+
+    Args:
+        source_sizes: (examples,) tokens of the documents.
+        target_sizes: (examples,) tokens of the summaries, or None.
+        shuffled: (examples,) their indices in a random order.
+
+    Returns:
+        (examples,) indices.
+    """
+    sources = _bucket(source_sizes[shuffled], SOURCE_STEP)
+    if target_sizes is None:
+        return shuffled[np.argsort(sources, kind="stable")]
+    targets = _bucket(target_sizes[shuffled], TARGET_STEP)
+    # up in one bucket and down in the next, so that a batch across both has no longest beside shortest
+    return shuffled[np.lexsort((np.where(sources % 2, -targets, targets), sources))]
+
+
+def _bucket(sizes: np.ndarray, step: float) -> np.ndarray:
+    """Number the bucket of each size; a bucket's longest size is ``step`` longer than its shortest."""
+    return np.ceil(np.log(np.maximum(sizes, 1)) / np.log1p(step)).astype(np.int64)
 
 
 class SizedDataset(FairseqDataset):
@@ -47,3 +75,13 @@ class SizedDataset(FairseqDataset):
         if self.shuffle:
             return length_order(self.sizes, None, np.random.permutation(used))
         return used[np.argsort(self.sizes[used], kind="stable")]
+
+
+class LengthBucketDataset(LanguagePairDataset):
+    """fairseq's dataset of pairs, ordered by :func:`length_order` when it is to be shuffled."""
+
+    def ordered_indices(self) -> np.ndarray:
+        """Indices in the order in which batches are cut. numpy draws the random numbers; fairseq seeds it by epoch."""
+        if not self.shuffle or self.buckets is not None:
+            return super().ordered_indices()
+        return length_order(self.src_sizes, self.tgt_sizes, np.random.permutation(len(self)))

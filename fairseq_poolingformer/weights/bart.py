@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from fairseq_poolingformer.settings import PAPER_LAYERS
 from fairseq_poolingformer.weights.family import ConversionError, Family, Settings
 
 EMBEDDING = "shared.weight"
@@ -202,7 +203,7 @@ BART = Family(
         "base": _arch_sizes(layers=6, embed_dim=768, ffn_embed_dim=3072, attention_heads=12),
         "large": _arch_sizes(layers=12, embed_dim=1024, ffn_embed_dim=4096, attention_heads=16),
     },
-    pooled_layers={"base": "3-5", "large": "6-11"},
+    pooled_layers={size: PAPER_LAYERS[f"bart_{size}"] for size in ("base", "large")},
     arch_defaults={"activation_fn": "gelu", SCALE: True, **dict.fromkeys(BEFORE, False), **dict(RATES.values())},
     task="long_summarization",
     dictionaries=("dict.txt", "dict.source.txt", "dict.target.txt"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fairseq_poolingformer.settings import DEFAULTS, TABLE
 from fairseq_poolingformer.weights.family import Family, Settings, State
 
 CARD = "README.md"
@@ -21,18 +22,9 @@ PAPERS = {
     "led": "LED ([Longformer](https://arxiv.org/abs/2004.05150), Beltagy et al., 2020)",
     "longformer": "[Longformer](https://arxiv.org/abs/2004.05150) (Beltagy et al., 2020)",
 }
-LEVEL_TWO = {  # setting -> its meaning
-    "pooled_layers": "layers with level two, from 0",
-    "pooled_window_size": "level two sees so many tokens on each side",
-    "pool_kernel_size": "tokens in a pool",
-    "pool_stride": "tokens from one pool to the next",
-    "pool_type": "pooling",
-}
-VARIANTS = {
-    "pool_mix": "level two reads the layer's input (Mix)",
-    "pool_share_weights": "level two shares level one's projections",
-    "separate_global_projections": "global tokens have projections of their own",
-}
+MEANINGS = {name: setting.metadata["card"] for name, setting in TABLE.items() if "card" in setting.metadata}
+VARIANTS = {name: meaning for name, meaning in MEANINGS.items() if DEFAULTS[name] is False}
+LEVEL_TWO = {name: meaning for name, meaning in MEANINGS.items() if name not in VARIANTS}
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fairseq_poolingformer.settings import upper_half
 from fairseq_poolingformer.weights.loading import TASK_HEADS
 
 Settings = dict[str, Any]
@@ -109,7 +110,7 @@ class Family:
         if not settings["arch"].startswith("poolingformer_") or "pooled_layers" in settings:
             return {}
         usual = self.arch_sizes.get(size, {}).get("encoder_layers") == layers
-        return {"pooled_layers": self.pooled_layers[size] if usual else f"{layers // 2}-{layers - 1}"}
+        return {"pooled_layers": self.pooled_layers[size] if usual else upper_half(layers)}
 
     def default_arch(self, settings: Settings) -> str:
         """Return ``arch`` in the size that needs the fewest flags to become this model."""

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairseq_poolingformer.settings import DEFAULTS
 from fairseq_poolingformer.weights.family import Family, Settings
 
 # The flags always name these and the positions, so that nobody trains with another attention by accident.
@@ -17,7 +18,7 @@ TURNED_OFF = {  # the flag that makes a setting False
     "no_scale_embedding": "--scale-embedding",
 }
 LONG = 4096  # a Poolingformer reads at least this many tokens
-WINDOW = 128  # window_size of this package's architectures
+WINDOW = int(DEFAULTS["window_size"])
 
 
 @dataclass(frozen=True)

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Iterable
 from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import Any
 
-from fairseq_poolingformer.models.attention_flags import AttentionFlags
-from fairseq_poolingformer.settings import layer_numbers
+from fairseq_poolingformer.levels import global_bucket
+from fairseq_poolingformer.settings import DEFAULTS, LevelSettings, TwoLevels
 from fairseq_poolingformer.weights import bart, roberta
 from fairseq_poolingformer.weights.family import ConversionError, Family, Settings
 
-RELATIVE = ("relative_attention", "max_relative_positions", "global_relative_positions")
-DEFAULTS = {field.name: field.default for field in fields(AttentionFlags)}
-LEVELS = tuple(name for name in DEFAULTS if name not in RELATIVE)
+LEVELS = tuple(field.name for field in fields(LevelSettings))
 DECODER_LENGTH = "max_decoder_position_embeddings"
 EPSILON, NO_ABSOLUTE = "layer_norm_eps", "no_token_positional_embeddings"
 TABLES = ("relative_positions.weight", "global_relative_positions.weight", "global_relative_positions.tokens_per_row")
 
 
-def attention(settings: Settings) -> AttentionFlags:
-    """Return the flags of the two levels in a checkpoint's settings."""
-    return AttentionFlags.of(Namespace(**settings))
-
-
 def own_parameters(settings: Settings, layer: int) -> list[str]:
     """Return the names of the parameters of level two, and of global tokens, in one layer's attention."""
-    levels = attention(settings)
-    has_level_two = layer in layer_numbers(levels.pooled_layers)
+    levels = TwoLevels.of(settings)
+    has_level_two = layer in levels.layers_with_level_two()
     kinds = ["pooled"] * (has_level_two and not levels.pool_share_weights)
     kinds += ["global"] * levels.separate_global_projections
     names = [f"{kind}_{letter}_proj.{part}" for kind in kinds for letter in "qkv" for part in ("weight", "bias")]
@@ -49,10 +41,10 @@ def bart_names(settings: Settings) -> dict[str, str]:
 
 def roberta_names(settings: Settings) -> dict[str, str]:
     """Return Hugging Face name -> fairseq name: RoBERTa's, and those of both levels and of relative positions."""
-    table, flags = roberta.names(settings), attention(settings)
+    table, flags = roberta.names(settings), TwoLevels.of(settings)
     if settings.get(NO_ABSOLUTE):
         del table[roberta.POSITIONS]
-    coarse = flags.global_bucket(settings[roberta.LENGTH]) is not None
+    coarse = global_bucket(flags, settings[roberta.LENGTH]) is not None
     if flags.relative_attention != "none":
         names = TABLES if coarse else TABLES[:1]
         table.update({f"encoder.{name}": f"{roberta.ENCODER}.{name}" for name in names})
@@ -83,7 +75,7 @@ def _read_bart(config: Settings, before: bool = False) -> Settings:
 
 
 def _write_bart(settings: Settings, before: bool = False) -> Settings:
-    levels = attention(settings)
+    levels = TwoLevels.of(settings)
     if levels.relative_attention != "none":
         raise ConversionError(
             f"the model has relative attention ({levels.relative_attention}), which this package's BART for "
@@ -107,15 +99,16 @@ def _read_roberta(config: Settings) -> Settings:
 
 
 def _write_roberta(settings: Settings) -> Settings:
-    values = asdict(attention(settings))
+    values = asdict(TwoLevels.of(settings))
     alone = {**settings, "relative_attention": "none", NO_ABSOLUTE: False}
     own = {EPSILON: settings.get(EPSILON, 1e-5), "absolute_positions": not settings.get(NO_ABSOLUTE)}
     return {**roberta.write_shared_config(alone), **values, **own}
 
 
 def _levels(config: Settings, names: Iterable[str]) -> Settings:
-    """Return those of the flags that ``config.json`` has."""
-    return {name: config[name] for name in names if config.get(name) is not None}
+    """Return those of the settings that ``config.json`` has, lists as text."""
+    levels = asdict(TwoLevels.of(config))
+    return {name: levels[name] for name in names if config.get(name) is not None}
 
 
 def _defaults(names: Iterable[str], **others: Any) -> Settings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from fairseq_poolingformer.settings import PAPER_LAYERS
 from fairseq_poolingformer.weights.family import ConversionError, Family, Settings, State, listed
 from fairseq_poolingformer.weights.loading import split_projections
 
@@ -226,7 +227,7 @@ ROBERTA = Family(
             "encoder_attention_heads": 16,
         },
     },
-    pooled_layers={"base": "6-8", "large": "15-20"},
+    pooled_layers={size: PAPER_LAYERS[f"roberta_{size}"] for size in ("base", "large")},
     arch_defaults=dict.fromkeys(RATES.values(), 0.1),
     task="masked_lm",
     dictionaries=("dict.txt",),

@@ -30,9 +30,9 @@ from fairseq_poolingformer.preprocess.pipeline.vocabulary import train_sentencep
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_poolingformer.models.attention_flags import AttentionFlags
 from fairseq_poolingformer.models.shipped_reader import write_reader
 from fairseq_poolingformer.preprocess import facts
+from fairseq_poolingformer.settings import DEFAULTS
 from fairseq_poolingformer.text.dictionary import BOS, EOS, PAD
 from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
 from fairseq_poolingformer.text.whole_file import whole_file
@@ -113,7 +113,7 @@ def build(folder: Path) -> tuple[dict[str, object], nn.Module]:
     model = tasks.setup_task(args).build_model(args)
     start_to_copy(model)
     start_in_order(model.encoder.embed_positions)
-    names = ("arch", "task", "max_source_positions", "max_target_positions", *vars(AttentionFlags()))
+    names = ("arch", "task", "max_source_positions", "max_target_positions", *DEFAULTS)
     return {name: getattr(args, name) for name in names if name != "attention_backend"}, model
 
 

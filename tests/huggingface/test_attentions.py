@@ -4,10 +4,14 @@ import torch
 
 from fairseq_poolingformer.attention import recorded_weights
 from fairseq_poolingformer.huggingface import (
+    PoolingformerBartConfig,
     PoolingformerBartForConditionalGeneration,
+    PoolingformerBartModel,
+    PoolingformerRobertaConfig,
     PoolingformerRobertaForMaskedLM,
+    PoolingformerRobertaModel,
 )
-from tests.attention.test_weights import dense, expected_weights
+from tests.attention.test_probabilities import dense, expected_weights
 from tests.huggingface.test_bart import LEVELS, outputs
 from tests.models import tiny_huggingface
 from tests.weights.test_roberta import batch
@@ -55,3 +59,16 @@ def test_recorded_weights_are_the_same():
     expected = model(source, attention_mask=source.ne(1).long(), decoder_input_ids=target, output_attentions=True)
     assert list(found) == [f"model.encoder.layers.{layer}.self_attn" for layer in range(3)]
     torch.testing.assert_close(tuple(found.values()), expected.encoder_attentions, rtol=0, atol=0)
+
+
+def test_every_layer_has_the_dropout_of_its_configuration():
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2, "intermediate_size": 8}
+    dropout = {"attention_probs_dropout_prob": 0.3, "hidden_dropout_prob": 0.2}
+    config = PoolingformerRobertaConfig(vocab_size=9, pooled_layers="1", relative_attention="c2p", **sizes, **dropout)
+    for layer in PoolingformerRobertaModel(config).encoder.layer:
+        attention = layer.attention.self
+        assert (attention.dropout, attention.relative_projections.dropout.p) == (0.3, 0.2)
+    sizes = {"d_model": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 8}
+    layers = {"encoder_layers": 2, "decoder_layers": 1, "decoder_ffn_dim": 8, "pooled_layers": "1"}
+    config = PoolingformerBartConfig(vocab_size=9, attention_dropout=0.4, **sizes, **layers)
+    assert [layer.self_attn.dropout for layer in PoolingformerBartModel(config).encoder.layers] == [0.4, 0.4]

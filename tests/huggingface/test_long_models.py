@@ -1,7 +1,6 @@
 """Long models from LED, Longformer, mBART and XLM-R, in Python and on the command line."""
 
 import json
-from dataclasses import asdict
 
 import pytest
 import torch
@@ -16,6 +15,7 @@ from transformers import (
     MBartForConditionalGeneration,
 )
 
+from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartConfig,
     PoolingformerBartForConditionalGeneration,
@@ -25,7 +25,9 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaForSequenceClassification,
 )
-from fairseq_poolingformer.models.attention_flags import AttentionFlags
+from fairseq_poolingformer.settings import DEFAULTS
+from fairseq_poolingformer.weights import to_fairseq
+from fairseq_poolingformer.weights.files import read_config, read_huggingface_weights
 from tests.huggingface.test_bart import WIDE, outputs, run
 from tests.models import tiny_huggingface
 from tests.weights.test_roberta import batch, globals_at
@@ -108,13 +110,30 @@ def test_unknown_settings_are_named():
     with pytest.raises(ValueError, match="PoolingformerBartConfig has no setting windowsize; arguments of from_pre"):
         ours.from_short(short, windowsize=3)
     for settings, words in (
-        ({"pooled_layers": [1, 2]}, r"--pooled-layers must be none, or 0-based .* got '?\[1, 2\]"),
-        ({"pooled_layers": "1", "global_tokens": "2"}, "--global-tokens must be 0 or more, got '2'"),
-        ({"pooled_init": "level_one"}, "--pooled-init must be one of random, level-one; got 'level_one'"),
+        ({"pooled_layers": "last"}, r"^pooled_layers must be none, or 0-based .* got 'last'"),
+        ({"pooled_layers": "9"}, r"^pooled_layers='9' names layer 9, but the encoder has layers 0 to 2"),
+        ({"window_size": [3, 4]}, r"^window_size has 2 values for 3 layers"),
+        ({"pooled_layers": "1", "global_tokens": "2"}, "^global_tokens must be 0 or more, got '2'"),
+        ({"pooled_init": "level_one"}, "^pooled_init must be one of random, level-one; got 'level_one'"),
     ):
         with pytest.raises(ValueError, match=words):
             ours.from_short(short, **settings)
-    assert ours.from_short(short, pooled_layers=2).model.encoder.layers[2].self_attn.pooling is not None
+
+
+@pytest.mark.parametrize("pooled_layers", [2, [2], "2"])
+@torch.no_grad()
+def test_settings_of_layers_are_text_or_lists(pooled_layers, tmp_path):
+    short, ours = tiny_huggingface.model("bart"), PoolingformerBartForConditionalGeneration
+    long = ours.from_short(short, pooled_layers=pooled_layers, window_size=[3, 4, "all"])
+    attentions = [layer.self_attn for layer in long.model.encoder.layers]
+    assert [attention.pooling is not None for attention in attentions] == [False, False, True]
+    assert [attention.window.left for attention in attentions] == [3, 4, UNLIMITED]
+    long.save_pretrained(tmp_path)
+    source, target = tiny_huggingface.batch()
+    opened = ours.from_pretrained(tmp_path)
+    torch.testing.assert_close(outputs(opened, source, target)[1], outputs(long, source, target)[1], rtol=0, atol=1e-5)
+    settings = to_fairseq(read_config(tmp_path), read_huggingface_weights(tmp_path)).settings
+    assert (str(settings["pooled_layers"]), settings["window_size"]) == ("2", "3,4,all")
 
 
 def test_a_long_model_is_where_and_as_the_short_one_is():
@@ -137,7 +156,7 @@ def test_a_short_model_is_not_taken_for_a_long_one(tmp_path):
 
 
 def test_defaults_are_those_of_the_flags():
-    flags = asdict(AttentionFlags())
+    flags = DEFAULTS
     for cls in (PoolingformerBartConfig, PoolingformerMBartConfig, PoolingformerRobertaConfig):
         config = cls()
         own = {name: getattr(config, name) for name in flags if hasattr(config, name)}

@@ -163,14 +163,18 @@ def test_a_given_global_mask_replaces_the_first_tokens(folder):
 
 @pytest.mark.parametrize("flags", [[], ["--attention-dropout", "0.3", "--dropout", "0.2"]])
 def test_activation_checkpointing_changes_no_gradient(folder, flags):
-    results = []
+    results, runs = [], []
     for extra in ([], ["--checkpoint-activations"]):
         _, model = build(folder, *SIZES, *flags, "--window-size", "4", "--pooled-layers", "0-2", *extra)
         model.train()
+        layers = [model.encoder.layers[1].fc1, model.decoder.layers[0].fc1]
+        for layer in layers:
+            layer.register_forward_pre_hook(lambda module, inputs: runs.append(module))
         torch.manual_seed(5)
         logits, _ = model(sentences([50, 33]), None, shifted(sentences([9, 7])))
         logits.pow(2).mean().backward()
         results.append({n: p.grad for n, p in model.named_parameters()})
+        assert [runs.count(layer) for layer in layers] == ([2, 2] if extra else [1, 1])
     assert all(g is not None for g in results[0].values()), "DDP needs a gradient for every parameter"
     for name, grad in results[0].items():
         torch.testing.assert_close(results[1][name], grad, atol=1e-7, rtol=1e-5)
@@ -181,6 +185,13 @@ def test_only_the_last_layer_is_kept_unless_asked(folder):
     source = sentences([20])
     assert model.encoder(source)["encoder_states"] == []
     assert len(model.encoder(source, return_all_hiddens=True)["encoder_states"]) == 4
+    kept, encode = [], model.encoder.forward
+    model.encoder.forward = lambda *inputs, **named: (
+        kept.append(named["return_all_hiddens"]) or encode(*inputs, **named)
+    )
+    for asked in ({}, {"return_all_hiddens": True}):
+        model(source, None, shifted(sentences([9])), **asked)
+    assert kept == [False, True]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -180,3 +180,11 @@ def test_layers_drop_elements_in_training(folder, place):
     whole = found()
     encoder.train()
     assert_dropped(found, whole, 0.25)
+
+
+def test_every_layer_has_the_dropout_of_its_flags(folder):
+    """Of attention weights, and of relative positions; tests/attention say what the attention does with it."""
+    flags = ("--attention-dropout", "0.3", "--dropout", "0.2", "--relative-attention", "c2p", "--max-positions", "50")
+    _, model = build(folder, *SIZES, *POOLED, *flags)
+    for layer in model.encoder.sentence_encoder.layers:
+        assert (layer.self_attn.dropout, layer.relative_projections.dropout.p) == (0.3, 0.2)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
 
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.call import Call, ScoreTerm, term_tensors, with_tensors
+from fairseq_poolingformer.attention.call import Call, ScoreTerm, term_tensors
 from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import UNLIMITED, Band, Pooling, Window, band_of
@@ -147,7 +147,7 @@ class TermGradients:
             numbers = range(first, first + len(names))
             leaves = {name: self.leaves[n] for name, n in zip(names, numbers, strict=True)}
             places = {name: n for name, n in zip(names, numbers, strict=True) if wanted[n]}
-            self.terms.append((with_tensors(term, leaves), places))
+            self.terms.append((replace(term, **leaves), places))
             first = numbers.stop
 
     def results(self) -> list[Tensor | None]:

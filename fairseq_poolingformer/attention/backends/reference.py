@@ -43,17 +43,9 @@ def run(call: Call) -> Tensor:
     if query.dtype == torch.float16:  # it ends at 65,504, scores do not
         query, key = query.float(), key.float()
     scores = call.scale * query @ key.transpose(-1, -2)
-    pairs = Pairs(
-        query_index=torch.arange(call.query.size(2), device=query.device),
-        key_index=torch.arange(call.key.size(2), device=query.device),
-        query_offset=call.query_offset,
-        key_offset=call.key_offset,
-        key_stride=call.key_stride,
-        query=call.query,
-        key=call.key,
-        scale=call.scale,
-        with_global=False if call.global_mask is None else with_global(call),
-    )
+    queries, keys = (torch.arange(x.size(2), device=x.device) for x in (query, key))
+    with_one = False if call.global_mask is None else with_global(call)
+    pairs = Pairs.of(call, queries, keys, call.query, call.key, with_one)
     for term in call.score_terms:
         scores = scores + term.scores(pairs)
     scores = scores.masked_fill(~visibility(call), -torch.inf)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
 from fairseq_poolingformer.patches.patching import set_within
-from fairseq_poolingformer.settings import layer_numbers
+from fairseq_poolingformer.settings import layer_numbers, settings_with
 
 logger = logging.getLogger(__name__)
 
@@ -16,13 +16,13 @@ logger = logging.getLogger(__name__)
 # compute something else than they were trained for.
 MEANING = {
     *("encoder_attention_heads", "decoder_attention_heads", "activation_fn", "no_scale_embedding", "scale_embedding"),
-    *("encoder_normalize_before", "decoder_normalize_before", "layernorm_embedding", "relative_attention"),
-    *("pooled_layers", "pool_kernel_size", "pool_type", "ldconv_heads", "pool_mix", "pool_share_weights"),
-    *("separate_global_projections", "max_relative_positions", "dilated_heads", "dilation", "span_ramp", "shared_span"),
+    *("encoder_normalize_before", "decoder_normalize_before"),
+    *("layernorm_embedding", "dilated_heads", "dilation", "span_ramp", "shared_span"),
+    *settings_with("changed", "refused"),
 }
-EACH_LAYER = {"window_size", "pooled_window_size", "dilation"}  # one value, or one a layer
+EACH_LAYER = {*settings_with("each_layer"), "dilation"}  # one value, or one a layer
 # Options of a model that say how to compute and not what, or only matter when it is made
-QUIET = {"attention_backend", "pooled_init", "checkpoint_activations", "offload_activations", "arch", "_name"}
+QUIET = {*settings_with("changed", "quiet"), "checkpoint_activations", "offload_activations", "arch", "_name"}
 # groups of options, and those of their names that a resume speaks of; None for all
 SPOKEN_OF: dict[str, set[str] | None] = {
     "task": None,

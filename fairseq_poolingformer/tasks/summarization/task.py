@@ -25,7 +25,7 @@ from fairseq_poolingformer.tasks.summarization.rouge import ROUGE_TYPES, mean_f1
 from fairseq_poolingformer.tasks.summarization.stored_tokens import StoredTokens
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, check_file, pair_array
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from fairseq_poolingformer.training.length_buckets import LengthBucketDataset
+from fairseq_poolingformer.training.sized_dataset import LengthBucketDataset
 
 logger = logging.getLogger(__name__)
 

@@ -191,17 +191,9 @@ def _scores(plan: Plan, terms: list[TermOfGroup], block: QueryBlock, keys: KeyBl
 def _pair(plan: Plan, block: QueryBlock, keys: KeyBlock, query: Tensor) -> BlockPair:
     """A query block, with its ``query`` (B·H, t, D), and a key block, as score terms read them."""
     group, lane, key = block.group, block.lane, keys.take(block.lane.key, query.dtype)
-    pairs = Pairs(
-        query_index=take_index(group.index, block.start, query.size(1)),
-        key_index=take_index(lane.index, keys.start, key.size(1)),
-        query_offset=plan.query_offset,
-        key_offset=plan.key_offset,
-        key_stride=plan.key_stride,
-        query=query.unflatten(0, lane.key.shape[:2]),
-        key=key.unflatten(0, lane.key.shape[:2]),
-        scale=plan.scale,
-        with_global=lane.with_global,
-    )
+    indices = take_index(group.index, block.start, query.size(1)), take_index(lane.index, keys.start, key.size(1))
+    rows = lane.key.shape[:2]
+    pairs = Pairs.of(plan, *indices, query.unflatten(0, rows), key.unflatten(0, rows), lane.with_global)
     return BlockPair(pairs, lane, block.start, keys.start)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention.backends.block.diagonals import Diagonals
 from fairseq_poolingformer.attention.backends.block.lanes import Lane
 from fairseq_poolingformer.attention.backends.plan import LOG2E, TermGradients
-from fairseq_poolingformer.attention.call import Pairs, ScoreTerm, of_heads, term_tensors, with_tensors
+from fairseq_poolingformer.attention.call import Pairs, ScoreTerm, of_heads, term_tensors
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 
 
@@ -40,10 +40,13 @@ class BlockPair:
     def by_query(self) -> Diagonals:
         """The diagonals that the band shows of the matrix (queries × keys), where both indices are ranges."""
         pairs, ahead = self.pairs, self.first_key - self.first_query
-        distance = pairs.query_offset + pairs.query_index.start - pairs.key_stride * pairs.key_index.start
+        queries, keys = pairs.query_index, pairs.key_index
+        assert isinstance(queries, range)
+        assert isinstance(keys, range)
+        distance = pairs.query_offset + queries.start - pairs.key_stride * keys.start
         band = self.lane.band
         lowest, highest = (-UNLIMITED, UNLIMITED) if band is None else (band.lowest - ahead, band.highest - ahead)
-        return Diagonals(lowest, highest, distance, slope=-pairs.query_index.step)
+        return Diagonals(lowest, highest, distance, slope=-queries.step)
 
     def by_key(self) -> Diagonals:
         """The diagonals that the band shows of the matrix (keys × queries)."""
@@ -85,7 +88,7 @@ class TermOfGroup:
 
     def term_of_group(self) -> ScoreTerm:
         """The term for the group's heads."""
-        return with_tensors(self.term, self.of_group(term_tensors(self.term)))
+        return replace(self.term, **self.of_group(term_tensors(self.term)))
 
     def add_scores(self, scores: Tensor, pair: BlockPair) -> None:
         """Add the term to the base-2 scores (B, H, t, s) of a block pair."""

@@ -45,7 +45,7 @@ ANY = None  # instead of a compute capability such as 90: every GPU
 # By compute capability and bytes of a number: the greatest head dimension, and its tiles. A GPU's own rows come before
 # those of ANY, which were chosen by compiling all kernels for compute capabilities 8.0 and 9.0: they spill next to no
 # register and fit 99 KiB of shared memory, the least there is. benchmarks/tile_shapes.py measures others.
-TILE_SHAPES = {
+TILE_SHAPES: dict[tuple[int | None, int], tuple[tuple[int, KernelTiles], ...]] = {
     (ANY, 2): ((64, _all(64, 64, 4, 2)), (128, _all(64, 32, 8, 2)), (256, _all(32, 32, 8, 2))),
     (ANY, 4): ((64, _all(32, 32, 8, 2)), (256, _all(16, 16, 4, 2))),
 }
@@ -53,7 +53,7 @@ TILE_SHAPES = {
 
 # With tables of positions, whose products take as many registers again: on compute capability 8.0 the kernels spill
 # some 200 bytes in 16 bits, and 1,200 bytes in 32 bits with head dimensions above 64.
-TILE_SHAPES_WITH_POSITIONS = {
+TILE_SHAPES_WITH_POSITIONS: dict[tuple[int | None, int], tuple[tuple[int, KernelTiles], ...]] = {
     (ANY, 2): ((64, _all(32, 32, 4, 2)), (128, _all(32, 32, 8, 1)), (256, _all(16, 16, 8, 1))),
     (ANY, 4): ((64, _all(16, 16, 4, 1)), (128, _all(16, 16, 8, 1))),
 }
@@ -224,7 +224,7 @@ def dense(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def strides(x: Tensor) -> tuple[int, int, int]:
+def strides(x: Tensor) -> tuple[int, ...]:
     """The strides of batch, heads and length."""
     return x.stride()[:3]
 

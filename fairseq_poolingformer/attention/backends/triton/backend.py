@@ -126,7 +126,8 @@ class _Attention(torch.autograd.Function):
         grad_query, delta, global_rows = torch.empty_like(out), torch.empty_like(lse), None
         groups = list(local_groups(plan, tokens, query, key, value))
         for group in groups:
-            rows = [group.of_queries(y) for y in (out, grad_out, lse, delta, grad_query)]
+            of = group.of_queries
+            rows = of(out), of(grad_out), of(lse), of(delta), of(grad_query)
             launches.backward_queries(x, group, *rows, grad_table)
         if plan.global_queries:
             group = global_group(plan, tokens, query, key, value)

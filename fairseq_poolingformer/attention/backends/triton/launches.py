@@ -168,7 +168,7 @@ def backward_keys(
     else:
         grad_key, grad_value = zeros_like(x.key, torch.float32), zeros_like(x.value, torch.float32)
     for group in groups:
-        rows = [group.of_queries(y) for y in (grad_out, lse, delta)]
+        rows = group.of_queries(grad_out), group.of_queries(lse), group.of_queries(delta)
         grads = group.of_keys(grad_key), group.of_keys(grad_value)
         _gradients_of_keys(x, group, *rows, *grads, global_rows if one else None)
     if global_rows and not one:
@@ -176,7 +176,7 @@ def backward_keys(
         _gradients_of_keys(x, group, grad_out, lse, delta, grad_key, grad_value, global_rows, add=True)
     if x.plan.global_keys:
         for group in groups:
-            rows = [group.of_queries(y) for y in (grad_out, lse, delta)]
+            rows = group.of_queries(grad_out), group.of_queries(lse), group.of_queries(delta)
             grads = grad_key[:, group.residues.heads], grad_value[:, group.residues.heads]
             group = global_keys_of(group, x.key, x.value)
             _gradients_of_keys(x, group, *rows, *grads, key_token=x.tokens.global_keys)
@@ -198,7 +198,8 @@ def _gradients_of_keys(
 ) -> None:
     """Write, or add to, the gradients of a group's keys; with ``key_token`` add to the keys that it names."""
     num_keys = group.key.size(2) if key_token is None else key_token.size(1)
-    extra, num_extra = (None, None, None, 0, 0), 0
+    extra: tuple[Any, ...] = (None, None, None, 0, 0)
+    num_extra = 0
     if global_rows:
         token, num_extra = global_rows.group.query_token, global_rows.group.num_queries
         extra = global_rows.lse, global_rows.delta, token, num_extra, global_rows.group.draw

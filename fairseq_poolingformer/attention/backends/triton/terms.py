@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, TermGradients
-from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm, term_tensors, with_tensors
+from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm, term_tensors
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
 
@@ -20,22 +20,21 @@ FARTHEST = 2**30  # farther than any two tokens are apart
 def with_contiguous_tables(call: Call) -> Call:
     """The call with contiguous copies of its score terms' tensors, so that their gradients are contiguous, too."""
     terms = (
-        with_tensors(term, {name: x.contiguous() for name, x in term_tensors(term).items()})
-        for term in call.score_terms
+        replace(term, **{name: x.contiguous() for name, x in term_tensors(term).items()}) for term in call.score_terms
     )
     return replace(call, score_terms=tuple(terms))
 
 
 def distance_table(plan: Plan, terms: Sequence[ScoreTerm]) -> Tensor | None:
     """The sum of all RelativePositionBias terms: (H, 2k + 1) float32; None without any."""
-    terms = [term for term in terms if isinstance(term, RelativePositionBias)]
-    if not terms:
+    biases = [term for term in terms if isinstance(term, RelativePositionBias)]
+    if not biases:
         return None
-    tables = [term.table for term in terms]
+    tables = [term.table for term in biases]
     farthest = max(table.size(1) // 2 for table in tables)
     distance = torch.arange(-farthest, farthest + 1, device=tables[0].device)
     pairs = Pairs(query_index=distance, key_index=distance.new_zeros(1))
-    scores = sum(term.scores(pairs).squeeze(-1).float() for term in terms)
+    scores: Any = sum(term.scores(pairs).squeeze(-1).float() for term in biases)
     return scores.expand(plan.num_heads, -1)
 
 
@@ -93,7 +92,7 @@ class PositionTables:
             by_key: whether tiles are (keys × queries); else they are (queries × keys).
         """
         tables, bucket = term_tensors(self.term), 1
-        names = ("p2c", "c2p") if by_key else ("c2p", "p2c")
+        names: tuple[str, ...] = ("p2c", "c2p") if by_key else ("c2p", "p2c")
         if coarse and not tables.keys().isdisjoint(("global_c2p", "global_p2c")):
             names, bucket = tuple(f"global_{name}" for name in names), self.term.global_bucket
         of_rows, of_columns = map(tables.get, names)

@@ -1,11 +1,13 @@
 """Scores of content and position in the Triton kernels, against the reference; run as ``test_backend.py`` is."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from fairseq_poolingformer.attention import DisentangledPosition, RelativePositionBias, Window, band_attention
 from fairseq_poolingformer.attention.backends.triton import arguments
-from fairseq_poolingformer.attention.call import term_tensors, with_tensors
+from fairseq_poolingformer.attention.call import term_tensors
 from fairseq_poolingformer.attention.score_terms.causal import content_to_distance, distance_bias, log_span_mask
 from tests.attention.backends.triton.test_backend import (
     DEVICE,
@@ -36,7 +38,7 @@ def blocks(request, monkeypatch):
 
 def terms_on_device(terms, dtype):
     """The terms over leaves of their own, and those of them that gradients are wanted for."""
-    moved = [with_tensors(term, {n: on_device(x, dtype) for n, x in term_tensors(term).items()}) for term in terms]
+    moved = [replace(term, **{n: on_device(x, dtype) for n, x in term_tensors(term).items()}) for term in terms]
     return moved, [x for term in moved for x in term_tensors(term).values() if x.requires_grad]
 
 
@@ -120,7 +122,7 @@ def test_terms_of_language_models(rows):
     table = torch.randn(2, rows, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     spans = log_span_mask(torch.tensor([2.5, 17.0], dtype=torch.float64), 6, rows)
     terms = [
-        with_tensors(term, {name: x.requires_grad_() for name, x in term_tensors(term).items()})
+        replace(term, **{name: x.requires_grad_() for name, x in term_tensors(term).items()})
         for term in (content_to_distance(table, 29), distance_bias(spans))
     ]
     padding = right_padding([30, 27], 30)
@@ -143,7 +145,7 @@ def test_tables_in_any_memory(layout):
     query, key, value = (on_device(x, torch.float32) for x in tensors(1, heads, 20, 20, 4))
     arguments = {"window": Window(5), "global_mask": torch.arange(20, device=DEVICE)[None] == 19}
     same = DisentangledPosition(**{n: on_device(x, torch.float32).clone() for n, x in given.items()})
-    term = with_tensors(term, {n: x.to(DEVICE) for n, x in term_tensors(term).items()})
+    term = replace(term, **{n: x.to(DEVICE) for n, x in term_tensors(term).items()})
     results = [
         outputs_and_gradients([query, key, value], term_tensors(t).values(), score_terms=[t], backend=name, **arguments)
         for t, name in ((term, "triton"), (same, "reference"))

@@ -6,19 +6,17 @@ to look at them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import softmax_dtype
 from fairseq_poolingformer.attention.backends.reference import softmax_or_zeros
-from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm
+from fairseq_poolingformer.attention.call import Call, Pairs
 from fairseq_poolingformer.attention.compiler import outside_the_compiler
-from fairseq_poolingformer.attention.functional import checked_call
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
-from fairseq_poolingformer.attention.patterns import Pooling, Window, band_of
+from fairseq_poolingformer.attention.patterns import band_of
 
 QUERIES_PER_BLOCK = 64
 
@@ -78,43 +76,21 @@ class LevelWeights(NamedTuple):
 
 
 @outside_the_compiler
-def band_weights(
-    query: Tensor,
-    key: Tensor,
-    *,
-    window: Window,
-    pooling: Pooling | None = None,
-    global_mask: Tensor | GlobalTokens | None = None,
-    key_padding_mask: Tensor | None = None,
-    score_terms: Sequence[ScoreTerm] = (),
-    query_offset: int = 0,
-    scale: float | None = None,
-) -> BandWeights:
+def band_weights(query: Tensor, key: Tensor, **arguments: Any) -> BandWeights:
     """Compute the weights that :func:`~fairseq_poolingformer.attention.band_attention` gives the values.
 
     Memory is that of the result, and of the scores of 64 queries. Gradients flow.
 
     Args:
         query, key: (B, H, T, D) and (B, H, S, D).
-        window, pooling, global_mask, key_padding_mask, score_terms, query_offset, scale: as for ``band_attention``.
-            With ``pooling`` the sequence is taken to end at the last query.
+        arguments: ``window``, ``pooling``, ``global_mask``, ``key_padding_mask``, ``score_terms``, ``query_offset`` and
+            ``scale`` as for ``band_attention``. With ``pooling`` the sequence is taken to end at the last query.
 
     Raises:
         ValueError: an argument is out of range.
     """
-    dtype = softmax_dtype(query)
-    call = checked_call(
-        query.to(dtype),
-        key.to(dtype),
-        key.to(dtype),
-        window=window,
-        pooling=pooling,
-        global_mask=global_mask,
-        key_padding_mask=key_padding_mask,
-        score_terms=score_terms,
-        query_offset=query_offset,
-        scale=scale,
-    )
+    query, key = (x.to(softmax_dtype(query)) for x in (query, key))
+    call = Call.of(query, key, key, **arguments)
     global_keys, global_queries = call.global_keys(), call.global_queries()
     band_keys = _band_keys(call)
     blocks = [
@@ -199,17 +175,7 @@ def _scores(
 ) -> Tensor:
     """(B, H, t, s) scores between some queries and some keys."""
     scores = call.scale * query @ key.transpose(-1, -2)
-    pairs = Pairs(
-        query_index=queries,
-        key_index=keys,
-        query_offset=call.query_offset,
-        key_offset=call.key_offset,
-        key_stride=call.key_stride,
-        query=query,
-        key=key,
-        scale=call.scale,
-        with_global=with_global,
-    )
+    pairs = Pairs.of(call, queries, keys, query, key, with_global)
     for term in call.score_terms if scores.numel() else ():
         scores = scores + term.scores(pairs)
     return scores

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fairseq_poolingformer.training.clipped_adagrad import ClippedAdagrad, FairseqClippedAdagrad
+from fairseq_poolingformer.training.optimizers import ClippedAdagrad, FairseqClippedAdagrad
 from tests.patches.fixes.test_half_precision import HALF
 from tests.patches.helpers import assert_same_parameters, train
 

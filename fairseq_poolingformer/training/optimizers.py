@@ -1,6 +1,6 @@
-"""fairseq's ``--optimizer fused_adamw``: torch's fused AdamW."""
+"""Optimizers for fairseq: ``--optimizer fused_adamw``, torch's fused AdamW, and ``--optimizer clipped_adagrad``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,39 @@ from torch import Tensor
 from torch.optim.adamw import adamw
 
 from fairseq_poolingformer.patches.fixes.command_options import parse_betas
-from fairseq_poolingformer.training.single_parameters import SingleParameters, first_lr
 
 HEAD = "head"  # what the parameters of a task's head have as ``param_group``, fairseq's name for such a mark
+EPSILON = 1e-10  # in both denominators of Adagrad, as in the published code
+
+
+class SingleParameters(torch.optim.Optimizer):
+    """Updates one parameter after the other."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update all parameters that have a gradient.
+
+        Args:
+            closure: computes the loss again, as torch's optimizers take it.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self.update(parameter, group)
+        return loss
+
+    def update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        """Update one parameter, with its group's settings."""
+        raise NotImplementedError
+
+
+def first_lr(lr: float | Collection[float]) -> float:
+    """The learning rate that ``--lr`` begins with; fairseq gives one a epoch, or a number."""
+    return lr[0] if isinstance(lr, Collection) else lr
 
 
 @dataclass
@@ -143,3 +173,83 @@ class FairseqFusedAdamW(FairseqOptimizer):
         self.set_lr(lr)
 
     average_params = FairseqAdam.average_params
+
+
+@dataclass
+class ClippedAdagradConfig(FairseqDataclass):
+    parameter_clip_norm: float = field(
+        default=0.03,
+        metadata={
+            "help": "scale the learning rate of each parameter down by min(1, X / norm of its gradient); 0: never. "
+            "Leave --clip-norm, which scales all gradients together, at 0"
+        },
+    )
+    weight_decay: float = field(default=0.0, metadata={"help": "times the parameter, added to its gradient"})
+    lr: list[float] = field(default=II("optimization.lr"))
+
+
+class ClippedAdagrad(SingleParameters):
+    """Adagrad whose learning rate shrinks where a parameter's gradient is large (Sukhbaatar et al. 2019, their code).
+
+    For each parameter p, a whole tensor, with gradient g:
+    ``s ← s + g²;  p ← p − lr · min(1, c / ‖g‖) · g / √s``
+
+    The sum s has the squares of the gradients as they are. Clipping the gradients first, as ``--clip-norm`` does, would
+    shrink s as well, and Adagrad divides by its root: most of the clipping would be lost.
+
+    Half-precision parameters are updated through float32, in which their s is kept.
+
+    Args:
+        params: parameters, or groups of them.
+        lr: the learning rate.
+        clip_norm: c; 0 for no clipping.
+        weight_decay: times the parameter, added to its gradient.
+
+    Raises:
+        ValueError: ``clip_norm`` is less than 0.
+    """
+
+    supports_memory_efficient_fp16 = True
+    supports_flat_params = False  # the norm is of one parameter
+
+    def __init__(self, params: Iterable, *, lr: float, clip_norm: float, weight_decay: float = 0.0) -> None:
+        if not clip_norm >= 0:
+            raise ValueError(f"--parameter-clip-norm must be 0 or more, got {clip_norm}")
+        super().__init__(params, {"lr": lr, "clip_norm": clip_norm, "weight_decay": weight_decay})
+
+    def update(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        """See the class."""
+        dtype = torch.promote_types(parameter.dtype, torch.float32)
+        gradient = parameter.grad.to(dtype)
+        if group["weight_decay"]:
+            gradient = gradient + group["weight_decay"] * parameter
+        state = self.state[parameter]
+        # fairseq may restore the sum on another device or in half precision
+        total = state["sum"].to(gradient) if state else torch.zeros_like(gradient)
+        state["sum"] = total.addcmul_(gradient, gradient)
+        step = group["lr"] * gradient / (total.sqrt() + EPSILON)
+        if group["clip_norm"]:
+            norm = gradient.norm()
+            step *= torch.where(norm > group["clip_norm"], group["clip_norm"] / (norm + EPSILON), 1.0)
+        parameter.copy_(parameter - step)
+
+
+@register_optimizer("clipped_adagrad", dataclass=ClippedAdagradConfig)
+class FairseqClippedAdagrad(FairseqOptimizer):
+    """:class:`ClippedAdagrad` for fairseq.
+
+    ``--fp16`` needs ``--fp16-no-flatten-grads``, and fairseq says so: otherwise all parameters are one.
+    """
+
+    def __init__(self, cfg: ClippedAdagradConfig, params):
+        super().__init__(cfg)
+        self._optimizer = ClippedAdagrad(params, **self.optimizer_config)
+
+    @property
+    def optimizer_config(self) -> dict[str, Any]:
+        """The optimizer's arguments, which also override those of a checkpoint."""
+        return {
+            "lr": first_lr(self.cfg.lr),
+            "clip_norm": self.cfg.parameter_clip_norm,
+            "weight_decay": self.cfg.weight_decay,
+        }

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 
-from fairseq_poolingformer.training.length_buckets import length_order
+from fairseq_poolingformer.training.sized_dataset import length_order
 from tests.models.tiny_bart import SIZES, build, write_data_folder
 
 
@@ -78,6 +78,16 @@ def test_validation_keeps_fairseqs_order(folder):
 def padding(order, sizes, batch_size=8):
     batches = [sizes[order[n : n + batch_size]] for n in range(0, len(order), batch_size)]
     return 1 - sizes.sum() / sum(len(batch) * batch.max() for batch in batches)
+
+
+def test_a_batch_across_two_lengths_has_summaries_of_one():
+    """Summaries become longer within one length of documents, and shorter within the next, 3 % longer."""
+    source, target = np.repeat([100, 103, 106], 3), np.tile([10, 20, 40], 3)
+    ordered = target[length_order(source, target, np.arange(9))].tolist()
+    rising = ordered[:3] == [10, 20, 40]
+    lengths = [10, 20, 40] if rising else [40, 20, 10]
+    assert source[length_order(source, target, np.arange(9))].tolist() == source.tolist()
+    assert ordered == [*lengths, *lengths[::-1], *lengths]
 
 
 def test_both_sides_are_padded_little():

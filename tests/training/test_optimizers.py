@@ -8,7 +8,7 @@ from fairseq.optim import FP16Optimizer
 from fairseq.optim.adam import Adam
 from fairseq.trainer import Trainer
 
-from fairseq_poolingformer.training.fused_adamw import HEAD, FairseqFusedAdamW, FusedAdamW, parse_betas
+from fairseq_poolingformer.training.optimizers import HEAD, FairseqFusedAdamW, FusedAdamW, parse_betas
 from tests.patches.fixes.test_half_precision import HALF
 from tests.patches.helpers import assert_same_parameters, train
 

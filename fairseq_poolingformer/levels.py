@@ -1,0 +1,109 @@
+"""The parts of a model that the settings of the two levels build, for fairseq's models and for transformers'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from fairseq_poolingformer.attention import Pooling, RelativeProjections, Window
+from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.attention.relative_projections import CoarsePositions
+from fairseq_poolingformer.settings import TwoLevels
+
+
+def attention_arguments(settings: TwoLevels, layer: int, num_layers: int) -> dict[str, Any]:
+    """Arguments of :class:`~fairseq_poolingformer.attention.TwoLevelAttention` that choose the levels of one layer.
+
+    Args:
+        settings: the model's.
+        layer: 0-based.
+        num_layers: layers of the encoder.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
+    settings.check(num_layers)
+    windows, pooled_windows = settings.windows(num_layers), settings.windows(num_layers, "pooled_window_size")
+    level_two = {}
+    if layer in settings.layers_with_level_two():
+        level_two = {
+            "pooled_window": Window(pooled_windows[layer]),
+            "pooling": Pooling(settings.pool_kernel_size, settings.pool_stride, settings.pool_alignment),
+            "pool_type": settings.pool_type,
+            "ldconv_heads": settings.ldconv_heads,
+            "mix": settings.pool_mix,
+            "share_weights": settings.pool_share_weights,
+        }
+    return {
+        "window": Window(windows[layer]),
+        "separate_global_projections": settings.separate_global_projections,
+        "backend": settings.attention_backend,
+        **level_two,
+    }
+
+
+def relative_projections(
+    settings: TwoLevels,
+    layer: int,
+    num_layers: int,
+    embed_dim: int,
+    num_heads: int,
+    dropout: float,
+    max_positions: int,
+) -> RelativeProjections | None:
+    """One layer's projections of the relative positions; None without ``relative_attention``.
+
+    Args:
+        settings, layer, num_layers: as in :func:`attention_arguments`.
+        embed_dim: C.
+        num_heads: H.
+        dropout: probability of dropping an element of the positions.
+        max_positions: tokens of the longest input.
+
+    Raises:
+        ValueError: a setting is out of range, or some do not go together.
+    """
+    if settings.relative_attention == "none":
+        return None
+    window = settings.windows(num_layers)[layer]
+    settings.check_relative(window, layer)
+    return RelativeProjections(
+        embed_dim,
+        num_heads,
+        products=tuple(settings.relative_attention.split(",")),
+        reach=None if window == UNLIMITED else window,
+        global_bucket=global_bucket(settings, max_positions),
+        dropout=dropout,
+    )
+
+
+def relative_tables(
+    settings: TwoLevels, embed_dim: int, max_positions: int
+) -> tuple[nn.Embedding | None, CoarsePositions | None]:
+    """The tables P and P_g that all layers share; None for those that the model does not have.
+
+    Args:
+        settings: the model's.
+        embed_dim: C.
+        max_positions: N, tokens of the longest input.
+    """
+    fine = coarse = None
+    if settings.relative_attention != "none":
+        fine = nn.Embedding(2 * settings.max_relative_positions, embed_dim)
+    bucket = global_bucket(settings, max_positions)
+    if bucket is not None:
+        coarse = CoarsePositions(2 * settings.global_relative_positions, embed_dim, bucket)
+    return fine, coarse
+
+
+def global_bucket(settings: TwoLevels, max_positions: int) -> int | None:
+    """Tokens that share a coarse relative position: N/k_g, rounded up (T 2.25); None without such positions.
+
+    Args:
+        settings: the model's.
+        max_positions: N, tokens of the longest input.
+    """
+    if settings.relative_attention == "none" or not settings.global_tokens or not settings.global_relative_positions:
+        return None
+    return -(-max_positions // settings.global_relative_positions)

@@ -1,0 +1,75 @@
+"""What the settings of the two levels build."""
+
+import pytest
+import torch
+
+from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window
+from fairseq_poolingformer.levels import (
+    attention_arguments,
+    global_bucket,
+    relative_projections,
+    relative_tables,
+)
+from fairseq_poolingformer.settings import TwoLevels
+
+
+def test_an_unlimited_pooled_window_shows_every_token_the_whole_sequence():
+    """``all`` equals a window as long as the sequence, where half of that on each side leaves out something."""
+    torch.manual_seed(0)
+    x = torch.randn(2, 40, 16)
+    settings = {name: TwoLevels(window_size="4", pooled_window_size=name) for name in ("all", "40", "20")}
+    layers = {name: TwoLevelAttention(16, 2, **attention_arguments(value, 6, 12)) for name, value in settings.items()}
+    for layer in layers.values():
+        layer.load_state_dict(layers["all"].state_dict())
+    outputs = {name: layer(x) for name, layer in layers.items()}
+    torch.testing.assert_close(outputs["all"], outputs["40"])
+    assert (outputs["all"] - outputs["20"]).abs().max() > 1e-3
+
+
+def test_level_two_is_in_the_named_layers_alone():
+    settings = TwoLevels(pooled_layers="1,3", window_size="1,2,3,4", pooled_window_size="5,6,7,8", pool_stride=3)
+    arguments = [attention_arguments(settings, layer, 4) for layer in range(4)]
+    assert [values["window"].left for values in arguments] == [1, 2, 3, 4]
+    assert [values["pooled_window"].left if "pooling" in values else None for values in arguments] == [None, 6, None, 8]
+    with pytest.raises(ValueError, match="names layer 3, but the encoder has layers 0 to 2"):
+        attention_arguments(TwoLevels(pooled_layers="1,3"), 0, 3)
+
+
+def test_every_setting_reaches_the_attention():
+    settings = TwoLevels(
+        pooled_layers="0",
+        window_size=4,
+        pooled_window_size=9,
+        pool_kernel_size=3,
+        pool_stride=2,
+        pool_type="max",
+        pool_alignment="query",
+        ldconv_heads=2,
+        pool_share_weights=True,
+        separate_global_projections=True,
+        attention_backend="block",
+    )
+    expected = {"window": Window(4), "separate_global_projections": True, "backend": "block"}
+    level_two = {"pooled_window": Window(9), "pooling": Pooling(3, 2, "query"), "pool_type": "max", "ldconv_heads": 2}
+    found = attention_arguments(settings, 0, 2)
+    assert found == {**expected, **level_two, "mix": False, "share_weights": True}
+    assert attention_arguments(settings, 1, 2) == expected
+    assert attention_arguments(TwoLevels(pooled_layers="0", pool_mix=True), 0, 2)["mix"] is True
+
+
+@pytest.mark.parametrize(("window", "reach"), [("3,5", 5), ("all", None)])
+def test_every_setting_reaches_the_relative_positions(window, reach):
+    settings = TwoLevels(relative_attention="p2c", window_size=window, global_relative_positions=4)
+    found = relative_projections(settings, 1, 2, 8, 2, 0.25, 30)
+    assert (found.products, found.reach, found.global_bucket, found.dropout.p) == (("p2c",), reach, 8, 0.25)
+    assert (found.embed_dim, found.num_heads) == (8, 2)
+    assert relative_projections(TwoLevels(), 1, 2, 8, 2, 0.25, 30) is None
+    fine, coarse = relative_tables(settings, 8, 30)
+    assert (fine.weight.shape, coarse.weight.shape, int(coarse.tokens_per_row)) == ((1024, 8), (8, 8), 8)
+    assert relative_tables(TwoLevels(), 8, 30) == (None, None)
+
+
+@pytest.mark.parametrize(("positions", "rows", "expected"), [(4096, 64, 64), (100, 64, 2), (64, 64, 1), (100, 0, None)])
+def test_a_coarse_position_serves_as_many_tokens_as_the_longest_input_needs(positions, rows, expected):
+    settings = TwoLevels(relative_attention="c2p", global_relative_positions=rows)
+    assert global_bucket(settings, positions) == expected
