@@ -5,19 +5,20 @@ test have names and prose of their own, so that a right summary of theirs was re
 """
 
 import argparse
+import functools
 import json
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 from .fact_documents import DocumentMaker, Shape
 from .pipeline import command
 from .pipeline.records import InputError, Record, pack, unpack
-from .pipeline.run import Corpus, Split
-from .python_prose import read_prose
-from .python_sources import digest, find_modules
+from .pipeline.run import Corpus
+from .pipeline.splits import SplitRecords
+from .python_sources import digest, find_modules, read_prose
 
 DEFAULT_VOCABULARY = 2000
 
@@ -36,7 +37,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         is_held_out = split != "train"
         maker = DocumentMaker(prose[is_held_out], is_held_out, shape)
         records = list(make_records(maker, split, count, args.seed))
-        splits[split] = Split.of_records(records)
+        splits[split] = SplitRecords.of_records(records)
     return Corpus(
         name="facts",
         splits=splits,
@@ -68,12 +69,12 @@ def read_sentences(is_held_out: bool) -> list[str]:
     return sentences
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
     parser = command.make_parser("facts", __doc__.split("\n")[0], DEFAULT_VOCABULARY)
     made = parser.add_argument_group("documents")
     for split, count in (("train", 2000), ("valid", 100), ("test", 200)):
-        made.add_argument(f"--{split}", metavar="N", type=int, default=count, help="how many (default: %(default)s)")
+        command.add_number(made, f"--{split}", count, "how many")
     made.add_argument(
         "--words",
         metavar=("MIN", "MAX"),
@@ -82,9 +83,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         default=[300, 2000],
         help="words of prose of a document, the fewest and the most (default: 300 2000)",
     )
-    made.add_argument("--seed", metavar="N", type=int, default=1, help="another seed, other documents (default: 1)")
-    return command.main(parser, make_corpus, argv)
+    command.add_number(made, "--seed", 1, "another seed, other documents")
+    return parser
 
+
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

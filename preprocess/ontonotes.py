@@ -3,11 +3,14 @@
 A part of a document is an example. Text outside of documents, and documents with a bad line, are named and left out.
 """
 
+import argparse
+import functools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -17,9 +20,10 @@ from fairseq_poolingformer.text.dictionary import UNK
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
-from .pipeline import task_corpus
+from .pipeline import command, task_corpus
 from .pipeline.encode import Encoded, one_line
-from .pipeline.records import Example, Record, Reject, open_compressed
+from .pipeline.records import Example, Record, Reject, read_files
+from .pipeline.run import Corpus
 
 # how the treebanks write these marks; a pretrained model knows them as they are
 PLAIN_WORDS = {
@@ -41,16 +45,15 @@ class CoreferenceExample(Example):
     document: ConllDocument
 
 
-def read_files(paths: Sequence[Path]) -> Iterator[Record]:
+def read_documents(paths: Sequence[Path]) -> Iterator[Record]:
     """Read the documents of plain or compressed files."""
-    for path in paths:
-        with open_compressed(path) as (content, disk):
-            position = 0
-            with TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="\n") as lines:
-                for raw in split_documents(lines):
-                    data = "\n".join(raw.lines).encode("utf-8", "surrogateescape")
-                    yield Record(str(path), raw.first_line, data, disk.tell() - position)
-                    position = disk.tell()
+    return read_files(paths, _documents)
+
+
+def _documents(content: BinaryIO, file: str) -> Iterator[tuple[int, bytes]]:
+    with TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="\n") as lines:
+        for raw in split_documents(lines):
+            yield raw.first_line, "\n".join(raw.lines).encode("utf-8", "surrogateescape")
 
 
 def parse(record: Record, annotated: bool) -> CoreferenceExample | Reject:
@@ -107,16 +110,18 @@ def notes(document: ConllDocument) -> list[str]:
     return found
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    files = "*_gold_conll, plain, .gz or .bz2"
-    parser = task_corpus.make_parser("ontonotes", __doc__.split("\n")[0], files)
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    return task_corpus.make_parser("ontonotes", __doc__.split("\n")[0], "*_gold_conll, plain, .gz or .bz2")
 
-    def make_corpus(args):
-        return task_corpus.make_corpus(args, "ontonotes", "coreference", COREFERENCE, read_files, parse, encode)
 
-    return task_corpus.main(parser, make_corpus, argv)
+def make_corpus(args: argparse.Namespace) -> Corpus:
+    """Describe the corpus that the command line names; see :func:`task_corpus.make_corpus`."""
+    fields = {"name": "ontonotes", "kind": "coreference", "layout": COREFERENCE, "encode": encode}
+    return task_corpus.make_corpus(args, read_documents, parse, **fields)
 
+
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

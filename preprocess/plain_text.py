@@ -10,18 +10,12 @@ import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from .pipeline import command, documents
-from .pipeline.records import (
-    Example,
-    Record,
-    Reject,
-    Skipped,
-    describe_files,
-    expand,
-    open_compressed,
-)
-from .pipeline.run import Corpus, Split
+from .pipeline.records import Example, Record, Reject, Skipped, describe_files, expand, read_files
+from .pipeline.run import Corpus
+from .pipeline.splits import SplitRecords
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
 
@@ -39,16 +33,18 @@ def parse(record: Record, min_chars: int = 1) -> Example | Reject | Skipped:
     return Example(f"{Path(record.file).name}:{record.line}", (text,))
 
 
-def read_files(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[Record]:
+def read_whole(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[Record]:
     """Read every file as a record, without data where it is longer than ``max_bytes``.
 
     Raises:
         InputError: a compressed file is damaged.
     """
-    for path in paths:
-        with open_compressed(path) as (content, disk):
-            data = content.read(max_bytes + 1)
-            yield Record(str(path), 1, data if len(data) <= max_bytes else None, disk.tell())
+    return read_files(paths, functools.partial(_whole, max_bytes=max_bytes))
+
+
+def _whole(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    data = content.read(max_bytes + 1)
+    yield 1, data if len(data) <= max_bytes else None
 
 
 def read_blocks(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[Record]:
@@ -57,21 +53,21 @@ def read_blocks(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> I
     Raises:
         InputError: a compressed file is damaged.
     """
-    for path in paths:
-        with open_compressed(path) as (content, disk):
-            line, position = 1, 0
-            lines = iter(functools.partial(content.readline, max_bytes + 1), b"")
-            for blank, run in itertools.groupby(lines, key=bytes.isspace):
-                start, kept, size = line, [], 0
-                for piece in run:
-                    line += piece.endswith(b"\n")
-                    size += len(piece)
-                    if size <= max_bytes:
-                        kept.append(piece)
-                if not blank:
-                    data = b"".join(kept) if size <= max_bytes else None
-                    yield Record(str(path), start, data, disk.tell() - position)
-                    position = disk.tell()
+    return read_files(paths, functools.partial(_blocks, max_bytes=max_bytes))
+
+
+def _blocks(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    line = 1
+    lines = iter(functools.partial(content.readline, max_bytes + 1), b"")
+    for blank, run in itertools.groupby(lines, key=bytes.isspace):
+        start, kept, size = line, [], 0
+        for piece in run:
+            line += piece.endswith(b"\n")
+            size += len(piece)
+            if size <= max_bytes:
+                kept.append(piece)
+        if not blank:
+            yield start, b"".join(kept) if size <= max_bytes else None
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
@@ -84,13 +80,13 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     if args.valid:
         files["valid"] = expand(args.valid)
     read = functools.partial(
-        {"file": read_files, "block": read_blocks}[args.documents], max_bytes=args.max_document_bytes
+        {"file": read_whole, "block": read_blocks}[args.documents], max_bytes=args.max_document_bytes
     )
     return documents.make_corpus(
         args,
+        lambda record: record.data or b"",
         name="plain_text",
-        splits={split: Split.of_files(read, paths) for split, paths in files.items()},
-        key=lambda record: record.data or b"",
+        splits={split: SplitRecords.of_files(read, paths) for split, paths in files.items()},
         parse=functools.partial(parse, min_chars=args.min_chars),
         settings={
             "documents": args.documents,
@@ -101,8 +97,8 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
     parser = command.make_parser("plain_text", __doc__.split("\n")[0])
     group = parser.add_argument_group("input (UTF-8, plain, .gz or .bz2)")
     group.add_argument("--input", metavar="FILE", nargs="+", required=True, help="files or globs")
@@ -115,16 +111,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         default="file",
         help="what a document is: a file, or lines up to a blank one (default: %(default)s)",
     )
-    group.add_argument(
-        "--max-document-bytes",
-        metavar="N",
-        type=int,
-        default=MAX_DOCUMENT_BYTES,
-        help="reject longer documents without loading them (default: %(default)s)",
-    )
+    text = "reject longer documents without loading them"
+    command.add_number(group, "--max-document-bytes", MAX_DOCUMENT_BYTES, text)
     documents.add_options(parser, min_chars=1)
-    return command.main(parser, make_corpus, argv)
+    return parser
 
+
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

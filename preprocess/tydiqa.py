@@ -5,9 +5,9 @@ training and development data, ``annotations``. All offsets are bytes of the pla
 paragraphs.
 """
 
+import argparse
 import functools
 import sys
-from collections.abc import Sequence
 
 from fairseq_poolingformer.tasks.question_answering.annotations import TYDIQA_KEYS, tydiqa_annotation
 from fairseq_poolingformer.tasks.question_answering.example_ids import example_id_text
@@ -15,27 +15,22 @@ from fairseq_poolingformer.tasks.question_answering.spans import tydiqa_span
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_lines import BadLine
 
+from .pipeline import command
 from .pipeline.encode import one_line
-from .pipeline.records import Record, Reject
-from .pipeline.task_corpus import parse_object
-from .questions import command, examples
+from .pipeline.run import Corpus
+from .pipeline.task_corpus import from_object
+from .questions import corpus, examples
 from .questions.examples import AnnotatedAnswer, Candidate, QuestionExample
 
 
-def parse(record: Record, annotated: bool) -> QuestionExample | Reject:
-    """Read an example from a line; its id is the corpus's, a tab and the language.
+@from_object
+def parse(fields: dict, annotated: bool) -> QuestionExample:
+    """Make an example of a line; its id is the corpus's, a tab and the language.
 
     Args:
-        record: the line.
+        fields: the line.
         annotated: whether to read annotations.
-
-    Returns:
-        The example, or the reason for the reject.
     """
-    return parse_object(record, functools.partial(_example, annotated=annotated))
-
-
-def _example(fields: dict, annotated: bool) -> QuestionExample:
     language = one_line(json_values.text_of(fields, "language"))
     name = f"{example_id_text(json_values.example_id_of(fields))}\t{language}"
     question = examples.question_of(fields)
@@ -84,15 +79,17 @@ def _annotation(
     return answer
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = command.make_parser("tydiqa", __doc__.split("\n")[0])
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    return corpus.make_parser("tydiqa", __doc__.split("\n")[0])
 
-    def make_corpus(args):
-        return command.make_corpus(args, "tydiqa", "byte", parse, {})
 
-    return command.main(parser, make_corpus, argv)
+def make_corpus(args: argparse.Namespace) -> Corpus:
+    """Describe the corpus that the command line names; see :func:`questions.corpus.make_corpus`."""
+    return corpus.make_corpus(args, "tydiqa", "byte", parse, {})
 
+
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

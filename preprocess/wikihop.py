@@ -4,10 +4,10 @@ The input is an array of objects with ``id``, ``query``, ``candidates``, ``suppo
 ``answer``.
 """
 
+import argparse
 import functools
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +18,12 @@ from fairseq_poolingformer.text.data_folder import WIKIHOP
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
-from .pipeline import answer_lengths, task_corpus
+from .pipeline import command, task_corpus
 from .pipeline.encode import Encoded, one_line
-from .pipeline.json_elements import read_elements
-from .pipeline.records import Example, Record, Reject
+from .pipeline.json_stream import read_elements
+from .pipeline.records import Example, Reject
+from .pipeline.report import answer_table
+from .pipeline.run import Corpus
 
 UNMENTIONED_ANSWER = "answer that no support mentions"
 UNMENTIONED = "candidates that no support mentions"
@@ -42,12 +44,9 @@ class WikihopExample(Example):
     notes: tuple[str, ...] = ()
 
 
-def parse(record: Record, annotated: bool) -> WikihopExample | Reject:
-    """Read an example from an element of the array; ``annotated`` says whether it must have an answer."""
-    return task_corpus.parse_object(record, functools.partial(_example, annotated=annotated))
-
-
-def _example(fields: dict, annotated: bool) -> WikihopExample:
+@task_corpus.from_object
+def parse(fields: dict, annotated: bool) -> WikihopExample:
+    """Make an example of an element of the array; ``annotated`` says whether it must have an answer."""
     name = task_corpus.checked_id(json_values.text_of(fields, "id"))
     question = json_values.text_of(fields, "query")
     candidates, supports = (_texts(fields, key) for key in ("candidates", "supports"))
@@ -99,17 +98,18 @@ def encode(tokenizer: Tokenizer, example: WikihopExample) -> Encoded | Reject:
     return Encoded(arrays, {"id": one_line(example.id), "candidates": names, "notes": "; ".join(notes)})
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = task_corpus.make_parser("wikihop", __doc__.split("\n")[0], "QAngaroo's JSON, plain, .gz or .bz2")
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    return task_corpus.make_parser("wikihop", __doc__.split("\n")[0], "QAngaroo's JSON, plain, .gz or .bz2")
 
-    def make_corpus(args):
-        return task_corpus.make_corpus(
-            args, "wikihop", "wikihop", WIKIHOP, read_elements, parse, encode, table=answer_lengths.table
-        )
 
-    return task_corpus.main(parser, make_corpus, argv)
+def make_corpus(args: argparse.Namespace) -> Corpus:
+    """Describe the corpus that the command line names; see :func:`task_corpus.make_corpus`."""
+    fields = {"name": "wikihop", "layout": WIKIHOP, "encode": encode, "table": answer_table}
+    return task_corpus.make_corpus(args, read_elements, parse, **fields)
 
+
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,6 +1,7 @@
 """The options that the command lines of all corpora share, and the way they run."""
 
 import argparse
+import functools
 import logging
 import os
 import sys
@@ -10,9 +11,24 @@ from pathlib import Path
 from fairseq_poolingformer.cli.command import UsageError, run_command
 
 from . import run
+from .records import MAX_LINE_BYTES
 from .vocabulary import add_tokenizer_options, choose_tokenizer
 
 logger = logging.getLogger("preprocess")
+
+
+def add_number(
+    options: argparse._ActionsContainer, flag: str, default: int | float, text: str, metavar: str = "N", **more: object
+) -> None:
+    """Add an option that takes a number of the default's type; its help is a text and the default."""
+    options.add_argument(
+        flag, metavar=metavar, type=type(default), default=default, help=f"{text} (default: %(default)s)", **more
+    )
+
+
+def add_max_line_bytes(options: argparse._ActionsContainer) -> None:
+    """Add ``--max-line-bytes`` of corpora in lines."""
+    add_number(options, "--max-line-bytes", MAX_LINE_BYTES, "reject longer lines without loading them")
 
 
 def make_parser(
@@ -47,24 +63,12 @@ def make_parser(
         options.add_argument(
             f"--limit-{split}", metavar="N", type=int, help=f"use only N good {split} examples, chosen at random"
         )
-    options.add_argument(
-        "--limit-seed", metavar="S", type=int, default=0, help="seed of these choices (default: %(default)s)"
-    )
-    options.add_argument(
-        "--max-reject-fraction",
-        metavar="F",
-        type=float,
-        default=0.01,
-        help="stop with an error where more of a split than this is bad (default: %(default)s)",
-    )
+    add_number(options, "--limit-seed", 0, "seed of these choices", "S")
+    text = "stop with an error where more of a split than this is bad"
+    add_number(options, "--max-reject-fraction", 0.01, text, "F")
     options.add_argument("--overwrite", action="store_true", help="replace another corpus in the folder")
-    options.add_argument(
-        "--workers",
-        metavar="N",
-        type=int,
-        default=_cores(),
-        help="number of processes; the result does not depend on it (default: the number of cores, %(default)s)",
-    )
+    workers = "number of processes; the result does not depend on it (default: the number of cores, %(default)s)"
+    options.add_argument("--workers", metavar="N", type=int, default=_cores(), help=workers)
     machines = parser.add_argument_group("several machines (the result is that of one)")
     machines.add_argument(
         "--num-shards",
@@ -84,21 +88,21 @@ def make_parser(
 
 
 def main(
-    parser: argparse.ArgumentParser,
+    make_parser: Callable[[], argparse.ArgumentParser],
     make_corpus: Callable[[argparse.Namespace], run.Corpus],
-    argv: Sequence[str] | None = None,
+    arguments: Sequence[str] | None = None,
 ) -> int:
     """Run a corpus's command line.
 
     Args:
-        parser: made by :func:`make_parser`.
+        make_parser: makes the corpus's parser, with :func:`make_parser` of this module.
         make_corpus: the corpus of parsed options.
-        argv: the options; by default those of the process.
+        arguments: the options; by default those of the process.
 
     Returns:
         The exit status: 0; 1 where an input is wrong, which a sentence on standard error explains.
     """
-    return run_command(parser, lambda args: _run(make_corpus, args), argv)
+    return run_command(make_parser(), functools.partial(_run, make_corpus), arguments)
 
 
 def _run(make_corpus: Callable[[argparse.Namespace], run.Corpus], args: argparse.Namespace) -> None:

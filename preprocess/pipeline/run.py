@@ -4,14 +4,12 @@ A corpus gives an iterator of raw records for each split, and a pure function fr
 a skipped record.
 """
 
-import functools
-import hashlib
 import importlib.metadata
 import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,47 +17,19 @@ from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, Layout
 from fairseq_poolingformer.text.whole_file import write_lines
 
-from . import data_folder, shards, unseen
+from . import data_folder
 from .data_folder import SplitResult
 from .encode import encode_texts
-from .parts import PART_BYTES, PART_FORMAT, PART_RECORDS, Encode, Encoding, Parse, encode_split
+from .parts import Encode, Encoding, encode_split
 from .progress import progress
-from .records import InputError, Record
-from .repeated import shared_documents, shared_files
-from .report import length_table
+from .records import InputError, Parse
+from .report import Made, Table, length_table, shared_documents, shared_files, unseen_tokens
+from .splits import SplitRecords
 
 logger = logging.getLogger("preprocess")
 
-FINGERPRINT = "fingerprint"  # of the settings and the input of unfinished work
 _MOST_LOST = 20  # kinds that the report names
 FORMAT = 2  # of the data folder; raise it when its content changes for the same input
-
-
-@dataclass(frozen=True)
-class Split:
-    """The records of one split.
-
-    Attributes:
-        records: reads them from the beginning at every call.
-        size: how many bytes of input they are.
-        parse: the split's own function from record to example, where it differs from the corpus's.
-    """
-
-    records: Callable[[], Iterator[Record]]
-    size: int
-    parse: Parse | None = None
-
-    @classmethod
-    def of_files(
-        cls, read: Callable[[Sequence[Path]], Iterator[Record]], paths: Sequence[Path], parse: Parse | None = None
-    ) -> "Split":
-        """The records that ``read`` finds in files."""
-        return cls(functools.partial(read, paths), sum(path.stat().st_size for path in paths), parse)
-
-    @classmethod
-    def of_records(cls, records: Sequence[Record]) -> "Split":
-        """Records that are there already."""
-        return cls(functools.partial(iter, records), sum(record.progress for record in records))
 
 
 @dataclass(frozen=True)
@@ -75,19 +45,19 @@ class Corpus:
         layout: the files of the data folder.
         encode: example to the layout's arrays and texts, or a reject; a pure function that can be pickled.
         entries: further entries of ``corpus.json``; with ``settings`` they decide what ``encode`` does.
-        table: writes the table of the corpus; see :func:`preprocess.pipeline.report.length_table`.
+        table: writes the table of the corpus.
         unique_ids: whether an id that a split has had already makes a record a reject.
     """
 
     name: str
-    splits: Mapping[str, Split]
+    splits: Mapping[str, SplitRecords]
     parse: Parse
     settings: Mapping[str, object]
     inputs: object
     layout: Layout = PAIRS
     encode: Encode = encode_texts
     entries: Mapping[str, object] = field(default_factory=dict)
-    table: Callable[..., str] = length_table
+    table: Table = length_table
     unique_ids: bool = False
 
 
@@ -150,8 +120,8 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
     limits |= {"random_limits": chosen or None, "limit_seed": options.limit_seed if chosen else None}
 
     def table(rejects: Mapping[str, int]) -> str:
-        text = corpus.table(folder, corpus.name, list(corpus.splits), options.max_source_lengths, rejects=rejects)
-        return "\n".join([text, *unseen.report(folder, corpus.splits)])
+        made = Made(folder, corpus.name, list(corpus.splits), options.max_source_lengths, rejects)
+        return "\n".join([corpus.table(made), *unseen_tokens(folder, corpus.splits)])
 
     def table_of_finished() -> str | None:
         if written := data_folder.finished(folder, settings | limits, options.overwrite):
@@ -175,15 +145,16 @@ def _make(
     options: Options,
 ) -> str:
     """Make the data folder; return its table, or of a shard one line."""
-    _open_parts_folder(folder.parts_path, settings)
+    parts_path = folder.parts_path
+    data_folder.open_parts(parts_path, settings)
     for line in shared_files(corpus.inputs):
         logger.warning("%s", line)
     if options.shard:
-        shards.claim(folder.parts_path, *options.shard)
-    shards.join(options.join, (folder.parts_path.name, FINGERPRINT), folder.parts_path)
-    if not tokenizers.is_saved(folder.parts_path):
-        make_tokenizer(folder.parts_path)
-    fingerprint = tokenizers.fingerprint(folder.parts_path)
+        data_folder.claim(parts_path, *options.shard)
+    data_folder.join(options.join, parts_path)
+    if not tokenizers.is_saved(parts_path):
+        make_tokenizer(parts_path)
+    fingerprint = tokenizers.fingerprint(parts_path)
     results = _encode_splits(corpus, folder, fingerprint, options)
     if options.shard:
         parts = sum(len(result.parts) for result in results.values())
@@ -209,7 +180,7 @@ def _make(
         written["lost"] = {split: dict(result.lost.most_common(_MOST_LOST)) for split, result in results.items()}
     text = table(rejects=written["rejects"])
     folder.write_corpus(written | {"table": text.splitlines(), "shared": shared}, corpus.splits)
-    shutil.rmtree(folder.parts_path)
+    shutil.rmtree(parts_path)
     return "\n".join([text, *shared])
 
 
@@ -228,20 +199,6 @@ def _encode_splits(corpus: Corpus, folder: DataFolder, fingerprint: str, options
         if (count := options.random_limits.get(name)) is not None:
             results[name].choose(count, options.limit_seed)
     return results
-
-
-def _open_parts_folder(path: Path, settings: dict) -> None:
-    """Make the folder of unfinished work; empty it where its settings, input or part sizes are others."""
-    wanted = json.dumps([settings, PART_BYTES, PART_RECORDS, PART_FORMAT], sort_keys=True)
-    fingerprint = hashlib.sha256(wanted.encode()).hexdigest()
-    mark = path / FINGERPRINT
-    if mark.is_file() and mark.read_text(encoding="utf-8").strip() != fingerprint:
-        logger.info("%s: deleting unfinished work of other settings or input", path)
-        shutil.rmtree(path)
-    elif mark.is_file():
-        logger.info("%s: continuing where an earlier run stopped", path)
-    path.mkdir(parents=True, exist_ok=True)
-    write_lines(mark, [fingerprint])
 
 
 def _run_split(corpus: Corpus, name: str, encoding: Encoding, options: Options) -> SplitResult:

@@ -16,7 +16,7 @@ from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, replace_lone_
 from fairseq_poolingformer.text.gpt2_bpe import WHITE_SPACE
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
 
-from .records import TOO_LONG, Example, InputError, Record, Reject, describe_file
+from .records import Example, InputError, Record, Reject, describe_file, parsed
 from .run import Corpus
 
 logger = logging.getLogger("preprocess")
@@ -164,12 +164,12 @@ def _examples(corpus: Corpus, records: list[Record]) -> Iterator[Example]:
     first_reject = None
     found = False
     for record in records:
-        parsed = corpus.parse(record) if record.data is not None else Reject(TOO_LONG)
-        if isinstance(parsed, Example):
+        example = parsed(record, corpus.parse)
+        if isinstance(example, Example):
             found = True
-            yield parsed
-        elif isinstance(parsed, Reject) and first_reject is None:
-            first_reject = f"{record.file}, line {record.line}: {parsed.reason}"
+            yield example
+        elif isinstance(example, Reject) and first_reject is None:
+            first_reject = f"{record.file}, line {record.line}: {example.reason}"
     if not found:
         raise InputError(f"train: no good example to train a tokenizer on; first: {first_reject or 'no lines'}")
 

@@ -14,9 +14,8 @@ from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizers import Tokenizer
 
-from ..pipeline.encode import Encoded
+from ..pipeline.encode import Encoded, Tokens
 from ..pipeline.records import Example, InputError, Reject
-from ..pipeline.tokens import Tokens
 
 NESTED = "long answer inside another candidate"
 SEVERAL = "several short answers"

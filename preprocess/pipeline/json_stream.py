@@ -1,20 +1,24 @@
-"""Reads the elements of a JSON array as records, one at a time, however long the file is.
+"""Reads JSON files of any length piece by piece.
 
 The corpora of question answering come as one array of hundreds of megabytes, on one line or many. This module only
 finds where its elements begin and end; workers parse them, and a bad one spoils no other.
 """
 
+import functools
+import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from .records import MAX_LINE_BYTES, InputError, Record, open_compressed
+from .records import MAX_LINE_BYTES, InputError, Record, read_files
 
 _BLOCK = 2**20
 # a string, or where the block cuts it its quotation mark alone; brackets; commas
 _BLANKS = b" \t\r\n\xef\xbb\xbf"  # between values; the last three bytes are the mark before some UTF-8 files
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)
+_ESCAPED = re.compile(rb"\\.", re.DOTALL)
+_WHOLE_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}:,]', re.DOTALL)
 
 
 def read_elements(
@@ -35,16 +39,10 @@ def read_elements(
     Raises:
         InputError: a file has no such array, or holds something else besides, ends too early, or is damaged.
     """
-    for path in paths:
-        with open_compressed(path) as (content, disk):
-            position = 0
-            for number, (line, data) in enumerate(_elements(content, str(path), key), 1):
-                kept = data if len(data) <= max_element_bytes else None
-                yield Record(f"{path}, element {number}", line, kept, disk.tell() - position)
-                position = disk.tell()
+    return read_files(paths, functools.partial(_elements, key=key, max_bytes=max_element_bytes), numbered="element")
 
 
-def _elements(content: BinaryIO, name: str, key: str | None) -> Iterator[tuple[int, bytes]]:
+def _elements(content: BinaryIO, name: str, key: str | None, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
     """Yield the line and the bytes of each element."""
     what = "no JSON array" if key is None else f"no object with an array under {key!r}"
     inside = 1 if key is None else 2  # depth of the array's elements
@@ -91,7 +89,8 @@ def _elements(content: BinaryIO, name: str, key: str | None) -> Iterator[tuple[i
             data = buffer[start:end]
             begin = start + len(data) - len(data.lstrip())
             if data.strip() or not is_end:
-                yield line + buffer.count(b"\n", 0, begin), data.strip()
+                data = data.strip()
+                yield line + buffer.count(b"\n", 0, begin), data if len(data) <= max_bytes else None
             start = None if is_end else position
         if depth == 0:
             if not has_array:
@@ -105,3 +104,66 @@ def _elements(content: BinaryIO, name: str, key: str | None) -> Iterator[tuple[i
         raise InputError(f"{name}: ends before the JSON in it does; fetch it again")
     if match is not None or not values:
         raise refusal(len(buffer))
+
+
+def text_members(content: BinaryIO, key: str) -> Iterator[str]:
+    """Yield the texts that an object holds under a key, more than one where the key is there several times.
+
+    Keys inside of its values do not count.
+
+    Raises:
+        ValueError: a string has no end.
+    """
+    members = _Members(key)
+    buffer = b""
+    while block := content.read(max(_BLOCK, len(buffer))):
+        buffer += block
+        plain = _ESCAPED.sub(b"..", buffer)
+        end = len(buffer) - plain.endswith(b"\\")
+        if plain.count(b'"', 0, end) % 2:  # inside a string
+            end = plain.rindex(b'"', 0, end)
+        if members.is_open or b'"%b"' % key.encode() in plain:
+            yield from members.read(buffer[:end])
+        else:
+            members.pass_over(plain[:end])
+        buffer = buffer[end:]
+        if len(buffer) > MAX_LINE_BYTES:
+            raise ValueError(f"a string of more than {MAX_LINE_BYTES:,} bytes")
+
+
+class _Members:
+    """Where reading is in the nesting of an object."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._depth = 0
+        self._name: str | None = None
+        self._is_value = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the key may have been read and its value not yet."""
+        return self._depth == 1 and self._name == self._key
+
+    def pass_over(self, text: bytes) -> None:
+        """Read JSON without the key, of whole strings."""
+        outside = b"".join(text.split(b'"')[::2])
+        self._depth += sum(map(outside.count, (b"[", b"{"))) - sum(map(outside.count, (b"]", b"}")))
+        self._name, self._is_value = None, False
+
+    def read(self, text: bytes) -> Iterator[str]:
+        """Read JSON of whole strings; yield the key's texts."""
+        for match in _WHOLE_TOKEN.finditer(text):
+            token = match[0]
+            if token in b"[{":
+                self._depth += 1
+            elif token in b"]}":
+                self._depth -= 1
+            elif self._depth != 1:
+                continue
+            elif token in b":,":
+                self._is_value = token == b":"
+            elif not self._is_value:
+                self._name = json.loads(token.decode("utf-8", "replace"))
+            elif self._name == self._key:
+                yield json.loads(token.decode("utf-8", "replace"))
