@@ -259,7 +259,7 @@ def _files_of_split(folder: Path, names: tuple[str, ...]) -> list[Path]:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = command.make_parser("arxiv_pubmed", __doc__.split("\n")[0])
+    parser = command.make_parser("arxiv_pubmed", __doc__)
     group = parser.add_argument_group("input (JSON lines, plain or .gz)")
     group.add_argument(
         "--input-folder",

@@ -71,7 +71,7 @@ def read_sentences(is_held_out: bool) -> list[str]:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = command.make_parser("facts", __doc__.split("\n")[0], DEFAULT_VOCABULARY)
+    parser = command.make_parser("facts", __doc__, DEFAULT_VOCABULARY)
     made = parser.add_argument_group("documents")
     for split, count in (("train", 2000), ("valid", 100), ("test", 200)):
         command.add_number(made, f"--{split}", count, "how many")

@@ -264,7 +264,7 @@ def _token_span(tokens: Tokens, text: str, span: Span) -> np.ndarray:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = task_corpus.make_parser("hotpotqa", __doc__.split("\n")[0], "HotpotQA's JSON, plain, .gz or .bz2")
+    parser = task_corpus.make_parser("hotpotqa", __doc__, "HotpotQA's JSON, plain, .gz or .bz2")
     second = parser.add_argument_group("second stage")
     second.add_argument(
         "--paragraph-scores",

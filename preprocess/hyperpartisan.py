@@ -74,7 +74,7 @@ def parse(fields: dict, text: str) -> LabelledDocument:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = make_shared_parser("hyperpartisan", __doc__.split("\n")[0])
+    parser = make_shared_parser("hyperpartisan", __doc__)
     parser.add_argument("--articles", metavar="FILE", type=Path, required=True, help="articles-….xml, plain or .gz")
     parser.add_argument("--truth", metavar="FILE", type=Path, required=True, help="ground-truth-….xml")
     parser.add_argument(

@@ -39,7 +39,7 @@ def parse(record: Record) -> LabelledDocument | Reject:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = make_shared_parser("imdb", __doc__.split("\n")[0])
+    parser = make_shared_parser("imdb", __doc__)
     parser.add_argument("--input", metavar="FOLDER", type=Path, required=True, help="the folder aclImdb")
     splits.add_shares(parser, valid=0.1, test=0.0)
     return parser

@@ -98,7 +98,7 @@ def find_labels(records: Iterable[Record]) -> list[str]:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = task_corpus.make_parser("labelled_text", __doc__.split("\n")[0], "lines of JSON, plain, .gz or .bz2")
+    parser = task_corpus.make_parser("labelled_text", __doc__, "lines of JSON, plain, .gz or .bz2")
     text = "the labels in the order of their numbers (default: train's, sorted)"
     parser.add_argument("--labels", metavar="LABEL", nargs="+", help=text)
     return parser

@@ -131,7 +131,7 @@ def _kind(tag: str) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = corpus.make_parser("natural_questions", __doc__.split("\n")[0])
+    parser = corpus.make_parser("natural_questions", __doc__)
     parser.add_argument(
         "--html-tokens",
         choices=["markers", "drop", "keep"],

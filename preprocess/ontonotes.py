@@ -3,7 +3,6 @@
 A part of a document is an example. Text outside of documents, and documents with a bad line, are named and left out.
 """
 
-import argparse
 import functools
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,6 @@ from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 from .pipeline import command, task_corpus
 from .pipeline.encode import Encoded, one_line
 from .pipeline.records import Example, Record, Reject, read_files
-from .pipeline.run import Corpus
 
 # how the treebanks write these marks; a pretrained model knows them as they are
 PLAIN_WORDS = {
@@ -110,17 +108,9 @@ def notes(document: ConllDocument) -> list[str]:
     return found
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the command's parser."""
-    return task_corpus.make_parser("ontonotes", __doc__.split("\n")[0], "*_gold_conll, plain, .gz or .bz2")
-
-
-def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Describe the corpus that the command line names; see :func:`task_corpus.make_corpus`."""
-    fields = {"name": "ontonotes", "kind": "coreference", "layout": COREFERENCE, "encode": encode}
-    return task_corpus.make_corpus(args, read_documents, parse, **fields)
-
-
+_FIELDS = {"name": "ontonotes", "kind": "coreference", "layout": COREFERENCE, "encode": encode}
+make_parser = functools.partial(task_corpus.make_parser, "ontonotes", __doc__, "*_gold_conll, plain, .gz or .bz2")
+make_corpus = functools.partial(task_corpus.make_corpus, read=read_documents, parse=parse, **_FIELDS)
 main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":

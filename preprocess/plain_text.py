@@ -99,7 +99,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = command.make_parser("plain_text", __doc__.split("\n")[0])
+    parser = command.make_parser("plain_text", __doc__)
     group = parser.add_argument_group("input (UTF-8, plain, .gz or .bz2)")
     group.add_argument("--input", metavar="FILE", nargs="+", required=True, help="files or globs")
     group.add_argument(

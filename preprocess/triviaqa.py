@@ -185,7 +185,7 @@ def describe_evidence(folder: Path) -> dict[str, object]:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = task_corpus.make_parser("triviaqa", __doc__.split("\n")[0], "TriviaQA's JSON, plain, .gz or .bz2")
+    parser = task_corpus.make_parser("triviaqa", __doc__, "TriviaQA's JSON, plain, .gz or .bz2")
     parser.add_argument(
         "--evidence-folder",
         metavar="DIR",

@@ -5,7 +5,6 @@ training and development data, ``annotations``. All offsets are bytes of the pla
 paragraphs.
 """
 
-import argparse
 import functools
 import sys
 
@@ -17,7 +16,6 @@ from fairseq_poolingformer.text.json_lines import BadLine
 
 from .pipeline import command
 from .pipeline.encode import one_line
-from .pipeline.run import Corpus
 from .pipeline.task_corpus import from_object
 from .questions import corpus, examples
 from .questions.examples import AnnotatedAnswer, Candidate, QuestionExample
@@ -79,16 +77,8 @@ def _annotation(
     return answer
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the command's parser."""
-    return corpus.make_parser("tydiqa", __doc__.split("\n")[0])
-
-
-def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Describe the corpus that the command line names; see :func:`questions.corpus.make_corpus`."""
-    return corpus.make_corpus(args, "tydiqa", "byte", parse, {})
-
-
+make_parser = functools.partial(corpus.make_parser, "tydiqa", __doc__)
+make_corpus = functools.partial(corpus.make_corpus, name="tydiqa", unit="byte", parse=parse, settings={})
 main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":

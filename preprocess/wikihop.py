@@ -4,7 +4,6 @@ The input is an array of objects with ``id``, ``query``, ``candidates``, ``suppo
 ``answer``.
 """
 
-import argparse
 import functools
 import json
 import sys
@@ -23,7 +22,6 @@ from .pipeline.encode import Encoded, one_line
 from .pipeline.json_stream import read_elements
 from .pipeline.records import Example, Reject
 from .pipeline.report import answer_table
-from .pipeline.run import Corpus
 
 UNMENTIONED_ANSWER = "answer that no support mentions"
 UNMENTIONED = "candidates that no support mentions"
@@ -98,17 +96,9 @@ def encode(tokenizer: Tokenizer, example: WikihopExample) -> Encoded | Reject:
     return Encoded(arrays, {"id": one_line(example.id), "candidates": names, "notes": "; ".join(notes)})
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the command's parser."""
-    return task_corpus.make_parser("wikihop", __doc__.split("\n")[0], "QAngaroo's JSON, plain, .gz or .bz2")
-
-
-def make_corpus(args: argparse.Namespace) -> Corpus:
-    """Describe the corpus that the command line names; see :func:`task_corpus.make_corpus`."""
-    fields = {"name": "wikihop", "layout": WIKIHOP, "encode": encode, "table": answer_table}
-    return task_corpus.make_corpus(args, read_elements, parse, **fields)
-
-
+_FIELDS = {"name": "wikihop", "layout": WIKIHOP, "encode": encode, "table": answer_table}
+make_parser = functools.partial(task_corpus.make_parser, "wikihop", __doc__, "QAngaroo's JSON, plain, .gz or .bz2")
+make_corpus = functools.partial(task_corpus.make_corpus, read=read_elements, parse=parse, **_FIELDS)
 main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = command.make_parser("wikipedia", __doc__.split("\n")[0])
+    parser = command.make_parser("wikipedia", __doc__)
     group = parser.add_argument_group("input")
     group.add_argument(
         "--input",

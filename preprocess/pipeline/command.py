@@ -38,11 +38,11 @@ def make_parser(
 
     Args:
         corpus: name of the corpus.
-        description: says what the command does.
+        description: its first line says what the command does.
         default_vocabulary: size of the sentencepiece model to train where no tokenizer is named.
         counts_truncated: whether to add ``--max-source-length``.
     """
-    parser = argparse.ArgumentParser(prog=f"poolingformer-preprocess {corpus}", description=description)
+    parser = argparse.ArgumentParser(prog=f"poolingformer-preprocess {corpus}", description=description.split("\n")[0])
     add_tokenizer_options(parser, default_vocabulary)
     options = parser.add_argument_group("output")
     options.add_argument("--output-folder", metavar="DIR", type=Path, required=True, help="the data folder to make")
@@ -111,22 +111,11 @@ def _run(make_corpus: Callable[[argparse.Namespace], run.Corpus], args: argparse
         number = getattr(args, name)
         if number is not None and number < least:
             raise UsageError(f"--{name.replace('_', '-')} {number}: must be {least} or more")
-    options = run.Options(
-        output_folder=args.output_folder,
-        workers=args.workers,
-        limit=args.limit,
-        random_limits={"valid": args.limit_valid, "test": args.limit_test},
-        limit_seed=args.limit_seed,
-        max_reject_fraction=args.max_reject_fraction,
-        max_source_lengths=tuple(args.max_source_length),
-        overwrite=args.overwrite,
-        shard=_shard(args),
-        join=tuple(args.join or ()),
-    )
+    shard = _shard(args)
     try:
         corpus = make_corpus(args)
         tokenizer = choose_tokenizer(args, corpus)
-        print(run.run(corpus, tokenizer.make, tokenizer.settings, options))
+        print(run.run(corpus, tokenizer.make, tokenizer.settings, args, shard))
     except KeyboardInterrupt:
         logger.warning("stopped. Run the same command again; it continues from here")
         raise

@@ -22,7 +22,7 @@ def make_parser(corpus: str, description: str, files: str) -> argparse.ArgumentP
 
     Args:
         corpus: its name.
-        description: says what the command does.
+        description: its first line says what the command does.
         files: the kind of input files, for the help.
     """
     parser = make_encoder_parser(corpus, description)

@@ -25,7 +25,8 @@ from fairseq import options, tasks
 from fairseq.modules import SinusoidalPositionalEmbedding
 from fairseq_poolingformer.preprocess.fact_documents import SUMMARIES, DocumentMaker, FactDocument, Shape
 from fairseq_poolingformer.preprocess.pipeline.records import unpack
-from fairseq_poolingformer.preprocess.pipeline.run import Corpus, Split
+from fairseq_poolingformer.preprocess.pipeline.run import Corpus
+from fairseq_poolingformer.preprocess.pipeline.splits import SplitRecords
 from fairseq_poolingformer.preprocess.pipeline.vocabulary import train_sentencepiece
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -98,7 +99,7 @@ def make_tokenizer(folder: Path, sentences: list[str]) -> Tokenizer:
     if not (folder / "dict.target.txt").is_file():
         maker = DocumentMaker(sentences, False, STAGES[-1][0])
         records = list(facts.make_records(maker, "vocabulary", 4000, seed=0))
-        corpus = Corpus("facts", {"train": Split.of_records(records)}, unpack, settings={}, inputs={})
+        corpus = Corpus("facts", {"train": SplitRecords.of_records(records)}, unpack, settings={}, inputs={})
         train_sentencepiece(corpus, facts.DEFAULT_VOCABULARY, "unigram", folder)
         for side in ("source", "target"):
             load_tokenizer(folder).write_dictionary(folder / f"dict.{side}.txt")

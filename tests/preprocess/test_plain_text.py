@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import itertools
 import json
 
 import pytest
@@ -10,10 +9,9 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import plain_text
-from preprocess.pipeline import documents as documents_of_a_hash
-from preprocess.pipeline import labelled, parts
+from preprocess.pipeline import parts
 from preprocess.pipeline.records import Record
-from preprocess.plain_text import parse, read_blocks, read_files
+from preprocess.plain_text import parse, read_blocks, read_whole
 from tests.preprocess.conftest import contents
 
 
@@ -70,14 +68,14 @@ def test_blocks_and_files_beyond_the_bound_are_not_loaded(tmp_path):
     blocks = list(read_blocks([path], max_bytes=40))
     assert [(record.line, record.data) for record in blocks] == [(1, b"short\n"), (3, None), (6, None), (27, b"last\n")]
     assert sum(record.progress for record in blocks) == path.stat().st_size
-    assert [record.data for record in read_files([path], max_bytes=40)] == [None]
-    assert [len(record.data) for record in read_files([path], max_bytes=200)] == [path.stat().st_size]
+    assert [record.data for record in read_whole([path], max_bytes=40)] == [None]
+    assert [len(record.data) for record in read_whole([path], max_bytes=200)] == [path.stat().st_size]
 
 
 def test_a_document_may_have_the_bound_exactly(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"four\nmore\n")
-    for read in (read_blocks, read_files):
+    for read in (read_blocks, read_whole):
         assert [record.data for record in read([path], max_bytes=10)] == [b"four\nmore\n"]
         assert [record.data for record in read([path], max_bytes=9)] == [None]
     assert parse(Record("a.txt", 1, " naïve\n".encode()), min_chars=5).texts == ("naïve",)
@@ -114,26 +112,6 @@ def test_the_same_bytes_whatever_the_number_of_workers(convert, tmp_path, monkey
     assert len(train) > len(valid) > 3
     assert not list((tmp_path / "one").glob("*.text.txt"))  # only --write-text writes them
     assert convert(tmp_path / "one", *args, valid_share=0.2) == 1  # another corpus
-
-
-@pytest.mark.parametrize(
-    "choose",
-    [
-        lambda read, split: documents_of_a_hash._choose(read, lambda record: record.data, 2**63, split),
-        lambda read, split: labelled._between(
-            read, lambda record: record.data, 0, *((0, 0.5) if split == "valid" else (0.5, 1))
-        ),
-    ],
-)
-def test_a_record_of_a_split_counts_the_bytes_since_the_one_before(choose):
-    records = [Record("file", number, str(number).encode(), number) for number in range(1, 100)]
-    numbers = []
-    for split in ("train", "valid"):
-        chosen = list(choose(lambda: iter(records), split))
-        numbers += [record.line for record in chosen]
-        read = itertools.accumulate(record.progress for record in chosen)
-        assert list(read) == [sum(range(record.line + 1)) for record in chosen]
-    assert sorted(numbers) == list(range(1, 100))
 
 
 @pytest.mark.parametrize("share", [-0.1, 1])

@@ -9,7 +9,6 @@ import pytest
 from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit, read_labels
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import imdb, labelled_text
-from preprocess.pipeline import labelled
 
 TEXTS = ["the theory of attention", "another document", "what it attends to é 長", "!!!"]
 
@@ -72,7 +71,8 @@ def test_shares_that_leave_nothing_for_training_are_refused(tmp_path, gpt2_folde
 def test_a_document_without_tokens_is_refused():
     tokenizer = SimpleNamespace(encode=lambda text: np.zeros(0, np.int64))
     assert (
-        labelled.encode(tokenizer, labelled.LabelledDocument("x", ("\u200b",), "a"), ["a"]).reason == "empty document"
+        labelled_text.encode(tokenizer, labelled_text.LabelledDocument("x", ("\u200b",), "a"), ["a"]).reason
+        == "empty document"
     )
 
 
