@@ -23,12 +23,11 @@ from fairseq_poolingformer.tasks.shared.answer_spans import MAX_ANSWER_LENGTH
 from fairseq_poolingformer.tasks.shared.examples import MAX_QUESTION_LENGTH
 from fairseq_poolingformer.tasks.shared.normalized_text import find_answers, hotpotqa_words
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.blanks import byte_offsets
 from fairseq_poolingformer.text.data_folder import HOTPOTQA
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import BadLine
-from fairseq_poolingformer.text.tokenizer_base import Tokenizer
+from fairseq_poolingformer.text.tokenizer_base import Tokenizer, byte_offsets
 
 from .pipeline import command, task_corpus
 from .pipeline.encode import Encoded, Tokens, one_line

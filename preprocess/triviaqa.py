@@ -22,11 +22,10 @@ from fairseq_poolingformer.tasks.shared.examples import MAX_QUESTION_LENGTH
 from fairseq_poolingformer.tasks.shared.normalized_text import find_answers
 from fairseq_poolingformer.tasks.triviaqa.scores import DOMAINS, PAGE_LISTS, prediction_key, right_answers
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.blanks import byte_offsets
 from fairseq_poolingformer.text.data_folder import TRIVIAQA
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine
-from fairseq_poolingformer.text.tokenizer_base import Tokenizer
+from fairseq_poolingformer.text.tokenizer_base import Tokenizer, byte_offsets
 
 from .pipeline import command, task_corpus
 from .pipeline.encode import Encoded, Tokens

@@ -17,9 +17,8 @@ import numpy as np
 from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.dictionary import smallest_dtype
-from fairseq_poolingformer.text.folder_lock import lock_folder
 from fairseq_poolingformer.text.sequences import SequencesWriter
-from fairseq_poolingformer.text.whole_file import whole_file, write_lines
+from fairseq_poolingformer.text.whole_file import lock_folder, whole_file, write_lines
 
 from .parts import PART_BYTES, PART_FORMAT, PART_RECORDS, Part
 from .records import InputError

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_poolingformer.text.digests import digest_of
-from fairseq_poolingformer.text.file_kinds import HEAD_BYTES, other_than_text
+from fairseq_poolingformer.text.json_file import HEAD_BYTES, other_than_text
 
 MAX_LINE_BYTES = 64 * 2**20
 TOO_LONG = "too long: more bytes than --max-line-bytes or --max-document-bytes allows"

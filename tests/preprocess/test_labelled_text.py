@@ -70,10 +70,8 @@ def test_shares_that_leave_nothing_for_training_are_refused(tmp_path, gpt2_folde
 
 def test_a_document_without_tokens_is_refused():
     tokenizer = SimpleNamespace(encode=lambda text: np.zeros(0, np.int64))
-    assert (
-        labelled_text.encode(tokenizer, labelled_text.LabelledDocument("x", ("\u200b",), "a"), ["a"]).reason
-        == "empty document"
-    )
+    document = labelled_text.LabelledDocument("x", ("\u200b",), "a")
+    assert labelled_text.encode(tokenizer, document, ["a"]).reason == "empty document"
 
 
 def test_any_lines_of_json(tmp_path, gpt2_folder, write_lines, capsys):
