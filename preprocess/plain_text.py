@@ -6,9 +6,10 @@ text is unchanged otherwise.
 
 import argparse
 import functools
+import io
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,7 +26,7 @@ def parse(record: Record, min_chars: int = 1) -> Example | Reject | Skipped:
     try:
         text = record.data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = record.line + record.data.count(b"\n", 0, error.start)
+        line = record.line + len((record.data[: error.start] + b" ").splitlines()) - 1
         return Reject(f"not UTF-8: byte {error.start} of the document, in line {line}: {error.reason}")
     text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
     if len(text) < min_chars:
@@ -57,12 +58,18 @@ def read_blocks(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> I
 
 
 def _blocks(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    # a character of Latin-1 is a byte; newline="" ends a line at \r alone, too, and leaves it as it is
+    with io.TextIOWrapper(content, encoding="latin-1", newline="") as text:
+        lines = (line.encode("latin-1") for line in iter(functools.partial(text.readline, max_bytes + 1), ""))
+        yield from _runs(lines, max_bytes)
+
+
+def _runs(lines: Iterable[bytes], max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
     line = 1
-    lines = iter(functools.partial(content.readline, max_bytes + 1), b"")
     for blank, run in itertools.groupby(lines, key=bytes.isspace):
         start, kept, size = line, [], 0
         for piece in run:
-            line += piece.endswith(b"\n")
+            line += piece.endswith((b"\n", b"\r"))
             size += len(piece)
             if size <= max_bytes:
                 kept.append(piece)

@@ -62,6 +62,21 @@ def test_a_document_each_block(convert, tmp_path):
     assert (out / "train.id.txt").read_text().split() == ["a.txt:4", "a.txt:7", "a.txt:10", "b.txt.bz2:1"]
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_blocks_of_any_line_ends(tmp_path, end):
+    """A file of a system whose lines end in a carriage return alone has blocks, and its lines have numbers, too."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(end.join([b"", b"the theory", b"of it \xe9\x85", b" \t", b"", b"other \xff", b"last"]))
+    records = list(read_blocks([path]))
+    assert [(record.line, record.data.split(end)) for record in records] == [
+        (2, [b"the theory", b"of it \xe9\x85", b""]),
+        (6, [b"other \xff", b"last"]),
+    ]
+    assert sum(record.progress for record in records) == path.stat().st_size
+    assert "byte 6 of the document, in line 6" in parse(records[1]).reason
+    assert [record.data for record in read_blocks([path], max_bytes=11)] == [None, None]
+
+
 def test_blocks_and_files_beyond_the_bound_are_not_loaded(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"short\n\n" + b"x" * 100 + b"\nmore\n\n" + b"one\n" * 20 + b"\nlast\n")
@@ -119,3 +134,12 @@ def test_shares_that_are_none(convert, tmp_path, capsys, share):
     (tmp_path / "a.txt").write_text("a")
     assert convert(tmp_path / "out", "--input", tmp_path / "a.txt", valid_share=share) == 1
     assert f"--valid-share {share}: must be 0 or more and less than 1" in capsys.readouterr().err
+
+
+def test_a_small_corpus_with_a_document_that_is_too_long_gets_a_valid_split(tmp_path, convert):
+    (tmp_path / "a.txt").write_text("the theory of attention\n\nshort\n\nother\n\nlast\n")
+    args = ["--input", tmp_path / "a.txt", "--documents", "block", "--max-document-bytes", "10"]
+    args += ["--max-reject-fraction", "0.5"]
+    assert convert(tmp_path / "data", *args, valid_share=0.001) == 0
+    assert len(documents(tmp_path / "data", "train")) == 2
+    assert len(documents(tmp_path / "data", "valid")) == 1
