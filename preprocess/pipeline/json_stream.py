@@ -14,11 +14,72 @@ from typing import BinaryIO
 from .records import MAX_LINE_BYTES, InputError, Record, read_files
 
 _BLOCK = 2**20
-# a string, or where the block cuts it its quotation mark alone; brackets; commas
 _BLANKS = b" \t\r\n\xef\xbb\xbf"  # between values; the last three bytes are the mark before some UTF-8 files
-_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)
-_ESCAPED = re.compile(rb"\\.", re.DOTALL)
-_WHOLE_TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}:,]', re.DOTALL)
+_STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+# What comes before a mark, and the mark: nothing where there is none yet, a quotation mark where a string is cut. Deep
+# inside of a value only brackets are marks; the number bounds what the regular expression keeps in memory.
+_MARK = re.compile(rb'[^"\[\]{},:]*(%b|["\[\]{},:]?)' % _STRING, re.DOTALL)
+_BRACKET = re.compile(rb'(?:[^"\[\]{}]+|%b){0,1000}(["\[\]{}]?)' % _STRING, re.DOTALL)
+
+
+class _Marks:
+    """The brackets, commas, colons and strings of JSON, one after the other; outside of values any other text, too.
+
+    Args:
+        content: the file.
+        detailed: below this depth only brackets are marks.
+        longest: the most bytes of a string; None for any number.
+
+    Attributes:
+        depth: how many brackets are open after the last mark.
+        buffer: a part of the file.
+        start, end: where in the buffer the last mark is.
+        kept: where in the buffer something begins that must stay in it; None for nothing.
+    """
+
+    def __init__(self, content: BinaryIO, detailed: int, longest: int | None = None) -> None:
+        self._content, self._detailed, self._longest = content, detailed, longest
+        self._line, self._counted = 1, 0  # the line of a place in the buffer
+        self.depth, self.buffer, self.start, self.end = 0, b"", 0, 0
+        self.kept: int | None = None
+
+    def next(self) -> bytes:
+        """Go to the next mark and return it; at the end of the file, nothing.
+
+        Raises:
+            ValueError: a string is too long.
+        """
+        while True:
+            match = (_BRACKET if self.depth > self._detailed else _MARK).match(self.buffer, self.end)
+            mark, self.start = match[1], match.start(1)
+            passed, self.end = self.buffer[self.end : self.start] if self.depth == 0 else b"", self.start
+            if other := passed.strip(_BLANKS):
+                return other
+            if mark and mark != b'"':
+                self.end = match.end()
+                self.depth += (mark in b"[{") - (mark in b"]}")
+                return mark
+            if (mark or self.end == len(self.buffer)) and not self._read():
+                return b""
+
+    def _read(self) -> bool:
+        """Read a block behind what is kept and what follows the last mark; return whether there is one."""
+        if self._longest is not None and len(self.buffer) - self.end > self._longest:
+            raise ValueError(f"a string of more than {self._longest:,} bytes")
+        keep = self.end if self.kept is None else self.kept
+        # a string may be searched again: blocks that grow with it keep the time in proportion to its length
+        block = self._content.read(max(_BLOCK, len(self.buffer) - keep))
+        if block:
+            self.line_of(keep)
+            self.buffer, self.end, self._counted = self.buffer[keep:] + block, self.end - keep, 0
+            self.kept = None if self.kept is None else 0
+        return bool(block)
+
+    def line_of(self, place: int) -> int:
+        """The line of a place in the buffer, from 1; places must not descend."""
+        self._line += self.buffer.count(b"\n", self._counted, place)
+        self._counted = place
+        return self._line
 
 
 def read_elements(
@@ -45,65 +106,45 @@ def read_elements(
 def _elements(content: BinaryIO, name: str, key: str | None, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
     """Yield the line and the bytes of each element."""
     what = "no JSON array" if key is None else f"no object with an array under {key!r}"
-    inside = 1 if key is None else 2  # depth of the array's elements
-    depth, start, line = 0, None, 1  # start: where the element begins in the buffer, None outside the array
-    buffer, position, last_string = b"", 0, b""
+    opening, inside = (b"[", 1) if key is None else (b"{", 2)  # of a value; depth of the array's elements
+    wanted = b"" if key is None else b'"%b"' % key.encode()
+    marks, last_string = _Marks(content, inside), b""
     values, has_array = 0, False  # whole ones so far, and whether the one at hand has the array
 
-    def refusal(end: int) -> InputError:
+    def refusal(place: int) -> InputError:
         if not values:
             return InputError(f"{name}: {what} in it")
-        number = line + buffer.count(b"\n", 0, end)
-        return InputError(f"{name}, line {number}: neither the end of the file nor another such value; it has {values}")
+        line = marks.line_of(place)
+        return InputError(f"{name}, line {line}: neither the end of the file nor another such value; it has {values}")
 
-    while True:
-        match = _TOKEN.search(buffer, position)
-        is_cut = match is None or match[0] == b'"'
-        end = match.start() if match else len(buffer)
-        if depth == 0 and buffer[position:end].strip(_BLANKS):
-            raise refusal(end)
-        if is_cut:
-            keep = end if start is None else start
-            # the kept part may be searched again: blocks that grow with it keep the time in proportion to its length
-            block = content.read(max(_BLOCK, len(buffer) - keep))
-            if not block:
-                break
-            line += buffer.count(b"\n", 0, keep)
-            buffer, position = buffer[keep:] + block, end - keep
-            start = None if start is None else 0
-            continue
-        token, position = match[0], match.end()
-        if depth == 0 and token != (b"[" if key is None else b"{"):
-            raise refusal(end)
-        if token in (b"[", b"{"):
-            depth += 1
-            opens = start is None and token == b"[" and depth == inside
-            if opens and (key is None or last_string == b'"%b"' % key.encode()):
-                start, has_array = position, True
-        elif token in (b"]", b"}"):
-            depth -= 1
-        elif token != b",":
-            last_string = token
-        is_end = depth == inside - 1 and token == b"]"
-        if start is not None and (is_end or (depth == inside and token == b",")):
-            data = buffer[start:end]
-            begin = start + len(data) - len(data.lstrip())
-            if data.strip() or not is_end:
-                data = data.strip()
-                yield line + buffer.count(b"\n", 0, begin), data if len(data) <= max_bytes else None
-            start = None if is_end else position
-        if depth == 0:
+    is_outside = True
+    while mark := marks.next():
+        if is_outside and mark != opening:
+            raise refusal(marks.start)
+        if key is not None and mark.startswith(b'"'):
+            last_string = mark
+        is_end = marks.depth == inside - 1 and mark == b"]"
+        if marks.kept is not None and (is_end or (marks.depth == inside and mark == b",")):
+            data = marks.buffer[marks.kept : marks.start].lstrip()
+            line, data = marks.line_of(marks.start - len(data)), data.rstrip()
+            if data or not is_end:
+                yield line, data if len(data) <= max_bytes else None
+            marks.kept = None if is_end else marks.end
+        elif marks.kept is None and mark == b"[" and marks.depth == inside and last_string == wanted:
+            marks.kept, has_array = marks.end, True
+        is_outside = marks.depth == 0
+        if is_outside:
             if not has_array:
-                raise refusal(end)
+                raise refusal(marks.start)
             values, has_array = values + 1, False
-    if start is not None:
-        rest = buffer[start:]
-        line += buffer.count(b"\n", 0, start + len(rest) - len(rest.lstrip()))
+    if marks.kept is not None:
+        rest = marks.buffer[marks.kept :]
+        line = marks.line_of(len(marks.buffer) - len(rest.lstrip()))
         raise InputError(f"{name}: ends inside the element that begins in line {line}; fetch it again")
-    if depth:
+    if marks.depth:
         raise InputError(f"{name}: ends before the JSON in it does; fetch it again")
-    if match is not None or not values:
-        raise refusal(len(buffer))
+    if marks.end < len(marks.buffer) or not values:
+        raise refusal(len(marks.buffer))
 
 
 def text_members(content: BinaryIO, key: str) -> Iterator[str]:
@@ -114,56 +155,12 @@ def text_members(content: BinaryIO, key: str) -> Iterator[str]:
     Raises:
         ValueError: a string has no end.
     """
-    members = _Members(key)
-    buffer = b""
-    while block := content.read(max(_BLOCK, len(buffer))):
-        buffer += block
-        plain = _ESCAPED.sub(b"..", buffer)
-        end = len(buffer) - plain.endswith(b"\\")
-        if plain.count(b'"', 0, end) % 2:  # inside a string
-            end = plain.rindex(b'"', 0, end)
-        if members.is_open or b'"%b"' % key.encode() in plain:
-            yield from members.read(buffer[:end])
-        else:
-            members.pass_over(plain[:end])
-        buffer = buffer[end:]
-        if len(buffer) > MAX_LINE_BYTES:
-            raise ValueError(f"a string of more than {MAX_LINE_BYTES:,} bytes")
-
-
-class _Members:
-    """Where reading is in the nesting of an object."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-        self._depth = 0
-        self._name: str | None = None
-        self._is_value = False
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the key may have been read and its value not yet."""
-        return self._depth == 1 and self._name == self._key
-
-    def pass_over(self, text: bytes) -> None:
-        """Read JSON without the key, of whole strings."""
-        outside = b"".join(text.split(b'"')[::2])
-        self._depth += sum(map(outside.count, (b"[", b"{"))) - sum(map(outside.count, (b"]", b"}")))
-        self._name, self._is_value = None, False
-
-    def read(self, text: bytes) -> Iterator[str]:
-        """Read JSON of whole strings; yield the key's texts."""
-        for match in _WHOLE_TOKEN.finditer(text):
-            token = match[0]
-            if token in b"[{":
-                self._depth += 1
-            elif token in b"]}":
-                self._depth -= 1
-            elif self._depth != 1:
-                continue
-            elif token in b":,":
-                self._is_value = token == b":"
-            elif not self._is_value:
-                self._name = json.loads(token.decode("utf-8", "replace"))
-            elif self._name == self._key:
-                yield json.loads(token.decode("utf-8", "replace"))
+    marks = _Marks(content, 1, MAX_LINE_BYTES)
+    name, last = b"", b""
+    while mark := marks.next():
+        if marks.depth == 1 and mark.startswith(b'"'):
+            if last != b":":
+                name = mark
+            elif name == b'"%b"' % key.encode():
+                yield json.loads(mark.decode("utf-8", "replace"))
+        last = mark

@@ -152,6 +152,7 @@ def read_texts(text, key="Domain"):
         ('{"x": "Domain", "y": "Web"}', []),
         ('{"Domain": 3, "x": ["Domain", "{"], "y": "]"}', []),
         ('[{"Domain": "Web"}]', []),
+        ('{"Domain": "Web"} {"x": "y", "Domain": "Web"}', ["Web", "Web"]),
         ("", []),
     ],
 )
