@@ -19,7 +19,7 @@ _STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 # What comes before a mark, and the mark: nothing where there is none yet, a quotation mark where a string is cut. Deep
 # inside of a value only brackets are marks; the number bounds what the regular expression keeps in memory.
 _MARK = re.compile(rb'[^"\[\]{},:]*(%b|["\[\]{},:]?)' % _STRING, re.DOTALL)
-_BRACKET = re.compile(rb'(?:[^"\[\]{}]+|%b){0,1000}(["\[\]{}]?)' % _STRING, re.DOTALL)
+_BRACKET = re.compile(rb'(?:[^"\[\]{}]+|%b){0,1000}((?!%b)["\[\]{}]|)' % (_STRING, _STRING), re.DOTALL)
 
 
 class _Marks:

@@ -103,6 +103,13 @@ def test_a_bad_element_spoils_no_other(tmp_path):
     assert [record.line for record in read_elements([path])] == [1, 2, 3, 3, 3]
 
 
+def test_an_element_of_many_strings(tmp_path):
+    """More of them than are passed at a time."""
+    value = {"many": ["a,]", "b\\"] * 3_000}
+    (tmp_path / "values.json").write_text(json.dumps([value, 1]))
+    assert [json.loads(record.data) for record in read_elements([tmp_path / "values.json"])] == [value, 1]
+
+
 @pytest.mark.parametrize("value", ["x" * 10_000, ["x"] * 2_000, '"\\' * 5_000])
 def test_a_long_element_is_not_read_in_many_small_blocks(monkeypatch, value):
     monkeypatch.setattr(json_stream, "_BLOCK", 10)
