@@ -261,12 +261,8 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = command.make_parser("arxiv_pubmed", __doc__)
     group = parser.add_argument_group("input (JSON lines, plain or .gz)")
-    group.add_argument(
-        "--input-folder",
-        metavar="DIR",
-        type=Path,
-        help="a folder of a release: files train.txt, val.txt and test.txt, or .gz, or folders train, val and test",
-    )
+    text = "a folder of a release: files train.txt, val.txt and test.txt, or .gz, or folders train, val and test"
+    group.add_argument("--input-folder", metavar="DIR", type=Path, help=text)
     for split in ("train", "valid", "test"):
         group.add_argument(f"--{split}", metavar="FILE", nargs="+", help=f"files or globs of the {split} split")
     for what, keys in (("article", ARTICLE_KEYS), ("summary", SUMMARY_KEYS)):
@@ -277,9 +273,8 @@ def make_parser() -> argparse.ArgumentParser:
             help=f"where a line has its {what}: the first of these keys that is there; a.b is b in the object a, "
             f"a.*.b every b in it (default: {' '.join(keys)})",
         )
-    group.add_argument(
-        "--section-names", action="store_true", help="put each section's name before it, on a line of its own"
-    )
+    text = "put each section's name before it, on a line of its own"
+    group.add_argument("--section-names", action="store_true", help=text)
     command.add_max_line_bytes(group)
     return parser
 

@@ -75,14 +75,8 @@ def make_parser() -> argparse.ArgumentParser:
     made = parser.add_argument_group("documents")
     for split, count in (("train", 2000), ("valid", 100), ("test", 200)):
         command.add_number(made, f"--{split}", count, "how many")
-    made.add_argument(
-        "--words",
-        metavar=("MIN", "MAX"),
-        nargs=2,
-        type=int,
-        default=[300, 2000],
-        help="words of prose of a document, the fewest and the most (default: 300 2000)",
-    )
+    text = "words of prose of a document, the fewest and the most (default: 300 2000)"
+    made.add_argument("--words", metavar=("MIN", "MAX"), nargs=2, type=int, default=[300, 2000], help=text)
     command.add_number(made, "--seed", 1, "another seed, other documents")
     return parser
 

@@ -265,14 +265,8 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = task_corpus.make_parser("hotpotqa", __doc__, "HotpotQA's JSON, plain, .gz or .bz2")
     second = parser.add_argument_group("second stage")
-    second.add_argument(
-        "--paragraph-scores",
-        metavar="FILE",
-        type=Path,
-        nargs="+",
-        default=(),
-        help="predictions of the first stage for all splits: keep the paragraphs with the largest scores",
-    )
+    text = "predictions of the first stage for all splits: keep the paragraphs with the largest scores"
+    second.add_argument("--paragraph-scores", metavar="FILE", type=Path, nargs="+", default=(), help=text)
     command.add_number(second, "--max-paragraphs", Selection.most, "keep N at most")
     text = "keep those with a score above S, and always the best two"
     command.add_number(second, "--min-score", Selection.threshold, text, "S")

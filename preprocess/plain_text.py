@@ -109,9 +109,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser = command.make_parser("plain_text", __doc__)
     group = parser.add_argument_group("input (UTF-8, plain, .gz or .bz2)")
     group.add_argument("--input", metavar="FILE", nargs="+", required=True, help="files or globs")
-    group.add_argument(
-        "--valid", metavar="FILE", nargs="+", help="files or globs of the valid split; default: a share of --input"
-    )
+    text = "files or globs of the valid split; default: a share of --input"
+    group.add_argument("--valid", metavar="FILE", nargs="+", help=text)
     group.add_argument(
         "--documents",
         choices=["file", "block"],

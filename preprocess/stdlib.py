@@ -92,9 +92,8 @@ def _map(modules: list[tuple[str, Path]], workers: int) -> Iterator[list[Documen
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = command.make_parser("stdlib", __doc__, DEFAULT_VOCABULARY)
-    parser.add_argument(
-        "--no-packages", action="store_true", help="the standard library alone, without the installed packages"
-    )
+    text = "the standard library alone, without the installed packages"
+    parser.add_argument("--no-packages", action="store_true", help=text)
     return parser
 
 

@@ -185,13 +185,8 @@ def describe_evidence(folder: Path) -> dict[str, object]:
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = task_corpus.make_parser("triviaqa", __doc__, "TriviaQA's JSON, plain, .gz or .bz2")
-    parser.add_argument(
-        "--evidence-folder",
-        metavar="DIR",
-        type=Path,
-        required=True,
-        help="the release's folder evidence/, which has wikipedia/ and web/",
-    )
+    text = "the release's folder evidence/, which has wikipedia/ and web/"
+    parser.add_argument("--evidence-folder", metavar="DIR", type=Path, required=True, help=text)
     return parser
 
 

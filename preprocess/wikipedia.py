@@ -103,13 +103,8 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = command.make_parser("wikipedia", __doc__)
     group = parser.add_argument_group("input")
-    group.add_argument(
-        "--input",
-        metavar="DUMP",
-        nargs="+",
-        required=True,
-        help="dumps or globs: pages-articles XML, plain, .bz2 (multistream too) or .gz",
-    )
+    text = "dumps or globs: pages-articles XML, plain, .bz2 (multistream too) or .gz"
+    group.add_argument("--input", metavar="DUMP", nargs="+", required=True, help=text)
     group.add_argument(
         "--templates",
         choices=["drop", "keep"],
@@ -117,16 +112,10 @@ def make_parser() -> argparse.ArgumentParser:
         help="{{templates}} that carry no text known here: drop them, or keep their parameters that have no name "
         "(default: %(default)s)",
     )
-    group.add_argument(
-        "--formula", metavar="TEXT", default="", help="put this in place of each formula (default: nothing)"
-    )
-    group.add_argument(
-        "--leave-out-sections",
-        metavar="HEADING",
-        nargs="+",
-        default=[],
-        help="leave out the sections of these headings, such as 'See also' References 'External links'",
-    )
+    text = "put this in place of each formula (default: nothing)"
+    group.add_argument("--formula", metavar="TEXT", default="", help=text)
+    text = "leave out the sections of these headings, such as 'See also' References 'External links'"
+    group.add_argument("--leave-out-sections", metavar="HEADING", nargs="+", default=[], help=text)
     seconds = "reject a page that takes more CPU time to clean (default: %(default)g)"
     group.add_argument("--max-page-seconds", metavar="S", type=float, default=Bounds.seconds, help=seconds)
     memory = "reject a page whose cleaning takes more memory"

@@ -17,16 +17,23 @@ from .vocabulary import add_tokenizer_options, choose_tokenizer
 logger = logging.getLogger("preprocess")
 
 
-def add_number(
-    options: argparse._ActionsContainer, flag: str, default: int | float, text: str, metavar: str = "N", **more: object
-) -> None:
+Options = argparse._ActionsContainer  # a parser, or a group of it
+
+
+def add_number(options: Options, flag: str, default: int | float, text: str, metavar: str = "N") -> None:
     """Add an option that takes a number of the default's type; its help is a text and the default."""
-    options.add_argument(
-        flag, metavar=metavar, type=type(default), default=default, help=f"{text} (default: %(default)s)", **more
-    )
+    text += " (default: %(default)s)"
+    options.add_argument(flag, metavar=metavar, type=type(default), default=default, help=text)
 
 
-def add_max_line_bytes(options: argparse._ActionsContainer) -> None:
+def add_lengths(options: Options, flag: str, default: Sequence[int], text: str) -> None:
+    """Add an option that takes the lengths that a table reports; its help is a text and the default."""
+    text += f" (default: {' '.join(map(str, default))})"
+    dest = "max_source_length"
+    options.add_argument(flag, metavar="N", dest=dest, type=int, nargs="+", default=list(default), help=text)
+
+
+def add_max_line_bytes(options: Options) -> None:
     """Add ``--max-line-bytes`` of corpora in lines."""
     add_number(options, "--max-line-bytes", MAX_LINE_BYTES, "reject longer lines without loading them")
 
@@ -47,22 +54,13 @@ def make_parser(
     options = parser.add_argument_group("output")
     options.add_argument("--output-folder", metavar="DIR", type=Path, required=True, help="the data folder to make")
     if counts_truncated:
-        options.add_argument(
-            "--max-source-length",
-            metavar="N",
-            type=int,
-            nargs="+",
-            default=[4096, 16384],
-            help="report how many inputs these lengths in tokens would truncate; nothing is truncated here "
-            "(default: 4096 16384)",
-        )
-    options.add_argument(
-        "--limit", metavar="N", type=int, help="use only the first N good training examples, in the order of the input"
-    )
+        text = "report how many inputs these lengths in tokens would truncate; nothing is truncated here"
+        add_lengths(options, "--max-source-length", [4096, 16384], text)
+    text = "use only the first N good training examples, in the order of the input"
+    options.add_argument("--limit", metavar="N", type=int, help=text)
     for split in ("valid", "test"):
-        options.add_argument(
-            f"--limit-{split}", metavar="N", type=int, help=f"use only N good {split} examples, chosen at random"
-        )
+        text = f"use only N good {split} examples, chosen at random"
+        options.add_argument(f"--limit-{split}", metavar="N", type=int, help=text)
     add_number(options, "--limit-seed", 0, "seed of these choices", "S")
     text = "stop with an error where more of a split than this is bad"
     add_number(options, "--max-reject-fraction", 0.01, text, "F")
@@ -70,20 +68,11 @@ def make_parser(
     workers = "number of processes; the result does not depend on it (default: the number of cores, %(default)s)"
     options.add_argument("--workers", metavar="N", type=int, default=_cores(), help=workers)
     machines = parser.add_argument_group("several machines (the result is that of one)")
-    machines.add_argument(
-        "--num-shards",
-        metavar="N",
-        type=int,
-        help="encode an N-th of the corpus; needs --shard-id, and --join after it",
-    )
+    text = "encode an N-th of the corpus; needs --shard-id, and --join after it"
+    machines.add_argument("--num-shards", metavar="N", type=int, help=text)
     machines.add_argument("--shard-id", metavar="K", type=int, help="which one, from 0 to N - 1")
-    machines.add_argument(
-        "--join",
-        metavar="DIR",
-        type=Path,
-        nargs="+",
-        help="make the data folder from the output folders of all shards; every other option must be as theirs",
-    )
+    text = "make the data folder from the output folders of all shards; every other option must be as theirs"
+    machines.add_argument("--join", metavar="DIR", type=Path, nargs="+", help=text)
     return parser
 
 

@@ -22,9 +22,8 @@ def add_options(parser: argparse.ArgumentParser, min_chars: int) -> None:
     add_number(options, "--min-chars", min_chars, "skip documents of fewer characters")
     text = "share of the documents that a hash puts into the valid split, one at least; 0: no such split"
     add_number(options, "--valid-share", 0.005, text, "F")
-    options.add_argument(
-        "--write-text", action="store_true", help="write the text itself too, for reading: {split}.text.txt"
-    )
+    text = "write the text itself too, for reading: {split}.text.txt"
+    options.add_argument("--write-text", action="store_true", help=text)
 
 
 def make_corpus(

@@ -67,17 +67,12 @@ def hash_of(key: bytes) -> int:
 def add_shares(parser: argparse.ArgumentParser, valid: float, test: float) -> None:
     """Add the options that take splits out of the training documents."""
     for split, default in (("valid", valid), ("test", test)):
+        text = f"share of the training documents that a hash puts into {split}; 0: no such split"
         parser.add_argument(
-            f"--{split}-share",
-            metavar="F",
-            type=float,
-            default=default,
-            help=f"share of the training documents that a hash puts into {split}; 0: no such split "
-            "(default: %(default)s)",
+            f"--{split}-share", metavar="F", type=float, default=default, help=f"{text} (default: %(default)s)"
         )
-    parser.add_argument(
-        "--split-seed", metavar="S", type=int, default=0, help="another number draws other splits (default: 0)"
-    )
+    text = "another number draws other splits (default: 0)"
+    parser.add_argument("--split-seed", metavar="S", type=int, default=0, help=text)
 
 
 def by_shares(

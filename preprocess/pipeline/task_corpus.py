@@ -46,22 +46,10 @@ def add_inputs(parser: argparse.ArgumentParser, files: str) -> None:
     group.add_argument("--test", metavar="FILE", nargs="+", help="files or globs to predict only: answers are not read")
 
 
-def add_lengths(
-    options: argparse._ActionsContainer,
-    text: str = "report how many examples have more tokens; nothing is cut here",
-    lengths: Sequence[int] = (512, 4096),
-) -> None:
-    """Add ``--max-positions``, the lengths that the table reports; its help is ``text`` and the default."""
-    default = " ".join(map(str, lengths))
-    options.add_argument(
-        "--max-positions",
-        metavar="N",
-        dest="max_source_length",
-        type=int,
-        nargs="+",
-        default=list(lengths),
-        help=f"{text} (default: {default})",
-    )
+def add_lengths(parser: argparse.ArgumentParser) -> None:
+    """Add ``--max-positions``, the lengths that the table reports."""
+    text = "report how many examples have more tokens; nothing is cut here"
+    command.add_lengths(parser, "--max-positions", [512, 4096], text)
 
 
 def make_corpus(

@@ -39,15 +39,10 @@ def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: i
     """Add the options that say which tokenizer to use."""
     options = parser.add_argument_group("tokenizer")
     choice = options.add_mutually_exclusive_group(required=default_vocabulary is None)
-    choice.add_argument(
-        "--gpt2-bpe",
-        metavar="FOLDER",
-        type=Path,
-        help="GPT-2 BPE as BART and RoBERTa use it: the folder with encoder.json, vocab.bpe and fairseq's dict.txt",
-    )
-    choice.add_argument(
-        "--sentencepiece-model", metavar="FILE", type=Path, help="a sentencepiece model; its pieces are the dictionary"
-    )
+    text = "GPT-2 BPE as BART and RoBERTa use it: the folder with encoder.json, vocab.bpe and fairseq's dict.txt"
+    choice.add_argument("--gpt2-bpe", metavar="FOLDER", type=Path, help=text)
+    text = "a sentencepiece model; its pieces are the dictionary"
+    choice.add_argument("--sentencepiece-model", metavar="FILE", type=Path, help=text)
     trained = "train a sentencepiece model on the train split; the dictionary has VOCAB_SIZE symbols"
     if default_vocabulary is not None:
         trained += f" (default: {default_vocabulary})"
@@ -61,12 +56,8 @@ def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: i
         help="with --gpt2-bpe, tabs and line breaks: blank reads a blank for each, since BART and RoBERTa have never "
         "seen GPT-2's symbols of them; keep reads them as GPT-2 does (default: %(default)s)",
     )
-    options.add_argument(
-        "--sentencepiece-type",
-        choices=["unigram", "bpe"],
-        default="unigram",
-        help="kind of model to train (default: %(default)s)",
-    )
+    kinds = {"choices": ["unigram", "bpe"], "default": "unigram"}
+    options.add_argument("--sentencepiece-type", **kinds, help="kind of model to train (default: %(default)s)")
 
 
 def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoice:

@@ -37,7 +37,7 @@ def make_parser(corpus: str, description: str) -> argparse.ArgumentParser:
     command.add_max_line_bytes(parser)
     lengths = parser.add_argument_group("report (nothing is cut here)")
     text = "report how many segments of at most N tokens the documents make; several values are allowed"
-    task_corpus.add_lengths(lengths, text, [4096])
+    command.add_lengths(lengths, "--max-positions", [4096], text)
     text = "document tokens from the beginning of a segment to that of the next one, in that report"
     command.add_number(lengths, "--doc-stride", DOC_STRIDE, text)
     return parser
