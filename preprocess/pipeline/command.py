@@ -103,8 +103,7 @@ def _run(make_corpus: Callable[[argparse.Namespace], run.Corpus], args: argparse
     shard = _shard(args)
     try:
         corpus = make_corpus(args)
-        tokenizer = choose_tokenizer(args, corpus)
-        print(run.run(corpus, tokenizer.make, tokenizer.settings, args, shard))
+        print(run.run(corpus, choose_tokenizer(args, corpus), args, shard))
     except KeyboardInterrupt:
         logger.warning("stopped. Run the same command again; it continues from here")
         raise

@@ -62,19 +62,27 @@ class Corpus:
     unique_ids: bool = False
 
 
+@dataclass(frozen=True)
+class TokenizerChoice:
+    """How to get the tokenizer.
+
+    Attributes:
+        settings: everything that decides what ``make`` makes, as JSON values.
+        make: puts ``tokenizer/`` into the folder that it is called with.
+    """
+
+    settings: dict[str, object]
+    make: Callable[[Path], None]
+
+
 def run(
-    corpus: Corpus,
-    make_tokenizer: Callable[[Path], object],
-    tokenizer_settings: dict,
-    args: argparse.Namespace,
-    shard: tuple[int, int] | None = None,
+    corpus: Corpus, tokenizer: TokenizerChoice, args: argparse.Namespace, shard: tuple[int, int] | None = None
 ) -> str:
     """Make the data folder of a corpus.
 
     Args:
         corpus: the corpus.
-        make_tokenizer: puts ``tokenizer/`` into the folder that it is called with.
-        tokenizer_settings: everything that decides what ``make_tokenizer`` makes, as JSON values.
+        tokenizer: how to get its tokenizer.
         args: the options of :func:`preprocess.pipeline.command.make_parser`; none of them changes an example.
         shard: K and N: encode every N-th part only, from part K on, and leave it in the folder to be joined.
 
@@ -85,31 +93,27 @@ def run(
         InputError: too many rejects, an empty split, another corpus or another preprocessing in the folder, or a worker
             that died.
     """
-    work = _Work(corpus, DataFolder(args.output_folder, corpus.layout), tokenizer_settings, args, shard)
+    work = _Work(corpus, tokenizer, args, shard)
     if text := work.table_of_finished():  # also where the folder is read-only
         return text
     with data_folder.locked(args.output_folder):
-        return work.table_of_finished() or work.make(make_tokenizer)
+        return work.table_of_finished() or work.make()
 
 
 class _Work:
     """The way from a corpus to its data folder."""
 
     def __init__(
-        self,
-        corpus: Corpus,
-        folder: DataFolder,
-        tokenizer_settings: dict,
-        args: argparse.Namespace,
-        shard: tuple[int, int] | None,
+        self, corpus: Corpus, tokenizer: TokenizerChoice, args: argparse.Namespace, shard: tuple[int, int] | None
     ) -> None:
-        self._corpus, self._folder, self._args, self._shard = corpus, folder, args, shard
+        self._corpus, self._tokenizer, self._args, self._shard = corpus, tokenizer, args, shard
+        self._folder = DataFolder(args.output_folder, corpus.layout)
         self._settings = {
             "format": FORMAT,
             "corpus": corpus.name,
             "settings": corpus.settings,
             "inputs": corpus.inputs,
-            "tokenizer": tokenizer_settings,
+            "tokenizer": tokenizer.settings,
             **corpus.entries,
         }
         counts = {split: getattr(args, f"limit_{split}") for split in ("valid", "test")}
@@ -125,7 +129,7 @@ class _Work:
         logger.info("%s is up to date", self._folder.path)
         return "\n".join([self._table(written["rejects"]), *written.get("shared", [])])
 
-    def make(self, make_tokenizer: Callable[[Path], object]) -> str:
+    def make(self) -> str:
         """Make the data folder; return its table, or of a shard one line."""
         corpus, folder, parts_path = self._corpus, self._folder, self._folder.parts_path
         data_folder.open_parts(parts_path, self._settings)
@@ -135,7 +139,7 @@ class _Work:
             data_folder.claim(parts_path, *self._shard)
         data_folder.join(self._args.join or (), parts_path)
         if not tokenizers.is_saved(parts_path):
-            make_tokenizer(parts_path)
+            self._tokenizer.make(parts_path)
         fingerprint = tokenizers.fingerprint(parts_path)
         results = {name: self._encode(name, fingerprint) for name in corpus.splits}
         if self._shard:

@@ -6,8 +6,7 @@ import heapq
 import io
 import itertools
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import sentencepiece
@@ -17,7 +16,7 @@ from fairseq_poolingformer.text.gpt2_bpe import WHITE_SPACE
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
 
 from .records import Example, InputError, Record, Reject, describe_file, parsed
-from .run import Corpus
+from .run import Corpus, TokenizerChoice
 
 logger = logging.getLogger("preprocess")
 
@@ -25,14 +24,6 @@ SAMPLE_BYTES = 48 * 2**20  # of raw records held in memory for training a model
 CHARS_PER_SYMBOL = 500  # how much text a model is trained on, spread evenly over the sample
 _SENTENCE_CHARS = 1000  # sentencepiece drops sentences of more than 4,192 bytes
 _THREADS = 2  # a constant: the model depends on it
-
-
-@dataclass(frozen=True)
-class TokenizerChoice:
-    """How to get the tokenizer: ``settings`` decide it, ``make(folder)`` puts ``tokenizer/`` into a folder."""
-
-    settings: dict[str, object]
-    make: Callable[[Path], None]
 
 
 def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: int | None = None) -> None:
@@ -56,8 +47,8 @@ def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: i
         help="with --gpt2-bpe, tabs and line breaks: blank reads a blank for each, since BART and RoBERTa have never "
         "seen GPT-2's symbols of them; keep reads them as GPT-2 does (default: %(default)s)",
     )
-    kinds = {"choices": ["unigram", "bpe"], "default": "unigram"}
-    options.add_argument("--sentencepiece-type", **kinds, help="kind of model to train (default: %(default)s)")
+    text = "kind of model to train (default: %(default)s)"
+    options.add_argument("--sentencepiece-type", choices=["unigram", "bpe"], default="unigram", help=text)
 
 
 def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoice:

@@ -2,7 +2,7 @@
 
 python run_scripts/reader/pretrain.py --output-folder reader
 
-Documents are made as they are needed (preprocess/fact_documents.py), of a few sentences first, then longer. Reading
+Documents are made as they are needed (preprocess/facts.py), of a few sentences first, then longer. Reading
 begins within minutes because the documents are short and no name comes twice, the embeddings are tied, the decoder's
 cross-attention starts by handing on what it attends to, and its last layer is told where each name is in the document.
 Killed, the same command resumes. The result is a folder like fairseq_poolingformer/reader.
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from fairseq import options, tasks
 from fairseq.modules import SinusoidalPositionalEmbedding
-from fairseq_poolingformer.preprocess.fact_documents import SUMMARIES, DocumentMaker, FactDocument, Shape
+from fairseq_poolingformer.preprocess.facts import SUMMARIES, DocumentMaker, FactDocument, Shape
 from fairseq_poolingformer.preprocess.pipeline.records import unpack
 from fairseq_poolingformer.preprocess.pipeline.run import Corpus
 from fairseq_poolingformer.preprocess.pipeline.splits import SplitRecords
