@@ -141,10 +141,8 @@ def parse(fields: dict, annotated: bool, selection: Selection = Selection()) -> 
         annotated: whether it must have an answer and supporting facts.
         selection: chooses its paragraphs.
     """
-    name = task_corpus.checked_id(json_values.text_of(fields, "_id"))
-    question = replace_lone_surrogates(json_values.text_of(fields, "question"))
-    if not question.strip():
-        raise BadLine("empty question: question")
+    name = task_corpus.id_of(fields, "_id")
+    question = replace_lone_surrogates(task_corpus.question_of(fields, "question"))
     everything = [_paragraph(value, number) for number, value in enumerate(json_values.list_of(fields, "context"))]
     if not everything:
         raise BadLine("no paragraphs: context")

@@ -59,7 +59,7 @@ def parse(fields: dict, text: str) -> LabelledDocument:
     """Make an example of an article; ``text`` is one of :data:`TEXTS`."""
     if fields["problem"]:
         raise BadLine(fields["problem"])
-    name = task_corpus.checked_id(fields["id"])
+    name = task_corpus.id_of(fields, "id")
     if not fields["label"]:
         raise BadLine(f"no ground truth: article {name!r}")
     if text == "body":

@@ -25,7 +25,7 @@ from fairseq_poolingformer.text.json_lines import BadLine
 
 from .pipeline import command
 from .pipeline.run import Corpus
-from .pipeline.task_corpus import from_object
+from .pipeline.task_corpus import from_object, question_of
 from .questions import corpus, examples
 from .questions.examples import MARKERS, AnnotatedAnswer, Candidate, QuestionExample
 
@@ -44,7 +44,7 @@ def parse(fields: dict, html_tokens: str, annotated: bool) -> QuestionExample:
         annotated: whether to read annotations.
     """
     name = example_id_text(json_values.example_id_of(fields))
-    question = examples.question_of(fields)
+    question = question_of(fields, "question_text")
     tokens, is_tag = _tokens(fields)
     words = np.arange(len(tokens)) if html_tokens == "keep" else np.flatnonzero(~is_tag)
     text = replace_lone_surrogates(" ".join(map(tokens.__getitem__, words.tolist())))

@@ -120,10 +120,8 @@ def _document(evidence: Path, page: str) -> dict[str, str]:
 @task_corpus.from_object
 def parse(fields: dict, annotated: bool) -> TriviaqaExample | Skipped:
     """Make an example of a record of :func:`read`; ``annotated`` says whether it must have an answer."""
-    name = task_corpus.checked_id(json_values.text_of(fields, "QuestionId"))
-    question = replace_lone_surrogates(json_values.text_of(fields, "Question"))
-    if not question.strip():
-        raise BadLine("empty question: Question")
+    name = task_corpus.id_of(fields, "QuestionId")
+    question = replace_lone_surrogates(task_corpus.question_of(fields, "Question"))
     if "page" not in fields:
         for key in PAGE_LISTS:
             for page in json_values.list_of(fields, key) if key in fields else ():

@@ -16,7 +16,7 @@ from fairseq_poolingformer.text.json_lines import BadLine
 
 from .pipeline import command
 from .pipeline.encode import one_line
-from .pipeline.task_corpus import from_object
+from .pipeline.task_corpus import from_object, question_of
 from .questions import corpus, examples
 from .questions.examples import AnnotatedAnswer, Candidate, QuestionExample
 
@@ -31,7 +31,7 @@ def parse(fields: dict, annotated: bool) -> QuestionExample:
     """
     language = one_line(json_values.text_of(fields, "language"))
     name = f"{example_id_text(json_values.example_id_of(fields))}\t{language}"
-    question = examples.question_of(fields)
+    question = question_of(fields, "question_text")
     text = json_values.text_of(fields, "document_plaintext")
     if not text.strip():
         raise BadLine("empty document: no text")

@@ -45,7 +45,7 @@ class WikihopExample(Example):
 @task_corpus.from_object
 def parse(fields: dict, annotated: bool) -> WikihopExample:
     """Make an example of an element of the array; ``annotated`` says whether it must have an answer."""
-    name = task_corpus.checked_id(json_values.text_of(fields, "id"))
+    name = task_corpus.id_of(fields, "id")
     question = json_values.text_of(fields, "query")
     candidates, supports = (_texts(fields, key) for key in ("candidates", "supports"))
     if not question.strip():

@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_lines import BadLine, read_object
 
 from . import command
@@ -99,15 +100,28 @@ def make_corpus(
     )
 
 
-def checked_id(name: str) -> str:
-    """Return an id.
+def id_of(fields: dict, key: str) -> str:
+    """Return the id under a key.
 
     Raises:
-        BadLine: it is empty.
+        ValueError: it is missing, not a string, or empty.
     """
+    name = json_values.text_of(fields, key)
     if not name.strip():
         raise BadLine("empty id")
     return name
+
+
+def question_of(fields: dict, key: str) -> str:
+    """Return the question under a key.
+
+    Raises:
+        ValueError: it is missing, not a string, or empty.
+    """
+    question = json_values.text_of(fields, key)
+    if not question.strip():
+        raise BadLine(f"empty question: {key}")
+    return question
 
 
 def from_object(make: Callable[..., Example | Skipped]) -> Callable[..., Example | Reject | Skipped]:

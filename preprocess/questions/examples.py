@@ -84,18 +84,6 @@ def outermost(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     return tuple(kept)
 
 
-def question_of(fields: dict) -> str:
-    """Return the question.
-
-    Raises:
-        ValueError: it is missing or empty.
-    """
-    question = json_values.text_of(fields, "question_text")
-    if not question.strip():
-        raise BadLine("empty question: question_text")
-    return question
-
-
 def annotations_of(fields: dict) -> list:
     """Return the annotations, one or more, unchecked.
 
