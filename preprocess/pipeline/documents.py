@@ -3,7 +3,7 @@
 import argparse
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from fairseq_poolingformer.text.data_folder import DOCUMENTS, DOCUMENTS_WITH_TEXT
 
@@ -94,11 +94,12 @@ def _valid_limit(read: ReadAll, key: Callable[[Record], bytes], parse: Parse, va
 def _some(records: SplitRecords, split: str) -> SplitRecords:
     """The same records; to read none of them is an error."""
 
-    def read():
-        found = False
-        for found in records.records():
-            yield found
-        if not found:
+    def read() -> Iterator[Record]:
+        is_empty = True
+        for record in records.records():
+            is_empty = False
+            yield record
+        if is_empty:
             raise InputError(
                 f"{split}: the input has no document for it. Is it empty? A valid split takes one document at least, "
                 "and --valid-share 0 makes none"
