@@ -53,7 +53,10 @@ setup(
     ],
     # not installed as "preprocess", which many have a module of their own called
     package_dir={"fairseq_poolingformer.preprocess": "preprocess"},
-    package_data={"fairseq_poolingformer": ["reader/*", "reader/tokenizer/*", "show/page.*"]},
+    package_data={
+        "fairseq_poolingformer": ["reader/*", "reader/tokenizer/*", "show/page.*"],
+        "fairseq_poolingformer.preprocess.wikitext": ["switches.txt"],
+    },
     install_requires=[
         "torch>=2.6",
         "mwparserfromhell>=0.7",

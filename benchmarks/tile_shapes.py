@@ -176,10 +176,10 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line, and refuse what cannot be measured here."""
     command = parser()
-    args = command.parse_args(argv)
+    args = command.parse_args(arguments)
     args.queries, args.keys = args.queries or SIZES[args.dtype], args.keys or SIZES[args.dtype]
     if any(size < 16 or size & (size - 1) for size in (*args.queries, *args.keys)):
         command.error("--queries and --keys must be powers of two from 16")
@@ -193,9 +193,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    args = parse(argv)
+    args = parse(arguments)
     print(machine(args))
     print(f"{args.length} tokens, {args.heads} heads of {args.head_dim}, {args.dtype}; w1 128, w2 512, κ 5, ξ 4")
     if args.device == "cuda":

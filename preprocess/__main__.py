@@ -37,9 +37,9 @@ def usage() -> str:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    name, *options = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    name, *options = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("-h", "--help"):
         with output_for_a_while():
             print(usage())

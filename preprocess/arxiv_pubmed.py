@@ -27,17 +27,9 @@ from pathlib import Path
 from fairseq_poolingformer.text.json_lines import BadLine, read_object, type_name
 
 from .pipeline import command
-from .pipeline.records import (
-    MAX_LINE_BYTES,
-    Example,
-    InputError,
-    Record,
-    Reject,
-    describe_files,
-    expand,
-    read_lines,
-)
-from .pipeline.run import Corpus, Split
+from .pipeline.records import Example, InputError, Record, Reject, describe_files, expand, read_lines
+from .pipeline.run import Corpus
+from .pipeline.splits import SplitRecords
 
 ARTICLE_KEYS = ("article_text", "article", "document", "text", "description")
 SUMMARY_KEYS = ("abstract_text", "abstract", "summary")
@@ -229,7 +221,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     read = functools.partial(read_lines, max_line_bytes=args.max_line_bytes)
     return Corpus(
         name="arxiv_pubmed",
-        splits={split: Split.of_files(read, paths) for split, paths in files.items()},
+        splits={split: SplitRecords.of_files(read, paths) for split, paths in files.items()},
         parse=functools.partial(parse, **options),
         settings={**options, "max_line_bytes": args.max_line_bytes},
         inputs=describe_files(files),
@@ -265,16 +257,12 @@ def _files_of_split(folder: Path, names: tuple[str, ...]) -> list[Path]:
     return found
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = command.make_parser("arxiv_pubmed", __doc__.split("\n")[0])
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = command.make_parser("arxiv_pubmed", __doc__)
     group = parser.add_argument_group("input (JSON lines, plain or .gz)")
-    group.add_argument(
-        "--input-folder",
-        metavar="DIR",
-        type=Path,
-        help="a folder of a release: files train.txt, val.txt and test.txt, or .gz, or folders train, val and test",
-    )
+    text = "a folder of a release: files train.txt, val.txt and test.txt, or .gz, or folders train, val and test"
+    group.add_argument("--input-folder", metavar="DIR", type=Path, help=text)
     for split in ("train", "valid", "test"):
         group.add_argument(f"--{split}", metavar="FILE", nargs="+", help=f"files or globs of the {split} split")
     for what, keys in (("article", ARTICLE_KEYS), ("summary", SUMMARY_KEYS)):
@@ -285,18 +273,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             help=f"where a line has its {what}: the first of these keys that is there; a.b is b in the object a, "
             f"a.*.b every b in it (default: {' '.join(keys)})",
         )
-    group.add_argument(
-        "--section-names", action="store_true", help="put each section's name before it, on a line of its own"
-    )
-    group.add_argument(
-        "--max-line-bytes",
-        metavar="N",
-        type=int,
-        default=MAX_LINE_BYTES,
-        help="reject longer lines without loading them (default: %(default)s)",
-    )
-    return command.main(parser, make_corpus, argv)
+    text = "put each section's name before it, on a line of its own"
+    group.add_argument("--section-names", action="store_true", help=text)
+    command.add_max_line_bytes(group)
+    return parser
 
+
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

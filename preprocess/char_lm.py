@@ -42,9 +42,9 @@ examples:
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status."""
-    return run_command(_parser(), run, argv)
+    return run_command(make_parser(), run, arguments)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -66,7 +66,8 @@ def run(args: argparse.Namespace) -> None:
         print(f"{split:5} {made['bytes'][split]:>13,} bytes  sha256 {made['sha256'][split]}")
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(
         prog="poolingformer-preprocess char_lm",
         description=_DESCRIPTION,

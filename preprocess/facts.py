@@ -1,25 +1,204 @@
 """Made documents as a summarization corpus: five facts scattered in real prose, no download.
 
-:mod:`preprocess.fact_documents` says what they are like. Prose is that of the standard library's docstrings. Valid and
-test have names and prose of their own, so that a right summary of theirs was read and not remembered.
+A document is a file of papers. Each paper opens by saying whether it is the register, which is right, or gossip, which
+is not. Prose follows, and somewhere in it a few facts. A summarizer must find each fact, must know which kind of paper
+it is in, however far back that was said, and must copy names that it has never seen.
+
+Prose is that of the standard library's docstrings. Valid and test have other names and other prose than train, so that
+a right summary of theirs was read and not remembered.
 """
 
 import argparse
+import functools
 import json
 import sys
 import sysconfig
+import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from .fact_documents import DocumentMaker, Shape
 from .pipeline import command
 from .pipeline.records import InputError, Record, pack, unpack
-from .pipeline.run import Corpus, Split
-from .python_prose import read_prose
-from .python_sources import digest, find_modules
+from .pipeline.run import Corpus
+from .pipeline.splits import SplitRecords
+from .python_sources import digest, find_modules, read_prose
 
 DEFAULT_VOCABULARY = 2000
+
+_ONSETS = (
+    "B", "Br", "C", "D", "Dr", "F", "G", "Gl", "H", "K", "Kr", "L", "M", "N", "P", "Pl", "R", "S", "St", "T", "Tr", "V",
+    "Z",
+)  # fmt: skip
+_MIDDLES = ("al", "an", "ar", "ed", "el", "en", "er", "il", "in", "ir", "ol", "on", "or", "ul", "un")
+_ENDS = (
+    "ba", "bra", "da", "do", "ga", "gar", "ka", "kin", "la", "len", "ma", "mon", "na", "nis", "ra", "rik", "sa", "sel",
+    "ta", "tov", "va", "vin", "za",
+)  # fmt: skip
+_TOWNS = (
+    "bridge", "bury", "church", "field", "ford", "ham", "haven", "holm", "mouth", "port", "stead", "ton", "well",
+    "wick", "wood",
+)  # fmt: skip
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_ONES = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+KINDS = (
+    "academy", "archive", "chapel", "clinic", "college", "garden", "harbour", "library", "mill", "museum", "school",
+    "theatre",
+)  # fmt: skip
+
+WORDINGS = {  # of a fact; {} is its value
+    "place": ("The {kind} is in {}.", "It lies in {}.", "You find it in {}.", "The {kind} stands in the town of {}."),
+    "leader": ("The {kind} is led by {}.", "{} leads it.", "At its head is {}.", "The {kind} has {} for its head."),
+    "builder": ("The {kind} was built by {}.", "{} built it.", "Its walls were built by {}.", "{} paid for the walls."),
+    "month": (
+        "The {kind} opens in {}.",
+        "Its doors open in {}.",
+        "It is open to all from {} on.",
+        "{} is when it opens.",
+    ),
+    "rooms": (
+        "The {kind} has {} rooms.",
+        "It has {} rooms in all.",
+        "Its rooms number {}.",
+        "There are {} rooms in it.",
+    ),
+}
+SUMMARIES = {
+    "place": "It is in {}.",
+    "leader": "It is led by {}.",
+    "builder": "It was built by {}.",
+    "month": "It opens in {}.",
+    "rooms": "It has {} rooms.",
+}
+FIELDS = tuple(WORDINGS)
+REGISTER = ("The register says this.", "So it is written in the register.", "This is out of the register.")
+GOSSIP = ("The gossip is this.", "So people tell it in the street.", "This is what gossip makes of it.")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The form of the documents.
+
+    Attributes:
+        words: the fewest and the most words of prose.
+        fields: how many facts, the fewest and the most.
+        papers: how many papers, the fewest and the most; at least two where there is gossip.
+        gossip: the share of the facts about which there is gossip, too.
+    """
+
+    words: tuple[int, int] = (300, 2200)
+    fields: tuple[int, int] = (5, 5)
+    papers: tuple[int, int] = (6, 14)
+    gossip: float = 1.0
+
+
+@dataclass(frozen=True)
+class FactDocument:
+    """A made document.
+
+    Attributes:
+        text: the document.
+        summary: what it says, in one sentence a fact.
+        facts: the right values by field.
+        stated: the sentences of the text that state them, by field.
+    """
+
+    text: str
+    summary: str
+    facts: dict[str, str]
+    stated: dict[str, str]
+
+
+def held_out(word: str) -> bool:
+    """Whether a name is for documents that no model has been trained on: one in five."""
+    return zlib.crc32(word.encode()) % 5 == 0
+
+
+class DocumentMaker:
+    """Makes documents.
+
+    Args:
+        sentences: prose to scatter the facts in.
+        names_held_out: whether to use the names that are held out, or the others.
+        shape: what documents are like.
+    """
+
+    def __init__(self, sentences: Sequence[str], names_held_out: bool, shape: Shape) -> None:
+        self.sentences, self.names_held_out, self.shape = sentences, names_held_out, shape
+
+    def make(self, rng: Random) -> FactDocument:
+        """A document; the same one from a generator in the same state."""
+        shape = self.shape
+        kind, name = rng.choice(KINDS), self._name(rng)
+        fields = sorted(rng.sample(FIELDS, rng.randint(*shape.fields)), key=FIELDS.index)
+        facts = {field: self._value(field, rng) for field in fields}
+        gossip = {field: self._value(field, rng) for field in fields if rng.random() < shape.gossip}
+        prose = self._prose(rng.randint(*shape.words), rng)
+        stated, told = (
+            {field: rng.choice(WORDINGS[field]).format(value, kind=kind) for field, value in values.items()}
+            for values in (facts, gossip)
+        )
+        papers = self._papers(list(stated.values()), list(told.values()), rng)
+        cuts = sorted(rng.randint(0, len(prose)) for _ in papers[1:])
+        text = [f"These are papers on the {name} {kind}."]
+        for (heading, sentences), first, last in zip(papers, [0, *cuts], [*cuts, len(prose)], strict=True):
+            text.append(" ".join([heading, *_scatter(sentences, prose[first:last], rng)]))
+        summary = [f"The {name} {kind}.", *(SUMMARIES[field].format(value) for field, value in facts.items())]
+        return FactDocument("\n".join(text), " ".join(summary), facts, stated)
+
+    def _papers(self, stated: list[str], told: list[str], rng: Random) -> list[tuple[str, list[str]]]:
+        """For each paper its heading and its share of what the register states or of what gossip tells."""
+        count = rng.randint(*self.shape.papers)
+        is_gossip = [bool(told) and rng.random() < 0.5 for _ in range(count)]
+        if told:
+            is_gossip[:2] = [True, False]
+            rng.shuffle(is_gossip)
+        papers: list[tuple[str, list[str]]] = [(rng.choice(GOSSIP if false else REGISTER), []) for false in is_gossip]
+        for sentences, wanted in ((stated, False), (told, True)):
+            chosen = [paper for paper, false in zip(papers, is_gossip, strict=True) if false == wanted]
+            for sentence in sentences:
+                rng.choice(chosen)[1].append(sentence)
+        for _, sentences in papers:
+            rng.shuffle(sentences)
+        return papers
+
+    def _prose(self, words: int, rng: Random) -> list[str]:
+        """Sentences that follow each other in the sources, from a random one on, of about so many words."""
+        chosen: list[str] = []
+        position = rng.randrange(len(self.sentences))
+        while words > 0:
+            sentence = self.sentences[position % len(self.sentences)]
+            chosen.append(sentence)
+            words -= len(sentence.split())
+            position += 1 if rng.random() < 0.8 else rng.randrange(len(self.sentences))
+        return chosen
+
+    def _value(self, field: str, rng: Random) -> str:
+        if field == "place":
+            return self._name(rng, _TOWNS)
+        if field in ("leader", "builder"):
+            return f"{self._name(rng)} {self._name(rng)}"
+        return rng.choice(_MONTHS) if field == "month" else f"{rng.choice(_TENS)}-{rng.choice(_ONES)}"
+
+    def _name(self, rng: Random, ends: Sequence[str] = _ENDS) -> str:
+        while True:
+            name = rng.choice(_ONSETS) + rng.choice(_MIDDLES) + rng.choice(ends)
+            if held_out(name) == self.names_held_out:
+                return name
+
+
+def _scatter(stated: list[str], prose: list[str], rng: Random) -> list[str]:
+    """The sentences of ``stated`` at random places in the prose, in their order."""
+    places = sorted(rng.randint(0, len(prose)) for _ in stated)
+    text = list(prose)
+    for place, sentence in zip(reversed(places), reversed(stated), strict=True):
+        text.insert(place, sentence)
+    return text
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
@@ -36,7 +215,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         is_held_out = split != "train"
         maker = DocumentMaker(prose[is_held_out], is_held_out, shape)
         records = list(make_records(maker, split, count, args.seed))
-        splits[split] = Split.of_records(records)
+        splits[split] = SplitRecords.of_records(records)
     return Corpus(
         name="facts",
         splits=splits,
@@ -68,23 +247,19 @@ def read_sentences(is_held_out: bool) -> list[str]:
     return sentences
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command line."""
-    parser = command.make_parser("facts", __doc__.split("\n")[0], DEFAULT_VOCABULARY)
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = command.make_parser("facts", __doc__, DEFAULT_VOCABULARY)
     made = parser.add_argument_group("documents")
     for split, count in (("train", 2000), ("valid", 100), ("test", 200)):
-        made.add_argument(f"--{split}", metavar="N", type=int, default=count, help="how many (default: %(default)s)")
-    made.add_argument(
-        "--words",
-        metavar=("MIN", "MAX"),
-        nargs=2,
-        type=int,
-        default=[300, 2000],
-        help="words of prose of a document, the fewest and the most (default: 300 2000)",
-    )
-    made.add_argument("--seed", metavar="N", type=int, default=1, help="another seed, other documents (default: 1)")
-    return command.main(parser, make_corpus, argv)
+        command.add_number(made, f"--{split}", count, "how many")
+    text = "words of prose of a document, the fewest and the most (default: 300 2000)"
+    made.add_argument("--words", metavar=("MIN", "MAX"), nargs=2, type=int, default=[300, 2000], help=text)
+    command.add_number(made, "--seed", 1, "another seed, other documents")
+    return parser
 
+
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -23,18 +23,18 @@ from fairseq_poolingformer.tasks.shared.answer_spans import MAX_ANSWER_LENGTH
 from fairseq_poolingformer.tasks.shared.examples import MAX_QUESTION_LENGTH
 from fairseq_poolingformer.tasks.shared.normalized_text import find_answers, hotpotqa_words
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.blanks import byte_offsets
 from fairseq_poolingformer.text.data_folder import HOTPOTQA
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import BadLine
-from fairseq_poolingformer.text.tokenizer_base import Tokenizer
+from fairseq_poolingformer.text.tokenizer_base import Tokenizer, byte_offsets
 
-from .pipeline import answer_lengths, task_corpus
-from .pipeline.encode import Encoded, one_line
-from .pipeline.json_elements import read_elements
-from .pipeline.records import Example, InputError, Record, Reject, describe_file
-from .pipeline.tokens import Tokens
+from .pipeline import command, task_corpus
+from .pipeline.encode import Encoded, Tokens, one_line
+from .pipeline.json_stream import read_elements
+from .pipeline.records import Example, InputError, Reject, describe_file
+from .pipeline.report import answer_table
+from .pipeline.run import Corpus
 
 NO_PARAGRAPH = "supporting fact whose title no paragraph has"
 NO_SENTENCE = "supporting fact whose number no sentence has"
@@ -132,22 +132,17 @@ def read_scores(files: tuple[tuple[Path, str], ...]) -> dict[str, list[list]]:
     return found
 
 
-def parse(record: Record, annotated: bool, selection: Selection = Selection()) -> HotpotqaExample | Reject:
-    """Read an example from an element of the array.
+@task_corpus.from_object
+def parse(fields: dict, annotated: bool, selection: Selection = Selection()) -> HotpotqaExample:
+    """Make an example of an element of the array.
 
     Args:
-        record: the element.
+        fields: the element.
         annotated: whether it must have an answer and supporting facts.
         selection: chooses its paragraphs.
     """
-    return task_corpus.parse_object(record, functools.partial(_example, annotated=annotated, selection=selection))
-
-
-def _example(fields: dict, annotated: bool, selection: Selection) -> HotpotqaExample:
-    name = task_corpus.checked_id(json_values.text_of(fields, "_id"))
-    question = replace_lone_surrogates(json_values.text_of(fields, "question"))
-    if not question.strip():
-        raise BadLine("empty question: question")
+    name = task_corpus.id_of(fields, "_id")
+    question = replace_lone_surrogates(task_corpus.question_of(fields, "question"))
     everything = [_paragraph(value, number) for number, value in enumerate(json_values.list_of(fields, "context"))]
     if not everything:
         raise BadLine("no paragraphs: context")
@@ -264,54 +259,47 @@ def _token_span(tokens: Tokens, text: str, span: Span) -> np.ndarray:
     return np.concatenate(tokens.of_span(np.array([start]), np.array([end])))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    files = "HotpotQA's JSON, plain, .gz or .bz2"
-    parser = task_corpus.make_parser("hotpotqa", __doc__.split("\n")[0], files)
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = task_corpus.make_parser("hotpotqa", __doc__, "HotpotQA's JSON, plain, .gz or .bz2")
     second = parser.add_argument_group("second stage")
-    default = Selection()
-    second.add_argument(
-        "--paragraph-scores",
-        metavar="FILE",
-        type=Path,
-        nargs="+",
-        default=(),
-        help="predictions of the first stage for all splits: keep the paragraphs with the largest scores",
-    )
-    second.add_argument(
-        "--max-paragraphs", metavar="N", type=int, default=default.most, help="keep N at most (default: %(default)s)"
-    )
-    second.add_argument(
-        "--min-score",
-        metavar="S",
-        type=float,
-        default=default.threshold,
-        help="keep those with a score above S, and always the best two (default: %(default)s)",
+    text = "predictions of the first stage for all splits: keep the paragraphs with the largest scores"
+    second.add_argument("--paragraph-scores", metavar="FILE", type=Path, nargs="+", default=(), help=text)
+    command.add_number(second, "--max-paragraphs", Selection.most, "keep N at most")
+    text = "keep those with a score above S, and always the best two"
+    command.add_number(second, "--min-score", Selection.threshold, text, "S")
+    return parser
+
+
+def make_corpus(args: argparse.Namespace) -> Corpus:
+    """Describe the corpus that the command line names.
+
+    Raises:
+        InputError: a file is missing or of another kind, or an option is out of range.
+    """
+    if args.max_paragraphs < LEAST_KEPT:
+        raise InputError(f"--max-paragraphs {args.max_paragraphs}: must be {LEAST_KEPT} or more")
+    missing = next((path for path in args.paragraph_scores if not path.is_file()), None)
+    if missing is not None:
+        raise InputError(f"--paragraph-scores {missing}: no such file")
+    described = [describe_file(path) for path in args.paragraph_scores]
+    files = tuple((path, one["sha256"]) for path, one in zip(args.paragraph_scores, described, strict=True))
+    read_scores(files)  # what is wrong with them is said now, and forked workers have them
+    selection = Selection(files, args.max_paragraphs, args.min_score)
+    return task_corpus.make_corpus(
+        args,
+        read_elements,
+        functools.partial(parse, selection=selection),
+        name="hotpotqa",
+        layout=HOTPOTQA,
+        encode=encode,
+        settings={"max_paragraphs": selection.most, "min_score": selection.threshold} if files else {},
+        inputs={"paragraph_scores": described} if files else {},
+        table=functools.partial(answer_table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH),
     )
 
-    def make_corpus(args: argparse.Namespace):
-        if args.max_paragraphs < LEAST_KEPT:
-            raise InputError(f"--max-paragraphs {args.max_paragraphs}: must be {LEAST_KEPT} or more")
-        missing = next((path for path in args.paragraph_scores if not path.is_file()), None)
-        if missing is not None:
-            raise InputError(f"--paragraph-scores {missing}: no such file")
-        described = [describe_file(path) for path in args.paragraph_scores]
-        files = tuple((path, one["sha256"]) for path, one in zip(args.paragraph_scores, described, strict=True))
-        read_scores(files)  # what is wrong with them is said now, and forked workers have them
-        selection = Selection(files, args.max_paragraphs, args.min_score)
-        settings = {"max_paragraphs": selection.most, "min_score": selection.threshold} if selection.files else {}
-        inputs = {"paragraph_scores": described} if described else {}
-        reader = functools.partial(parse, selection=selection)
-        table = functools.partial(answer_lengths.table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH)
-        return task_corpus.make_corpus(
-            *(args, "hotpotqa", "hotpotqa", HOTPOTQA, read_elements, reader, encode),
-            settings=settings,
-            inputs=inputs,
-            table=table,
-        )
 
-    return task_corpus.main(parser, make_corpus, argv)
-
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,21 +7,21 @@ clean it. A file says which articles are in which split, or else shares of them 
 import argparse
 import functools
 import json
-import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 from fairseq_poolingformer.tasks.classification.labelled_files import HYPERPARTISAN_LABELS, read_ground_truth
 from fairseq_poolingformer.tasks.classification.news_text import clean
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.xml_elements import read_elements
 
-from .pipeline import command, labelled, named_splits, task_corpus
-from .pipeline.labelled import LabelledDocument
-from .pipeline.records import InputError, Record, Reject, describe_file, open_compressed
-
-logger = logging.getLogger("preprocess")
+from .labelled_text import LabelledDocument, corpus_of, make_shared_parser
+from .pipeline import command, splits, task_corpus
+from .pipeline.records import InputError, Record, describe_file, read_files
+from .pipeline.report import task_table, with_lines
+from .pipeline.run import Corpus
 
 TEXTS = ("body", "title_and_body")
 
@@ -32,19 +32,21 @@ def read_articles(path: Path, labels: Mapping[str, str]) -> Iterator[Record]:
     Raises:
         InputError: the file is not XML, ends too early, or has no articles.
     """
-    position, found = 0, False
-    with open_compressed(path) as (content, disk):
-        try:
-            for article in read_elements(content, str(path), "article"):
-                name = article.attributes.get("id", "")
-                fields = {"id": name, "label": labels.get(name), "parts": article.parts, "problem": article.problem}
-                fields["title"] = article.attributes.get("title", "")
-                yield Record(str(path), article.line, json.dumps(fields).encode(), disk.tell() - position)
-                position, found = disk.tell(), True
-        except ValueError as error:
-            raise InputError(str(error)) from error
+    return read_files([path], functools.partial(_articles, labels=labels))
+
+
+def _articles(content: BinaryIO, file: str, labels: Mapping[str, str]) -> Iterator[tuple[int, bytes]]:
+    found = False
+    try:
+        for found in read_elements(content, file, "article"):
+            name = found.attributes.get("id", "")
+            fields = {"id": name, "label": labels.get(name), "parts": found.parts, "problem": found.problem}
+            fields["title"] = found.attributes.get("title", "")
+            yield found.line, json.dumps(fields).encode()
+    except ValueError as error:
+        raise InputError(str(error)) from error
     if not found:
-        raise InputError(f"{path}: no articles in it; fetch it again")
+        raise InputError(f"{file}: no articles in it; fetch it again")
 
 
 def id_of(record: Record) -> str:
@@ -52,15 +54,12 @@ def id_of(record: Record) -> str:
     return json.loads(record.data)["id"]
 
 
-def parse(record: Record, text: str) -> LabelledDocument | Reject:
+@task_corpus.from_object
+def parse(fields: dict, text: str) -> LabelledDocument:
     """Make an example of an article; ``text`` is one of :data:`TEXTS`."""
-    return task_corpus.parse_object(record, functools.partial(_example, text=text))
-
-
-def _example(fields: dict, text: str) -> LabelledDocument:
     if fields["problem"]:
         raise BadLine(fields["problem"])
-    name = task_corpus.checked_id(fields["id"])
+    name = task_corpus.id_of(fields, "id")
     if not fields["label"]:
         raise BadLine(f"no ground truth: article {name!r}")
     if text == "body":
@@ -73,9 +72,9 @@ def _example(fields: dict, text: str) -> LabelledDocument:
     return LabelledDocument(name, (found,), fields["label"])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = labelled.make_parser("hyperpartisan", __doc__.split("\n")[0])
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = make_shared_parser("hyperpartisan", __doc__)
     parser.add_argument("--articles", metavar="FILE", type=Path, required=True, help="articles-….xml, plain or .gz")
     parser.add_argument("--truth", metavar="FILE", type=Path, required=True, help="ground-truth-….xml")
     parser.add_argument(
@@ -92,36 +91,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="which articles are in which split, in place of shares: JSON of lists of ids under train, dev and test, "
         "such as Longformer's scripts/hp-splits.json, or lines of an id and a split",
     )
-    labelled.add_shares(parser, valid=0.1, test=0.1)
+    splits.add_shares(parser, valid=0.1, test=0.1)
+    return parser
 
-    def make_corpus(args: argparse.Namespace):
-        for path in (args.articles, args.truth, *filter(None, [args.splits])):
-            if not path.is_file():
-                raise InputError(f"{path}: no such file")
-        labels = read_ground_truth(args.truth)
-        read = functools.partial(read_articles, args.articles, labels)
-        inputs = [describe_file(args.articles), describe_file(args.truth)]
-        size, notes = args.articles.stat().st_size, []
-        if args.splits is None:
-            splits, settings = labelled.shares(args, read, size, lambda record: id_of(record).encode())
-        else:
-            named = named_splits.read(args.splits, labels)
-            splits, settings = named.divide(read, size, id_of), {}
-            inputs.append(describe_file(args.splits))
-            notes = named.notes()
-        settings["text"] = args.text
-        return labelled.make_corpus(
-            "hyperpartisan",
-            splits,
-            functools.partial(parse, text=args.text),
-            HYPERPARTISAN_LABELS,
-            settings,
-            inputs,
-            task_corpus.with_lines(task_corpus.length_table, notes),
-        )
 
-    return command.main(parser, make_corpus, argv)
+def make_corpus(args: argparse.Namespace) -> Corpus:
+    """Describe the corpus that the command line names.
 
+    Raises:
+        InputError: a file is missing or of another kind, or shares are out of range.
+    """
+    paths = [args.articles, args.truth, *filter(None, [args.splits])]
+    for path in paths:
+        if not path.is_file():
+            raise InputError(f"{path}: no such file")
+    labels = read_ground_truth(args.truth)
+    whole = splits.SplitRecords(functools.partial(read_articles, args.articles, labels), args.articles.stat().st_size)
+    table = task_table
+    if args.splits is None:
+        divided, settings = splits.by_shares(args, whole, lambda record: id_of(record).encode())
+    else:
+        named = splits.read_splits(args.splits, labels)
+        divided, settings = named.divide(whole, id_of), {}
+        table = with_lines(task_table, named.notes())
+    return corpus_of(
+        HYPERPARTISAN_LABELS,
+        name="hyperpartisan",
+        splits=divided,
+        parse=functools.partial(parse, text=args.text),
+        settings={**settings, "text": args.text},
+        inputs=[describe_file(path) for path in paths],
+        table=table,
+    )
+
+
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,6 +4,7 @@
 reviews becomes the split valid.
 """
 
+import argparse
 import functools
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,18 +12,17 @@ from pathlib import Path
 
 from fairseq_poolingformer.tasks.classification.labelled_files import IMDB_LABELS, imdb_id
 
-from .pipeline import command, labelled
-from .pipeline.labelled import LabelledDocument
-from .pipeline.records import InputError, Record, Reject, describe_file
-from .pipeline.run import Split
+from .labelled_text import LabelledDocument, corpus_of, make_shared_parser
+from .pipeline import command, splits
+from .pipeline.records import MAX_LINE_BYTES, InputError, Record, Reject, describe_file
+from .pipeline.run import Corpus
 
 
-def read_reviews(folder: Path) -> Iterator[Record]:
-    """Read every review of ``train`` or ``test`` as a record."""
-    for label in IMDB_LABELS:
-        for path in sorted((folder / label).glob("*.txt")):
-            data = path.read_bytes()
-            yield Record(str(path), 1, data, len(data))
+def read_reviews(paths: Sequence[Path]) -> Iterator[Record]:
+    """Read every review as a record."""
+    for path in paths:
+        size = path.stat().st_size
+        yield Record(str(path), 1, path.read_bytes() if size <= MAX_LINE_BYTES else None, size)
 
 
 def parse(record: Record) -> LabelledDocument | Reject:
@@ -37,29 +37,41 @@ def parse(record: Record) -> LabelledDocument | Reject:
     return LabelledDocument(imdb_id(path), (text,), path.parent.name)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = labelled.make_parser("imdb", __doc__.split("\n")[0])
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = make_shared_parser("imdb", __doc__)
     parser.add_argument("--input", metavar="FOLDER", type=Path, required=True, help="the folder aclImdb")
-    labelled.add_shares(parser, valid=0.1, test=0.0)
+    splits.add_shares(parser, valid=0.1, test=0.0)
+    return parser
 
-    def make_corpus(args):
-        folders = {split: args.input / split for split in ("train", "test")}
-        files = {split: [*folder.glob("pos/*.txt"), *folder.glob("neg/*.txt")] for split, folder in folders.items()}
-        if not files["train"]:
-            raise InputError(f"--input {args.input}: no train/pos/*.txt and train/neg/*.txt in it")
-        read = {split: functools.partial(read_reviews, folder) for split, folder in folders.items()}
-        sizes = {split: sum(path.stat().st_size for path in paths) for split, paths in files.items()}
-        splits, settings = labelled.shares(args, read["train"], sizes["train"])
-        if files["test"]:
-            if "test" in splits:
-                raise InputError(f"--test-share {args.test_share:g}: {folders['test']} is the test split; give 0")
-            splits["test"] = Split(read["test"], sizes["test"])
-        inputs = [[imdb_id(path), describe_file(path)["sha256"]] for paths in files.values() for path in sorted(paths)]
-        return labelled.make_corpus("imdb", splits, parse, IMDB_LABELS, settings, inputs)
 
-    return command.main(parser, make_corpus, argv)
+def make_corpus(args: argparse.Namespace) -> Corpus:
+    """Describe the corpus that the command line names.
 
+    Raises:
+        InputError: there are no reviews, something in their place is not a file, or shares are out of range.
+    """
+    files = {split: _reviews(args.input / split) for split in ("train", "test")}
+    if not files["train"]:
+        raise InputError(f"--input {args.input}: no train/pos/*.txt and train/neg/*.txt in it")
+    whole = {split: splits.SplitRecords.of_files(read_reviews, paths) for split, paths in files.items()}
+    divided, settings = splits.by_shares(args, whole["train"])
+    if files["test"]:
+        if "test" in divided:
+            raise InputError(f"--test-share {args.test_share:g}: {args.input / 'test'} is the test split; give 0")
+        divided["test"] = whole["test"]
+    inputs = [[imdb_id(path), describe_file(path)["sha256"]] for paths in files.values() for path in sorted(paths)]
+    return corpus_of(IMDB_LABELS, name="imdb", splits=divided, parse=parse, settings=settings, inputs=inputs)
+
+
+def _reviews(folder: Path) -> list[Path]:
+    paths = [path for label in IMDB_LABELS for path in sorted((folder / label).glob("*.txt"))]
+    if other := next((path for path in paths if not path.is_file()), None):
+        raise InputError(f"{other}: not a file; remove it, or unpack the archive again")
+    return paths
+
+
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

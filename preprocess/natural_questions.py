@@ -9,11 +9,11 @@ and leave out the text between these candidates. The long answer is the outermos
 one.
 """
 
+import argparse
 import functools
 import itertools
 import re
 import sys
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,9 +23,10 @@ from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine
 
-from .pipeline.records import Record, Reject
-from .pipeline.task_corpus import parse_object
-from .questions import command, examples
+from .pipeline import command
+from .pipeline.run import Corpus
+from .pipeline.task_corpus import from_object, question_of
+from .questions import corpus, examples
 from .questions.examples import MARKERS, AnnotatedAnswer, Candidate, QuestionExample
 
 BYTES_DISAGREE = "bytes of an answer disagree with its tokens"
@@ -33,23 +34,17 @@ _TAG = re.compile(r"<[/!]?[A-Za-z-][^<>]*>")
 _KIND_OF_TAG = {"table": "table", "tr": "table", "ul": "list", "ol": "list", "dl": "list", "li": "list", "dd": "list"}
 
 
-def parse(record: Record, html_tokens: str, annotated: bool) -> QuestionExample | Reject:
-    """Read an example from a line.
+@from_object
+def parse(fields: dict, html_tokens: str, annotated: bool) -> QuestionExample:
+    """Make an example of a line.
 
     Args:
-        record: the line.
+        fields: the line.
         html_tokens: "markers", "drop" or "keep".
         annotated: whether to read annotations.
-
-    Returns:
-        The example, or the reason for the reject.
     """
-    return parse_object(record, functools.partial(_example, html_tokens=html_tokens, annotated=annotated))
-
-
-def _example(fields: dict, html_tokens: str, annotated: bool) -> QuestionExample:
     name = example_id_text(json_values.example_id_of(fields))
-    question = examples.question_of(fields)
+    question = question_of(fields, "question_text")
     tokens, is_tag = _tokens(fields)
     words = np.arange(len(tokens)) if html_tokens == "keep" else np.flatnonzero(~is_tag)
     text = replace_lone_surrogates(" ".join(map(tokens.__getitem__, words.tolist())))
@@ -134,9 +129,9 @@ def _kind(tag: str) -> int:
     return MARKERS.index(_KIND_OF_TAG.get(name, "paragraph"))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = command.make_parser("natural_questions", __doc__.split("\n")[0])
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = corpus.make_parser("natural_questions", __doc__)
     parser.add_argument(
         "--html-tokens",
         choices=["markers", "drop", "keep"],
@@ -144,13 +139,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="tags such as <P>: markers drops them and begins each paragraph, table and list of the top level with a "
         "marker of its kind; drop only drops them; keep takes them as text (default: %(default)s)",
     )
+    return parser
 
-    def make_corpus(args):
-        options = {"html_tokens": args.html_tokens}
-        return command.make_corpus(args, "natural_questions", "token", functools.partial(parse, **options), options)
 
-    return command.main(parser, make_corpus, argv)
+def make_corpus(args: argparse.Namespace) -> Corpus:
+    """Describe the corpus that the command line names; see :func:`questions.corpus.make_corpus`."""
+    options = {"html_tokens": args.html_tokens}
+    return corpus.make_corpus(args, "natural_questions", "token", functools.partial(parse, **options), options)
 
+
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

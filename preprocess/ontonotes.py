@@ -3,11 +3,13 @@
 A part of a document is an example. Text outside of documents, and documents with a bad line, are named and left out.
 """
 
+import functools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -17,9 +19,9 @@ from fairseq_poolingformer.text.dictionary import UNK
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
-from .pipeline import task_corpus
+from .pipeline import command, task_corpus
 from .pipeline.encode import Encoded, one_line
-from .pipeline.records import Example, Record, Reject, open_compressed
+from .pipeline.records import Example, Record, Reject, read_files
 
 # how the treebanks write these marks; a pretrained model knows them as they are
 PLAIN_WORDS = {
@@ -41,16 +43,15 @@ class CoreferenceExample(Example):
     document: ConllDocument
 
 
-def read_files(paths: Sequence[Path]) -> Iterator[Record]:
+def read_documents(paths: Sequence[Path]) -> Iterator[Record]:
     """Read the documents of plain or compressed files."""
-    for path in paths:
-        with open_compressed(path) as (content, disk):
-            position = 0
-            with TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="\n") as lines:
-                for raw in split_documents(lines):
-                    data = "\n".join(raw.lines).encode("utf-8", "surrogateescape")
-                    yield Record(str(path), raw.first_line, data, disk.tell() - position)
-                    position = disk.tell()
+    return read_files(paths, _documents)
+
+
+def _documents(content: BinaryIO, file: str) -> Iterator[tuple[int, bytes]]:
+    with TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="\n") as lines:
+        for raw in split_documents(lines):
+            yield raw.first_line, "\n".join(raw.lines).encode("utf-8", "surrogateescape")
 
 
 def parse(record: Record, annotated: bool) -> CoreferenceExample | Reject:
@@ -107,16 +108,10 @@ def notes(document: ConllDocument) -> list[str]:
     return found
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    files = "*_gold_conll, plain, .gz or .bz2"
-    parser = task_corpus.make_parser("ontonotes", __doc__.split("\n")[0], files)
-
-    def make_corpus(args):
-        return task_corpus.make_corpus(args, "ontonotes", "coreference", COREFERENCE, read_files, parse, encode)
-
-    return task_corpus.main(parser, make_corpus, argv)
-
+_FIELDS = {"name": "ontonotes", "kind": "coreference", "layout": COREFERENCE, "encode": encode}
+make_parser = functools.partial(task_corpus.make_parser, "ontonotes", __doc__, "*_gold_conll, plain, .gz or .bz2")
+make_corpus = functools.partial(task_corpus.make_corpus, read=read_documents, parse=parse, **_FIELDS)
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

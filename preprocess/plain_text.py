@@ -6,22 +6,17 @@ text is unchanged otherwise.
 
 import argparse
 import functools
+import io
 import itertools
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from .pipeline import command, documents
-from .pipeline.records import (
-    Example,
-    Record,
-    Reject,
-    Skipped,
-    describe_files,
-    expand,
-    open_compressed,
-)
-from .pipeline.run import Corpus, Split
+from .pipeline.records import Example, Record, Reject, Skipped, describe_files, expand, read_files
+from .pipeline.run import Corpus
+from .pipeline.splits import SplitRecords
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
 
@@ -31,7 +26,7 @@ def parse(record: Record, min_chars: int = 1) -> Example | Reject | Skipped:
     try:
         text = record.data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = record.line + record.data.count(b"\n", 0, error.start)
+        line = record.line + len((record.data[: error.start] + b" ").splitlines()) - 1
         return Reject(f"not UTF-8: byte {error.start} of the document, in line {line}: {error.reason}")
     text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
     if len(text) < min_chars:
@@ -39,16 +34,18 @@ def parse(record: Record, min_chars: int = 1) -> Example | Reject | Skipped:
     return Example(f"{Path(record.file).name}:{record.line}", (text,))
 
 
-def read_files(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[Record]:
+def read_whole(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[Record]:
     """Read every file as a record, without data where it is longer than ``max_bytes``.
 
     Raises:
         InputError: a compressed file is damaged.
     """
-    for path in paths:
-        with open_compressed(path) as (content, disk):
-            data = content.read(max_bytes + 1)
-            yield Record(str(path), 1, data if len(data) <= max_bytes else None, disk.tell())
+    return read_files(paths, functools.partial(_whole, max_bytes=max_bytes))
+
+
+def _whole(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    data = content.read(max_bytes + 1)
+    yield 1, data if len(data) <= max_bytes else None
 
 
 def read_blocks(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> Iterator[Record]:
@@ -57,21 +54,27 @@ def read_blocks(paths: Sequence[Path], max_bytes: int = MAX_DOCUMENT_BYTES) -> I
     Raises:
         InputError: a compressed file is damaged.
     """
-    for path in paths:
-        with open_compressed(path) as (content, disk):
-            line, position = 1, 0
-            lines = iter(functools.partial(content.readline, max_bytes + 1), b"")
-            for blank, run in itertools.groupby(lines, key=bytes.isspace):
-                start, kept, size = line, [], 0
-                for piece in run:
-                    line += piece.endswith(b"\n")
-                    size += len(piece)
-                    if size <= max_bytes:
-                        kept.append(piece)
-                if not blank:
-                    data = b"".join(kept) if size <= max_bytes else None
-                    yield Record(str(path), start, data, disk.tell() - position)
-                    position = disk.tell()
+    return read_files(paths, functools.partial(_blocks, max_bytes=max_bytes))
+
+
+def _blocks(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    # a character of Latin-1 is a byte; newline="" ends a line at \r alone, too, and leaves it as it is
+    with io.TextIOWrapper(content, encoding="latin-1", newline="") as text:
+        lines = (line.encode("latin-1") for line in iter(functools.partial(text.readline, max_bytes + 1), ""))
+        yield from _runs(lines, max_bytes)
+
+
+def _runs(lines: Iterable[bytes], max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    line = 1
+    for blank, run in itertools.groupby(lines, key=bytes.isspace):
+        start, kept, size = line, [], 0
+        for piece in run:
+            line += piece.endswith((b"\n", b"\r"))
+            size += len(piece)
+            if size <= max_bytes:
+                kept.append(piece)
+        if not blank:
+            yield start, b"".join(kept) if size <= max_bytes else None
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
@@ -84,13 +87,13 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     if args.valid:
         files["valid"] = expand(args.valid)
     read = functools.partial(
-        {"file": read_files, "block": read_blocks}[args.documents], max_bytes=args.max_document_bytes
+        {"file": read_whole, "block": read_blocks}[args.documents], max_bytes=args.max_document_bytes
     )
     return documents.make_corpus(
         args,
+        lambda record: record.data or b"",
         name="plain_text",
-        splits={split: Split.of_files(read, paths) for split, paths in files.items()},
-        key=lambda record: record.data or b"",
+        splits={split: SplitRecords.of_files(read, paths) for split, paths in files.items()},
         parse=functools.partial(parse, min_chars=args.min_chars),
         settings={
             "documents": args.documents,
@@ -101,30 +104,26 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = command.make_parser("plain_text", __doc__.split("\n")[0])
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = command.make_parser("plain_text", __doc__)
     group = parser.add_argument_group("input (UTF-8, plain, .gz or .bz2)")
     group.add_argument("--input", metavar="FILE", nargs="+", required=True, help="files or globs")
-    group.add_argument(
-        "--valid", metavar="FILE", nargs="+", help="files or globs of the valid split; default: a share of --input"
-    )
+    text = "files or globs of the valid split; default: a share of --input"
+    group.add_argument("--valid", metavar="FILE", nargs="+", help=text)
     group.add_argument(
         "--documents",
         choices=["file", "block"],
         default="file",
         help="what a document is: a file, or lines up to a blank one (default: %(default)s)",
     )
-    group.add_argument(
-        "--max-document-bytes",
-        metavar="N",
-        type=int,
-        default=MAX_DOCUMENT_BYTES,
-        help="reject longer documents without loading them (default: %(default)s)",
-    )
+    text = "reject longer documents without loading them"
+    command.add_number(group, "--max-document-bytes", MAX_DOCUMENT_BYTES, text)
     documents.add_options(parser, min_chars=1)
-    return command.main(parser, make_corpus, argv)
+    return parser
 
+
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,6 @@
-"""Documents with human summaries from Python sources: code without its docstring, and the docstring.
+"""Out of Python sources: documents with human summaries, and sentences of plain English.
+
+A document is code without its docstring, its summary the docstring; the sentences are those of all docstrings.
 
 This module reads and parses sources; it imports and executes none of them.
 """
@@ -20,7 +22,9 @@ MIN_SUMMARY_WORDS = 10
 MAX_SUMMARY_WORDS = 120
 MAX_FILE_BYTES = 2 * 2**20
 MAX_FILES_OF_PACKAGE = 250
+MIN_SENTENCE_WORDS, MAX_SENTENCE_WORDS = 6, 40
 
+_UNREADABLE = (OSError, SyntaxError, ValueError, RecursionError, MemoryError)
 _SKIPPED_FOLDERS = {
     "__pycache__", "_vendor", "extern", "idle_test", "idlelib", "lib2to3", "pip", "pkg_resources", "setuptools",
     "site-packages", "dist-packages", "test", "tests", "testing", "turtledemo", "vendor", "vendored",
@@ -37,6 +41,8 @@ _FIELD = re.compile(r"^\s*(:\w+[^:`]*:( |$)|@\w+|\.\. )")
 _ROLE = re.compile(r":[\w:]+:`~?([^`<]+?)(?:\s*<[^`]*>)?`")
 _UNDERLINE = re.compile(r"^\s*([=\-~^*#_+.])\1{2,}\s*$")
 _SIGNATURE = re.compile(r"^[\w.]+\([^)]*\)\s*(->.*)?$")
+_END_OF_SENTENCE = re.compile(r"(?<=[a-z)][.?!])\s+(?=[A-Z])")
+_SENTENCE = re.compile(r"[A-Z][A-Za-z]*(?:[ ,;:'()-]+[A-Za-z]+)*[.?!]")
 
 
 @dataclass(frozen=True)
@@ -77,16 +83,24 @@ def read_module(module: tuple[str, Path]) -> list[Document] | None:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             return None
-        with tokenize.open(path) as file:
-            source = file.read()
+        source = _read(path)
         if _GENERATED.search(source[:2000]) or len(source.split()) < MIN_DOCUMENT_WORDS:
             return []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(source)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        tree = _parse(source)
+    except _UNREADABLE:
         return None
     return list(_documents(name, tree, source.split("\n")))
+
+
+def _read(path: Path) -> str:
+    with tokenize.open(path) as file:
+        return file.read()
+
+
+def _parse(source: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source)
 
 
 def _documents(module: str, tree: ast.Module, lines: list[str]) -> Iterator[Document]:
@@ -171,3 +185,40 @@ def drop_duplicates(documents: Iterable[Document]) -> Iterator[Document]:
         for line in sketch:
             owners.setdefault(line, number)
         yield document
+
+
+def read_prose(modules: Iterable[tuple[str, Path]]) -> list[list[str]]:
+    """The sentences of every module that has any, in order; none is in the list twice.
+
+    Args:
+        modules: names and files, as :func:`find_modules` gives them.
+    """
+    seen: set[str] = set()
+    prose = []
+    for _, path in modules:
+        sentences = [sentence for sentence in _sentences(path) if sentence not in seen]
+        sentences = list(dict.fromkeys(sentences))
+        seen.update(sentences)
+        if sentences:
+            prose.append(sentences)
+    return prose
+
+
+def _sentences(path: Path) -> Iterator[str]:
+    for docstring in _docstrings(path):
+        for paragraph in re.split(r"\n\s*\n", docstring):
+            for sentence in _END_OF_SENTENCE.split(" ".join(paragraph.split())):
+                if _SENTENCE.fullmatch(sentence) and MIN_SENTENCE_WORDS <= len(sentence.split()) <= MAX_SENTENCE_WORDS:
+                    yield sentence
+
+
+def _docstrings(path: Path) -> Iterator[str]:
+    try:
+        tree = _parse(_read(path))
+    except _UNREADABLE:
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node)
+            if docstring:
+                yield inspect.cleandoc(docstring)

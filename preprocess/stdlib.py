@@ -5,18 +5,20 @@ paragraphs. The sources are those of the standard library and, without ``--no-pa
 """
 
 import argparse
+import functools
 import hashlib
 import logging
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from .pipeline import command
 from .pipeline.records import InputError, Record, pack, unpack
-from .pipeline.run import Corpus, Split
+from .pipeline.run import Corpus
+from .pipeline.splits import SplitRecords
 from .python_sources import Document, digest, drop_duplicates, find_modules, read_module
 
 logger = logging.getLogger("preprocess")
@@ -45,7 +47,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
             raise InputError(f"{split}: no document; {roots[0]} has too few sources with docstrings to learn from")
     return Corpus(
         name="stdlib",
-        splits={split: Split.of_records(records) for split, records in splits.items()},
+        splits={split: SplitRecords.of_records(records) for split, records in splits.items()},
         parse=unpack,
         settings={"packages": not args.no_packages},
         inputs={"python": sys.version.split()[0], "documents": len(documents), "sha256": seen.hexdigest()},
@@ -87,14 +89,15 @@ def _map(modules: list[tuple[str, Path]], workers: int) -> Iterator[list[Documen
         raise InputError("a process that reads sources died, most often for lack of memory: try --workers 1") from error
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = command.make_parser("stdlib", __doc__.split("\n")[0], DEFAULT_VOCABULARY)
-    parser.add_argument(
-        "--no-packages", action="store_true", help="the standard library alone, without the installed packages"
-    )
-    return command.main(parser, make_corpus, argv)
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = command.make_parser("stdlib", __doc__, DEFAULT_VOCABULARY)
+    text = "the standard library alone, without the installed packages"
+    parser.add_argument("--no-packages", action="store_true", help=text)
+    return parser
 
+
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

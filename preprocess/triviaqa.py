@@ -22,18 +22,17 @@ from fairseq_poolingformer.tasks.shared.examples import MAX_QUESTION_LENGTH
 from fairseq_poolingformer.tasks.shared.normalized_text import find_answers
 from fairseq_poolingformer.tasks.triviaqa.scores import DOMAINS, PAGE_LISTS, prediction_key, right_answers
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.blanks import byte_offsets
 from fairseq_poolingformer.text.data_folder import TRIVIAQA
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine
-from fairseq_poolingformer.text.tokenizer_base import Tokenizer
+from fairseq_poolingformer.text.tokenizer_base import Tokenizer, byte_offsets
 
-from .pipeline import answer_lengths, task_corpus
-from .pipeline.encode import Encoded
-from .pipeline.json_elements import read_elements
-from .pipeline.json_members import text_members
+from .pipeline import command, task_corpus
+from .pipeline.encode import Encoded, Tokens
+from .pipeline.json_stream import read_elements, text_members
 from .pipeline.records import MAX_LINE_BYTES, Example, InputError, Record, Reject, Skipped, open_compressed
-from .pipeline.tokens import Tokens
+from .pipeline.report import answer_table
+from .pipeline.run import Corpus
 
 NO_ANSWER = "document without the answer"
 NOT_EXACT = "answer not on token edges"
@@ -118,16 +117,11 @@ def _document(evidence: Path, page: str) -> dict[str, str]:
         return {"problem": f"unreadable evidence file: {path} ({error})"}
 
 
-def parse(record: Record, annotated: bool) -> TriviaqaExample | Reject | Skipped:
-    """Read an example from a record of :func:`read`; ``annotated`` says whether it must have an answer."""
-    return task_corpus.parse_object(record, functools.partial(_example, annotated=annotated))
-
-
-def _example(fields: dict, annotated: bool) -> TriviaqaExample | Skipped:
-    name = task_corpus.checked_id(json_values.text_of(fields, "QuestionId"))
-    question = replace_lone_surrogates(json_values.text_of(fields, "Question"))
-    if not question.strip():
-        raise BadLine("empty question: Question")
+@task_corpus.from_object
+def parse(fields: dict, annotated: bool) -> TriviaqaExample | Skipped:
+    """Make an example of a record of :func:`read`; ``annotated`` says whether it must have an answer."""
+    name = task_corpus.id_of(fields, "QuestionId")
+    question = replace_lone_surrogates(task_corpus.question_of(fields, "Question"))
     if "page" not in fields:
         for key in PAGE_LISTS:
             for page in json_values.list_of(fields, key) if key in fields else ():
@@ -186,29 +180,33 @@ def describe_evidence(folder: Path) -> dict[str, object]:
     return {"files": count, "sha256": digest.hexdigest()}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    files = "TriviaQA's JSON, plain, .gz or .bz2"
-    parser = task_corpus.make_parser("triviaqa", __doc__.split("\n")[0], files)
-    parser.add_argument(
-        "--evidence-folder",
-        metavar="DIR",
-        type=Path,
-        required=True,
-        help="the release's folder evidence/, which has wikipedia/ and web/",
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = task_corpus.make_parser("triviaqa", __doc__, "TriviaQA's JSON, plain, .gz or .bz2")
+    text = "the release's folder evidence/, which has wikipedia/ and web/"
+    parser.add_argument("--evidence-folder", metavar="DIR", type=Path, required=True, help=text)
+    return parser
+
+
+def make_corpus(args: argparse.Namespace) -> Corpus:
+    """Describe the corpus that the command line names.
+
+    Raises:
+        InputError: a file or the evidence is missing.
+    """
+    return task_corpus.make_corpus(
+        args,
+        functools.partial(read, evidence=args.evidence_folder),
+        parse,
+        name="triviaqa",
+        layout=TRIVIAQA,
+        encode=encode,
+        inputs={"evidence": describe_evidence(args.evidence_folder)},
+        table=functools.partial(answer_table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH),
     )
 
-    def make_corpus(args: argparse.Namespace):
-        folder = args.evidence_folder
-        reader = functools.partial(read, evidence=folder)
-        inputs = {"evidence": describe_evidence(folder)}
-        table = functools.partial(answer_lengths.table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH)
-        return task_corpus.make_corpus(
-            args, "triviaqa", "triviaqa", TRIVIAQA, reader, parse, encode, inputs=inputs, table=table
-        )
 
-    return task_corpus.main(parser, make_corpus, argv)
-
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,7 +7,6 @@ paragraphs.
 
 import functools
 import sys
-from collections.abc import Sequence
 
 from fairseq_poolingformer.tasks.question_answering.annotations import TYDIQA_KEYS, tydiqa_annotation
 from fairseq_poolingformer.tasks.question_answering.example_ids import example_id_text
@@ -15,30 +14,24 @@ from fairseq_poolingformer.tasks.question_answering.spans import tydiqa_span
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_lines import BadLine
 
+from .pipeline import command
 from .pipeline.encode import one_line
-from .pipeline.records import Record, Reject
-from .pipeline.task_corpus import parse_object
-from .questions import command, examples
+from .pipeline.task_corpus import from_object, question_of
+from .questions import corpus, examples
 from .questions.examples import AnnotatedAnswer, Candidate, QuestionExample
 
 
-def parse(record: Record, annotated: bool) -> QuestionExample | Reject:
-    """Read an example from a line; its id is the corpus's, a tab and the language.
+@from_object
+def parse(fields: dict, annotated: bool) -> QuestionExample:
+    """Make an example of a line; its id is the corpus's, a tab and the language.
 
     Args:
-        record: the line.
+        fields: the line.
         annotated: whether to read annotations.
-
-    Returns:
-        The example, or the reason for the reject.
     """
-    return parse_object(record, functools.partial(_example, annotated=annotated))
-
-
-def _example(fields: dict, annotated: bool) -> QuestionExample:
     language = one_line(json_values.text_of(fields, "language"))
     name = f"{example_id_text(json_values.example_id_of(fields))}\t{language}"
-    question = examples.question_of(fields)
+    question = question_of(fields, "question_text")
     text = json_values.text_of(fields, "document_plaintext")
     if not text.strip():
         raise BadLine("empty document: no text")
@@ -84,15 +77,9 @@ def _annotation(
     return answer
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = command.make_parser("tydiqa", __doc__.split("\n")[0])
-
-    def make_corpus(args):
-        return command.make_corpus(args, "tydiqa", "byte", parse, {})
-
-    return command.main(parser, make_corpus, argv)
-
+make_parser = functools.partial(corpus.make_parser, "tydiqa", __doc__)
+make_corpus = functools.partial(corpus.make_corpus, name="tydiqa", unit="byte", parse=parse, settings={})
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

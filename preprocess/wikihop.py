@@ -7,7 +7,6 @@ The input is an array of objects with ``id``, ``query``, ``candidates``, ``suppo
 import functools
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +17,11 @@ from fairseq_poolingformer.text.data_folder import WIKIHOP
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
-from .pipeline import answer_lengths, task_corpus
+from .pipeline import command, task_corpus
 from .pipeline.encode import Encoded, one_line
-from .pipeline.json_elements import read_elements
-from .pipeline.records import Example, Record, Reject
+from .pipeline.json_stream import read_elements
+from .pipeline.records import Example, Reject
+from .pipeline.report import answer_table
 
 UNMENTIONED_ANSWER = "answer that no support mentions"
 UNMENTIONED = "candidates that no support mentions"
@@ -42,13 +42,10 @@ class WikihopExample(Example):
     notes: tuple[str, ...] = ()
 
 
-def parse(record: Record, annotated: bool) -> WikihopExample | Reject:
-    """Read an example from an element of the array; ``annotated`` says whether it must have an answer."""
-    return task_corpus.parse_object(record, functools.partial(_example, annotated=annotated))
-
-
-def _example(fields: dict, annotated: bool) -> WikihopExample:
-    name = task_corpus.checked_id(json_values.text_of(fields, "id"))
+@task_corpus.from_object
+def parse(fields: dict, annotated: bool) -> WikihopExample:
+    """Make an example of an element of the array; ``annotated`` says whether it must have an answer."""
+    name = task_corpus.id_of(fields, "id")
     question = json_values.text_of(fields, "query")
     candidates, supports = (_texts(fields, key) for key in ("candidates", "supports"))
     if not question.strip():
@@ -99,17 +96,10 @@ def encode(tokenizer: Tokenizer, example: WikihopExample) -> Encoded | Reject:
     return Encoded(arrays, {"id": one_line(example.id), "candidates": names, "notes": "; ".join(notes)})
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = task_corpus.make_parser("wikihop", __doc__.split("\n")[0], "QAngaroo's JSON, plain, .gz or .bz2")
-
-    def make_corpus(args):
-        return task_corpus.make_corpus(
-            args, "wikihop", "wikihop", WIKIHOP, read_elements, parse, encode, table=answer_lengths.table
-        )
-
-    return task_corpus.main(parser, make_corpus, argv)
-
+_FIELDS = {"name": "wikihop", "layout": WIKIHOP, "encode": encode, "table": answer_table}
+make_parser = functools.partial(task_corpus.make_parser, "wikihop", __doc__, "QAngaroo's JSON, plain, .gz or .bz2")
+make_corpus = functools.partial(task_corpus.make_corpus, read=read_elements, parse=parse, **_FIELDS)
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

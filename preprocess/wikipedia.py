@@ -9,22 +9,14 @@ import argparse
 import functools
 import importlib.metadata
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from .pipeline import command, documents
 from .pipeline.records import Example, InputError, Record, Reject, Skipped, describe_file, expand
-from .pipeline.run import Corpus, Split
+from .pipeline.run import Corpus
+from .pipeline.splits import SplitRecords
 from .wikitext.bounded import MIN_MEMORY, Bounds, PageTooHard, clean
-from .wikitext.dump import (
-    ARTICLES,
-    MAX_PAGE_BYTES,
-    BrokenPage,
-    Site,
-    parse_page,
-    read_pages,
-    read_site,
-    title_of,
-)
+from .wikitext.dump import ARTICLES, MAX_PAGE_BYTES, BrokenPage, Site, parse_page, read_pages, read_site, title_of
 
 CLEANING = 4  # raise it when an article's text changes: unfinished work and finished folders are then told apart
 _MAX_NAME = 40  # characters of a template's name in the report
@@ -90,9 +82,9 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     )
     return documents.make_corpus(
         args,
+        lambda record: title_of(record).encode(),
         name="wikipedia",
-        splits={"train": Split.of_files(read, paths)},
-        key=lambda record: title_of(record).encode(),
+        splits={"train": SplitRecords.of_files(read, paths)},
         parse=parse_record,
         settings={
             "cleaning": CLEANING,
@@ -107,17 +99,12 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
-    parser = command.make_parser("wikipedia", __doc__.split("\n")[0])
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
+    parser = command.make_parser("wikipedia", __doc__)
     group = parser.add_argument_group("input")
-    group.add_argument(
-        "--input",
-        metavar="DUMP",
-        nargs="+",
-        required=True,
-        help="dumps or globs: pages-articles XML, plain, .bz2 (multistream too) or .gz",
-    )
+    text = "dumps or globs: pages-articles XML, plain, .bz2 (multistream too) or .gz"
+    group.add_argument("--input", metavar="DUMP", nargs="+", required=True, help=text)
     group.add_argument(
         "--templates",
         choices=["drop", "keep"],
@@ -125,40 +112,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="{{templates}} that carry no text known here: drop them, or keep their parameters that have no name "
         "(default: %(default)s)",
     )
-    group.add_argument(
-        "--formula", metavar="TEXT", default="", help="put this in place of each formula (default: nothing)"
-    )
-    group.add_argument(
-        "--leave-out-sections",
-        metavar="HEADING",
-        nargs="+",
-        default=[],
-        help="leave out the sections of these headings, such as 'See also' References 'External links'",
-    )
-    group.add_argument(
-        "--max-page-seconds",
-        metavar="S",
-        type=float,
-        default=Bounds.seconds,
-        help="reject a page that takes more CPU time to clean (default: %(default)g)",
-    )
-    group.add_argument(
-        "--max-page-memory",
-        metavar="MIB",
-        type=int,
-        default=Bounds.memory,
-        help="reject a page whose cleaning takes more memory (default: %(default)s)",
-    )
-    group.add_argument(
-        "--max-page-bytes",
-        metavar="N",
-        type=int,
-        default=MAX_PAGE_BYTES,
-        help="reject longer pages without loading them (default: %(default)s)",
-    )
+    text = "put this in place of each formula (default: nothing)"
+    group.add_argument("--formula", metavar="TEXT", default="", help=text)
+    text = "leave out the sections of these headings, such as 'See also' References 'External links'"
+    group.add_argument("--leave-out-sections", metavar="HEADING", nargs="+", default=[], help=text)
+    seconds = "reject a page that takes more CPU time to clean (default: %(default)g)"
+    group.add_argument("--max-page-seconds", metavar="S", type=float, default=Bounds.seconds, help=seconds)
+    memory = "reject a page whose cleaning takes more memory"
+    command.add_number(group, "--max-page-memory", Bounds.memory, memory, "MIB")
+    command.add_number(group, "--max-page-bytes", MAX_PAGE_BYTES, "reject longer pages without loading them")
     documents.add_options(parser, min_chars=200)
-    return command.main(parser, make_corpus, argv)
+    return parser
 
+
+main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":
     sys.exit(main())

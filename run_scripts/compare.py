@@ -1,17 +1,22 @@
-"""A table of results beside the published numbers.
+"""Tables that compare the results of runs.
 
     python run_scripts/compare.py rouge "model=rouge.json" "lead=rouge-lead.json" ["model=47.86,19.54,42.35" …]
     python run_scripts/compare.py answers "model=scores.json" ["model=77.5,58.6" …]
     python run_scripts/compare.py bits "model=test.json" ["model=0.99" …]
+    python run_scripts/compare.py tasks --row NAME FIGURE PUBLISHED SCORES.json … [--row …]
+    python run_scripts/compare.py means COLUMN,COLUMN,… NAME=FILE.json NAME=FILE.json …
 
-A name may be given twice, once with a file and once with the published numbers; both go into one row. A file that does
-not exist leaves its cells empty.
+The first three have published numbers beside the results: a name may be given twice, once with a file and once with
+these; both go into one row. ``tasks`` reads files of ``poolingformer-score-task --json`` and gives the mean and the
+deviation of several trainings. ``means`` reads files of equal_budget.py and gives the mean and the range; files of the
+same name are seeds of one system. A file that does not exist leaves its cells empty.
 """
 
 import argparse
 import json
+import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,17 +92,82 @@ def table(kind: Kind, results: list[tuple[str, str]]) -> str:
     return aligned(rows)
 
 
-def main() -> int:
-    """Run the command and return its exit status."""
+def table_of_tasks(rows: list[list[str]]) -> str:
+    """Lay out one row for each figure: its name, the figure, its value in some files, as published.
+
+    Raises:
+        ValueError: a row has no file, or a file lacks the figure.
+    """
+    cells = [["experiment", "figure", "this run", "published"]]
+    for row in rows:
+        if len(row) < 4:
+            raise ValueError(f"--row {' '.join(row)}: give NAME FIGURE PUBLISHED and one file or more")
+        name, figure, published, *files = row
+        cells.append([name, figure, _mean_and_deviation(figure, list(map(Path, files))), published])
+    return aligned(cells, left=2)
+
+
+def _mean_and_deviation(figure: str, files: Sequence[Path]) -> str:
+    figures = []
+    for path in filter(Path.is_file, files):
+        scores = json.loads(path.read_text(encoding="utf-8"))
+        if figure not in scores:
+            raise ValueError(f"{path}: no figure {figure!r}; there are {', '.join(scores)}")
+        figures.append(scores[figure])
+    if not figures:
+        return "-"
+    mean = f"{statistics.fmean(figures):.2f}"
+    return mean if len(figures) == 1 else f"{mean} ± {statistics.stdev(figures):.2f} ({len(figures)})"
+
+
+def table_of_means(columns: list[str], runs: list[tuple[str, str]]) -> str:
+    """Lay out one row for each name, with the mean of every column and, of several files, the range."""
+    rows: dict[str, list[dict[str, float]]] = {}
+    for name, file in runs:
+        rows.setdefault(name, []).append(json.loads(Path(file).read_text(encoding="utf-8")))
+    cells = [["", *columns]]
+    for name, found in rows.items():
+        cells.append([name, *(describe([one[column] for one in found if column in one]) for column in columns)])
+    return aligned(cells, left=len(columns) + 1)
+
+
+def describe(values: Sequence[float], form: Callable[[float], str] | None = None) -> str:
+    """``mean [least, greatest]``, or the one value, to four digits or as a whole number where no form is given."""
+    if not values:
+        return "-"
+    form = form or (lambda x: f"{x:,.0f}" if x >= 1e4 else f"{x:.4g}")
+    mean, least, greatest = map(form, (statistics.mean(values), min(values), max(values)))
+    return mean if least == greatest else f"{mean} [{least}, {greatest}]"
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the command's parser."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("kind", choices=sorted(KINDS))
-    parser.add_argument("results", nargs="+", metavar="NAME=RESULT", help="a .json file, or the numbers as published")
-    args = parser.parse_args()
-    for argument in args.results:
-        if "=" not in argument:
-            parser.error(f"{argument}: give NAME=FILE.json, or NAME= and the published numbers")
+    kinds = parser.add_subparsers(dest="kind", required=True)
+    for name in KINDS:
+        text = "a .json file, or the numbers as published"
+        kinds.add_parser(name).add_argument("results", nargs="+", metavar="NAME=RESULT", help=text)
+    rows = kinds.add_parser("tasks", help="scores of Longformer's tasks beside the published ones")
+    rows.add_argument("--row", nargs="+", action="append", required=True, metavar="WORD")
+    means = kinds.add_parser("means", help="means and ranges of runs on equal budgets")
+    means.add_argument("columns", metavar="COLUMN,COLUMN,…")
+    means.add_argument("results", nargs="+", metavar="NAME=FILE.json")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    parser = make_parser()
+    args = parser.parse_args(arguments)
+    if args.kind != "tasks" and (bad := next((word for word in args.results if "=" not in word), None)):
+        parser.error(f"{bad}: give NAME=FILE.json, or NAME= and the published numbers")
     try:
-        print(table(KINDS[args.kind], [tuple(argument.split("=", 1)) for argument in args.results]))
+        if args.kind == "tasks":
+            print(table_of_tasks(args.row))
+            return 0
+        results = [tuple(word.split("=", 1)) for word in args.results]
+        is_mean = args.kind == "means"
+        print(table_of_means(args.columns.split(","), results) if is_mean else table(KINDS[args.kind], results))
     except ValueError as error:
         parser.error(str(error))
     return 0

@@ -1,7 +1,6 @@
-"""Measures runs that are compared on equal budgets, and prints their table.
+"""Measures a run that is compared with others on equal budgets; ``compare.py means`` prints their table.
 
-python run_scripts/equal_budget.py measure RESULT.json [--log train.log] -- COMMAND …
-python run_scripts/equal_budget.py table COLUMN,COLUMN,… NAME=FILE.json NAME=FILE.json …
+python run_scripts/equal_budget.py RESULT.json [--log train.log] -- COMMAND …
 """
 
 from __future__ import annotations
@@ -10,13 +9,9 @@ import argparse
 import json
 import re
 import resource
-import statistics
 import subprocess
-import sys
-from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
-
-from fairseq_poolingformer.text.table import aligned
 
 
 def last_values(log: Path) -> dict[str, float]:
@@ -46,45 +41,15 @@ def measure(result: Path, log: Path | None, command: list[str]) -> None:
     result.write_text(json.dumps(values, indent=1), encoding="utf-8")
 
 
-def table(columns: list[str], runs: list[str]) -> None:
-    """Print a line for each name, with the mean of every column and, of several files, the range."""
-    rows: dict[str, dict[str, list[float]]] = {}
-    for run in runs:
-        name, file = run.split("=", 1)
-        row = rows.setdefault(name, defaultdict(list))
-        for key, value in json.loads(Path(file).read_text(encoding="utf-8")).items():
-            row[key].append(value)
-    cells = [["", *columns]]
-    for name, row in rows.items():
-        cells.append([name, *(describe(row[column]) for column in columns)])
-    print(aligned(cells, left=len(columns) + 1))
-
-
-def describe(values: list[float]) -> str:
-    """``mean [least, greatest]``, or the one value, to four digits or as a whole number."""
-    if not values:
-        return "-"
-    texts = [f"{x:,.0f}" if x >= 1e4 else f"{x:.4g}" for x in (statistics.mean(values), min(values), max(values))]
-    return texts[0] if texts[1] == texts[2] else f"{texts[0]} [{texts[1]}, {texts[2]}]"
-
-
-def main() -> None:
-    """The command line."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    commands = parser.add_subparsers(dest="what", required=True)
-    one = commands.add_parser("measure", help="run a command; keep its time, memory and logged numbers")
-    one.add_argument("result", type=Path, metavar="RESULT.json")
-    one.add_argument("--log", type=Path, metavar="FILE", help="the command's log in fairseq's JSON format")
-    one.add_argument("command", nargs="+", metavar="COMMAND", help="after --")
-    all_runs = commands.add_parser("table", help="the table of runs; files of the same name are seeds of one system")
-    all_runs.add_argument("columns", metavar="COLUMN,COLUMN,…")
-    all_runs.add_argument("runs", nargs="+", metavar="NAME=FILE.json")
-    args = parser.parse_args()
-    if args.what == "measure":
-        measure(args.result, args.log, args.command)
-    else:
-        table(args.columns.split(","), args.runs)
+    parser.add_argument("result", type=Path, metavar="RESULT.json")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="the command's log in fairseq's JSON format")
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="after --")
+    args = parser.parse_args(arguments)
+    measure(args.result, args.log, args.command)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -221,7 +221,7 @@ def table(experiments: Sequence[str], gpus: Sequence[GPU], number: int, recomput
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("experiments", nargs="+", metavar="FOLDER/NAME", help="lines of experiments.txt")
@@ -232,7 +232,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--price", type=float, help="dollars for an hour of a GPU; default: an assumption for each kind"
     )
     parser.add_argument("--no-recompute", action="store_true", help="keep activations instead of recomputing them")
-    args = parser.parse_args(argv)
+    args = parser.parse_args(arguments)
     for name in ("number", "utilization", "price"):
         if (value := getattr(args, name)) is not None and value <= 0:
             parser.error(f"--{name} {value}: must be more than 0")

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from fairseq_poolingformer.cli.command import UsageError, natural, positive, run_command
 from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import add_device_options
-from fairseq_poolingformer.text.repetitions import NONE, nearest_repetitions
+from fairseq_poolingformer.text.masking import NONE, nearest_repetitions
 from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.text.whole_file import whole_file, write_lines

@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 import tiktoken
 
-from fairseq_poolingformer.text.blanks import Blanks
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, read_symbols, replace_lone_surrogates
 from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
-from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Tokenizer
+from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Blanks, Tokenizer
 
 # GPT-2's pattern. One group holds everything that needs no look-ahead: tiktoken's regex engine runs such a group as an
 # automaton and backtracks only where it finds nothing, before a run of whitespace inside the text.

@@ -1,4 +1,4 @@
-"""Text and JSON files that are read whole."""
+"""Text and JSON files that are read whole, and files that are not text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,29 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.text.file_kinds import HEAD_BYTES, other_than_text
 from fairseq_poolingformer.text.json_lines import type_name
+
+HEAD_BYTES = 512  # enough for every kind
+
+_TABLE = (
+    "write its rows as JSON lines first, such as with pandas: read_{0}(FILE).to_json(OUT, orient='records', lines=True)"
+)
+_FIRST_BYTES = {
+    b"PAR1": ("a Parquet file", _TABLE.format("parquet")),
+    b"ARROW1": ("an Arrow file", _TABLE.format("feather")),
+    b"\x28\xb5\x2f\xfd": ("a zstd file", "decompress it with zstd -d"),
+    b"PK\x03\x04": ("a zip archive", "unpack it with unzip, and name the files in it"),
+    b"\xfd7zXZ\x00": ("an xz file", "decompress it with xz -d"),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "unpack it with 7z x, and name the files in it"),
+    b"\x04\x22\x4d\x18": ("an lz4 file", "decompress it with lz4 -d"),
+    b"\x1f\x8b\x08": ("a gzip file", "give it a name that ends in .gz, or decompress it with gunzip"),
+    b"BZh": ("a bzip2 file", "give it a name that ends in .bz2, or decompress it with bunzip2"),
+    b"%PDF-": ("a PDF file", "extract its text first, such as with pdftotext"),
+    b"\x89HDF\r\n": ("an HDF5 file", "write its documents as JSON lines first"),
+    b"SQLite format 3\x00": ("an SQLite database", "write its rows as JSON lines first"),
+    b"\x93NUMPY": ("an array of numpy", "give the text that it was made from"),
+    b"version https://git-lfs": ("a Git LFS pointer", "fetch the file itself with git lfs pull"),
+}
 
 
 def read_text_file(path: Path) -> str:
@@ -52,3 +73,21 @@ def read_json_file(path: Path, kind: type = dict) -> Any:
     if not isinstance(value, kind):
         raise ValueError(f"{path}: must hold {type_name(kind())}, holds {type_name(value)}")
     return value
+
+
+def other_than_text(head: bytes, utf_8: bool = True) -> str | None:
+    """Return what a file is and what to do with it; None where it may be text.
+
+    Args:
+        head: its first :data:`HEAD_BYTES`.
+        utf_8: whether the text must be UTF-8.
+    """
+    for first, (kind, remedy) in _FIRST_BYTES.items():
+        if head.startswith(first) and (first != b"BZh" or head[4:10] == b"1AY&SY"):
+            return f"is {kind}; {remedy}"
+    if head[257:262] == b"ustar":
+        return "is a tar archive; unpack it with tar -x, and name the files in it"
+    is_utf_16 = head.startswith((b"\xff\xfe", b"\xfe\xff")) or (len(head) > 1 and head.count(0) * 3 > len(head))
+    if utf_8 and is_utf_16:
+        return "is text in UTF-16; convert it with iconv -f UTF-16 -t UTF-8"
+    return None

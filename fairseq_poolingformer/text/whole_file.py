@@ -1,12 +1,20 @@
-"""Files that get their names when they are complete, so that a killed run leaves no half file under a good name."""
+"""Files that get their names when they are complete, so that a killed run leaves no half file under a good name.
+
+A lock on a folder lets one process at a time write to it.
+"""
 
 import contextlib
 import errno
+import fcntl
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 SUFFIX = ".unfinished"
+LOCK = ".lock"
+
+logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -51,3 +59,29 @@ def _flush_folder(path: Path) -> None:
     except OSError as error:  # some network file systems flush files only
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
+
+
+def lock_folder(folder: Path) -> int | None:
+    """Lock a folder for this process alone, until the process ends, however it does, or closes the file.
+
+    The lock is the operating system's, on the file ``.lock``. A lock of ``flock`` would live on in the processes that
+    this one starts, which may outlive it by seconds.
+
+    Returns:
+        The open file; None where the file system cannot lock, which a warning says.
+
+    Raises:
+        BlockingIOError: another process has locked it.
+    """
+    descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            raise BlockingIOError(error.errno, "another process writes to this folder", str(folder)) from None
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        logger.warning(f"{folder} cannot be locked on its file system: start only one process there")
+        return None
+    return descriptor

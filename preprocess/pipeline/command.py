@@ -1,6 +1,7 @@
 """The options that the command lines of all corpora share, and the way they run."""
 
 import argparse
+import functools
 import logging
 import os
 import sys
@@ -10,9 +11,31 @@ from pathlib import Path
 from fairseq_poolingformer.cli.command import UsageError, run_command
 
 from . import run
+from .records import MAX_LINE_BYTES
 from .vocabulary import add_tokenizer_options, choose_tokenizer
 
 logger = logging.getLogger("preprocess")
+
+
+Options = argparse._ActionsContainer  # a parser, or a group of it
+
+
+def add_number(options: Options, flag: str, default: int | float, text: str, metavar: str = "N") -> None:
+    """Add an option that takes a number of the default's type; its help is a text and the default."""
+    text += " (default: %(default)s)"
+    options.add_argument(flag, metavar=metavar, type=type(default), default=default, help=text)
+
+
+def add_lengths(options: Options, flag: str, default: Sequence[int], text: str) -> None:
+    """Add an option that takes the lengths that a table reports; its help is a text and the default."""
+    text += f" (default: {' '.join(map(str, default))})"
+    dest = "max_source_length"
+    options.add_argument(flag, metavar="N", dest=dest, type=int, nargs="+", default=list(default), help=text)
+
+
+def add_max_line_bytes(options: Options) -> None:
+    """Add ``--max-line-bytes`` of corpora in lines."""
+    add_number(options, "--max-line-bytes", MAX_LINE_BYTES, "reject longer lines without loading them")
 
 
 def make_parser(
@@ -22,83 +45,53 @@ def make_parser(
 
     Args:
         corpus: name of the corpus.
-        description: says what the command does.
+        description: its first line says what the command does.
         default_vocabulary: size of the sentencepiece model to train where no tokenizer is named.
         counts_truncated: whether to add ``--max-source-length``.
     """
-    parser = argparse.ArgumentParser(prog=f"poolingformer-preprocess {corpus}", description=description)
+    parser = argparse.ArgumentParser(prog=f"poolingformer-preprocess {corpus}", description=description.split("\n")[0])
     add_tokenizer_options(parser, default_vocabulary)
     options = parser.add_argument_group("output")
     options.add_argument("--output-folder", metavar="DIR", type=Path, required=True, help="the data folder to make")
     if counts_truncated:
-        options.add_argument(
-            "--max-source-length",
-            metavar="N",
-            type=int,
-            nargs="+",
-            default=[4096, 16384],
-            help="report how many inputs these lengths in tokens would truncate; nothing is truncated here "
-            "(default: 4096 16384)",
-        )
-    options.add_argument(
-        "--limit", metavar="N", type=int, help="use only the first N good training examples, in the order of the input"
-    )
+        text = "report how many inputs these lengths in tokens would truncate; nothing is truncated here"
+        add_lengths(options, "--max-source-length", [4096, 16384], text)
+    text = "use only the first N good training examples, in the order of the input"
+    options.add_argument("--limit", metavar="N", type=int, help=text)
     for split in ("valid", "test"):
-        options.add_argument(
-            f"--limit-{split}", metavar="N", type=int, help=f"use only N good {split} examples, chosen at random"
-        )
-    options.add_argument(
-        "--limit-seed", metavar="S", type=int, default=0, help="seed of these choices (default: %(default)s)"
-    )
-    options.add_argument(
-        "--max-reject-fraction",
-        metavar="F",
-        type=float,
-        default=0.01,
-        help="stop with an error where more of a split than this is bad (default: %(default)s)",
-    )
+        text = f"use only N good {split} examples, chosen at random"
+        options.add_argument(f"--limit-{split}", metavar="N", type=int, help=text)
+    add_number(options, "--limit-seed", 0, "seed of these choices", "S")
+    text = "stop with an error where more of a split than this is bad"
+    add_number(options, "--max-reject-fraction", 0.01, text, "F")
     options.add_argument("--overwrite", action="store_true", help="replace another corpus in the folder")
-    options.add_argument(
-        "--workers",
-        metavar="N",
-        type=int,
-        default=_cores(),
-        help="number of processes; the result does not depend on it (default: the number of cores, %(default)s)",
-    )
+    workers = "number of processes; the result does not depend on it (default: the number of cores, %(default)s)"
+    options.add_argument("--workers", metavar="N", type=int, default=_cores(), help=workers)
     machines = parser.add_argument_group("several machines (the result is that of one)")
-    machines.add_argument(
-        "--num-shards",
-        metavar="N",
-        type=int,
-        help="encode an N-th of the corpus; needs --shard-id, and --join after it",
-    )
+    text = "encode an N-th of the corpus; needs --shard-id, and --join after it"
+    machines.add_argument("--num-shards", metavar="N", type=int, help=text)
     machines.add_argument("--shard-id", metavar="K", type=int, help="which one, from 0 to N - 1")
-    machines.add_argument(
-        "--join",
-        metavar="DIR",
-        type=Path,
-        nargs="+",
-        help="make the data folder from the output folders of all shards; every other option must be as theirs",
-    )
+    text = "make the data folder from the output folders of all shards; every other option must be as theirs"
+    machines.add_argument("--join", metavar="DIR", type=Path, nargs="+", help=text)
     return parser
 
 
 def main(
-    parser: argparse.ArgumentParser,
+    make_parser: Callable[[], argparse.ArgumentParser],
     make_corpus: Callable[[argparse.Namespace], run.Corpus],
-    argv: Sequence[str] | None = None,
+    arguments: Sequence[str] | None = None,
 ) -> int:
     """Run a corpus's command line.
 
     Args:
-        parser: made by :func:`make_parser`.
+        make_parser: makes the corpus's parser, with :func:`make_parser` of this module.
         make_corpus: the corpus of parsed options.
-        argv: the options; by default those of the process.
+        arguments: the options; by default those of the process.
 
     Returns:
         The exit status: 0; 1 where an input is wrong, which a sentence on standard error explains.
     """
-    return run_command(parser, lambda args: _run(make_corpus, args), argv)
+    return run_command(make_parser(), functools.partial(_run, make_corpus), arguments)
 
 
 def _run(make_corpus: Callable[[argparse.Namespace], run.Corpus], args: argparse.Namespace) -> None:
@@ -107,22 +100,10 @@ def _run(make_corpus: Callable[[argparse.Namespace], run.Corpus], args: argparse
         number = getattr(args, name)
         if number is not None and number < least:
             raise UsageError(f"--{name.replace('_', '-')} {number}: must be {least} or more")
-    options = run.Options(
-        output_folder=args.output_folder,
-        workers=args.workers,
-        limit=args.limit,
-        random_limits={"valid": args.limit_valid, "test": args.limit_test},
-        limit_seed=args.limit_seed,
-        max_reject_fraction=args.max_reject_fraction,
-        max_source_lengths=tuple(args.max_source_length),
-        overwrite=args.overwrite,
-        shard=_shard(args),
-        join=tuple(args.join or ()),
-    )
+    shard = _shard(args)
     try:
         corpus = make_corpus(args)
-        tokenizer = choose_tokenizer(args, corpus)
-        print(run.run(corpus, tokenizer.make, tokenizer.settings, options))
+        print(run.run(corpus, choose_tokenizer(args, corpus), args, shard))
     except KeyboardInterrupt:
         logger.warning("stopped. Run the same command again; it continues from here")
         raise

@@ -2,69 +2,49 @@
 
 import argparse
 import functools
-import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 from fairseq_poolingformer.text.data_folder import DOCUMENTS, DOCUMENTS_WITH_TEXT
 
+from .command import add_number
 from .encode import encode_texts
-from .parts import Parse
-from .records import Example, InputError, Record
-from .run import Corpus, Split
+from .records import Example, InputError, Parse, Record, parsed
+from .run import Corpus
+from .splits import ReadAll, SplitRecords, hash_of
 
 logger = logging.getLogger("preprocess")
 
 
 def add_options(parser: argparse.ArgumentParser, min_chars: int) -> None:
-    """Add the options that all corpora of documents have.
-
-    Args:
-        parser: where to.
-        min_chars: default of the option of that name.
-    """
+    """Add the options that all corpora of documents have; ``min_chars`` is the default of the option of that name."""
     options = parser.add_argument_group("documents")
-    options.add_argument(
-        "--min-chars",
-        metavar="N",
-        type=int,
-        default=min_chars,
-        help="skip documents of fewer characters (default: %(default)s)",
-    )
-    options.add_argument(
-        "--valid-share",
-        metavar="F",
-        type=float,
-        default=0.005,
-        help="share of the documents that a hash puts into the valid split, one at least; 0: no such split "
-        "(default: %(default)s)",
-    )
-    options.add_argument(
-        "--write-text", action="store_true", help="write the text itself too, for reading: {split}.text.txt"
-    )
+    add_number(options, "--min-chars", min_chars, "skip documents of fewer characters")
+    text = "share of the documents that a hash puts into the valid split, one at least; 0: no such split"
+    add_number(options, "--valid-share", 0.005, text, "F")
+    text = "write the text itself too, for reading: {split}.text.txt"
+    options.add_argument("--write-text", action="store_true", help=text)
 
 
 def make_corpus(
     args: argparse.Namespace,
-    name: str,
-    splits: Mapping[str, Split],
     key: Callable[[Record], bytes],
+    *,
+    splits: Mapping[str, SplitRecords],
     parse: Parse,
     settings: dict[str, object],
-    inputs: object,
+    **fields: object,
 ) -> Corpus:
     """Make a corpus of documents.
 
     Args:
         args: the options of :func:`add_options`.
-        name: for people.
+        key: the bytes whose hash decides a document's split.
         splits: ``train``, and ``valid`` where it is given by itself; otherwise the hash of a key takes it out of
             ``train``.
-        key: the bytes whose hash decides a document's split.
         parse: record to example.
         settings: everything but the split that decides the records and what ``parse`` makes of them.
-        inputs: identifies the input.
+        fields: the other attributes of the :class:`Corpus`.
 
     Raises:
         InputError: ``--valid-share`` is out of range.
@@ -76,31 +56,23 @@ def make_corpus(
         whole = splits["train"]
         limit = _valid_limit(whole.records, key, parse, share)
         splits = {
-            split: Split(functools.partial(_choose, whole.records, key, limit, split), whole.size)
-            for split in ("train", "valid")
+            "train": _some(whole.chosen(lambda record: hash_of(key(record)) >= limit), "train"),
+            "valid": _some(whole.chosen(lambda record: hash_of(key(record)) < limit), "valid"),
         }
         settings = settings | {"valid_share": share}
     layout = DOCUMENTS_WITH_TEXT if args.write_text else DOCUMENTS
     return Corpus(
-        name=name,
         splits=splits,
         parse=parse,
         settings=settings,
-        inputs=inputs,
         layout=layout,
         encode=functools.partial(encode_texts, layout=layout),
         entries={"keep_text": True} if args.write_text else {},
+        **fields,
     )
 
 
-def hash_of(key: bytes) -> int:
-    """A document's place between 0 and 2^64: those below the valid share of it are validated on."""
-    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
-
-
-def _valid_limit(
-    read: Callable[[], Iterator[Record]], key: Callable[[Record], bytes], parse: Parse, valid_share: float
-) -> int:
+def _valid_limit(read: ReadAll, key: Callable[[Record], bytes], parse: Parse, valid_share: float) -> int:
     """The hash below which documents are valid: that of the share, or of one document where the share has none.
 
     Records are read up to the first that the share takes. Only where a small corpus has no such record, all are read,
@@ -110,7 +82,7 @@ def _valid_limit(
     least, chosen = 2**64, ""
     for record in read():
         place = hash_of(key(record))
-        if place < least and isinstance(example := parse(record), Example):
+        if place < least and isinstance(example := parsed(record, parse), Example):
             least, chosen = place, example.id
             if least < limit:
                 return limit
@@ -119,18 +91,18 @@ def _valid_limit(
     return least + 1
 
 
-def _choose(
-    read: Callable[[], Iterator[Record]], key: Callable[[Record], bytes], limit: int, split: str
-) -> Iterator[Record]:
-    """Read the records of one split; each carries the progress of the other split's records before it."""
-    progress, found = 0, False
-    for record in read():
-        progress += record.progress
-        if (hash_of(key(record)) < limit) == (split == "valid"):
-            yield replace(record, progress=progress)
-            progress, found = 0, True
-    if not found:
-        raise InputError(
-            f"{split}: the input has no document for it. Is it empty? A valid split takes one document at least, and "
-            "--valid-share 0 makes none"
-        )
+def _some(records: SplitRecords, split: str) -> SplitRecords:
+    """The same records; to read none of them is an error."""
+
+    def read() -> Iterator[Record]:
+        is_empty = True
+        for record in records.records():
+            is_empty = False
+            yield record
+        if is_empty:
+            raise InputError(
+                f"{split}: the input has no document for it. Is it empty? A valid split takes one document at least, "
+                "and --valid-share 0 makes none"
+            )
+
+    return SplitRecords(read, records.size)

@@ -1,4 +1,4 @@
-"""The arrays and texts that a data folder holds of an example."""
+"""The arrays and texts that a data folder holds of an example, and the tokens of pieces of its text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -46,3 +46,22 @@ def encode_texts(tokenizer: Tokenizer, example: Example, layout: Layout = PAIRS)
 def one_line(text: str) -> str:
     """The text with every run of whitespace and line separators replaced by one space."""
     return " ".join(replace_lone_surrogates(text).split())
+
+
+class Tokens:
+    """A document's tokens with their offsets in the corpus's unit.
+
+    Args:
+        ids, starts, ends: (T,) as :meth:`Tokenizer.encode_with_offsets` gives them.
+    """
+
+    def __init__(self, ids: np.ndarray, starts: np.ndarray, ends: np.ndarray):
+        self.ids, self.starts, self.ends = ids, starts, ends
+        self.full = np.flatnonzero(ends > starts)  # those that have text
+
+    def of_span(self, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (S,) the first token of each span and (S,) the one after its last; both 0 where it has no text."""
+        first = np.searchsorted(self.ends[self.full], start, side="right")
+        last = np.searchsorted(self.starts[self.full], end, side="left") - 1
+        found = first <= last
+        return np.where(found, np.take(self.full, first, mode="clip"), 0), np.where(found, self.full[last] + 1, 0)

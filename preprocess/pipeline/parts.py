@@ -25,14 +25,13 @@ from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
 from fairseq_poolingformer.text.whole_file import write_lines
 
 from .encode import Encoded
-from .records import TOO_LONG, Example, InputError, Record, Reject, Skipped
+from .records import Example, InputError, Parse, Record, Reject, Skipped, parsed
 
 PART_BYTES = 4 * 2**20
 PART_RECORDS = 4096
 PART_FORMAT = 2  # raise it when what a part holds changes
 _MOST_LOST = 100  # kinds of what is lost that a part names
 
-Parse = Callable[[Record], Example | Reject | Skipped]
 Encode = Callable[[Tokenizer, Example], Encoded | Reject]
 
 
@@ -199,12 +198,10 @@ def _digest(arrays: Iterable[np.ndarray]) -> int:
 
 
 def _encode(record: Record, encoding: Encoding, tokenizer: Tokenizer) -> Encoded | Reject | Skipped:
-    if record.data is None:
-        return Reject(TOO_LONG)
-    parsed = encoding.parse(record)
-    if isinstance(parsed, Example) and not parsed.id.strip():
+    example = parsed(record, encoding.parse)
+    if isinstance(example, Example) and not example.id.strip():
         return Reject("empty id")
-    return parsed if isinstance(parsed, (Reject, Skipped)) else encoding.encode(tokenizer, parsed)
+    return encoding.encode(tokenizer, example) if isinstance(example, Example) else example
 
 
 @functools.lru_cache(maxsize=1)

@@ -2,18 +2,19 @@
 
 import bz2
 import contextlib
+import functools
 import glob
 import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_poolingformer.text.digests import digest_of
-from fairseq_poolingformer.text.file_kinds import HEAD_BYTES, other_than_text
+from fairseq_poolingformer.text.json_file import HEAD_BYTES, other_than_text
 
 MAX_LINE_BYTES = 64 * 2**20
 TOO_LONG = "too long: more bytes than --max-line-bytes or --max-document-bytes allows"
@@ -71,6 +72,14 @@ class Reject:
     reason: str
 
 
+Parse = Callable[[Record], Example | Reject | Skipped]
+
+
+def parsed(record: Record, parse: Parse) -> Example | Reject | Skipped:
+    """Make an example of a record, which may have no data."""
+    return Reject(TOO_LONG) if record.data is None else parse(record)
+
+
 def expand(patterns: Sequence[str]) -> list[Path]:
     """List the files of paths and glob patterns, in the order of the arguments and sorted within a pattern.
 
@@ -90,6 +99,28 @@ def expand(patterns: Sequence[str]) -> list[Path]:
     return list(files.values())
 
 
+def read_files(
+    paths: Sequence[Path], find: Callable[[BinaryIO, str], Iterator[tuple[int, bytes | None]]], numbered: str = ""
+) -> Iterator[Record]:
+    """Read the records of plain or compressed files.
+
+    Args:
+        paths: the files.
+        find: yields the line and the data of each record, given the content of a file and its name.
+        numbered: what a record is called where its ``file`` is to have its number, from 1, too.
+
+    Raises:
+        InputError: a compressed file is damaged, or the content is not text; and whatever ``find`` raises.
+    """
+    for path in paths:
+        with open_compressed(path) as (content, disk):
+            position = 0
+            for number, (line, data) in enumerate(find(content, str(path)), 1):
+                name = f"{path}, {numbered} {number}" if numbered else str(path)
+                yield Record(name, line, data, disk.tell() - position)
+                position = disk.tell()
+
+
 def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Record]:
     """Read the lines of plain or compressed files as records, without blank lines.
 
@@ -98,9 +129,18 @@ def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> I
     Raises:
         InputError: a compressed file is damaged.
     """
-    for path in paths:
-        with open_compressed(path) as (lines, disk):
-            yield from _read_open_file(str(path), lines, disk, max_line_bytes)
+    return read_files(paths, functools.partial(_lines, max_line_bytes=max_line_bytes))
+
+
+def _lines(content: BinaryIO, name: str, max_line_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    number = 0
+    while line := content.readline(max_line_bytes + 1):
+        number += 1
+        too_long = len(line) > max_line_bytes and not line.endswith(b"\n")
+        while too_long and line and not line.endswith(b"\n"):
+            line = content.readline(max_line_bytes)
+        if too_long or not line.isspace():
+            yield number, None if too_long else line.rstrip(b"\r\n")
 
 
 class _Bzip2(io.RawIOBase):
@@ -167,18 +207,6 @@ def open_compressed(path: Path, utf_8: bool = True) -> Iterator[tuple[BinaryIO, 
 def _refuse_other_kinds(path: Path, content: BinaryIO, utf_8: bool) -> None:
     if problem := other_than_text(content.peek(HEAD_BYTES)[:HEAD_BYTES], utf_8):
         raise InputError(f"{path}: {problem}")
-
-
-def _read_open_file(name: str, lines: BinaryIO, disk: BinaryIO, max_line_bytes: int) -> Iterator[Record]:
-    number, position = 0, 0
-    while line := lines.readline(max_line_bytes + 1):
-        number += 1
-        too_long = len(line) > max_line_bytes and not line.endswith(b"\n")
-        while too_long and line and not line.endswith(b"\n"):
-            line = lines.readline(max_line_bytes)
-        if too_long or not line.isspace():
-            yield Record(name, number, None if too_long else line.rstrip(b"\r\n"), disk.tell() - position)
-            position = disk.tell()
 
 
 def describe_file(path: Path) -> dict[str, object]:

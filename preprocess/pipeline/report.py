@@ -1,55 +1,231 @@
-"""The table of a corpus (thesis, table 3.1): how many examples it has, and how long they are."""
+"""What a corpus's command reports: lengths, notes, tokens that are unknown, documents that several splits share."""
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from fairseq_poolingformer.text.data_folder import DataFolder
-from fairseq_poolingformer.text.sequences import read_sizes
+from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, read_counts
+from fairseq_poolingformer.text.sequences import Sequences, read_sizes
 from fairseq_poolingformer.text.table import aligned
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+
+from .parts import Part
 
 _HEADS = {"source": "input", "target": "output", "": "text"}
+_BLOCK = 2**22  # tokens counted at a time
+_SHOWN = 3  # symbols or ids named in a line
+
+Parts = Iterable[tuple[Part, np.ndarray, np.ndarray]]  # each with (n,) which examples are taken, (n,) their digests
 
 
-def length_table(
-    folder: DataFolder,
-    name: str,
-    splits: Sequence[str],
-    max_source_lengths: Sequence[int],
-    rejects: Mapping[str, int] | None = None,
-) -> str:
+@dataclass(frozen=True)
+class Made:
+    """A data folder that a table describes.
+
+    Attributes:
+        folder: the data folder.
+        name: the corpus's name.
+        splits: its splits.
+        lengths: numbers of tokens; tables say how many inputs are longer.
+        rejects: number of rejected records of each split.
+    """
+
+    folder: DataFolder
+    name: str
+    splits: Sequence[str]
+    lengths: Sequence[int]
+    rejects: Mapping[str, int]
+
+
+Table = Callable[[Made], str]  # lines of text, columns aligned
+
+
+def length_table(made: Made) -> str:
     """Count the examples of each split; give the median and the 90th percentile of each text's length in tokens.
 
     Lengths are those of the text alone. Training adds ``<s>`` and ``</s>``, so a maximum length of n truncates a text
     of more than n − 2 tokens.
-
-    Args:
-        folder: the data folder.
-        name: the corpus's name.
-        splits: its splits.
-        max_source_lengths: maximum lengths, in tokens, to count truncated inputs for.
-        rejects: number of rejected records of each split, where known.
-
-    Returns:
-        Lines of text, columns aligned.
     """
-    sizes = {split: [read_sizes(folder.array(split, array)) - 1 for array in folder.layout.ids] for split in splits}
+    ids = made.folder.layout.ids
+    sizes = {split: [read_sizes(made.folder.array(split, array)) - 1 for array in ids] for split in made.splits}
     if len(sizes) > 1:
         sizes["all"] = [np.concatenate(columns) for columns in zip(*sizes.values(), strict=True)]
-    head = [name, "examples"]
-    for array in folder.layout.ids:
+    head = [made.name, "examples"]
+    for array in ids:
         head += [f"{_HEADS[array.rpartition('.')[2]]} median", "90th"]
-    head += [f"input > {length}" for length in max_source_lengths]
-    rows = [head]
+    rows = [[*head, *(f"input > {length}" for length in made.lengths), "rejected"]]
     for split, lengths in sizes.items():
         row = [split, f"{len(lengths[0])}"]
         for side in lengths:
             row += [f"{value:.0f}" for value in np.percentile(side, [50, 90])]
-        for maximum in max_source_lengths:
-            truncated = np.count_nonzero(lengths[0] + 2 > maximum)
-            row.append(f"{truncated} ({100 * truncated / len(lengths[0]):.1f} %)")
-        rows.append(row)
-    if rejects is not None:
-        counts = [str(rejects[split]) if split in rejects else str(sum(rejects.values())) for split in sizes]
-        rows = [[*row, cell] for row, cell in zip(rows, ["rejected", *counts], strict=True)]
+        row += [_share(lengths[0] + 2 > maximum) for maximum in made.lengths]
+        rows.append([*row, str(made.rejects.get(split, sum(made.rejects.values())))])
     return aligned(rows)
+
+
+def _share(is_so: np.ndarray) -> str:
+    """How many of (n,) examples, and their share."""
+    return f"{np.count_nonzero(is_so)} ({100 * np.count_nonzero(is_so) / len(is_so):.1f} %)"
+
+
+def task_table(made: Made) -> str:
+    """Report examples and lengths in tokens of each split, and the notes of its examples, where the layout has them."""
+    folder, arrays = made.folder, made.folder.layout.ids
+    head = [made.name, "examples", *(f"{array} median" for array in arrays), "all median", "95th"]
+    rows, lines = [[*head, *(f"> {length}" for length in made.lengths), "rejected"]], []
+    for split in made.splits:
+        sizes = [read_sizes(folder.array(split, array)) for array in arrays]
+        whole = np.sum(sizes, axis=0)
+        numbers = [*(np.median(column) for column in sizes), *np.percentile(whole, [50, 95])]
+        row = [split, str(len(whole)), *(f"{number:.0f}" for number in numbers)]
+        rows.append([*row, *(_share(whole > length) for length in made.lengths), str(made.rejects[split])])
+        if "notes" in folder.layout.texts:
+            lines += count_notes(split, folder.text(split, "notes"))
+    return "\n".join([aligned(rows), *lines])
+
+
+def with_lines(table: Table, lines: Sequence[str]) -> Table:
+    """Return a report that goes on with these lines."""
+    return lambda made: "\n".join([table(made), *lines])
+
+
+def count_notes(split: str, path: Path) -> list[str]:
+    """Return one line for each kind of note; ``{split}.notes.txt`` has those of each example, separated by ``; ``."""
+    with open(path, encoding="utf-8") as lines:
+        counts = Counter(note for line in lines if line != "\n" for note in line.rstrip("\n").split("; "))
+    return [f"{split}: {count} × {note}" for note, count in counts.most_common()]
+
+
+def answer_table(made: Made, max_question: int | None = None, max_answer: int | None = None) -> str:
+    """Report what :func:`task_table` does, and lengths of questions and answers.
+
+    Args:
+        made: the data folder.
+        max_question: tokens that training cuts questions to, None for no limit.
+        max_answer: tokens of an answer that prediction gives; None where answers are not spans of the document.
+    """
+    lines = [task_table(made)]
+    for split in made.splits:
+        lines.append(_questions(made.folder.sequences(split, "question").sizes, split, max_question))
+        if max_answer is not None:
+            lines += _answers(made.folder, split, max_answer)
+    return "\n".join(lines)
+
+
+def _questions(sizes: np.ndarray, split: str, limit: int | None) -> str:
+    found = f"{split}: questions have up to {sizes.max(initial=0)} tokens"
+    if limit is None:
+        return found
+    return (
+        f"{found}; {np.count_nonzero(sizes > limit)} have more than {limit}, to which --max-question-length cuts them"
+    )
+
+
+def _answers(folder: DataFolder, split: str, limit: int) -> Iterator[str]:
+    answer = folder.sequences(split, "answer")
+    first, end = np.asarray(answer.values, np.int64).reshape(-1, 2).T
+    if len(first):
+        shortest = np.full(len(answer), np.iinfo(np.int64).max)
+        np.minimum.at(shortest, np.repeat(np.arange(len(answer)), answer.sizes // 2), end - first)
+        shortest = shortest[answer.sizes > 0]
+        yield (
+            f"{split}: the shortest answers have {np.median(shortest):.0f} tokens (median), up to {shortest.max()}; "
+            f"{np.count_nonzero(shortest > limit)} have more than {limit}, which prediction never gives"
+        )
+
+
+def unseen_tokens(folder: DataFolder, splits: Iterable[str]) -> list[str]:
+    """Return a line for each split with tokens that whatever was trained with this dictionary has not seen.
+
+    A dictionary whose counts are all the same counts nothing: there only ``<unk>`` is reported.
+
+    Args:
+        folder: the data folder, of a kind with a tokenizer.
+        splits: its splits.
+    """
+    if not folder.layout.dictionaries or not folder.tokenizer_path.is_dir():
+        return []
+    counts = np.array(list(read_counts(folder.dictionary()).values()), np.int64)
+    is_unseen = np.concatenate([np.zeros(len(SPECIAL_SYMBOLS), bool), (counts == 0) & (counts.max(initial=0) > 0)])
+    is_unseen[UNK] = True
+    return [line for split in splits for line in _unseen(folder, split, is_unseen)]
+
+
+def _unseen(folder: DataFolder, split: str, is_unseen: np.ndarray) -> Iterator[str]:
+    found = sum(count_symbols(folder.sequences(split, name), len(is_unseen)) for name in folder.layout.ids)
+    unseen = np.where(is_unseen, found, 0)
+    if unseen.any():
+        texts = load_tokenizer(folder.path).symbol_texts()
+        common = [index for index in np.argsort(-unseen, kind="stable")[:_SHOWN].tolist() if unseen[index]]
+        names = ("<unk>" if index == UNK else repr(texts[index].decode("utf-8", "replace")) for index in common)
+        shown = ", ".join(f"{name} {unseen[index]:,}" for name, index in zip(names, common, strict=True))
+        share = 100 * unseen.sum() / found.sum()
+        yield (
+            f"{split}: {unseen.sum():,} of {found.sum():,} tokens ({share:.2f} %) are unknown to the dictionary, which "
+            f"has count 0 for them: {shown}"
+        )
+
+
+def count_symbols(sequences: Sequences, size: int) -> np.ndarray:
+    """(size,) int64, how often each symbol of a dictionary occurs."""
+    values = sequences.values
+    blocks = (values[first : first + _BLOCK] for first in range(0, len(values), _BLOCK))
+    return sum((np.bincount(block, minlength=size) for block in blocks), np.zeros(size, np.int64))
+
+
+def shared_documents(splits: Mapping[str, Parts]) -> list[str]:
+    """Return a line for each two splits with the same documents: how many, and the ids of some."""
+    lines = []
+    digests = {
+        name: np.concatenate([np.empty(0, np.uint64), *(found[take] for _, take, found in parts)])
+        for name, parts in splits.items()
+    }
+    for first, second in itertools.combinations(splits, 2):
+        places = np.flatnonzero(np.isin(digests[second], digests[first]))
+        if not len(places):
+            continue
+        others = [int(np.flatnonzero(digests[first] == digests[second][place])[0]) for place in places[:_SHOWN]]
+        ids = zip(_ids(splits[second], places[:_SHOWN].tolist()), _ids(splits[first], others), strict=True)
+        examples = ", ".join(f"{name} ({first}: {other})" for name, other in ids)
+        count = len(digests[second])
+        lines.append(f"{second}: {len(places)} of {count} documents are in {first}, too, such as {examples}")
+    return lines
+
+
+def shared_files(inputs: object) -> list[str]:
+    """Return a line for each two splits that are made of the same file.
+
+    Args:
+        inputs: what identifies the input; looked at where it is of :func:`~preprocess.pipeline.records.describe_files`.
+    """
+    if not isinstance(inputs, dict):
+        return []
+    found = {
+        split: {file["sha256"]: file["file"] for file in files if isinstance(file, dict) and "sha256" in file}
+        for split, files in inputs.items()
+        if isinstance(files, list)
+    }
+    return [
+        f"{first} and {second} are made of the same file: {found[second][sha256]}"
+        for first, second in itertools.combinations(found, 2)
+        for sha256 in found[second]
+        if sha256 in found[first]
+    ]
+
+
+def _ids(parts: Parts, places: list[int]) -> list[str]:
+    """The ids of examples, given their places among those that are taken."""
+    ids: dict[int, str] = {}
+    before = 0
+    for part, take, _ in parts:
+        rows = np.flatnonzero(take)
+        if inside := [place for place in places if before <= place < before + len(rows)]:
+            texts = part.load()["texts"]["id"]
+            ids.update({place: texts[rows[place - before]] for place in inside})
+        before += len(rows)
+    return [ids[place] for place in places]

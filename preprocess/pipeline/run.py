@@ -4,14 +4,13 @@ A corpus gives an iterator of raw records for each split, and a pure function fr
 a skipped record.
 """
 
-import functools
-import hashlib
+import argparse
 import importlib.metadata
 import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,47 +18,19 @@ from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, Layout
 from fairseq_poolingformer.text.whole_file import write_lines
 
-from . import data_folder, shards, unseen
+from . import data_folder
 from .data_folder import SplitResult
 from .encode import encode_texts
-from .parts import PART_BYTES, PART_FORMAT, PART_RECORDS, Encode, Encoding, Parse, encode_split
+from .parts import Encode, Encoding, encode_split
 from .progress import progress
-from .records import InputError, Record
-from .repeated import shared_documents, shared_files
-from .report import length_table
+from .records import InputError, Parse
+from .report import Made, Table, length_table, shared_documents, shared_files, unseen_tokens
+from .splits import SplitRecords
 
 logger = logging.getLogger("preprocess")
 
-FINGERPRINT = "fingerprint"  # of the settings and the input of unfinished work
 _MOST_LOST = 20  # kinds that the report names
 FORMAT = 2  # of the data folder; raise it when its content changes for the same input
-
-
-@dataclass(frozen=True)
-class Split:
-    """The records of one split.
-
-    Attributes:
-        records: reads them from the beginning at every call.
-        size: how many bytes of input they are.
-        parse: the split's own function from record to example, where it differs from the corpus's.
-    """
-
-    records: Callable[[], Iterator[Record]]
-    size: int
-    parse: Parse | None = None
-
-    @classmethod
-    def of_files(
-        cls, read: Callable[[Sequence[Path]], Iterator[Record]], paths: Sequence[Path], parse: Parse | None = None
-    ) -> "Split":
-        """The records that ``read`` finds in files."""
-        return cls(functools.partial(read, paths), sum(path.stat().st_size for path in paths), parse)
-
-    @classmethod
-    def of_records(cls, records: Sequence[Record]) -> "Split":
-        """Records that are there already."""
-        return cls(functools.partial(iter, records), sum(record.progress for record in records))
 
 
 @dataclass(frozen=True)
@@ -75,59 +46,45 @@ class Corpus:
         layout: the files of the data folder.
         encode: example to the layout's arrays and texts, or a reject; a pure function that can be pickled.
         entries: further entries of ``corpus.json``; with ``settings`` they decide what ``encode`` does.
-        table: writes the table of the corpus; see :func:`preprocess.pipeline.report.length_table`.
+        table: writes the table of the corpus.
         unique_ids: whether an id that a split has had already makes a record a reject.
     """
 
     name: str
-    splits: Mapping[str, Split]
+    splits: Mapping[str, SplitRecords]
     parse: Parse
     settings: Mapping[str, object]
     inputs: object
     layout: Layout = PAIRS
     encode: Encode = encode_texts
     entries: Mapping[str, object] = field(default_factory=dict)
-    table: Callable[..., str] = length_table
+    table: Table = length_table
     unique_ids: bool = False
 
 
 @dataclass(frozen=True)
-class Options:
-    """How to run; none of these options changes an example.
+class TokenizerChoice:
+    """How to get the tokenizer.
 
     Attributes:
-        output_folder: the data folder to make.
-        workers: number of processes.
-        limit: use the first so many good examples of train.
-        random_limits: use so many good examples of these splits, chosen at random; None or no entry uses all.
-        limit_seed: seed of these choices.
-        max_reject_fraction: stop where more of a split is bad.
-        max_source_lengths: report how many inputs each of these lengths would truncate.
-        overwrite: replace another corpus in the folder.
-        shard: K and N: encode every N-th part only, from part K on, and leave it in the folder to be joined.
-        join: output folders of shards, whose parts are taken over.
+        settings: everything that decides what ``make`` makes, as JSON values.
+        make: puts ``tokenizer/`` into the folder that it is called with.
     """
 
-    output_folder: Path
-    workers: int = 1
-    limit: int | None = None
-    random_limits: Mapping[str, int | None] = field(default_factory=dict)
-    limit_seed: int = 0
-    max_reject_fraction: float = 0.01
-    max_source_lengths: tuple[int, ...] = (4096, 16384)
-    overwrite: bool = False
-    shard: tuple[int, int] | None = None
-    join: tuple[Path, ...] = ()
+    settings: dict[str, object]
+    make: Callable[[Path], None]
 
 
-def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_settings: dict, options: Options) -> str:
+def run(
+    corpus: Corpus, tokenizer: TokenizerChoice, args: argparse.Namespace, shard: tuple[int, int] | None = None
+) -> str:
     """Make the data folder of a corpus.
 
     Args:
         corpus: the corpus.
-        make_tokenizer: puts ``tokenizer/`` into the folder that it is called with.
-        tokenizer_settings: everything that decides what ``make_tokenizer`` makes, as JSON values.
-        options: how to run.
+        tokenizer: how to get its tokenizer.
+        args: the options of :func:`preprocess.pipeline.command.make_parser`; none of them changes an example.
+        shard: K and N: encode every N-th part only, from part K on, and leave it in the folder to be joined.
 
     Returns:
         The table of the corpus, or of a shard one line, for people.
@@ -136,133 +93,119 @@ def run(corpus: Corpus, make_tokenizer: Callable[[Path], object], tokenizer_sett
         InputError: too many rejects, an empty split, another corpus or another preprocessing in the folder, or a worker
             that died.
     """
-    folder = DataFolder(options.output_folder, corpus.layout)
-    settings = {
-        "format": FORMAT,
-        "corpus": corpus.name,
-        "settings": corpus.settings,
-        "inputs": corpus.inputs,
-        "tokenizer": tokenizer_settings,
-        **corpus.entries,
-    }
-    limits = {"limit": options.limit}
-    chosen = {split: count for split, count in options.random_limits.items() if count is not None}
-    limits |= {"random_limits": chosen or None, "limit_seed": options.limit_seed if chosen else None}
-
-    def table(rejects: Mapping[str, int]) -> str:
-        text = corpus.table(folder, corpus.name, list(corpus.splits), options.max_source_lengths, rejects=rejects)
-        return "\n".join([text, *unseen.report(folder, corpus.splits)])
-
-    def table_of_finished() -> str | None:
-        if written := data_folder.finished(folder, settings | limits, options.overwrite):
-            logger.info("%s is up to date", folder.path)
-            return "\n".join([table(rejects=written["rejects"]), *written.get("shared", [])])
-        return None
-
-    if text := table_of_finished():  # also where the folder is read-only
+    work = _Work(corpus, tokenizer, args, shard)
+    if text := work.table_of_finished():  # also where the folder is read-only
         return text
-    with data_folder.locked(folder.path):
-        return table_of_finished() or _make(corpus, make_tokenizer, folder, settings, limits, table, options)
+    with data_folder.locked(args.output_folder):
+        return work.table_of_finished() or work.make()
 
 
-def _make(
-    corpus: Corpus,
-    make_tokenizer: Callable[[Path], object],
-    folder: DataFolder,
-    settings: dict[str, object],
-    limits: dict[str, object],
-    table: Callable[..., str],
-    options: Options,
-) -> str:
-    """Make the data folder; return its table, or of a shard one line."""
-    _open_parts_folder(folder.parts_path, settings)
-    for line in shared_files(corpus.inputs):
-        logger.warning("%s", line)
-    if options.shard:
-        shards.claim(folder.parts_path, *options.shard)
-    shards.join(options.join, (folder.parts_path.name, FINGERPRINT), folder.parts_path)
-    if not tokenizers.is_saved(folder.parts_path):
-        make_tokenizer(folder.parts_path)
-    fingerprint = tokenizers.fingerprint(folder.parts_path)
-    results = _encode_splits(corpus, folder, fingerprint, options)
-    if options.shard:
-        parts = sum(len(result.parts) for result in results.values())
-        return (
-            f"shard {options.shard[0]} of {options.shard[1]}: {parts} parts in {folder.path}, to be joined with --join"
-        )
-    shared = shared_documents({split: result.parts for split, result in results.items()})
-    for line in shared:
-        logger.warning("%s", line)
-    data_folder.remove_old_corpus(folder, set(corpus.splits))
-    dictionary_size = data_folder.write(folder, results)
-    written = {
-        **settings,
-        **limits,
-        "examples": {split: result.examples for split, result in results.items()},
-        "rejects": {split: len(result.rejects) for split, result in results.items()},
-        "skipped": {split: dict(sorted(result.skipped.items())) for split, result in results.items()},
-        "dictionary_size": dictionary_size,
-        "tokenizer_fingerprint": fingerprint,
-        "versions": {name: importlib.metadata.version(name) for name in ("numpy", "tiktoken", "sentencepiece")},
-    }
-    if any(result.lost for result in results.values()):
-        written["lost"] = {split: dict(result.lost.most_common(_MOST_LOST)) for split, result in results.items()}
-    text = table(rejects=written["rejects"])
-    folder.write_corpus(written | {"table": text.splitlines(), "shared": shared}, corpus.splits)
-    shutil.rmtree(folder.parts_path)
-    return "\n".join([text, *shared])
+class _Work:
+    """The way from a corpus to its data folder."""
 
+    def __init__(
+        self, corpus: Corpus, tokenizer: TokenizerChoice, args: argparse.Namespace, shard: tuple[int, int] | None
+    ) -> None:
+        self._corpus, self._tokenizer, self._args, self._shard = corpus, tokenizer, args, shard
+        self._folder = DataFolder(args.output_folder, corpus.layout)
+        self._settings = {
+            "format": FORMAT,
+            "corpus": corpus.name,
+            "settings": corpus.settings,
+            "inputs": corpus.inputs,
+            "tokenizer": tokenizer.settings,
+            **corpus.entries,
+        }
+        counts = {split: getattr(args, f"limit_{split}") for split in ("valid", "test")}
+        self._chosen = {split: count for split, count in counts.items() if count is not None}
+        seed = args.limit_seed if self._chosen else None
+        self._limits = {"limit": args.limit, "random_limits": self._chosen or None, "limit_seed": seed}
 
-def _encode_splits(corpus: Corpus, folder: DataFolder, fingerprint: str, options: Options) -> dict[str, SplitResult]:
-    """Encode every split and choose its examples; of a shard, encode its parts only."""
-    results = {}
-    for name, split in corpus.splits.items():
-        parse = split.parse or corpus.parse
-        encoding = Encoding(parse, corpus.encode, corpus.layout, folder.parts_path, fingerprint)
-        results[name] = _run_split(corpus, name, encoding, options)
-        if options.shard:
-            continue
-        if options.join and (missing := len(results[name].parts) - results[name].reused):
+    def table_of_finished(self) -> str | None:
+        """The table of a folder that already holds this very corpus; None where it does not."""
+        written = data_folder.finished(self._folder, self._settings | self._limits, self._args.overwrite)
+        if not written:
+            return None
+        logger.info("%s is up to date", self._folder.path)
+        return "\n".join([self._table(written["rejects"]), *written.get("shared", [])])
+
+    def make(self) -> str:
+        """Make the data folder; return its table, or of a shard one line."""
+        corpus, folder, parts_path = self._corpus, self._folder, self._folder.parts_path
+        data_folder.open_parts(parts_path, self._settings)
+        for line in shared_files(corpus.inputs):
+            logger.warning("%s", line)
+        if self._shard:
+            data_folder.claim(parts_path, *self._shard)
+        data_folder.join(self._args.join or (), parts_path)
+        if not tokenizers.is_saved(parts_path):
+            self._tokenizer.make(parts_path)
+        fingerprint = tokenizers.fingerprint(parts_path)
+        results = {name: self._encode(name, fingerprint) for name in corpus.splits}
+        if self._shard:
+            parts = sum(len(result.parts) for result in results.values())
+            return (
+                f"shard {self._shard[0]} of {self._shard[1]}: {parts} parts in {folder.path}, to be joined with --join"
+            )
+        shared = shared_documents({split: result.parts for split, result in results.items()})
+        for line in shared:
+            logger.warning("%s", line)
+        data_folder.remove_old_corpus(folder, set(corpus.splits))
+        written = {
+            **self._settings,
+            **self._limits,
+            "examples": {split: result.examples for split, result in results.items()},
+            "rejects": {split: len(result.rejects) for split, result in results.items()},
+            "skipped": {split: dict(sorted(result.skipped.items())) for split, result in results.items()},
+            "dictionary_size": data_folder.write(folder, results),
+            "tokenizer_fingerprint": fingerprint,
+            "versions": {name: importlib.metadata.version(name) for name in ("numpy", "tiktoken", "sentencepiece")},
+        }
+        if any(result.lost for result in results.values()):
+            written["lost"] = {split: dict(result.lost.most_common(_MOST_LOST)) for split, result in results.items()}
+        text = self._table(written["rejects"])
+        folder.write_corpus(written | {"table": text.splitlines(), "shared": shared}, corpus.splits)
+        shutil.rmtree(parts_path)
+        return "\n".join([text, *shared])
+
+    def _table(self, rejects: Mapping[str, int]) -> str:
+        corpus, lengths = self._corpus, self._args.max_source_length
+        text = corpus.table(Made(self._folder, corpus.name, list(corpus.splits), lengths, rejects))
+        return "\n".join([text, *unseen_tokens(self._folder, corpus.splits)])
+
+    def _encode(self, name: str, fingerprint: str) -> SplitResult:
+        """Encode a split and choose its examples; of a shard, encode its parts only."""
+        corpus, folder = self._corpus, self._folder
+        parse = corpus.splits[name].parse or corpus.parse
+        result = self._run_split(name, Encoding(parse, corpus.encode, corpus.layout, folder.parts_path, fingerprint))
+        if self._shard:
+            return result
+        if self._args.join and (missing := len(result.parts) - result.reused):
             logger.warning("%s: %d parts were in no --join folder and were encoded here", name, missing)
-        _report_rejects(folder, name, results[name], options.max_reject_fraction)
-        if (count := options.random_limits.get(name)) is not None:
-            results[name].choose(count, options.limit_seed)
-    return results
+        _report_rejects(folder, name, result, self._args.max_reject_fraction)
+        if name in self._chosen:
+            result.choose(self._chosen[name], self._args.limit_seed)
+        return result
 
-
-def _open_parts_folder(path: Path, settings: dict) -> None:
-    """Make the folder of unfinished work; empty it where its settings, input or part sizes are others."""
-    wanted = json.dumps([settings, PART_BYTES, PART_RECORDS, PART_FORMAT], sort_keys=True)
-    fingerprint = hashlib.sha256(wanted.encode()).hexdigest()
-    mark = path / FINGERPRINT
-    if mark.is_file() and mark.read_text(encoding="utf-8").strip() != fingerprint:
-        logger.info("%s: deleting unfinished work of other settings or input", path)
-        shutil.rmtree(path)
-    elif mark.is_file():
-        logger.info("%s: continuing where an earlier run stopped", path)
-    path.mkdir(parents=True, exist_ok=True)
-    write_lines(mark, [fingerprint])
-
-
-def _run_split(corpus: Corpus, name: str, encoding: Encoding, options: Options) -> SplitResult:
-    split = corpus.splits[name]
-    limit = options.limit if name == "train" and not options.shard else None  # a shard cannot count for all
-    result = SplitResult(seen=set() if corpus.unique_ids else None)
-    with progress(name, split.size) as advance:
-        parts = encode_split(name, split.records(), encoding, options.workers, advance, options.shard or (0, 1))
-        for part, content, reused in parts:
-            result.add(part, content, reused, limit)
-            if result.examples == limit:
-                break
-        parts.close()
-    if result.reused:
-        logger.info("%s: %d of %d parts were finished already", name, result.reused, len(result.parts))
-    if result.skipped:
-        logger.info("%s: %d skipped (%s)", name, result.skipped.total(), _counts(result.skipped))
-    if result.lost:
-        most = Counter(dict(result.lost.most_common(_MOST_LOST)))
-        logger.info("%s: %d times text may be missing, most often %s", name, result.lost.total(), _counts(most))
-    return result
+    def _run_split(self, name: str, encoding: Encoding) -> SplitResult:
+        split = self._corpus.splits[name]
+        limit = self._args.limit if name == "train" and not self._shard else None  # a shard cannot count for all
+        result = SplitResult(seen=set() if self._corpus.unique_ids else None)
+        with progress(name, split.size) as advance:
+            parts = encode_split(name, split.records(), encoding, self._args.workers, advance, self._shard or (0, 1))
+            for part, content, reused in parts:
+                result.add(part, content, reused, limit)
+                if result.examples == limit:
+                    break
+            parts.close()
+        if result.reused:
+            logger.info("%s: %d of %d parts were finished already", name, result.reused, len(result.parts))
+        if result.skipped:
+            logger.info("%s: %d skipped (%s)", name, result.skipped.total(), _counts(result.skipped))
+        if result.lost:
+            most = Counter(dict(result.lost.most_common(_MOST_LOST)))
+            logger.info("%s: %d times text may be missing, most often %s", name, result.lost.total(), _counts(most))
+        return result
 
 
 def _report_rejects(folder: DataFolder, split: str, result: SplitResult, max_fraction: float) -> None:

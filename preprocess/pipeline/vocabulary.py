@@ -6,8 +6,7 @@ import heapq
 import io
 import itertools
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import sentencepiece
@@ -16,8 +15,8 @@ from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, replace_lone_
 from fairseq_poolingformer.text.gpt2_bpe import WHITE_SPACE
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
 
-from .records import TOO_LONG, Example, InputError, Record, Reject, describe_file
-from .run import Corpus
+from .records import Example, InputError, Record, Reject, describe_file, parsed
+from .run import Corpus, TokenizerChoice
 
 logger = logging.getLogger("preprocess")
 
@@ -27,27 +26,14 @@ _SENTENCE_CHARS = 1000  # sentencepiece drops sentences of more than 4,192 bytes
 _THREADS = 2  # a constant: the model depends on it
 
 
-@dataclass(frozen=True)
-class TokenizerChoice:
-    """How to get the tokenizer: ``settings`` decide it, ``make(folder)`` puts ``tokenizer/`` into a folder."""
-
-    settings: dict[str, object]
-    make: Callable[[Path], None]
-
-
 def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: int | None = None) -> None:
     """Add the options that say which tokenizer to use."""
     options = parser.add_argument_group("tokenizer")
     choice = options.add_mutually_exclusive_group(required=default_vocabulary is None)
-    choice.add_argument(
-        "--gpt2-bpe",
-        metavar="FOLDER",
-        type=Path,
-        help="GPT-2 BPE as BART and RoBERTa use it: the folder with encoder.json, vocab.bpe and fairseq's dict.txt",
-    )
-    choice.add_argument(
-        "--sentencepiece-model", metavar="FILE", type=Path, help="a sentencepiece model; its pieces are the dictionary"
-    )
+    text = "GPT-2 BPE as BART and RoBERTa use it: the folder with encoder.json, vocab.bpe and fairseq's dict.txt"
+    choice.add_argument("--gpt2-bpe", metavar="FOLDER", type=Path, help=text)
+    text = "a sentencepiece model; its pieces are the dictionary"
+    choice.add_argument("--sentencepiece-model", metavar="FILE", type=Path, help=text)
     trained = "train a sentencepiece model on the train split; the dictionary has VOCAB_SIZE symbols"
     if default_vocabulary is not None:
         trained += f" (default: {default_vocabulary})"
@@ -61,12 +47,8 @@ def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: i
         help="with --gpt2-bpe, tabs and line breaks: blank reads a blank for each, since BART and RoBERTa have never "
         "seen GPT-2's symbols of them; keep reads them as GPT-2 does (default: %(default)s)",
     )
-    options.add_argument(
-        "--sentencepiece-type",
-        choices=["unigram", "bpe"],
-        default="unigram",
-        help="kind of model to train (default: %(default)s)",
-    )
+    text = "kind of model to train (default: %(default)s)"
+    options.add_argument("--sentencepiece-type", choices=["unigram", "bpe"], default="unigram", help=text)
 
 
 def choose_tokenizer(args: argparse.Namespace, corpus: Corpus) -> TokenizerChoice:
@@ -164,12 +146,12 @@ def _examples(corpus: Corpus, records: list[Record]) -> Iterator[Example]:
     first_reject = None
     found = False
     for record in records:
-        parsed = corpus.parse(record) if record.data is not None else Reject(TOO_LONG)
-        if isinstance(parsed, Example):
+        example = parsed(record, corpus.parse)
+        if isinstance(example, Example):
             found = True
-            yield parsed
-        elif isinstance(parsed, Reject) and first_reject is None:
-            first_reject = f"{record.file}, line {record.line}: {parsed.reason}"
+            yield example
+        elif isinstance(example, Reject) and first_reject is None:
+            first_reject = f"{record.file}, line {record.line}: {example.reason}"
     if not found:
         raise InputError(f"train: no good example to train a tokenizer on; first: {first_reject or 'no lines'}")
 

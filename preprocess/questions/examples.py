@@ -14,9 +14,8 @@ from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizers import Tokenizer
 
-from ..pipeline.encode import Encoded
+from ..pipeline.encode import Encoded, Tokens
 from ..pipeline.records import Example, InputError, Reject
-from ..pipeline.tokens import Tokens
 
 NESTED = "long answer inside another candidate"
 SEVERAL = "several short answers"
@@ -83,18 +82,6 @@ def outermost(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
         elif candidate.end > kept[-1].end:
             raise BadLine(f"candidates overlap: numbers {kept[-1].index} and {candidate.index}")
     return tuple(kept)
-
-
-def question_of(fields: dict) -> str:
-    """Return the question.
-
-    Raises:
-        ValueError: it is missing or empty.
-    """
-    question = json_values.text_of(fields, "question_text")
-    if not question.strip():
-        raise BadLine("empty question: question_text")
-    return question
 
 
 def annotations_of(fields: dict) -> list:

@@ -5,6 +5,7 @@ bounded by one page, a broken page costs only itself, no document type definitio
 worker parses its own pages.
 """
 
+import functools
 import html
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 from xml.etree import ElementTree
 
-from ..pipeline.records import InputError, Record, open_compressed
+from ..pipeline.records import InputError, Record, open_compressed, read_files
 from .text import FILES_AND_CATEGORIES
 
 ARTICLES, FILES, CATEGORIES = 0, 6, 14  # the keys of these namespaces in every wiki
@@ -74,15 +75,14 @@ def read_pages(paths: Sequence[Path], max_page_bytes: int = MAX_PAGE_BYTES) -> I
     Raises:
         InputError: a compressed file is damaged.
     """
-    for path in paths:
-        with open_compressed(path) as (dump, disk):
-            cutter, position = _Cutter(dump), 0
-            while cutter.skip_to(b"<page>"):
-                line, data = cutter.line, cutter.take(b"</page>", max_page_bytes)
-                if not data.endswith(b"</page>"):
-                    data = data[:_BLOCK_BYTES]
-                yield Record(str(path), line, data, disk.tell() - position)
-                position = disk.tell()
+    return read_files(paths, functools.partial(_pages, max_page_bytes=max_page_bytes))
+
+
+def _pages(dump: BinaryIO, name: str, max_page_bytes: int) -> Iterator[tuple[int, bytes]]:
+    cutter = _Cutter(dump)
+    while cutter.skip_to(b"<page>"):
+        line, data = cutter.line, cutter.take(b"</page>", max_page_bytes)
+        yield line, data if data.endswith(b"</page>") else data[:_BLOCK_BYTES]
 
 
 def read_site(path: Path) -> Site:

@@ -3,10 +3,10 @@
 The earlier steps leave control characters as marks for this one. A dump cannot contain any, since it is XML.
 """
 
+import functools
 import re
 from collections.abc import Iterator
-
-from .switches import ANY_CASE, SWITCHES
+from pathlib import Path
 
 REMOVED = "\x03"  # in place of what was taken out of a line
 HEADING = "\x04"  # at the beginning of a heading's line; the heading's level follows
@@ -24,6 +24,9 @@ BLOCK_TAGS = "blockquote|br|center|dd|div|dl|dt|h[1-6]|hr|li|ol|p|poem|td|th|tr|
 _INLINE_TAGS = (
     "abbr|b|bdi|big|cite|code|del|em|font|i|ins|kbd|noinclude|nowiki|onlyinclude|q|s|samp|small|span|strike|strong|sub|"
     "sup|tt|u|var"
+)
+_ANY_CASE = frozenset(  # MediaWiki takes these switches in small letters too
+    ["TOC", "NOTOC", "FORCETOC", "NOEDITSECTION", "NOGALLERY", "NOTITLECONVERT", "NOTC", "NOCONTENTCONVERT", "NOCC"]
 )
 _STRAY_BLOCK_TAG = re.compile(rf"</?(?:{BLOCK_TAGS})\b[^<>\n]*>", re.I)
 _STRAY_TAG = re.compile(rf"</?(?:{DROPPED_TAGS}|{_INLINE_TAGS})\b[^<>\n]*>", re.I)
@@ -149,7 +152,14 @@ def _without_quotes(line: str) -> str:
 
 def _without_switch(match: re.Match) -> str:
     """Remove a behaviour switch; other words in double underscores stay."""
-    return "" if match[1] in SWITCHES or match[1].upper() in ANY_CASE else match[0]
+    return "" if match[1].upper() in _ANY_CASE or match[1] in _switches() else match[0]
+
+
+@functools.cache
+def _switches() -> frozenset[str]:
+    """The names of switches whose case matters; see the file."""
+    lines = Path(__file__).with_name("switches.txt").read_text(encoding="utf-8").splitlines()
+    return frozenset(name for line in lines if not line.startswith("#") for name in line.split())
 
 
 def _first_variant(match: re.Match) -> str:

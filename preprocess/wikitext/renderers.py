@@ -36,7 +36,29 @@ _ACCIDENTALS = {
     "flat": "♭", "b": "♭", "sharp": "♯", "#": "♯", "natural": "♮", "n": "♮",
     "doubleflat": "𝄫", "double flat": "𝄫", "bb": "𝄫", "doublesharp": "𝄪", "double sharp": "𝄪", "##": "𝄪", "x": "𝄪",
 }  # fmt: skip
+CENTURY_NAME = re.compile(r"([ivxl]+)(er?) siècle( av\. j\.-c\.)?")  # of the French Wikipedia: {{XIXe siècle}}
 _POWERS = {"3": "thousand", "6": "million", "9": "billion", "12": "trillion"}
+_SYMBOLS = """
+    H He Li Be B C N O F Ne Na Mg Al Si P S Cl Ar K Ca Sc Ti V Cr Mn Fe Co Ni Cu Zn Ga Ge As Se Br Kr Rb Sr Y Zr
+    Nb Mo Tc Ru Rh Pd Ag Cd In Sn Sb Te I Xe Cs Ba La Ce Pr Nd Pm Sm Eu Gd Tb Dy Ho Er Tm Yb Lu Hf Ta W Re Os Ir
+    Pt Au Hg Tl Pb Bi Po At Rn Fr Ra Ac Th Pa U Np Pu Am Cm Bk Cf Es Fm Md No Lr Rf Db Sg Bh Hs Mt Ds Rg Cn Nh Fl
+    Mc Lv Ts Og Uue Ubn
+"""
+_NAMES = """
+    hydrogen helium lithium beryllium boron carbon nitrogen oxygen fluorine neon sodium magnesium aluminium
+    silicon phosphorus sulfur chlorine argon potassium calcium scandium titanium vanadium chromium manganese iron
+    cobalt nickel copper zinc gallium germanium arsenic selenium bromine krypton rubidium strontium yttrium
+    zirconium niobium molybdenum technetium ruthenium rhodium palladium silver cadmium indium tin antimony
+    tellurium iodine xenon caesium barium lanthanum cerium praseodymium neodymium promethium samarium europium
+    gadolinium terbium dysprosium holmium erbium thulium ytterbium lutetium hafnium tantalum tungsten rhenium
+    osmium iridium platinum gold mercury thallium lead bismuth polonium astatine radon francium radium actinium
+    thorium protactinium uranium neptunium plutonium americium curium berkelium californium einsteinium fermium
+    mendelevium nobelium lawrencium rutherfordium dubnium seaborgium bohrium hassium meitnerium darmstadtium
+    roentgenium copernicium nihonium flerovium moscovium livermorium tennessine oganesson ununennium unbinilium
+"""
+_SYMBOL = ["", *_SYMBOLS.split()]  # by number
+_NUMBERS = {name: number for names in (_SYMBOLS.lower(), _NAMES) for number, name in enumerate(names.split(), 1)}
+_NUMBERS |= {"aluminum": 13, "sulphur": 16, "cesium": 55, "ununtrium": 113, "ununpentium": 115, "ununoctium": 118}
 
 
 def positional(values: Parameters) -> list[str]:
@@ -280,3 +302,51 @@ def sequence(values: Parameters) -> str:
     """{{OEIS|id=A000602}} → (sequence A000602 in the OEIS)"""
     number = (values.get("1") or values.get("id") or "").strip()
     return number and f"(sequence {number} in the OEIS)"
+
+
+def nuclide(values: Parameters) -> str:
+    """{{SimpleNuclide|carbon|14}} → ¹⁴C"""
+    element, mass = _element_and_mass(values)
+    number = _NUMBERS.get(element.lower())
+    return mass.translate(RAISED) + (_SYMBOL[number] if number else element)
+
+
+def numbered_nuclide(values: Parameters) -> str:
+    """{{Nuclide|carbon|14}} → ¹⁴₆C"""
+    element, mass = _element_and_mass(values)
+    number = _NUMBERS.get(element.lower())
+    return f"{mass.translate(RAISED)}{str(number).translate(LOWERED)}{_SYMBOL[number]}" if number else nuclide(values)
+
+
+def _element_and_mass(values: Parameters) -> list[str]:
+    return [*map(str.strip, positional(values)), "", ""][:2]
+
+
+def century(values: Parameters) -> str:
+    """{{s|XIX|e}} → XIXe siècle; a minus sign in the name, {{s-|XIX|e}}, makes no difference to this."""
+    number, ending = [*map(str.strip, positional(values)), "", ""][:2]
+    return number and f"{number.upper()}{ending or ('er' if number.upper() == 'I' else 'e')} siècle"
+
+
+def named_century(match: re.Match) -> Renderer:
+    """The renderer of a name that CENTURY_NAME matches."""
+    number, ending, before = match.groups()
+    return fixed(f"{number.upper()}{ending} siècle{' av. J.-C.' if before else ''}")
+
+
+def french_date(values: Parameters) -> str:
+    """{{date|1|mars|1871|en science}} → 1er mars 1871"""
+    day, *rest = [*(value.strip() for value in positional(values)), ""][:3]
+    return " ".join(part for part in ("1er" if day in ("1", "01") else day.lstrip("0"), *rest) if part)
+
+
+def french_number(values: Parameters) -> str:
+    """{{unité|1500|km|2}} → 1 500 km²"""
+    first, *units = [value.strip() for value in positional(values)] or [""]
+    unit = "".join(part.translate(RAISED) if re.fullmatch(r"[-−]?\d+", part) else part for part in units)
+    return f"{grouped(first, ' ')} {unit}".strip()
+
+
+def french_raised(values: Parameters) -> str:
+    """10{{e|12}} → 10¹², XIX{{e}} → XIXe, 2{{exp|x}} → 2x"""
+    return values.get("1", "").strip().translate(RAISED) or "e"

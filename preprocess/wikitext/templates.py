@@ -7,7 +7,7 @@ a wiki's tables has no text.
 import functools
 import re
 
-from . import french, nuclides, renderers
+from . import renderers
 from .lines import PROTECTED
 from .renderers import Parameters, Renderer, fixed, form, joined, sounds
 
@@ -82,8 +82,8 @@ _ENGLISH: Table = {
     joined("-"): "respell",
     joined("+"): "keypress, key press",
     joined(" · "): "hlist",
-    nuclides.bare: "simplenuclide, simplenuclide2",
-    nuclides.numbered: "nuclide, nuclide2",
+    renderers.nuclide: "simplenuclide, simplenuclide2",
+    renderers.numbered_nuclide: "nuclide, nuclide2",
     renderers.accidental: "music",
     renderers.as_of: "as of, asof",
     renderers.circa: "circa, c., ca.",
@@ -123,10 +123,10 @@ _FRENCH: Table = {
     fixed("re"): "re, ère",
     fixed("av. J.-C."): "av jc, av. j.-c., avjc",
     fixed("apr. J.-C."): "ap jc, apr. j.-c., apjc",
-    french.century: "s, s-, siècle",
-    french.date: "date, date-, date de naissance, date de décès",
-    french.number: "nb, nombre, unité",
-    french.raised: "e, exp, exposant",
+    renderers.century: "s, s-, siècle",
+    renderers.french_date: "date, date-, date de naissance, date de décès",
+    renderers.french_number: "nb, nombre, unité",
+    renderers.french_raised: "e, exp, exposant",
     renderers.lowered: "ind, indice",
     renderers.nihongo: "japonais",
     renderers.quotation: "citation bloc, début citation",
@@ -196,8 +196,8 @@ def find_renderer(name: str, wiki: str) -> Renderer | None:
         return table.get(family.group())
     if number := _FORMATNUM.fullmatch(name):
         return fixed(renderers.grouped(number[1], _GROUPING.get(wiki, "")))
-    if wiki == "fr" and (century := french.CENTURY_NAME.fullmatch(name)):
-        return french.named_century(century)
+    if wiki == "fr" and (century := renderers.CENTURY_NAME.fullmatch(name)):
+        return renderers.named_century(century)
     return None
 
 

@@ -44,7 +44,7 @@ train_model() {
   [[ ! -e $folder/train.json ]] || return 0
   rm -rf "$folder" # a killed training starts over: time and memory are those of a whole training
   mkdir -p "$folder"
-  run "$python" "$root/run_scripts/equal_budget.py" measure "$folder/train.json" --log "$folder/train.log" -- \
+  run "$python" "$root/run_scripts/equal_budget.py" "$folder/train.json" --log "$folder/train.log" -- \
     "$python" -m fairseq_cli.train "$out/data" --user-dir "$root/fairseq_poolingformer" --task char_lm \
     --criterion char_lm --cpu --distributed-world-size 1 --num-workers 0 --seed "$seed" \
     --decoder-layers 4 --decoder-embed-dim 128 --decoder-attention-heads 4 \
@@ -101,4 +101,4 @@ for seed in ${seeds//,/ }; do
   done
 done
 printf '\n# bits per character of test, mean and range of seeds %s; CPU time and memory of the training\n' "$seeds"
-run "$python" "$root/run_scripts/equal_budget.py" table bpc,last_average_span,parameters,seconds_per_update,gib "${runs[@]}"
+run "$python" "$root/run_scripts/compare.py" means bpc,last_average_span,parameters,seconds_per_update,gib "${runs[@]}"

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.whole_file import whole_file, write_lines
+from run_scripts.compare import describe
 from run_scripts.plot_loss import read_log
 
 Bits = dict[str, float]
@@ -28,12 +29,9 @@ def read_bits(folder: Path, what: str = "classes") -> Bits:
     return {found["distance"]: found["bits_per_token"] for found in result[what] if found["bits_per_token"] is not None}
 
 
-def describe(values: Sequence[float], sign: str = "") -> str:
-    """``mean [least, greatest]``, or the only value."""
-    if not values:
-        return "-"
-    mean, least, greatest = (f"{x:{sign}.2f}" for x in (statistics.mean(values), min(values), max(values)))
-    return mean if len(values) == 1 else f"{mean} [{least}, {greatest}]"
+def cell(values: Sequence[float], sign: str = "") -> str:
+    """The mean of some seeds, and their range."""
+    return describe(values, lambda x: f"{x:{sign}.2f}")
 
 
 def table(systems: dict[str, dict[int, Path]], baseline: str) -> str:
@@ -48,13 +46,13 @@ def table(systems: dict[str, dict[int, Path]], baseline: str) -> str:
     rows = [["", *classes, "CPU s", "seeds"]]
     for name, seeds in bits.items():
         seconds = [json.loads((folder / "result.json").read_text())["cpu_seconds"] for folder in systems[name].values()]
-        cells = [describe([found[key] for found in seeds.values()]) for key in classes]
+        cells = [cell([found[key] for found in seeds.values()]) for key in classes]
         rows.append([name, *cells, f"{statistics.mean(seconds):.0f}", str(len(seeds))])
     base = bits.get(baseline, {})
     for name, seeds in bits.items():
         common = [seed for seed in seeds if seed in base]
         if name != baseline and common:
-            cells = [describe([seeds[seed][key] - base[seed][key] for seed in common], "+") for key in classes]
+            cells = [cell([seeds[seed][key] - base[seed][key] for seed in common], "+") for key in classes]
             rows.append([f"{name} - {baseline}", *cells, "", str(len(common))])
     return aligned(rows)
 
@@ -90,7 +88,7 @@ def mean_curve(curves: Sequence[dict[float, float]]) -> dict[float, float]:
     return {place: statistics.mean(curve[place] for curve in curves if place in curve) for place in places}
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("runs", nargs="+", metavar="SYSTEM=FOLDER")
@@ -98,7 +96,7 @@ def main() -> None:
     parser.add_argument(
         "--output-folder", type=Path, metavar="DIR", help="write table.txt and, with matplotlib, plot.png"
     )
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     systems: dict[str, dict[int, Path]] = {}
     for run in args.runs:
         name, folder = run.split("=", 1)

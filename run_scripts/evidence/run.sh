@@ -80,7 +80,7 @@ train_model() {
   ! made "$folder/result.json" || return 0
   [[ $dry_run == 1 ]] || { rm -rf "$folder" && mkdir -p "$folder"; }
   [[ $precision == fp32 ]] || set -- "$@" "--$precision"
-  run "$python" "$root/run_scripts/equal_budget.py" measure "$folder/result.json" --log "$folder/train.log" -- \
+  run "$python" "$root/run_scripts/equal_budget.py" "$folder/result.json" --log "$folder/train.log" -- \
     "$python" -m fairseq_cli.train "$out/$data" "${model[@]}" --criterion long_masked_lm \
     --cpu --distributed-world-size 1 --num-workers 0 --required-batch-size-multiple 1 \
     --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 \

@@ -67,7 +67,7 @@ for seed in ${seeds//,/ }; do
     [[ $flags == - ]] || { IFS=, read -ra more <<<"$flags" && attention+=("${more[@]}"); }
     [[ $precision == fp32 ]] || attention+=("--$precision")
     [[ $dry_run == 1 ]] || made "$folder/result.json" || { rm -rf "$folder" && mkdir -p "$folder"; }
-    made "$folder/result.json" || run "$python" "$root/run_scripts/equal_budget.py" measure "$folder/result.json" \
+    made "$folder/result.json" || run "$python" "$root/run_scripts/equal_budget.py" "$folder/result.json" \
       --log "$folder/train.log" -- "$python" -m fairseq_cli.train "$out/data" \
       --user-dir "$root/fairseq_poolingformer" --task long_summarization --cpu --distributed-world-size 1 \
       --finetune-from-model "$out/reader.pt" --arch poolingformer_reader --max-source-positions 4096 \

@@ -52,4 +52,4 @@ for model in ${models//,/ }; do
   done
 done
 printf '\n# all models: F1 on %s questions; "published" is always the same one of the three choices\n' "$dev"
-"$python" "$root/run_scripts/longformer_tasks/scores.py" "${rows[@]}"
+"$python" "$root/run_scripts/compare.py" tasks "${rows[@]}"

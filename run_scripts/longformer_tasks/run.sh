@@ -215,5 +215,5 @@ run_experiments prepare
 
 if [[ ,$steps, == *,score,* ]]; then
   printf '\n# this run, and as published (* on a test set)\n'
-  "$python" "$root/run_scripts/longformer_tasks/scores.py" "${results[@]}"
+  "$python" "$root/run_scripts/compare.py" tasks "${results[@]}"
 fi

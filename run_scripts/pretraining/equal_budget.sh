@@ -53,7 +53,7 @@ train_model() {
   [[ ! -e $folder/result.json ]] || return 0
   rm -rf "$folder" # a killed run starts again: its time and memory must be those of a whole training
   mkdir -p "$folder"
-  run "$python" "$root/run_scripts/equal_budget.py" measure "$folder/result.json" --log "$folder/train.log" -- \
+  run "$python" "$root/run_scripts/equal_budget.py" "$folder/result.json" --log "$folder/train.log" -- \
     "$python" -m fairseq_cli.train "$out/data" --user-dir "$root/fairseq_poolingformer" \
     --task long_masked_lm --criterion long_masked_lm --cpu --distributed-world-size 1 --num-workers 0 --seed "$seed" \
     --encoder-layers 4 --encoder-embed-dim 64 --encoder-ffn-embed-dim 256 --encoder-attention-heads 2 \
@@ -96,5 +96,5 @@ for seed in ${seeds//,/ }; do
   done
 done
 printf '\n# valid, mean and range of seeds %s; CPU time, with the evaluations, and memory of the second part\n' "$seeds"
-run "$python" "$root/run_scripts/equal_budget.py" table \
+run "$python" "$root/run_scripts/compare.py" means \
   valid_bits_per_character,valid_loss,parameters,seconds_per_update,gib "${runs[@]}"

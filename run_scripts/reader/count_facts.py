@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from fairseq_poolingformer.preprocess.fact_documents import FIELDS, GOSSIP, REGISTER, SUMMARIES, WORDINGS
+from fairseq_poolingformer.preprocess.facts import FIELDS, GOSSIP, REGISTER, SUMMARIES, WORDINGS
 
 from fairseq_poolingformer.text.table import aligned
 

@@ -2,7 +2,7 @@
 
 python run_scripts/reader/pretrain.py --output-folder reader
 
-Documents are made as they are needed (preprocess/fact_documents.py), of a few sentences first, then longer. Reading
+Documents are made as they are needed (preprocess/facts.py), of a few sentences first, then longer. Reading
 begins within minutes because the documents are short and no name comes twice, the embeddings are tied, the decoder's
 cross-attention starts by handing on what it attends to, and its last layer is told where each name is in the document.
 Killed, the same command resumes. The result is a folder like fairseq_poolingformer/reader.
@@ -23,9 +23,10 @@ import numpy as np
 import torch
 from fairseq import options, tasks
 from fairseq.modules import SinusoidalPositionalEmbedding
-from fairseq_poolingformer.preprocess.fact_documents import SUMMARIES, DocumentMaker, FactDocument, Shape
+from fairseq_poolingformer.preprocess.facts import SUMMARIES, DocumentMaker, FactDocument, Shape
 from fairseq_poolingformer.preprocess.pipeline.records import unpack
-from fairseq_poolingformer.preprocess.pipeline.run import Corpus, Split
+from fairseq_poolingformer.preprocess.pipeline.run import Corpus
+from fairseq_poolingformer.preprocess.pipeline.splits import SplitRecords
 from fairseq_poolingformer.preprocess.pipeline.vocabulary import train_sentencepiece
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -98,7 +99,7 @@ def make_tokenizer(folder: Path, sentences: list[str]) -> Tokenizer:
     if not (folder / "dict.target.txt").is_file():
         maker = DocumentMaker(sentences, False, STAGES[-1][0])
         records = list(facts.make_records(maker, "vocabulary", 4000, seed=0))
-        corpus = Corpus("facts", {"train": Split.of_records(records)}, unpack, settings={}, inputs={})
+        corpus = Corpus("facts", {"train": SplitRecords.of_records(records)}, unpack, settings={}, inputs={})
         train_sentencepiece(corpus, facts.DEFAULT_VOCABULARY, "unigram", folder)
         for side in ("source", "target"):
             load_tokenizer(folder).write_dictionary(folder / f"dict.{side}.txt")

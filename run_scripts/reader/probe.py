@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 from count_facts import shares_right
-from fairseq_poolingformer.preprocess.fact_documents import DocumentMaker, Shape
+from fairseq_poolingformer.preprocess.facts import DocumentMaker, Shape
 from pretrain import STAGES
 
 from fairseq_poolingformer.models.shipped_reader import FOLDER, load_reader

@@ -46,7 +46,7 @@ epoch {one}
 {"valid_loss": "3.25", "loss": "3.0"}
 """
     command = f"import pathlib, sys; x = bytearray(300 * 2**20); pathlib.Path(sys.argv[1]).write_text({log!r})"
-    arguments = ("measure", tmp_path / "result.json", "--log", tmp_path / "log", "--", sys.executable, "-c")
+    arguments = (tmp_path / "result.json", "--log", tmp_path / "log", "--", sys.executable, "-c")
     tool("equal_budget.py", *arguments, command, tmp_path / "log")
     result = json.loads((tmp_path / "result.json").read_text())
     assert (result["last_loss"], result["valid_loss"], result["parameters"]) == (3.0, 3.25, 12345)
@@ -61,7 +61,7 @@ def test_seeds_of_a_system_are_one_row(tmp_path):
     for name, values in (("a", {"bpc": 2.0}), ("b", {"bpc": 3.0}), ("c", {"bpc": 1.23456, "gib": 1})):
         (tmp_path / f"{name}.json").write_text(json.dumps(values))
     runs = [f"{name}={tmp_path}/{file}.json" for name, file in (("one", "a"), ("one", "b"), ("two", "c"))]
-    lines = tool("equal_budget.py", "table", "bpc,gib", *runs).splitlines()
+    lines = tool("compare.py", "means", "bpc,gib", *runs).splitlines()
     assert [line.split("  ")[0] for line in lines] == ["", "one", "two"]
     assert lines[1].split("  ", 1)[1].split() == ["2.5", "[2,", "3]", "-"]
     assert lines[2].split() == ["two", "1.235", "1"]

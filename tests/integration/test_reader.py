@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from fairseq_poolingformer.cli import summarize
 from fairseq_poolingformer.models.shipped_reader import FOLDER, TIED, write_reader_checkpoint
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from preprocess.fact_documents import DocumentMaker, Shape
+from preprocess.facts import DocumentMaker, Shape
 from tests.forked_python import PYTHON, start
 
 SCRIPTS = Path(__file__).parents[2] / "run_scripts" / "reader"

@@ -462,6 +462,20 @@ def test_comparison_leaves_cells_without_a_result_empty(tmp_path):
     assert "give NAME=FILE.json" in tool("compare.py", "rouge", tmp_path / "a.json", status=2)
 
 
+def test_scores_of_several_trainings_are_a_mean_and_a_deviation(tmp_path):
+    for seed, f1 in ((1, 40.0), (2, 42.0)):
+        (tmp_path / f"{seed}.json").write_text(json.dumps({"f1": f1}))
+    files = [f"{tmp_path}/{seed}.json" for seed in (1, 2, 3)]  # the last is not there yet
+    rows = ["--row", "one", "f1", "75.2", files[0], "--row", "all", "f1", "75.2", *files, "--row", "no", "f1", "-", "x"]
+    assert [line.split() for line in tool("compare.py", "tasks", *rows).splitlines()[1:]] == [
+        ["one", "f1", "40.00", "75.2"],
+        ["all", "f1", "41.00", "±", "1.41", "(2)", "75.2"],
+        ["no", "f1", "-", "-"],
+    ]
+    assert "no figure 'em'; there are f1" in tool("compare.py", "tasks", "--row", "a", "em", "-", files[0], status=2)
+    assert "give NAME FIGURE PUBLISHED and" in tool("compare.py", "tasks", "--row", "a", "f1", "-", status=2)
+
+
 def test_summaries_are_shown_from_all_parts_of_the_list(tmp_path):
     for name in ("hypotheses", "references", "ids"):
         (tmp_path / name).write_text("".join(f"{name} {number}\n" for number in range(9)))

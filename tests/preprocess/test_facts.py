@@ -6,8 +6,8 @@ from random import Random
 
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import facts
-from preprocess.fact_documents import FIELDS, GOSSIP, REGISTER, DocumentMaker, Shape, held_out
-from preprocess.python_prose import read_prose
+from preprocess.facts import FIELDS, GOSSIP, REGISTER, DocumentMaker, Shape, held_out
+from preprocess.python_sources import read_prose
 
 PROSE = [f"This is sentence {word} of the prose." for word in ("alpha", "beta", "gamma", "delta", "epsilon")]
 

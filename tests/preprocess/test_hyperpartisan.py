@@ -8,7 +8,7 @@ import pytest
 from fairseq_poolingformer.text import xml_elements
 from preprocess import hyperpartisan
 from preprocess.pipeline.records import Record
-from tests.preprocess.test_labelled import TEXTS, convert, examples
+from tests.preprocess.test_labelled_text import TEXTS, convert, examples
 
 ARTICLE = (
     '<article id="{0:07d}" published-at="2017-09-10" title="T &amp; {0}">lead\n<p>{1} <a href="x">link</a> end</p>\n'

@@ -11,13 +11,16 @@ from preprocess.__main__ import CORPORA, main
 from tests.integration.conftest import ROOT
 
 
-@pytest.mark.parametrize("name", CORPORA)
-def test_every_corpus_has_a_command(name, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main([name, "--help"])
-    assert stopped.value.code == 0
-    assert f"usage: poolingformer-preprocess {name} " in capsys.readouterr().out
-    assert callable(importlib.import_module(f"preprocess.{name}").main)
+@pytest.mark.parametrize("name", [*CORPORA, "check"])
+def test_every_command_has_one_form(name, capsys):
+    """``make_parser()`` and ``main(arguments)``."""
+    module = importlib.import_module(f"preprocess.{name}")
+    assert module.make_parser().prog == f"poolingformer-preprocess {name}"
+    for run, arguments in ((main, [name, "--help"]), (module.main, ["--help"])):
+        with pytest.raises(SystemExit) as stopped:
+            run(arguments)
+        assert stopped.value.code == 0
+        assert f"usage: poolingformer-preprocess {name} " in capsys.readouterr().out
 
 
 def test_the_corpora_are_listed(capsys):

@@ -131,10 +131,12 @@ def test_mentions_that_cannot_be_learned_are_counted(gpt2_folder, tmp_path, caps
 def test_line_ends_and_a_byte_order_mark_change_nothing(tmp_path):
     path = tmp_path / "windows_gold_conll"
     path.write_bytes(b"\xef\xbb\xbf" + TRAIN.read_bytes().replace(b"\n", b"\r\n"))
-    parsed, expected = ([ontonotes.parse(record, True) for record in ontonotes.read_files([f])] for f in (path, TRAIN))
+    parsed, expected = (
+        [ontonotes.parse(record, True) for record in ontonotes.read_documents([f])] for f in (path, TRAIN)
+    )
     assert parsed == expected
     for file in (path, TRAIN):
-        assert sum(record.progress for record in ontonotes.read_files([file])) == file.stat().st_size
+        assert sum(record.progress for record in ontonotes.read_documents([file])) == file.stat().st_size
 
 
 def test_test_files_need_no_annotations(gpt2_folder, tmp_path):

@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import itertools
 import json
 
 import pytest
@@ -10,10 +9,9 @@ from fairseq.data import Dictionary, data_utils
 
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import plain_text
-from preprocess.pipeline import documents as documents_of_a_hash
-from preprocess.pipeline import labelled, parts
+from preprocess.pipeline import parts
 from preprocess.pipeline.records import Record
-from preprocess.plain_text import parse, read_blocks, read_files
+from preprocess.plain_text import parse, read_blocks, read_whole
 from tests.preprocess.conftest import contents
 
 
@@ -64,20 +62,35 @@ def test_a_document_each_block(convert, tmp_path):
     assert (out / "train.id.txt").read_text().split() == ["a.txt:4", "a.txt:7", "a.txt:10", "b.txt.bz2:1"]
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_blocks_of_any_line_ends(tmp_path, end):
+    """A file of a system whose lines end in a carriage return alone has blocks, and its lines have numbers, too."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(end.join([b"", b"the theory", b"of it \xe9\x85", b" \t", b"", b"other \xff", b"last"]))
+    records = list(read_blocks([path]))
+    assert [(record.line, record.data.split(end)) for record in records] == [
+        (2, [b"the theory", b"of it \xe9\x85", b""]),
+        (6, [b"other \xff", b"last"]),
+    ]
+    assert sum(record.progress for record in records) == path.stat().st_size
+    assert "byte 6 of the document, in line 6" in parse(records[1]).reason
+    assert [record.data for record in read_blocks([path], max_bytes=11)] == [None, None]
+
+
 def test_blocks_and_files_beyond_the_bound_are_not_loaded(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"short\n\n" + b"x" * 100 + b"\nmore\n\n" + b"one\n" * 20 + b"\nlast\n")
     blocks = list(read_blocks([path], max_bytes=40))
     assert [(record.line, record.data) for record in blocks] == [(1, b"short\n"), (3, None), (6, None), (27, b"last\n")]
     assert sum(record.progress for record in blocks) == path.stat().st_size
-    assert [record.data for record in read_files([path], max_bytes=40)] == [None]
-    assert [len(record.data) for record in read_files([path], max_bytes=200)] == [path.stat().st_size]
+    assert [record.data for record in read_whole([path], max_bytes=40)] == [None]
+    assert [len(record.data) for record in read_whole([path], max_bytes=200)] == [path.stat().st_size]
 
 
 def test_a_document_may_have_the_bound_exactly(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"four\nmore\n")
-    for read in (read_blocks, read_files):
+    for read in (read_blocks, read_whole):
         assert [record.data for record in read([path], max_bytes=10)] == [b"four\nmore\n"]
         assert [record.data for record in read([path], max_bytes=9)] == [None]
     assert parse(Record("a.txt", 1, " naïve\n".encode()), min_chars=5).texts == ("naïve",)
@@ -116,28 +129,17 @@ def test_the_same_bytes_whatever_the_number_of_workers(convert, tmp_path, monkey
     assert convert(tmp_path / "one", *args, valid_share=0.2) == 1  # another corpus
 
 
-@pytest.mark.parametrize(
-    "choose",
-    [
-        lambda read, split: documents_of_a_hash._choose(read, lambda record: record.data, 2**63, split),
-        lambda read, split: labelled._between(
-            read, lambda record: record.data, 0, *((0, 0.5) if split == "valid" else (0.5, 1))
-        ),
-    ],
-)
-def test_a_record_of_a_split_counts_the_bytes_since_the_one_before(choose):
-    records = [Record("file", number, str(number).encode(), number) for number in range(1, 100)]
-    numbers = []
-    for split in ("train", "valid"):
-        chosen = list(choose(lambda: iter(records), split))
-        numbers += [record.line for record in chosen]
-        read = itertools.accumulate(record.progress for record in chosen)
-        assert list(read) == [sum(range(record.line + 1)) for record in chosen]
-    assert sorted(numbers) == list(range(1, 100))
-
-
 @pytest.mark.parametrize("share", [-0.1, 1])
 def test_shares_that_are_none(convert, tmp_path, capsys, share):
     (tmp_path / "a.txt").write_text("a")
     assert convert(tmp_path / "out", "--input", tmp_path / "a.txt", valid_share=share) == 1
     assert f"--valid-share {share}: must be 0 or more and less than 1" in capsys.readouterr().err
+
+
+def test_a_small_corpus_with_a_document_that_is_too_long_gets_a_valid_split(tmp_path, convert):
+    (tmp_path / "a.txt").write_text("the theory of attention\n\nshort\n\nother\n\nlast\n")
+    args = ["--input", tmp_path / "a.txt", "--documents", "block", "--max-document-bytes", "10"]
+    args += ["--max-reject-fraction", "0.5"]
+    assert convert(tmp_path / "data", *args, valid_share=0.001) == 0
+    assert len(documents(tmp_path / "data", "train")) == 2
+    assert len(documents(tmp_path / "data", "valid")) == 1

@@ -16,8 +16,8 @@ import fairseq_poolingformer
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import wikipedia
 from preprocess.pipeline import documents, parts
-from preprocess.pipeline.documents import hash_of
 from preprocess.pipeline.records import Example, Record
+from preprocess.pipeline.splits import hash_of
 from tests.preprocess.conftest import contents
 from tests.preprocess.wikitext.pages import page
 

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.text import corpus_file, data_folder
+from fairseq_poolingformer.text import data_folder
 from fairseq_poolingformer.text.data_folder import (
     BYTES,
     DOCUMENTS,
@@ -152,7 +152,7 @@ def test_a_large_file_without_the_digest_of_its_sample_is_a_sentence(tmp_path):
 def test_large_files_are_not_read(tmp_path, monkeypatch):
     write_tokenizer(tmp_path, "dict.txt")
     for path, limit, read in (
-        (tmp_path / "corpus.json", corpus_file.MAX_BYTES, lambda: DataFolder(tmp_path, DOCUMENTS).corpus()),
+        (tmp_path / "corpus.json", data_folder.MAX_CORPUS_BYTES, lambda: DataFolder(tmp_path, DOCUMENTS).corpus()),
         (tmp_path / "dict.txt", data_folder.MAX_TEXT_BYTES, lambda: DataFolder(tmp_path, DOCUMENTS).dictionary()),
         (tmp_path / "tokenizer" / "encoder.json", data_folder.MAX_TEXT_BYTES, lambda: tokenizer_config(tmp_path)),
     ):

@@ -18,8 +18,7 @@ import torch
 from fairseq_poolingformer.patches.long_jobs.saving import TRAINING_NAMES
 from fairseq_poolingformer.patches.long_jobs.validation_history import decides
 from fairseq_poolingformer.patches.patching import command_modules, replace
-from fairseq_poolingformer.text.folder_lock import lock_folder
-from fairseq_poolingformer.text.whole_file import SUFFIX
+from fairseq_poolingformer.text.whole_file import SUFFIX, lock_folder
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ from fairseq_poolingformer.tasks.masked_lm.dataset import MaskedLMDataset
 from fairseq_poolingformer.tasks.shared.one_dictionary import OneDictionaryConfig, OneDictionaryTask
 from fairseq_poolingformer.text.data_folder import DOCUMENTS, DataFolder
 from fairseq_poolingformer.text.document_blocks import DocumentBlocks, cut_into_blocks
-from fairseq_poolingformer.text.masking import Masking, SymbolTable
-from fairseq_poolingformer.text.repetitions import RepeatedNames
+from fairseq_poolingformer.text.masking import Masking, RepeatedNames, SymbolTable
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 logger = logging.getLogger(__name__)

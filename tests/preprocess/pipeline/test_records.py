@@ -6,9 +6,9 @@ import lzma
 
 import pytest
 
-from preprocess.pipeline.json_elements import read_elements
+from preprocess.pipeline.json_stream import read_elements
 from preprocess.pipeline.records import InputError, expand, read_lines
-from preprocess.plain_text import read_blocks, read_files
+from preprocess.plain_text import read_blocks, read_whole
 from preprocess.wikitext.dump import read_pages
 
 
@@ -94,7 +94,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("read", [read_lines, read_elements, read_files, read_blocks, read_pages])
+@pytest.mark.parametrize("read", [read_lines, read_elements, read_whole, read_blocks, read_pages])
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_files_are_named_as_what_they_are(name, read, tmp_path):
     content, message = OTHERS[name]

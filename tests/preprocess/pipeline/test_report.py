@@ -1,10 +1,18 @@
-"""The table of a corpus, by hand."""
+"""The table of a corpus by hand; documents that several splits have; tokens that a pretrained model has never seen."""
+
+import json
+import re
 
 import numpy as np
+import pytest
 
+from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit
 from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder
 from fairseq_poolingformer.text.sequences import SequencesWriter
-from preprocess.pipeline.report import length_table
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from preprocess import labelled_text, plain_text
+from preprocess.pipeline import parts
+from preprocess.pipeline.report import Made, length_table, shared_files
 
 
 def test_a_table_by_hand(tmp_path):
@@ -16,7 +24,7 @@ def test_a_table_by_hand(tmp_path):
             with SequencesWriter(folder.array_path(split, array), np.uint16) as writer:
                 for size in sizes:
                     writer.append(np.full(size + 1, 7))
-    table = length_table(folder, "toy", ["train", "valid"], (21, 22), {"train": 4, "valid": 0})
+    table = length_table(Made(folder, "toy", ["train", "valid"], (21, 22), {"train": 4, "valid": 0}))
     rows = [line.split("  ") for line in table.split("\n")]
     assert [[cell.strip() for cell in row if cell.strip()] for row in rows] == [
         ["toy", "examples", "input median", "90th", "output median", "90th", "input > 21", "input > 22", "rejected"],
@@ -24,5 +32,142 @@ def test_a_table_by_hand(tmp_path):
         ["valid", "1", "8", "8", "5", "5", "0 (0.0 %)", "0 (0.0 %)", "0"],
         ["all", "4", "15", "27", "2", "4", "2 (50.0 %)", "1 (25.0 %)", "4"],
     ]
-    alone = length_table(folder, "toy", ["train"], (21,)).split("\n")
+    alone = length_table(Made(folder, "toy", ["train"], (21,), {"train": 0})).split("\n")
     assert [line.split()[0] for line in alone] == ["toy", "train"]
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr(parts, "PART_BYTES", 1)
+
+
+def lines_of(documents):
+    return [{"id": name, "article": text, "abstract": f"summary {name}"} for name, text in documents.items()]
+
+
+TRAIN = {f"t{number}": f"document number {number}" for number in range(10)}
+
+
+def test_the_same_file_twice_is_said_before_and_after(command, tmp_path, write_lines, capsys, small_parts):
+    train = write_lines("train.jsonl", lines_of(TRAIN))
+    copy = write_lines("copy.jsonl", lines_of(TRAIN))
+    assert command(tmp_path / "out", "--train", train, "--valid", copy) == 0
+    output = capsys.readouterr()
+    line = "valid: 10 of 10 documents are in train, too, such as t0 (train: t0), t1 (train: t1), t2 (train: t2)"
+    assert line in output.out.splitlines()
+    assert f"WARNING: {line}" in output.err
+    assert "WARNING: train and valid are made of the same file: copy.jsonl" in output.err
+    assert json.loads((tmp_path / "out" / "corpus.json").read_text())["shared"] == [line]
+    assert command(tmp_path / "out", "--train", train, "--valid", copy) == 0  # up to date
+    assert line in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_documents_are_compared_as_they_are_used(workers, command, tmp_path, write_lines, capsys, small_parts):
+    """Another summary is the same document; a document that a limit or a choice leaves out is not in a split."""
+    train = write_lines("train.jsonl", lines_of(TRAIN))
+    valid = write_lines("valid.jsonl", lines_of({"v0": "other", "v1": TRAIN["t7"], "v2": TRAIN["t3"] + " "}))
+    test = write_lines("test.jsonl", lines_of({"e0": "other", "e1": TRAIN["t9"]}))
+    files = ["--train", train, "--valid", valid, "--test", test, "--workers", workers]
+    assert command(tmp_path / "all", *files) == 0
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "valid: 2 of 3 documents are in train, too, such as v1 (train: t7), v2 (train: t3)",
+        "test: 1 of 2 documents are in train, too, such as e1 (train: t9)",
+        "test: 1 of 2 documents are in valid, too, such as e0 (valid: v0)",
+    ]
+    assert command(tmp_path / "few", *files, "--limit", "5", "--limit-valid", "1", "--limit-seed", "1") == 0
+    names = (tmp_path / "few" / "valid.id.txt").read_text().split()
+    expected = {"v0": "such as e0", "v1": "", "v2": "such as v2 (train: t3)"}[names[0]]
+    shared = [line for line in capsys.readouterr().out.splitlines() if "too, such as" in line]
+    assert len(shared) == bool(expected)
+    assert all(expected in line for line in shared)
+
+
+def test_nothing_is_said_of_different_documents(command, release, tmp_path, capsys):
+    assert command(tmp_path / "out", "--input-folder", release) == 0
+    output = capsys.readouterr()
+    assert "too, such as" not in output.out + output.err
+    assert "same file" not in output.err
+
+
+def test_language_models(gpt2_folder, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n\nthree\n")
+    (tmp_path / "b.txt").write_text("four\n\n\ntwo")
+    options = ["--input", "a.txt", "--valid", "b.txt", "--documents", "block", "--output-folder", "out"]
+    argv = [str(tmp_path / option) if "." in option or option == "out" else option for option in options]
+    assert plain_text.main([*argv, "--gpt2-bpe", str(gpt2_folder), "--workers", "1"]) == 0
+    line = "valid: 1 of 2 documents are in train, too, such as b.txt:4 (train: a.txt:3)"
+    assert line in capsys.readouterr().out.splitlines()
+
+
+def test_inputs_of_any_shape():
+    for inputs in (None, [], {"evidence": {"files": 1}}, {"train": [3], "valid": [{"x": 1}]}):
+        assert shared_files(inputs) == []
+
+
+TEXTS = ["the theory\n\nof the\r\nlong\tdocument", "attention\n", "café the"]
+
+
+@pytest.fixture
+def vocabulary(gpt2_folder, tmp_path):
+    """GPT-2's files with a dictionary like RoBERTa's: it counts no tab, no line break, and none of their pairs."""
+    folder = tmp_path / "gpt2"
+    folder.mkdir()
+    ids = json.loads((gpt2_folder / "encoder.json").read_text(encoding="utf-8"))
+    never = {str(number) for token, number in ids.items() if set(token) <= set("ĊĉčċČ")}
+    for name in ("encoder.json", "vocab.bpe", "dict.txt"):
+        text = (gpt2_folder / name).read_text(encoding="utf-8")
+        if name == "dict.txt":
+            text = re.sub(r"(?m)^(\d+) \d+$", lambda m: f"{m[1]} 0" if m[1] in never else m[0], text)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def convert(corpus, output, vocabulary, *args):
+    flags = ("--gpt2-bpe", vocabulary, "--output-folder", output, "--workers", 1, *args)
+    return corpus.main([str(flag) for flag in flags])
+
+
+def decoded(folder):
+    tokenizer, split = load_tokenizer(folder), ClassificationSplit.open(folder, "train")
+    return [tokenizer.decode(split.document[number]) for number in range(len(split))]
+
+
+def test_a_corpus_that_roberta_reads_has_blanks_for_line_breaks(vocabulary, tmp_path, write_lines, capsys):
+    lines = write_lines("train.jsonl", [{"text": text, "label": k % 2} for k, text in enumerate(TEXTS)])
+    assert convert(labelled_text, tmp_path / "data", vocabulary, "--train", lines) == 0
+    assert decoded(tmp_path / "data") == ["the theory  of the  long document", "attention ", "café the"]
+    assert "unknown to the dictionary" not in capsys.readouterr().out
+    # the same command again finds the folder finished; the other reading is another corpus
+    assert convert(labelled_text, tmp_path / "data", vocabulary, "--train", lines) == 0
+    assert convert(labelled_text, tmp_path / "data", vocabulary, "--train", lines, "--white-space", "keep") == 1
+    assert "differs in: tokenizer" in capsys.readouterr().err
+
+
+def test_tokens_of_count_0_are_reported(vocabulary, tmp_path, write_lines, capsys):
+    lines = write_lines("train.jsonl", [{"text": text, "label": k % 2} for k, text in enumerate(TEXTS)])
+    assert convert(labelled_text, tmp_path / "data", vocabulary, "--train", lines, "--white-space", "keep") == 0
+    assert decoded(tmp_path / "data") == TEXTS
+    found = re.search(r"train: (\d+) of (\d+) tokens \(.*count 0 for them: (.*)", capsys.readouterr().out)
+    split = ClassificationSplit.open(tmp_path / "data", "train")
+    tokens = [load_tokenizer(tmp_path / "data").decode([token]) for token in split.document.values.tolist()]
+    unseen = [token for token in tokens if token and not token.strip(" \n\r\t") and token.strip(" ")]
+    assert (int(found[1]), int(found[2])) == (len(unseen), len(tokens))
+    assert unseen
+    assert "'\\n' 4" in found[3] or "'\\n\\n'" in found[3]
+
+
+def test_documents_keep_their_line_breaks(vocabulary, tmp_path, capsys):
+    """A model that is trained on them learns their symbols."""
+    (tmp_path / "text.txt").write_text("the theory of\nthe document\n", encoding="utf-8")
+    flags = ("--input", tmp_path / "text.txt", "--valid-share", 0, "--min-chars", 1)
+    assert convert(plain_text, tmp_path / "data", vocabulary, *flags) == 0
+    assert "count 0 for them: '\\n' 1" in capsys.readouterr().out
+
+
+def test_a_dictionary_without_counts_reports_unknown_tokens_only(vocabulary, tmp_path, write_lines, capsys):
+    path = vocabulary / "dict.txt"
+    path.write_text(re.sub(r"(?m) \d+$", " 0", path.read_text(encoding="utf-8")), encoding="utf-8")
+    lines = write_lines("train.jsonl", [{"text": "the z\n", "label": k} for k in range(2)])  # "z" is not in dict.txt
+    assert convert(labelled_text, tmp_path / "data", vocabulary, "--train", lines) == 0
+    assert "count 0 for them: <unk> 2\n" in capsys.readouterr().out

@@ -1,7 +1,8 @@
 """The report of a question answering corpus, by hand."""
 
 from fairseq_poolingformer.text.data_folder import QUESTIONS, DataFolder
-from preprocess.questions.report import table
+from preprocess.pipeline.report import Made
+from preprocess.questions.corpus import table
 from tests.tasks.question_answering.folders import Example, write_folder
 
 SHORT, LONG = 1, 4
@@ -18,7 +19,7 @@ def test_the_table_by_hand(tmp_path):
     (tmp_path / "valid.id.txt").write_text("1\tthai\n2\tfinnish\n3\tthai\n", encoding="utf-8")
     (tmp_path / "valid.notes.txt").write_text("odd; strange\n\nodd\n", encoding="utf-8")
     folder = DataFolder(tmp_path, QUESTIONS)
-    lines = table(folder, "tydiqa", ["valid"], [80, 200], {"valid": 9}, doc_stride=10).split("\n")
+    lines = table(Made(folder, "tydiqa", ["valid"], [80, 200], {"valid": 9}), doc_stride=10).split("\n")
     rows = [" ".join(line.replace(" %", "").split()) for line in lines[1:4]]
     assert rows == [
         "valid 3 2 94 99 8 1 3 0 33.3 33.3 0.0 0.0 33.3 9",

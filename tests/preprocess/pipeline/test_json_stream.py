@@ -1,15 +1,16 @@
-"""Elements of JSON arrays, found without parsing: against the json module, and in damaged files."""
+"""Elements of JSON arrays and texts of the outermost object, found without parsing, also in long and damaged files."""
 
 import bz2
 import gzip
 import io
 import json
 import random
+import string
 
 import pytest
 
-from preprocess.pipeline import json_elements
-from preprocess.pipeline.json_elements import read_elements
+from preprocess.pipeline import json_stream
+from preprocess.pipeline.json_stream import read_elements, text_members
 from preprocess.pipeline.records import InputError
 
 
@@ -27,7 +28,7 @@ def random_value(rng, depth=3):
 @pytest.mark.parametrize("indent", [None, 1])
 def test_the_elements_are_those_of_the_json_module(tmp_path, monkeypatch, block, indent):
     """Whatever is in their strings, however the file is laid out, wherever a block ends."""
-    monkeypatch.setattr(json_elements, "_BLOCK", block)
+    monkeypatch.setattr(json_stream, "_BLOCK", block)
     rng = random.Random(block)
     for count in (0, 1, 30):
         values = [random_value(rng) for _ in range(count)]
@@ -50,7 +51,7 @@ def test_the_elements_are_those_of_the_json_module(tmp_path, monkeypatch, block,
 @pytest.mark.parametrize("compress", [None, gzip.compress, bz2.compress])
 def test_all_values_of_a_file_are_read(tmp_path, monkeypatch, block, between, compress):
     """As ``cat a.json b.json`` and ``cat a.json.gz b.json.gz`` write them."""
-    monkeypatch.setattr(json_elements, "_BLOCK", block)
+    monkeypatch.setattr(json_stream, "_BLOCK", block)
     for key, wholes in ((None, [[1, "]"], [], [[2], 3]]), ("Data", [{"Data": [1], "x": [{}]}, {"Data": ["}", 3]}])):
         texts = [(json.dumps(whole) + between).encode() for whole in wholes]
         path = tmp_path / {None: "a", gzip.compress: "a.gz", bz2.compress: "a.bz2"}[compress]
@@ -82,7 +83,7 @@ def test_all_values_of_a_file_are_read(tmp_path, monkeypatch, block, between, co
     ],
 )
 def test_what_is_no_array_is_not_dropped(tmp_path, monkeypatch, block, text, key, message):
-    monkeypatch.setattr(json_elements, "_BLOCK", block)
+    monkeypatch.setattr(json_stream, "_BLOCK", block)
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(InputError, match=rf"bad\.json(:|,) {message}"):
         list(read_elements([tmp_path / "bad.json"], key))
@@ -102,9 +103,16 @@ def test_a_bad_element_spoils_no_other(tmp_path):
     assert [record.line for record in read_elements([path])] == [1, 2, 3, 3, 3]
 
 
+def test_an_element_of_many_strings(tmp_path):
+    """More of them than are passed at a time."""
+    value = {"many": ["a,]", "b\\"] * 3_000}
+    (tmp_path / "values.json").write_text(json.dumps([value, 1]))
+    assert [json.loads(record.data) for record in read_elements([tmp_path / "values.json"])] == [value, 1]
+
+
 @pytest.mark.parametrize("value", ["x" * 10_000, ["x"] * 2_000, '"\\' * 5_000])
 def test_a_long_element_is_not_read_in_many_small_blocks(monkeypatch, value):
-    monkeypatch.setattr(json_elements, "_BLOCK", 10)
+    monkeypatch.setattr(json_stream, "_BLOCK", 10)
     sizes = []
 
     class Counting(io.BytesIO):
@@ -113,7 +121,7 @@ def test_a_long_element_is_not_read_in_many_small_blocks(monkeypatch, value):
             return super().read(size)
 
     text = json.dumps([value, 1]).encode()
-    assert [json.loads(data) for _, data in json_elements._elements(Counting(text), "name", None)] == [value, 1]
+    assert [json.loads(data) for _, data in json_stream._elements(Counting(text), "name", None, 2**20)] == [value, 1]
     assert len(sizes) < 20
     assert max(sizes) <= len(text)
 
@@ -133,3 +141,55 @@ def test_files_without_a_whole_array_are_named(tmp_path, text, key, message):
     path.write_text(text)
     with pytest.raises(InputError, match=f"bad.json: {message}"):
         list(read_elements([path], key))
+
+
+def read_texts(text, key="Domain"):
+    return list(text_members(io.BytesIO(text.encode()), key))
+
+
+@pytest.mark.parametrize("block", [1, 2, 7, 2**20])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"Domain": "Web"}', ["Web"]),
+        ('{"Data": [{"Domain": "Web"}], "Domain" : \n"Wikipedia"}', ["Wikipedia"]),
+        ('{"Data": [{"Domain": "Web", "x": {"Domain": "Web"}}]}', []),
+        (r'{"x": "\"Domain\": \"Web\"", "y": "\\", "Domain": "é\u00e9\\"}', ["éé\\"]),
+        ('{"Domain": "a", "Domain": "b"}', ["a", "b"]),
+        ('{"x": "Domain", "y": "Web"}', []),
+        ('{"Domain": 3, "x": ["Domain", "{"], "y": "]"}', []),
+        ('[{"Domain": "Web"}]', []),
+        ('{"Domain": "Web"} {"x": "y", "Domain": "Web"}', ["Web", "Web"]),
+        ("", []),
+    ],
+)
+def test_texts_of_the_outermost_object(monkeypatch, block, text, expected):
+    monkeypatch.setattr(json_stream, "_BLOCK", block)
+    assert read_texts(text) == expected
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_objects(monkeypatch, seed):
+    rng = random.Random(seed)
+    monkeypatch.setattr(json_stream, "_BLOCK", rng.randint(1, 40))
+
+    def value(depth):
+        kind = rng.randrange(5) if depth < 4 else 0
+        if kind == 1:
+            return [value(depth + 1) for _ in range(rng.randrange(4))]
+        if kind > 1:
+            return {rng.choice(["Domain", "Data", "", '"']): value(depth + 1) for _ in range(rng.randrange(4))}
+        return rng.choice(["Domain", "Web", 3, None, "".join(rng.choices(string.printable, k=8))])
+
+    whole = {"Data": value(1), "x": value(1), "Domain": value(1)}
+    expected = [whole["Domain"]] if isinstance(whole["Domain"], str) else []
+    assert read_texts(json.dumps(whole, indent=rng.choice([None, 1]), ensure_ascii=rng.random() < 0.5)) == expected
+    del whole["Domain"]
+    assert read_texts(json.dumps(whole)) == []
+
+
+def test_a_string_without_an_end_is_named(monkeypatch):
+    monkeypatch.setattr(json_stream, "MAX_LINE_BYTES", 2**12)
+    monkeypatch.setattr(json_stream, "_BLOCK", 2**10)
+    with pytest.raises(ValueError, match="a string of more than 4,096 bytes"):
+        read_texts('{"x": "' + "a" * 2**14)

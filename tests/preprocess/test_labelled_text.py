@@ -1,6 +1,7 @@
 """Documents with labels in the released formats: IMDB's folders, Hyperpartisan's XML, lines of JSON."""
 
 import json
+import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit, read_labels
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import imdb, labelled_text
-from preprocess.pipeline import labelled
 
 TEXTS = ["the theory of attention", "another document", "what it attends to é 長", "!!!"]
 
@@ -60,6 +60,22 @@ def test_imdb_is_divided_by_a_hash(tmp_path, gpt2_folder, capsys):
     assert "aclImdb/test is the test split; give 0" in capsys.readouterr().err
 
 
+def test_what_is_not_a_file_in_the_folder_is_named(tmp_path, gpt2_folder, capsys):
+    """A pipe would be waited for without end."""
+    write_imdb(tmp_path / "aclImdb", 2)
+    os.mkfifo(tmp_path / "aclImdb" / "train" / "neg" / "pipe.txt")
+    assert convert(imdb, tmp_path / "data", gpt2_folder, "--input", tmp_path / "aclImdb") == 1
+    assert "neg/pipe.txt: not a file; remove it" in capsys.readouterr().err
+
+
+def test_a_review_is_not_loaded_before_its_size_is_known(tmp_path, monkeypatch):
+    monkeypatch.setattr(imdb, "MAX_LINE_BYTES", 10)
+    paths = [tmp_path / "short.txt", tmp_path / "long.txt"]
+    for path, text in zip(paths, ("x" * 10, "x" * 11), strict=True):
+        path.write_text(text)
+    assert [(record.data, record.progress) for record in imdb.read_reviews(paths)] == [(b"x" * 10, 10), (None, 11)]
+
+
 @pytest.mark.parametrize("shares", [(-0.1, 0.2), (0.2, -0.1), (0.5, 0.5)])
 def test_shares_that_leave_nothing_for_training_are_refused(tmp_path, gpt2_folder, capsys, shares):
     write_imdb(tmp_path / "aclImdb", 1)
@@ -71,9 +87,8 @@ def test_shares_that_leave_nothing_for_training_are_refused(tmp_path, gpt2_folde
 
 def test_a_document_without_tokens_is_refused():
     tokenizer = SimpleNamespace(encode=lambda text: np.zeros(0, np.int64))
-    assert (
-        labelled.encode(tokenizer, labelled.LabelledDocument("x", ("\u200b",), "a"), ["a"]).reason == "empty document"
-    )
+    document = labelled_text.LabelledDocument("x", ("\u200b",), "a")
+    assert labelled_text.encode(tokenizer, document, ["a"]).reason == "empty document"
 
 
 def test_any_lines_of_json(tmp_path, gpt2_folder, write_lines, capsys):

@@ -1,0 +1,214 @@
+"""The splits of a corpus: the records of each, and how records are divided: by a hash, or as a file names them."""
+
+import argparse
+import functools
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fairseq_poolingformer.text.json_file import read_json_file
+
+from .records import InputError, Parse, Record
+
+SPLITS = ("train", "valid", "test")
+_NAMES = {"train": "train", "valid": "valid", "dev": "valid", "test": "test"}
+
+ReadAll = Callable[[], Iterator[Record]]
+
+
+@dataclass(frozen=True)
+class SplitRecords:
+    """The records of one split.
+
+    Attributes:
+        records: reads them from the beginning at every call.
+        size: how many bytes of input they are.
+        parse: the split's own function from record to example, where it differs from the corpus's.
+    """
+
+    records: ReadAll
+    size: int
+    parse: Parse | None = None
+
+    @classmethod
+    def of_files(
+        cls, read: Callable[[Sequence[Path]], Iterator[Record]], paths: Sequence[Path], parse: Parse | None = None
+    ) -> "SplitRecords":
+        """The records that ``read`` finds in files."""
+        return cls(functools.partial(read, paths), sum(path.stat().st_size for path in paths), parse)
+
+    @classmethod
+    def of_records(cls, records: Sequence[Record]) -> "SplitRecords":
+        """Records that are there already."""
+        return cls(functools.partial(iter, records), sum(record.progress for record in records))
+
+    def chosen(self, is_in: Callable[[Record], bool]) -> "SplitRecords":
+        """Those of the records for which a function returns True; each carries the progress of those before it."""
+        return replace(self, records=functools.partial(_chosen, self.records, is_in))
+
+
+def _chosen(read: ReadAll, is_in: Callable[[Record], bool]) -> Iterator[Record]:
+    progress = 0
+    for record in read():
+        progress += record.progress
+        if is_in(record):
+            yield replace(record, progress=progress)
+            progress = 0
+
+
+def hash_of(key: bytes) -> int:
+    """A document's place between 0 and 2^64: those below the valid share of it are validated on."""
+    return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
+
+
+def add_shares(parser: argparse.ArgumentParser, valid: float, test: float) -> None:
+    """Add the options that take splits out of the training documents."""
+    for split, default in (("valid", valid), ("test", test)):
+        text = f"share of the training documents that a hash puts into {split}; 0: no such split"
+        parser.add_argument(
+            f"--{split}-share", metavar="F", type=float, default=default, help=f"{text} (default: %(default)s)"
+        )
+    text = "another number draws other splits (default: 0)"
+    parser.add_argument("--split-seed", metavar="S", type=int, default=0, help=text)
+
+
+def by_shares(
+    args: argparse.Namespace, whole: SplitRecords, key: Callable[[Record], bytes] = lambda record: record.data or b""
+) -> tuple[dict[str, SplitRecords], dict[str, object]]:
+    """Divide records among train, valid and test as the options of :func:`add_shares` say, by a hash of their keys.
+
+    Returns:
+        The splits, and the settings that decide them.
+
+    Raises:
+        InputError: the shares leave nothing for training.
+    """
+    valid, test, seed = args.valid_share, args.test_share, args.split_seed
+    if min(valid, test) < 0 or valid + test >= 1:
+        raise InputError(f"--valid-share {valid:g} --test-share {test:g}: must be 0 or more, and together less than 1")
+    limits = {"train": (valid + test, 1.0), "valid": (0.0, valid), "test": (valid, valid + test)}
+
+    def is_in(record: Record, first: float, end: float) -> bool:
+        return first <= hash_of(b"%d " % seed + key(record)) / 2**64 < end
+
+    splits = {
+        split: whole.chosen(functools.partial(is_in, first=first, end=end))
+        for split, (first, end) in limits.items()
+        if first < end
+    }
+    return splits, {"valid_share": valid, "test_share": test, "split_seed": seed}
+
+
+@dataclass(frozen=True)
+class NamedSplits:
+    """The documents of each split.
+
+    Attributes:
+        file: where they are named.
+        ids: of each split, as :func:`plain_id` writes them; a document may be in several.
+        known: of all documents; some may be in no split.
+    """
+
+    file: Path
+    ids: Mapping[str, frozenset[str]]
+    known: frozenset[str]
+
+    def divide(self, whole: SplitRecords, id_of: Callable[[Record], str]) -> dict[str, SplitRecords]:
+        """Divide records, given a function that gives their ids.
+
+        Records that are not a known document go to train, which rejects them.
+        """
+        return {
+            split: replace(whole, records=functools.partial(self._chosen, split, whole.records, id_of))
+            for split in SPLITS
+            if split in self.ids
+        }
+
+    def _chosen(self, split: str, read: ReadAll, id_of: Callable[[Record], str]) -> Iterator[Record]:
+        missing = set(self.ids[split])
+
+        def is_in(record: Record) -> bool:
+            name = plain_id(id_of(record))
+            missing.discard(name)
+            return name in self.ids[split] or (split == "train" and name not in self.known)
+
+        yield from _chosen(read, is_in)
+        if missing:
+            raise InputError(
+                f"--splits {self.file}: {len(missing)} of {split} are not in the input, such as {min(missing)}"
+            )
+
+    def notes(self) -> list[str]:
+        """Say what a reader of figures must know: documents in several splits, and in none."""
+        lines = []
+        for split, other in (("valid", "train"), ("test", "train"), ("test", "valid")):
+            members = self.ids.get(split, frozenset())
+            if shared := len(members & self.ids.get(other, frozenset())):
+                lines.append(
+                    f"{shared} of {len(members)} documents of {split} are in {other} as well, as {self.file.name} has "
+                    f"it: figures on {split} are not those of unseen documents"
+                )
+        left_out = len(self.known - frozenset().union(*self.ids.values()))
+        return lines + [f"{left_out} documents are in no split of {self.file.name}"] * bool(left_out)
+
+
+def plain_id(name: str) -> str:
+    """Return an id as splits are compared by: of ``0000012`` and ``12``, both are ``12``."""
+    return str(int(name)) if name.isascii() and name.isdigit() and len(name) < 19 else name
+
+
+def read_splits(path: Path, known: Collection[str]) -> NamedSplits:
+    """Read the splits of documents.
+
+    Args:
+        path: a JSON object of lists of ids under ``train``, ``valid`` or ``dev``, and ``test``; or lines of an id, a
+            blank and a split.
+        known: the ids of all documents.
+
+    Raises:
+        InputError: the file is neither, names an unknown document, or one twice in a split.
+    """
+    documents = Counter(map(plain_id, known))
+    twice = [name for name, count in documents.items() if count > 1]
+    if twice:
+        raise InputError(f"--splits {path}: several documents have the id {twice[0]}, with and without zeros before it")
+    ids: dict[str, set[str]] = {}
+    for split, name in _rows(path):
+        members = ids.setdefault(_NAMES[split], set())
+        if plain_id(name) not in documents:
+            raise InputError(f"--splits {path}: {split} has {name!r}, and there is no such document")
+        if plain_id(name) in members:
+            raise InputError(f"--splits {path}: {split} has {name!r} twice")
+        members.add(plain_id(name))
+    if "train" not in ids:
+        raise InputError(f"--splits {path}: no documents of train")
+    return NamedSplits(path, {split: frozenset(members) for split, members in ids.items()}, frozenset(documents))
+
+
+def _rows(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each split and id."""
+    try:
+        content = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"--splits {path}: not UTF-8 (byte {error.start})") from error
+    if content.lstrip().startswith("{"):
+        for split, names in read_json_file(path).items():
+            if not isinstance(names, list) or not all(type(name) in (int, str) for name in names):
+                raise InputError(f"--splits {path}: {split!r} must be a list of ids, is {json.dumps(names)[:60]}")
+            yield from ((_split(path, split), str(name)) for name in names)
+        return
+    for number, line in enumerate(content.splitlines(), 1):
+        if line.strip():
+            words = line.split()
+            if len(words) != 2:
+                raise InputError(f"--splits {path}, line {number}: must be an id and a split, is {line.strip()[:60]!r}")
+            yield _split(path, words[1]), words[0]
+
+
+def _split(path: Path, name: str) -> str:
+    if name not in _NAMES:
+        raise InputError(f"--splits {path}: {name!r} is none of {', '.join(_NAMES)}")
+    return name
