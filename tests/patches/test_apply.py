@@ -42,11 +42,11 @@ def test_several_patches_of_one_name_all_apply_once():
         def method(self):
             return ["original"]
 
-    def first(original):
-        return lambda self: ["first", *original(self)]
+    def first(original, self):
+        return ["first", *original(self)]
 
-    def second(original):
-        return lambda self: ["second", *original(self)]
+    def second(original, self):
+        return ["second", *original(self)]
 
     for _ in range(2):
         replace(Owner, "method", first)

@@ -21,9 +21,9 @@ from fairseq_poolingformer.checkpoint_reader.option_schema import (
     accepted,
     plain_settings,
 )
-from fairseq_poolingformer.patches.untrusted_files.configuration import check_configuration
 from fairseq_poolingformer.patches.untrusted_files.own_options import (
     LARGEST_FILE,
+    check_configuration,
     data_folder,
     declared,
     recorded_folder,
