@@ -64,14 +64,16 @@ class LazyRegistry(dict):
     def __contains__(self, name: object) -> bool:
         """Whether there is such an entry, which is imported; not while its own module is about to register it."""
         self._load(name)
-        return super().__contains__(name) and not isinstance(super().get(name), _Later)
+        return super().__contains__(name) and not isinstance(super().__getitem__(name), _Later)
 
     def __iter__(self) -> Iterator[str]:  # without this, {**registry} would copy entries that are not imported
         return super().__iter__()
 
     def get(self, name: str, default: Any = None) -> Any:
         """As a dictionary's, of the entry that is imported."""
-        return self[name] if name in self else default
+        self._load(name)
+        entry = super().get(name, default)
+        return default if isinstance(entry, _Later) else entry
 
     def values(self) -> list[Any]:
         """All entries, imported."""
@@ -108,7 +110,7 @@ def _with_later_entries(registry: dict[str, Any], modules: Mapping[str, str]) ->
         for name, held in list(holder.items()):
             if held is registry:
                 holder[name] = lazy
-            elif isinstance(held, FunctionType) and held.__module__ == "fairseq.registry":
+            elif type(held) is FunctionType and held.__module__ == "fairseq.registry":
                 for cell in held.__closure__ or ():
                     if cell.cell_contents is registry:
                         cell.cell_contents = lazy

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fairseq_poolingformer.checkpoint_reader.errors import ConfigurationError
+
 LONGEST = 10_000  # characters of a text, and items of a list
 LARGEST = 2**40  # of a number that has no bound below
 
@@ -64,10 +66,6 @@ SIZES = (
     (r"pool_stride", 1, 2**16),
 )
 RATES = r".*drop(out)?(_.*)?|layer_norm_eps"  # numbers in every model that converts
-
-
-class ConfigurationError(ValueError):
-    """A checkpoint's configuration that asks for more than a model; the message says which part."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ fairseq's own files are not changed; a replaced function keeps its original as `
 only one. A patch's module is imported when fairseq first calls what it replaces.
 """
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
+from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError
 from fairseq_poolingformer.patches.fixes.libraries import quiet_logging
 from fairseq_poolingformer.patches.patching import find, replace_later
 
@@ -31,7 +31,7 @@ REPLACED = (
     ("fairseq.checkpoint_utils:torch.load", "untrusted_files.checkpoints.read_as_data"),
     ("fairseq.distributed.utils:torch.load", "untrusted_files.checkpoints.read_what_processes_sent"),
     ("fairseq.checkpoint_utils:load_model_ensemble_and_task", "untrusted_files.checkpoints.explain_unusable_model"),
-    ("fairseq.trainer:Trainer.load_checkpoint", "untrusted_files.checkpoints.refuse_missing_or_unfit_checkpoint"),
+    ("fairseq.trainer:Trainer.load_checkpoint", "long_jobs.changed_options.refuse_missing_or_unfit_checkpoint"),
     # dictionaries, datasets and archives are checked
     ("fairseq.data:Dictionary.add_from_file", "untrusted_files.data_files.check_dictionary"),
     ("fairseq.data.indexed_dataset:make_dataset", "untrusted_files.data_files.check_stored_dataset"),

@@ -34,7 +34,7 @@ def test_refusal_names_file_class_and_remedy(tmp_path, zipped):
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
     message = str(caught.value)
     assert str(path) in message
-    assert "test_checkpoint_files.NoData" in message
+    assert "test_checkpoints.NoData" in message
     assert "save it there with nothing else" in message
 
 

@@ -12,7 +12,7 @@ import torch
 from fairseq.logging import meters
 from omegaconf import OmegaConf
 
-from fairseq_poolingformer.checkpoint_reader import read
+from fairseq_poolingformer.checkpoint_reader.files import read
 
 BASE = torch.arange(24.0).reshape(4, 6)
 TIED = torch.nn.Embedding(5, 2)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
+from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError
 from fairseq_poolingformer.patches.patching import set_within
 from fairseq_poolingformer.text.data_folder import PAIRS
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError, MissingCheckpointError
+from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError, MissingCheckpointError
 from fairseq_poolingformer.patches.long_jobs.nonfinite import NonfiniteError
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import WRONG_PARAMETERS, one_line_with_kind
 from fairseq_poolingformer.patches.untrusted_files.data_files import DictionaryError

@@ -2,11 +2,12 @@
 
 import contextlib
 import logging
+import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
+from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError, MissingCheckpointError
 from fairseq_poolingformer.patches.patching import set_within
 from fairseq_poolingformer.settings import layer_numbers
 
@@ -32,6 +33,34 @@ SPOKEN_OF: dict[str, set[str] | None] = {
     "optimization": {"update_freq", "clip_norm", "lr"},
     "common": {"seed", "fp16", "bf16", "amp"},
 }
+
+
+def refuse_missing_or_unfit_checkpoint(
+    original: Callable, self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
+) -> Any:
+    """Stop when the checkpoint that was asked for is not there or does not fit the training.
+
+    fairseq logs "No existing checkpoint found" and trains from random weights, with exit status 0, whatever was given
+    as ``--restore-file``, ``--continue-once`` or (a folder, say) ``--finetune-from-model``. Only fairseq's default, the
+    ``checkpoint_last.pt`` of the save directory, may be missing: that is the first launch.
+    """
+    from fairseq.file_io import PathManager
+
+    cfg = self.cfg.checkpoint
+    default = os.path.join(cfg.save_dir, f"checkpoint_last{self.checkpoint_suffix}.pt")
+    asked_for = cfg.restore_file != "checkpoint_last.pt" or filename != default
+    if asked_for and not PathManager.isfile(filename):
+        raise MissingCheckpointError(
+            f"the checkpoint to start from, {filename}, is not there or not a file. Correct --restore-file (or "
+            "--finetune-from-model); leave it out to resume from the save directory, or to start afresh when that "
+            "has no checkpoint_last.pt."
+        )
+    if not PathManager.isfile(filename):
+        return original(self, filename, reset_optimizer, *args, **kwargs)
+    from fairseq_poolingformer.patches.untrusted_files.checkpoints import explained  # which imports the reader
+
+    with explained(filename), checked_states(self, anew=reset_optimizer):
+        return original(self, filename, reset_optimizer, *args, **kwargs)
 
 
 @contextlib.contextmanager

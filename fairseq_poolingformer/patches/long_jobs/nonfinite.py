@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
+from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError, DamagedCheckpointError
-from fairseq_poolingformer.checkpoint_reader.damage import damage, first_line
+from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError, DamagedCheckpointError, first_line
 from fairseq_poolingformer.text.whole_file import whole_file
 
 logger = logging.getLogger(__name__)
@@ -139,6 +138,8 @@ def replace_missing(last: Path, pretrained: str | None = None, is_wanted: bool =
         CheckpointError: every checkpoint of the folder is damaged; no last one is wanted; or they are parts of
             checkpoints, which may be of different updates.
     """
+    from fairseq_poolingformer.checkpoint_reader.files import damage  # the reader is not needed otherwise
+
     start = pretrained and Path(pretrained).resolve()
     others = [path for path in _others(last) if path.resolve() != start] if last.parent.is_dir() else []
     remedy = "Give the one to continue from with --restore-file, or another --save-dir to start from the beginning"
@@ -166,6 +167,8 @@ def replace_damaged(last: Path, fault: str) -> None:
     Raises:
         CheckpointError: every other checkpoint of the folder is damaged, too.
     """
+    from fairseq_poolingformer.checkpoint_reader.files import damage  # the reader is not needed otherwise
+
     for path in _others(last):
         if damage(path) is None:
             damaged = last.with_name(f"{last.name}.damaged")

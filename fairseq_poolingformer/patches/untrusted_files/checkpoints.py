@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError, MissingCheckpointError, load
-from fairseq_poolingformer.checkpoint_reader.damage import DAMAGE
-from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError
+from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError, load
+from fairseq_poolingformer.checkpoint_reader.errors import DAMAGE, ConfigurationError
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import Building
-from fairseq_poolingformer.patches.long_jobs.changed_options import checked_states
 from fairseq_poolingformer.patches.patching import set_within
 from fairseq_poolingformer.patches.untrusted_files.own_options import restricted
 
@@ -28,30 +26,6 @@ def read_as_data(original: Callable, file: IO[bytes], **unused: Any) -> dict[str
 def read_what_processes_sent(original: Callable, file: IO[bytes], **kwargs: Any) -> Any:
     """Read what another process of the same training has sent: a configuration has classes of omegaconf."""
     return original(file, weights_only=False, **kwargs)
-
-
-def refuse_missing_or_unfit_checkpoint(
-    original: Callable, self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
-) -> Any:
-    """Stop when the checkpoint that was asked for is not there or does not fit the training.
-
-    fairseq logs "No existing checkpoint found" and trains from random weights, with exit status 0, whatever was given
-    as ``--restore-file``, ``--continue-once`` or (a folder, say) ``--finetune-from-model``. Only fairseq's default, the
-    ``checkpoint_last.pt`` of the save directory, may be missing: that is the first launch.
-    """
-    from fairseq.file_io import PathManager
-
-    cfg = self.cfg.checkpoint
-    default = os.path.join(cfg.save_dir, f"checkpoint_last{self.checkpoint_suffix}.pt")
-    asked_for = cfg.restore_file != "checkpoint_last.pt" or filename != default
-    if asked_for and not PathManager.isfile(filename):
-        raise MissingCheckpointError(
-            f"the checkpoint to start from, {filename}, is not there or not a file. Correct --restore-file (or "
-            "--finetune-from-model); leave it out to resume from the save directory, or to start afresh when that "
-            "has no checkpoint_last.pt."
-        )
-    with explained(filename), checked_states(self, anew=reset_optimizer):
-        return original(self, filename, reset_optimizer, *args, **kwargs)
 
 
 def explain_unusable_model(original: Callable, filenames: list[str], *args: Any, **kwargs: Any) -> Any:

@@ -13,8 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from fairseq_poolingformer.checkpoint_reader.bounds import growth, shown
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
-from fairseq_poolingformer.checkpoint_reader.damage import DAMAGE, first_line
+from fairseq_poolingformer.checkpoint_reader.errors import DAMAGE, CheckpointError, first_line
 from fairseq_poolingformer.text import digests
 
 MOST_FILES = 10_000

@@ -9,7 +9,7 @@ import ast
 import sys
 from typing import Any
 
-from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError
+from fairseq_poolingformer.checkpoint_reader.errors import ConfigurationError
 
 LARGEST = 100_000  # characters of a string, and items of a list, that are read in a configuration
 

@@ -23,7 +23,8 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError, Option, accepted, entry
+from fairseq_poolingformer.checkpoint_reader.errors import ConfigurationError
+from fairseq_poolingformer.checkpoint_reader.option_schema import Option, accepted, entry
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
 
 NAMES = ("arch", "task", "criterion", "optimizer", "_name")

@@ -14,7 +14,7 @@ from fairseq.file_io import PathManager
 
 from fairseq_poolingformer import patches as compat
 from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
-from fairseq_poolingformer.checkpoint_reader.damage import damage
+from fairseq_poolingformer.checkpoint_reader.files import damage
 from fairseq_poolingformer.checkpoint_reader.zip_archive import ZipArchive
 from fairseq_poolingformer.patches import CheckpointError
 from fairseq_poolingformer.patches.long_jobs.saving import replace_damaged, replace_missing, resume_from_newest_whole
