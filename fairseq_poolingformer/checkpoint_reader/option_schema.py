@@ -63,7 +63,7 @@ SIZES = (
     (r"max_.*(positions|length)|.*_positions|tokens_per_sample|max_span|memory_length|eval_(context|stride)", 0, 2**27),
     (r".*position_embeddings", 1, 2**27),
     (r"pool_kernel_size|global_tokens|max_segments|max_span_width|span_ramp|window_scale", 0, 2**16),
-    (r"pool_stride", 1, 2**16),
+    (r"pool_stride|required_.*_multiple", 1, 2**16),
 )
 RATES = r".*drop(out)?(_.*)?|layer_norm_eps"  # numbers in every model that converts
 

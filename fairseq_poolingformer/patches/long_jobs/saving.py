@@ -138,13 +138,13 @@ def replace_missing(last: Path, pretrained: str | None = None, is_wanted: bool =
         CheckpointError: every checkpoint of the folder is damaged; no last one is wanted; or they are parts of
             checkpoints, which may be of different updates.
     """
-    from fairseq_poolingformer.checkpoint_reader.files import damage  # the reader is not needed otherwise
-
     start = pretrained and Path(pretrained).resolve()
     others = [path for path in _others(last) if path.resolve() != start] if last.parent.is_dir() else []
     remedy = "Give the one to continue from with --restore-file, or another --save-dir to start from the beginning"
     if not others:
         return
+    from fairseq_poolingformer.checkpoint_reader.files import damage  # the reader is not needed otherwise
+
     if not is_wanted or any(name in last.name for name in SUFFIXES_OF_PARTS):
         raise CheckpointError(f"{last} is missing, and its folder has other checkpoints. {remedy}")
     for path in others:

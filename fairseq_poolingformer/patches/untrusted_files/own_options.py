@@ -32,6 +32,15 @@ KINDS = {"model": "arch", "task": "task", "criterion": "criterion"}  # section o
 LARGEST_FILE = 2**26  # bytes of a dictionary or a description of data
 DDP, NO_DDP = "ddp_backend", "legacy_ddp"  # which no loss refuses; a model that is read is not trained by it
 LONGEST_PATH = 4096  # characters
+# groups of options, and those of their names that a resume speaks of; None for all
+SPOKEN_OF: dict[str, set[str] | None] = {
+    "task": None,
+    "criterion": None,
+    "optimizer": None,
+    "dataset": {"batch_size", "max_tokens", "required_batch_size_multiple", "train_subset", "num_shards"},
+    "optimization": {"update_freq", "clip_norm", "lr"},
+    "common": {"seed", "fp16", "bf16", "amp"},
+}
 
 # modules of fairseq whose models and tasks build nothing but layers and dictionaries from a configuration
 MODELS = ("bart", "camembert", "fconv", "fconv_lm", "lightconv", "lightconv_lm", "lstm", "lstm_lm", "masked_lm")
@@ -114,8 +123,6 @@ def _may_be_named(found: type, package: str, allowed: tuple[str, ...]) -> bool:
 
 
 def _restricted_sections(cfg: Mapping[str, Any], tensors: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
-    from fairseq_poolingformer.patches.long_jobs.changed_options import SPOKEN_OF
-
     sections = copy.deepcopy(_defaults())
     names = {kind: _section_name(cfg.get(kind), key) for kind, key in KINDS.items()}
     own = {kind: declared(kind, name) for kind, name in names.items()}
@@ -170,13 +177,17 @@ def declared(kind: str, name: str | None) -> dict[str, Option]:
         settings = Namespace()
         with contextlib.suppress(AttributeError):  # one that needs options of a task
             architecture(settings)
-        options = {key: Option(_kind(type(value))) for key, value in vars(settings).items()}
+        options = {key: _of_setting(value) for key, value in vars(settings).items()}
     for parent in (dataclass_of.get(name), getattr(found, "__dataclass", None)):
         if dataclasses.is_dataclass(parent):
             options |= {field.name: _of_field(field) for field in dataclasses.fields(parent)}
     parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
     found.add_args(parser)
     return {**options, **{action.dest: _of_action(action) for action in parser._actions if action.dest not in options}}
+
+
+def _of_setting(value: Any) -> Option:
+    return Option(_kind(type(value)), (), value if _is_number(value) else None)
 
 
 def _of_field(field: dataclasses.Field) -> Option:
@@ -202,10 +213,16 @@ def _kind(kind: Any) -> type | None:
     return kind if kind in (bool, int, float, str) else None
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _kept(options: Mapping[str, Option], given: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
     """Return those of the given options that are declared: as given, or their default."""
     kept = {}
     for name, value in given.items():
+        if value is None and name in options and _is_number(options[name].default):
+            continue  # as if it were not given: nothing computes with a None
         if name == "data" and name in options:
             kept[name] = str(data_folder(checkpoint, value))
         elif name in options and accepted(name, value, options[name]):
@@ -234,8 +251,6 @@ def _is_plain(name: str, value: Any) -> bool:
 def _spoken_of_flat(given: Mapping[str, Any]) -> dict[str, Any]:
     from fairseq.dataclass import configs
     from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
-
-    from fairseq_poolingformer.patches.long_jobs.changed_options import SPOKEN_OF
 
     parts = [OPTIMIZER_DATACLASS_REGISTRY.get(entry(given, "optimizer"))]
     names = {field.name for part in parts if part is not None for field in dataclasses.fields(part)}
