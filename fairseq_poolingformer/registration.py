@@ -105,6 +105,8 @@ def _with_later_entries(registry: dict[str, Any], modules: Mapping[str, str]) ->
     if isinstance(registry, LazyRegistry):
         return
     lazy = LazyRegistry(registry, modules)
+    for name in modules:
+        registry.setdefault(name, None)  # a parser that was made before has its keys as choices
     holders = [*REGISTRIES.values(), *(getattr(module, "__dict__", {}) for module in list(sys.modules.values()))]
     for holder in holders:
         for name, held in list(holder.items()):

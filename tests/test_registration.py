@@ -79,6 +79,15 @@ def test_whoever_held_a_registry_before_holds_the_new_one(in_new_process):
     )
 
 
+def test_a_parser_that_was_made_before_has_all_choices(in_new_process):
+    in_new_process(
+        "from fairseq import options\nparser = options.get_training_parser()\n"
+        "words = ['x', '--user-dir', 'fairseq_poolingformer', '--task', 'wikihop', '--criterion', 'document_task']\n"
+        "args = options.parse_args_and_arch(parser, [*words, '--arch', 'poolingformer_roberta_tiny'])\n"
+        "assert args.task == 'wikihop'\n"
+    )
+
+
 def test_a_module_that_fails_is_tried_again(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     module = tmp_path / "late_entry.py"
