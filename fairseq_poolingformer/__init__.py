@@ -8,20 +8,8 @@ wherever fairseq was imported first.
 
 import os
 import sys
-from importlib import import_module
 
 __version__ = "0.1.0"
-
-# modules that register something with fairseq when they are imported
-REGISTERED = (
-    *("models.bart", "models.roberta", "char_lm.models", "char_lm.task", "char_lm.loss"),
-    *(f"training.{name}" for name in ("optimizers", "staged_lr", "linear_cross_entropy")),
-    *(f"tasks.summarization.{name}" for name in ("task", "scorer")),
-    *(f"tasks.masked_lm.{name}" for name in ("task", "loss")),
-    *(f"tasks.question_answering.{name}" for name in ("task", "loss")),
-    *(f"tasks.{name}.task" for name in ("classification", "coreference", "hotpotqa", "triviaqa", "wikihop")),
-    "tasks.shared.loss",
-)
 
 
 def register() -> None:
@@ -31,11 +19,10 @@ def register() -> None:
         ModuleNotFoundError: fairseq is not installed.
         ImportError: torch is too old to load checkpoints safely.
     """
-    from fairseq_poolingformer import patches
+    from fairseq_poolingformer import patches, registration
 
     patches.apply()
-    for name in REGISTERED:
-        import_module(f"{__name__}.{name}")
+    registration.register()
 
 
 class _UserDir(list):

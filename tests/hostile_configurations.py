@@ -124,7 +124,7 @@ def option_names() -> dict[str, list[str]]:
 
 
 def _may_be_named(kind: str, name: str) -> bool:
-    from fairseq_poolingformer.patches.untrusted_files.configuration import check_configuration
+    from fairseq_poolingformer.patches.untrusted_files.own_options import check_configuration
 
     with contextlib.suppress(ValueError):
         check_configuration({"args": Namespace(**{"arch" if kind == "model" else kind: name})})

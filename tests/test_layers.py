@@ -37,6 +37,7 @@ LAYERS = [
     ("cli.options", "cli.models"),
     ("char_lm.*",),
     ("cli.*",),
+    ("registration",),  # names the modules that it imports
 ]
 WITHOUT_FAIRSEQ = {"checkpoint_reader", "settings", "levels", "attention", "text", "weights", "huggingface", "tasks"}
 WITHOUT_FAIRSEQ |= {"preprocess"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,49 +14,11 @@ from torch.utils.checkpoint import checkpoint
 from fairseq_poolingformer.attention import Window
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.char_lm.adaptive_span import ROUND_TO, AdaptiveSpans
-from fairseq_poolingformer.char_lm.initialization import INITIALIZATIONS
-from fairseq_poolingformer.char_lm.layer import CausalAttention, CausalLayer, FeedForward, View
+from fairseq_poolingformer.char_lm.layer import CausalAttention, CausalLayer, FeedForward, View, causal_windows
 from fairseq_poolingformer.char_lm.relative_positions import LearnedPositions, ProjectedPositions, SinusoidalPositions
-from fairseq_poolingformer.settings import per_layer
 from fairseq_poolingformer.training.recompute import SeededDropout
 
 Memory = list[Tensor]
-
-
-def causal_windows(
-    window_size: str, dilation: str, dilated_heads: int, num_layers: int, num_heads: int, *, scale: int = 1
-) -> list[Window]:
-    """The window of every layer.
-
-    Args:
-        window_size: ``--window-size``: taps to the left, one number or one a layer; ``none`` for everything.
-        dilation: ``--dilation`` of the dilated heads, one number or one a layer.
-        dilated_heads: how many of a layer's heads, its last ones, are dilated.
-        scale: ``--window-scale``: every layer has so many times its taps.
-
-    Raises:
-        ValueError: a setting is out of range.
-    """
-    if not 0 <= dilated_heads <= num_heads:
-        raise ValueError(f"--dilated-heads must be from 0 to the {num_heads} heads there are, got {dilated_heads}")
-    if scale < 1:
-        raise ValueError(f"--window-scale must be 1 or more, got {scale}")
-    dilations = per_layer("--dilation", dilation, num_layers)
-    if set(dilations) != {1} and not dilated_heads:
-        raise ValueError(f"--dilation {dilation} needs --dilated-heads: there are no heads to dilate")
-    if window_size == "none":
-        if scale != 1:
-            raise ValueError(f"--window-scale {scale} needs --window-size: there are no windows to widen")
-        if set(dilations) != {1}:
-            raise ValueError("--dilation needs --window-size: heads that see everything have no taps to spread")
-        return [Window.unlimited(causal=True)] * num_layers
-    sizes, plain = per_layer("--window-size", window_size, num_layers), num_heads - dilated_heads
-    if min(sizes) < 1:
-        raise ValueError(f"--window-size must be 1 or more in every layer, got {window_size}")
-    return [
-        Window(left * scale, 0, (1,) * plain + (step,) * dilated_heads)
-        for left, step in zip(sizes, dilations, strict=True)
-    ]
 
 
 class CausalDecoder(FairseqDecoder):
@@ -305,3 +268,44 @@ def _check(args: Any) -> None:
 def _last(x: Tensor, number: int | None) -> Tensor:
     """The last positions of a memory (M, B, …); all of them without a number."""
     return x if number is None else x[max(0, len(x) - number) :]
+
+
+# initial values, by whose code they follow
+
+
+def _linear(module: nn.Module) -> None:
+    """Weights from N(0, 0.02²), biases 0."""
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
+def _transformer_xl(decoder: nn.Module) -> None:
+    """Dai et al.'s code: N(0, 0.02²) for all matrices, embeddings, u and v; gains of layer norm from N(1, 0.02²)."""
+    decoder.apply(_linear)
+    nn.init.normal_(decoder.embed_tokens.weight, std=0.02)
+    for module in decoder.modules():
+        if isinstance(module, nn.LayerNorm):
+            nn.init.normal_(module.weight, mean=1.0, std=0.02)
+        if isinstance(module, ProjectedPositions):
+            nn.init.normal_(module.content_bias, std=0.02)
+            nn.init.normal_(module.position_bias, std=0.02)
+
+
+def _fairseq(decoder: nn.Module) -> None:
+    """N(0, 0.02²) for matrices; embeddings from N(0, 1/C), as in fairseq's Transformer; u and v 0."""
+    decoder.apply(_linear)
+    embedding = decoder.embed_tokens
+    nn.init.normal_(embedding.weight, std=embedding.embedding_dim**-0.5)
+
+
+def _torch(decoder: nn.Module) -> None:
+    """Leave everything as torch initializes it: embeddings and learned positions N(0, 1), as adaptive span's code."""
+
+
+INITIALIZATIONS: dict[str, Callable[[nn.Module], None]] = {
+    "transformer_xl": _transformer_xl,
+    "fairseq": _fairseq,
+    "torch": _torch,
+}

@@ -65,9 +65,6 @@ def run(args: argparse.Namespace) -> None:
     check_shard(args)
     if args.no_memory and args.memory_length is not None:
         raise UsageError("--no-memory and --memory-length: give one of the two")
-    for name in ("context", "stride", "batch_size"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, got {getattr(args, name)}")
     if args.output:
         args.output.parent.mkdir(parents=True, exist_ok=True)
     result = join(args.join) if args.join else _evaluate(args)
@@ -218,7 +215,7 @@ def score(
 
     Args:
         model: on the device, in eval mode.
-        text: a :class:`~fairseq_poolingformer.char_lm.text_stream.TextStream`.
+        text: a :class:`~fairseq_poolingformer.char_lm.data.TextStream`.
         stretches: equally long sequences.
         batch_size: how many to read side by side.
         block: bytes to read at a time; the memory goes from a block to the next.

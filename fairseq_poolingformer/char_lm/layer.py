@@ -12,7 +12,44 @@ from torch import Tensor, nn
 from fairseq_poolingformer.attention import Window, band_attention
 from fairseq_poolingformer.attention.score_terms.causal import content_to_distance, distance_bias, log_span_mask
 from fairseq_poolingformer.char_lm.relative_positions import LearnedPositions, ProjectedPositions
+from fairseq_poolingformer.settings import per_layer
 from fairseq_poolingformer.training.recompute import SeededDropout
+
+
+def causal_windows(
+    window_size: str, dilation: str, dilated_heads: int, num_layers: int, num_heads: int, *, scale: int = 1
+) -> list[Window]:
+    """The window of every layer.
+
+    Args:
+        window_size: ``--window-size``: taps to the left, one number or one a layer; ``none`` for everything.
+        dilation: ``--dilation`` of the dilated heads, one number or one a layer.
+        dilated_heads: how many of a layer's heads, its last ones, are dilated.
+        scale: ``--window-scale``: every layer has so many times its taps.
+
+    Raises:
+        ValueError: a setting is out of range.
+    """
+    if not 0 <= dilated_heads <= num_heads:
+        raise ValueError(f"--dilated-heads must be from 0 to the {num_heads} heads there are, got {dilated_heads}")
+    if scale < 1:
+        raise ValueError(f"--window-scale must be 1 or more, got {scale}")
+    dilations = per_layer("--dilation", dilation, num_layers)
+    if set(dilations) != {1} and not dilated_heads:
+        raise ValueError(f"--dilation {dilation} needs --dilated-heads: there are no heads to dilate")
+    if window_size == "none":
+        if scale != 1:
+            raise ValueError(f"--window-scale {scale} needs --window-size: there are no windows to widen")
+        if set(dilations) != {1}:
+            raise ValueError("--dilation needs --window-size: heads that see everything have no taps to spread")
+        return [Window.unlimited(causal=True)] * num_layers
+    sizes, plain = per_layer("--window-size", window_size, num_layers), num_heads - dilated_heads
+    if min(sizes) < 1:
+        raise ValueError(f"--window-size must be 1 or more in every layer, got {window_size}")
+    return [
+        Window(left * scale, 0, (1,) * plain + (step,) * dilated_heads)
+        for left, step in zip(sizes, dilations, strict=True)
+    ]
 
 
 @dataclass(frozen=True)

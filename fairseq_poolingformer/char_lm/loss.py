@@ -31,7 +31,7 @@ class CharLMCriterion(FairseqCriterion):
 
         Args:
             model: a language model of bytes.
-            sample: a batch of :class:`~fairseq_poolingformer.char_lm.text_stream.TextBlocks`.
+            sample: a batch of :class:`~fairseq_poolingformer.char_lm.data.TextBlocks`.
             reduce: unused; the loss is a sum.
 
         Returns:

@@ -1,4 +1,4 @@
-"""Character language models: Transformer, Transformer-XL, Longformer, adaptive span and GAA; settings of one model."""
+"""Character language models: Transformer, Transformer-XL, Longformer, adaptive span, GAA; settings of one model."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_poolingformer.attention import BACKENDS
-from fairseq_poolingformer.char_lm.decoder import CausalDecoder, Memory
-from fairseq_poolingformer.char_lm.initialization import INITIALIZATIONS
 from fairseq_poolingformer.settings import set_defaults
 
 
@@ -20,17 +18,20 @@ from fairseq_poolingformer.settings import set_defaults
 class CharLanguageModel(FairseqLanguageModel):
     """Causal attention with relative positions, a memory of the text before, and learned spans.
 
-    ``model(src_tokens, memory=None)`` returns logits and the next block's memory: see :class:`CausalDecoder`.
+    ``model(src_tokens, memory=None)`` returns logits and the next block's memory: see :class:`~.decoder.CausalDecoder`.
     """
-
-    decoder: CausalDecoder
 
     @staticmethod
     def add_args(parser: argparse.ArgumentParser) -> None:
         """Add the flags; the architectures give their defaults."""
-        _add_transformer_args(parser)
-        _add_attention_args(parser)
-        _add_embedding_args(parser)
+        for name, (default, values, text) in FLAGS.items():
+            if isinstance(default, bool):
+                named = {"action": argparse.BooleanOptionalAction}
+            elif isinstance(values, tuple):
+                named = {"choices": values}
+            else:
+                named = {"metavar": values, "type": None if isinstance(default, str) else type(default)}
+            parser.add_argument(f"--{name.replace('_', '-')}", help=text, **named)
 
     @classmethod
     def build_model(cls, args: Any, task) -> CharLanguageModel:
@@ -41,28 +42,32 @@ class CharLanguageModel(FairseqLanguageModel):
         """
         if OmegaConf.is_config(args):
             OmegaConf.set_struct(args, False)
+        from fairseq_poolingformer.char_lm.decoder import CausalDecoder  # with all that is needed to build one
+
         return cls(CausalDecoder(args, task.source_dictionary))
 
-    def forward(self, src_tokens: Tensor, memory: Memory | None = None, **unused: Any) -> tuple[Tensor, dict[str, Any]]:
-        """See :meth:`CausalDecoder.forward`."""
+    def forward(
+        self, src_tokens: Tensor, memory: list[Tensor] | None = None, **unused: Any
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """See :meth:`.CausalDecoder.forward`."""
         return self.decoder(src_tokens, memory=memory)
 
     @property
     def memory_length(self) -> int:
-        """See :attr:`CausalDecoder.memory_length`."""
+        """See :attr:`.CausalDecoder.memory_length`."""
         return self.decoder.memory_length
 
     @property
     def reach(self) -> int | None:
-        """See :attr:`CausalDecoder.reach`."""
+        """See :attr:`.CausalDecoder.reach`."""
         return self.decoder.reach
 
     def set_memory_length(self, positions: int) -> None:
-        """See :meth:`CausalDecoder.set_memory_length`."""
+        """See :meth:`.CausalDecoder.set_memory_length`."""
         self.decoder.set_memory_length(positions)
 
     def evaluate_as_transformer_xl(self, *, same_length: bool, farthest: int | None) -> None:
-        """See :meth:`CausalDecoder.evaluate_as_transformer_xl`."""
+        """See :meth:`.CausalDecoder.evaluate_as_transformer_xl`."""
         self.decoder.evaluate_as_transformer_xl(same_length=same_length, farthest=farthest)
 
     def get_targets(self, sample: dict[str, Any], net_output: tuple) -> Tensor:
@@ -70,110 +75,72 @@ class CharLanguageModel(FairseqLanguageModel):
         return sample["target"]
 
 
-def _add_transformer_args(parser: argparse.ArgumentParser) -> None:
-    add, either = parser.add_argument, argparse.BooleanOptionalAction
-    add("--decoder-layers", type=int, metavar="N", help="number of layers")
-    add("--decoder-embed-dim", type=int, metavar="C", help="width of the model")
-    add("--decoder-ffn-embed-dim", type=int, metavar="F", help="width of the feed-forward layers")
-    add("--decoder-attention-heads", type=int, metavar="H", help="number of heads")
-    add("--activation-fn", help="activation of the feed-forward layers: relu, gelu, …")
-    add(
-        "--gated-ffn",
-        action=either,
-        help="GAA's FFN_GLU: a gate of the same width beside the activation, half as many parameters again",
-    )
-    add("--decoder-normalize-before", action=either, help="layer norm before each sublayer")
-    add("--dropout", type=float, metavar="P", help="dropout of embeddings and of the output of each sublayer")
-    add("--attention-dropout", type=float, metavar="P", help="dropout of attention weights")
-    add("--activation-dropout", type=float, metavar="P", help="dropout of the hidden elements of feed-forward layers")
-    add("--checkpoint-activations", action="store_true", help="recompute each layer's activations in the backward")
-
-
-def _add_attention_args(parser: argparse.ArgumentParser) -> None:
-    add, either = parser.add_argument, argparse.BooleanOptionalAction
-    add("--window-size", metavar="W", help="taps to the left, one number or one a layer, separated by commas; or none")
-    add("--window-scale", type=int, metavar="N", help="times --window-size: Longformer's windows double every stage")
-    add("--dilation", metavar="D", help="positions between a dilated head's taps, one number or one a layer")
-    add("--dilated-heads", type=int, metavar="N", help="the last N heads of each layer are dilated")
-    add(
-        "--relative-positions",
-        choices=("sinusoidal", "learned"),
-        help="sinusoidal: Transformer-XL's, each layer projects them; learned: a vector a distance for all layers",
-    )
-    add("--share-position-biases", action=either, help="all layers share Transformer-XL's u and v")
-    add("--position-dropout", type=float, metavar="P", help="dropout of the sinusoids, the same for all layers")
-    add(
-        "--memory-length",
-        type=int,
-        metavar="M",
-        help="positions before the block that every layer keeps, at most; with --max-span the spans decide instead",
-    )
-    add("--max-span", type=int, metavar="S", help="learn how far each head looks, up to S positions; 0: do not")
-    add("--span-ramp", type=int, metavar="R", help="positions over which a head's sight fades behind its span")
-    add("--span-loss", type=float, metavar="X", help="times the layers' mean spans, added to the loss in nats")
-    add("--shared-span", action=either, help="GAA: a share of S that all layers and heads learn together")
-    add(
-        "--attend-to-self",
-        action=either,
-        help="with --max-span: whether a byte sees itself, at distance 0; in the published adaptive span it does not",
-    )
-    add(
-        "--empty-memory",
-        choices=("none", "zeros"),
-        help="with --max-span, before the beginning of a text: no keys, or keys and values of zeros, which take weight",
-    )
-    add(
-        "--attention-backend",
-        choices=tuple(BACKENDS),
-        help="implementation of the attention; default: the fastest that can run the call",
-    )
-
-
-def _add_embedding_args(parser: argparse.ArgumentParser) -> None:
-    add, either = parser.add_argument, argparse.BooleanOptionalAction
-    add("--share-decoder-input-output-embed", action=either, help="one matrix for input and output")
-    add("--output-bias", action=either, help="a bias in the output layer")
-    add("--scale-embedding", action=either, help="multiply embeddings by √C")
-    add(
-        "--initialization",
-        choices=tuple(INITIALIZATIONS),
-        help="initial values: of Transformer-XL's code; of fairseq's Transformer (embeddings N(0, 1/C)); "
+# setting -> default; metavar, or the choices; help. A setting that is on or off has a flag for each.
+FLAGS: dict[str, tuple[Any, str | tuple[str, ...] | None, str]] = {
+    # the Transformer
+    "decoder_layers": (12, "N", "number of layers"),
+    "decoder_embed_dim": (512, "C", "width of the model"),
+    "decoder_ffn_embed_dim": (2048, "F", "width of the feed-forward layers"),
+    "decoder_attention_heads": (8, "H", "number of heads"),
+    "activation_fn": ("relu", "NAME", "activation of the feed-forward layers: relu, gelu, …"),
+    "gated_ffn": (
+        False,
+        None,
+        "GAA's FFN_GLU: a gate of the same width beside the activation, half as many parameters again",
+    ),
+    "decoder_normalize_before": (False, None, "layer norm before each sublayer"),
+    "dropout": (0.1, "P", "dropout of embeddings and of the output of each sublayer"),
+    "attention_dropout": (0.0, "P", "dropout of attention weights"),
+    "activation_dropout": (0.1, "P", "dropout of the hidden elements of feed-forward layers"),
+    "checkpoint_activations": (False, None, "recompute each layer's activations in the backward"),
+    # its attention
+    "window_size": ("none", "W", "taps to the left, one number or one a layer, separated by commas; or none"),
+    "window_scale": (1, "N", "times --window-size: Longformer's windows double every stage"),
+    "dilation": ("1", "D", "positions between a dilated head's taps, one number or one a layer"),
+    "dilated_heads": (0, "N", "the last N heads of each layer are dilated"),
+    "relative_positions": (
+        "sinusoidal",
+        ("sinusoidal", "learned"),
+        "sinusoidal: Transformer-XL's, each layer projects them; learned: a vector a distance for all layers",
+    ),
+    "share_position_biases": (False, None, "all layers share Transformer-XL's u and v"),
+    "position_dropout": (0.0, "P", "dropout of the sinusoids, the same for all layers"),
+    "memory_length": (
+        0,
+        "M",
+        "positions before the block that every layer keeps, at most; with --max-span the spans decide instead",
+    ),
+    "max_span": (0, "S", "learn how far each head looks, up to S positions; 0: do not"),
+    "span_ramp": (32, "R", "positions over which a head's sight fades behind its span"),
+    "span_loss": (0.0, "X", "times the layers' mean spans, added to the loss in nats"),
+    "shared_span": (False, None, "GAA: a share of S that all layers and heads learn together"),
+    "attend_to_self": (
+        True,
+        None,
+        "with --max-span: whether a byte sees itself, at distance 0; in the published adaptive span it does not",
+    ),
+    "empty_memory": (
+        "none",
+        ("none", "zeros"),
+        "with --max-span, before the beginning of a text: no keys, or keys and values of zeros, which take weight",
+    ),
+    "attention_backend": (
+        None,
+        tuple(BACKENDS),
+        "implementation of the attention; default: the fastest that can run the call",
+    ),
+    # its embeddings
+    "share_decoder_input_output_embed": (False, None, "one matrix for input and output"),
+    "output_bias": (False, None, "a bias in the output layer"),
+    "scale_embedding": (True, None, "multiply embeddings by √C"),
+    "initialization": (
+        "fairseq",
+        ("transformer_xl", "fairseq", "torch"),
+        "initial values: of Transformer-XL's code; of fairseq's Transformer (embeddings N(0, 1/C)); "
         "or torch's own, as in adaptive span's code",
-    )
-
-
-DEFAULTS = {
-    "decoder_layers": 12,
-    "decoder_embed_dim": 512,
-    "decoder_ffn_embed_dim": 2048,
-    "decoder_attention_heads": 8,
-    "activation_fn": "relu",
-    "gated_ffn": False,
-    "decoder_normalize_before": False,
-    "dropout": 0.1,
-    "attention_dropout": 0.0,
-    "activation_dropout": 0.1,
-    "checkpoint_activations": False,
-    "window_size": "none",
-    "window_scale": 1,
-    "dilation": "1",
-    "dilated_heads": 0,
-    "relative_positions": "sinusoidal",
-    "share_position_biases": False,
-    "position_dropout": 0.0,
-    "memory_length": 0,
-    "max_span": 0,
-    "span_ramp": 32,
-    "span_loss": 0.0,
-    "shared_span": False,
-    "attend_to_self": True,
-    "empty_memory": "none",
-    "attention_backend": None,
-    "share_decoder_input_output_embed": False,
-    "output_bias": False,
-    "scale_embedding": True,
-    "initialization": "fairseq",
+    ),
 }
+DEFAULTS = {name: default for name, (default, _, _) in FLAGS.items()}
 
 
 def _repeat(values: tuple[int, ...], layers: tuple[int, ...]) -> str:

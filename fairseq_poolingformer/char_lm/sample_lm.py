@@ -26,10 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> None:
     """Write the prompt and its continuation to standard output."""
-    for name, least in (("length", 1), ("temperature", 0), ("top_k", 0), ("context", 1)):
-        value = getattr(args, name)
-        if value is not None and not value >= least:  # nan is not
-            raise UsageError(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
+    if not args.temperature >= 0:  # nan is not
+        raise UsageError(f"--temperature must be 0 or more, got {args.temperature}")
     prompt = args.prompt_file.read_bytes() if args.prompt_file else args.prompt.encode("utf-8", "surrogateescape")
     (model,), task = load_models([args.path], args.device, args.precision, task="char_lm")
     if args.memory_length is not None:

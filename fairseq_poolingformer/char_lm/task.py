@@ -4,22 +4,16 @@
 
 import logging
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Optional
 
 import torch
 from fairseq import utils
-from fairseq.data import Dictionary
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.tasks import register_task
 from omegaconf import II
 
-from fairseq_poolingformer.char_lm.carried_memory import CarriedMemory
-from fairseq_poolingformer.char_lm.text_stream import TextBlocks, TextStream
+from fairseq_poolingformer.char_lm.data import CarriedMemory, TextBlocks, TextStream, byte_dictionary, load_text
 from fairseq_poolingformer.tasks.shared.one_dictionary import OneDictionaryConfig, OneDictionaryTask
-from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS
-from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
-from fairseq_poolingformer.text.dictionary import read_symbols
 
 logger = logging.getLogger(__name__)
 
@@ -238,29 +232,3 @@ class CharLMTask(OneDictionaryTask):
             )
             return
         self.train_memory.load_state_dict(state["memories"][torch.distributed.get_rank() if is_distributed else 0])
-
-
-def byte_dictionary() -> Dictionary:
-    """fairseq's dictionary of the 256 bytes."""
-    dictionary = Dictionary()
-    for symbol in BYTE_SYMBOLS:
-        dictionary.add_symbol(symbol)
-    return dictionary
-
-
-def load_text(folder: Path, split: str, leave_out: int | None = None) -> TextStream:
-    """Open a split of a data folder of ``poolingformer-preprocess char_lm``, without a symbol if one is given.
-
-    Raises:
-        FileNotFoundError: the folder has no such split, or is not finished.
-        ValueError: it is another kind of data folder, or damaged.
-    """
-    data = DataFolder(folder, BYTES)
-    dictionary, prefix = data.dictionary(), data.array(split)
-    if tuple(read_symbols(dictionary)) != BYTE_SYMBOLS:
-        raise ValueError(
-            f"{dictionary}: not the dictionary of bytes, which --task char_lm reads; make the folder with "
-            f"{BYTES.made_with}"
-        )
-    data.corpus()  # written last: without it, splits may be of different texts
-    return TextStream(prefix, leave_out)

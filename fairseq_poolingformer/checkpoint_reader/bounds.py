@@ -3,20 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
+from fairseq_poolingformer.checkpoint_reader.errors import Refused
+
 MOST_VALUES = 2**21  # instructions of all pickles of a file; a model of 3,000 tensors has 60,000
 MOST_BYTES = 2**26  # of all pickles of a file, without the tensors' storages
 MOST_NUMBER_KEYS = 2**15  # Python does not protect dictionaries from numbers that are chosen to collide
 LARGEST_GROWTH = 16  # times; torch compresses nothing, and compressed weights are hardly smaller
 
 NUMBERS = (bool, int, float, type(None))
-
-
-class Malformed(ValueError):
-    """A file that is not what ``torch.save`` writes; the message says where."""
-
-
-class Refused(ValueError):
-    """A file that holds something else than data, or more than it may; the message says what."""
 
 
 class Budget:

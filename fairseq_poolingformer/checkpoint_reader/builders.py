@@ -15,7 +15,8 @@ import numpy
 import torch
 
 from fairseq_poolingformer.checkpoint_reader import tensors
-from fairseq_poolingformer.checkpoint_reader.bounds import Budget, Malformed, Refused
+from fairseq_poolingformer.checkpoint_reader.bounds import Budget
+from fairseq_poolingformer.checkpoint_reader.errors import Malformed, Refused
 
 # booleans, integers, floats, complex numbers, bytes and text
 PLAIN = re.compile(r"[<>=|]?(?:\?|[biufc]\d{1,2}|[bBhHiIlLqQefdgFDG]|[SU]\d{0,6})")

@@ -2,13 +2,15 @@
 
 import io
 import logging
+import os
 import struct
 import sys
 from typing import Any, BinaryIO
 
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.bounds import MOST_BYTES, Budget, Malformed, Refused, shown
+from fairseq_poolingformer.checkpoint_reader.bounds import MOST_BYTES, Budget, shown
+from fairseq_poolingformer.checkpoint_reader.errors import Malformed, Refused, first_line
 from fairseq_poolingformer.checkpoint_reader.machine import Machine
 from fairseq_poolingformer.checkpoint_reader.tensors import Storage, storage_dtype
 from fairseq_poolingformer.checkpoint_reader.whole import check_whole, refusal
@@ -186,3 +188,25 @@ def _place(place: Any, parts: int) -> tuple[Any, str, int]:
     ):
         raise Malformed("a tensor in it lacks its storage")
     return place[1], place[2], place[4]
+
+
+def damage(path: str | os.PathLike) -> str | None:
+    """Say how a checkpoint file is damaged; None when every byte is what was written.
+
+    Args:
+        path: a file of ``torch.save``; of those in the format before torch 1.6, which has no checksums, only the
+            beginning is checked.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(4)
+            if head.startswith(LEGACY):
+                return None
+            if head != ZIP:
+                return "it is not a file of torch" if head else "it is empty"
+            archive = ZipArchive(file)
+            for record in archive.records.values():
+                archive.check(record)
+    except (Malformed, Refused, OSError) as error:
+        return first_line(error)
+    return None

@@ -5,8 +5,9 @@ import struct
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from fairseq_poolingformer.checkpoint_reader.bounds import Budget, Malformed, Refused
+from fairseq_poolingformer.checkpoint_reader.bounds import Budget
 from fairseq_poolingformer.checkpoint_reader.builders import BUILDERS, TYPES, Foreign, finished, settled
+from fairseq_poolingformer.checkpoint_reader.errors import Malformed, Refused
 from fairseq_poolingformer.checkpoint_reader.whole import DICTIONARIES, Name
 
 LAST_PROTOCOL = 5

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fairseq_poolingformer.checkpoint_reader.errors import ConfigurationError
+
 LONGEST = 10_000  # characters of a text, and items of a list
 LARGEST = 2**40  # of a number that has no bound below
 
@@ -61,13 +63,9 @@ SIZES = (
     (r"max_.*(positions|length)|.*_positions|tokens_per_sample|max_span|memory_length|eval_(context|stride)", 0, 2**27),
     (r".*position_embeddings", 1, 2**27),
     (r"pool_kernel_size|global_tokens|max_segments|max_span_width|span_ramp|window_scale", 0, 2**16),
-    (r"pool_stride", 1, 2**16),
+    (r"pool_stride|required_.*_multiple", 1, 2**16),
 )
 RATES = r".*drop(out)?(_.*)?|layer_norm_eps"  # numbers in every model that converts
-
-
-class ConfigurationError(ValueError):
-    """A checkpoint's configuration that asks for more than a model; the message says which part."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError
+from fairseq_poolingformer.checkpoint_reader.errors import ConfigurationError
 
 # option -> names of the tensors that have a row or column for each unit of it, and that dimension
 _UNITS = {

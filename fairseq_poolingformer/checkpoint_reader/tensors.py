@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.bounds import Malformed, Refused, shown
+from fairseq_poolingformer.checkpoint_reader.bounds import shown
+from fairseq_poolingformer.checkpoint_reader.errors import Malformed, Refused
 from fairseq_poolingformer.checkpoint_reader.whole import DICTIONARIES, Name
 
 STORAGES = {

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.bounds import MOST_VALUES, NUMBERS, Refused, shown
+from fairseq_poolingformer.checkpoint_reader.bounds import MOST_VALUES, NUMBERS, shown
+from fairseq_poolingformer.checkpoint_reader.errors import Refused
 
 DEEPEST = 100  # containers within containers
 MOST_NAMES = 10  # in a message

@@ -9,7 +9,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
 
-from fairseq_poolingformer.checkpoint_reader.bounds import Malformed, Refused, growth, shown
+from fairseq_poolingformer.checkpoint_reader.bounds import growth, shown
+from fairseq_poolingformer.checkpoint_reader.errors import Malformed, Refused
 
 MOST_RECORDS = 2**17
 BLOCK = 2**20  # bytes that are read and summed at a time, while they are in the processor's cache

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
+from fairseq_poolingformer.checkpoint_reader.checkpoints import load
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.patches.long_jobs import companions
 from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.text.whole_file import whole_file
 
 _EPILOG = """\

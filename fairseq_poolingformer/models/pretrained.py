@@ -14,8 +14,6 @@ from torch import Tensor
 
 import fairseq_poolingformer
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import explained
-from fairseq_poolingformer.patches.untrusted_files.hub_archives import model_folder
 from fairseq_poolingformer.settings import TwoLevels, set_defaults
 from fairseq_poolingformer.text.marks import MARKS, count_marks
 from fairseq_poolingformer.weights.loading import adapt_state_dict
@@ -83,6 +81,10 @@ class LoadsCheckpoints:
             CheckpointError: the checkpoint or the archive cannot be loaded.
             FileNotFoundError: there is no such folder, or the data folder has no dictionary.
         """
+        # a training needs neither these nor the reader of checkpoints that they import
+        from fairseq_poolingformer.patches.untrusted_files.checkpoints import explained
+        from fairseq_poolingformer.patches.untrusted_files.hub_archives import model_folder
+
         fairseq_poolingformer.register()
         model_name_or_path = model_folder(model_name_or_path)
         relative = data_name_or_path.startswith(".")

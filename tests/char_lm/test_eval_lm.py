@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from fairseq_poolingformer.char_lm.data import TextStream
 from fairseq_poolingformer.char_lm.eval_lm import Stretch, cut, main, score
-from fairseq_poolingformer.char_lm.text_stream import TextStream
 from fairseq_poolingformer.cli.models import load_models
 from preprocess.char_lm import make_folder
 from tests.char_lm.conftest import SIZE

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from fairseq_poolingformer import checkpoint_reader
+from fairseq_poolingformer.checkpoint_reader import files
 from tests.checkpoint_reader import fuzz
 from tests.checkpoint_reader.watched import assert_harmless, watched
 
@@ -19,7 +19,7 @@ def count(request):
 
 
 def read(data):
-    return checkpoint_reader.read(io.BytesIO(data))
+    return files.read(io.BytesIO(data))
 
 
 def use(value):

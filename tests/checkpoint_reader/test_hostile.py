@@ -17,7 +17,8 @@ import torch
 from fairseq.logging import meters
 from omegaconf import DictConfig, OmegaConf
 
-from fairseq_poolingformer.checkpoint_reader import Malformed, Refused, read
+from fairseq_poolingformer.checkpoint_reader.errors import Malformed, Refused
+from fairseq_poolingformer.checkpoint_reader.files import read
 from tests.checkpoint_reader.crafted import NUMPY, Crafted, archive, legacy
 from tests.checkpoint_reader.watched import watched
 

@@ -1,6 +1,4 @@
-"""The tiny corpus of fairseq's command lines, and a checkpoint of a language model."""
+"""Fixtures of character models and of a parallel corpus."""
 
-from tests.char_lm.conftest import checkpoint, data_folder
-from tests.patches.conftest import corpus, dictionary
-
-__all__ = ["checkpoint", "corpus", "data_folder", "dictionary"]
+from tests.char_lm.conftest import char_lm_checkpoint, checkpoint, data_folder, forgetful_checkpoint  # noqa: F401
+from tests.patches.conftest import corpus, dictionary  # noqa: F401

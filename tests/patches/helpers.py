@@ -17,6 +17,7 @@ from fairseq.distributed import utils as distributed_utils
 
 import fairseq_poolingformer
 from fairseq_poolingformer import patches as compat
+from fairseq_poolingformer.checkpoint_reader.checkpoints import load
 from tests.forked_python import PYTHON, start
 
 compat.apply()
@@ -49,7 +50,7 @@ def train(corpus: Path, save_dir: Path, *extra: Any) -> dict:
 
     arguments = [corpus, *TRAINING, "--save-dir", save_dir, *extra]
     distributed_utils.call_main(parse(options.get_training_parser(), arguments), main)
-    return compat.checkpoints.load(save_dir / "checkpoint_last.pt")
+    return load(save_dir / "checkpoint_last.pt")
 
 
 def generate(corpus: Path, checkpoint: Path, *extra: Any) -> list[str]:
@@ -78,7 +79,7 @@ def run(*command: Any, cwd: Path) -> subprocess.CompletedProcess:
 def unpatched(monkeypatch: Any, owner: Any, name: str) -> None:
     """Put fairseq's own function back for the length of a test."""
     patched = getattr(owner, name)
-    original = inspect.unwrap(patched, stop=lambda function: not hasattr(function, "_patched_by_compat"))
+    original = inspect.unwrap(patched, stop=lambda function: not hasattr(function, "_patched_by"))
     assert original is not patched
     monkeypatch.setattr(owner, name, original)
 

@@ -1,6 +1,7 @@
 """Applying the patches, and logging."""
 
 import logging
+import re
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from fairseq.optim import FP16Optimizer
 from fairseq.trainer import Trainer
 
 from fairseq_poolingformer import patches as compat
-from fairseq_poolingformer.patches.patching import replace
+from fairseq_poolingformer.patches.patching import find, replace
+from tests.patches.helpers import PACKAGE
 
 REPLACED = [
     (checkpoint_utils, "save_checkpoint"),
@@ -37,16 +39,34 @@ def test_the_original_is_kept(owner, name):
     assert getattr(owner, name).__wrapped__.__module__.startswith("fairseq.")
 
 
+def test_the_list_has_every_patch_and_nothing_else():
+    """A patch is a function whose first argument is the original."""
+    folder = PACKAGE / "patches"
+    found = set()
+    for path in folder.glob("*/*.py"):
+        names = re.findall(r"^def (\w+)\(\s*original: Callable", path.read_text(encoding="utf-8"), re.MULTILINE)
+        found |= {f"{path.parent.name}.{path.stem}.{name}" for name in names if not name.startswith("_")}
+    listed = {patch for _, patch in compat.REPLACED}
+    assert found == listed
+    assert all(callable(find(patch)) for patch in (*listed, *compat.DONE_AT_ONCE))
+
+
+def test_a_library_is_changed_for_one_module_alone():
+    assert checkpoint_utils.torch.load is not torch.load
+    assert checkpoint_utils.torch.Tensor is torch.Tensor
+    assert not hasattr(torch.load, "_patched_by")
+
+
 def test_several_patches_of_one_name_all_apply_once():
     class Owner:
         def method(self):
             return ["original"]
 
-    def first(original):
-        return lambda self: ["first", *original(self)]
+    def first(original, self):
+        return ["first", *original(self)]
 
-    def second(original):
-        return lambda self: ["second", *original(self)]
+    def second(original, self):
+        return ["second", *original(self)]
 
     for _ in range(2):
         replace(Owner, "method", first)

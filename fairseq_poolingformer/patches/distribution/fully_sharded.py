@@ -13,56 +13,51 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairseq_poolingformer.patches.patching import command_modules, replace
-
-
-def apply() -> None:
-    """Patch fairseq-train and its Trainer; see :func:`sharded_trainer`."""
-    from fairseq.trainer import Trainer
-
-    for module in command_modules("fairseq_cli.train"):
-        replace(module, "fsdp_enable_wrap", lambda original: lambda cfg: nullcontext())
-        replace(module, "fsdp_wrap", lambda original: lambda model: model)
-    replace(Trainer, "__init__", sharded_trainer)
-    replace(Trainer, "_build_optimizer", loading_its_share)
-    replace(Trainer, "clip_grad_norm", clipped_by_the_norm_of_all)
-    replace(Trainer, "state_dict", gathered_state)
-    if Trainer.is_fsdp is False:
-        return  # it was patched before
-    Trainer.is_fsdp = False  # these branches are for fairscale
-    # a sharded model has nothing to wrap, and all processes gather its state
-    Trainer.use_distributed_wrapper = property(_wrapped_by_fairseq(Trainer.use_distributed_wrapper))
-    Trainer.always_call_state_dict_during_save_checkpoint = property(_asks_for_sharding)
-
 
 def _asks_for_sharding(trainer: Any) -> bool:
     return trainer.cfg.distributed_training.ddp_backend == "fully_sharded" and trainer.data_parallel_world_size > 1
 
 
-def _wrapped_by_fairseq(original: property) -> Callable:
-    return lambda trainer: original.fget(trainer) and not _asks_for_sharding(trainer)
+def wrap_nothing(original: Callable, model: nn.Module | None = None, **unused: Any) -> nn.Module:
+    """Leave a model as it is, where fairseq would wrap it by fairscale."""
+    return model
 
 
-def sharded_trainer(original: Callable) -> Callable:
+def have_no_block_for_wrapping(original: Callable, cfg: Any) -> nullcontext:
+    """Do nothing where fairseq would prepare fairscale."""
+    return nullcontext()
+
+
+def never_take_fairscales_branches(original: Callable, trainer: Any) -> bool:
+    """Say that a Trainer is not sharded, as fairscale means it."""
+    return False
+
+
+def wrap_no_sharded_model(original: Callable, trainer: Any) -> bool:
+    """Say that fairseq need not wrap a model that is sharded."""
+    return original(trainer) and not _asks_for_sharding(trainer)
+
+
+def gather_state_in_all_processes(original: Callable, trainer: Any) -> bool:
+    """Ask all processes for the state of a sharded model, of which each has a share."""
+    return _asks_for_sharding(trainer)
+
+
+def shard_model_of_trainer(
+    original: Callable, self: Any, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None
+) -> None:
     """Shard the model of a Trainer: every layer by itself, and what is left of the model together.
 
     With ``--bf16`` the layers compute in bfloat16 from float32 shares, and gradients are summed in float32.
     """
-
-    def __init__(self: Any, cfg: Any, task: Any, model: nn.Module, criterion: nn.Module, quantizer: Any = None) -> None:
-        if (
-            cfg.distributed_training.ddp_backend != "fully_sharded"
-            or cfg.distributed_training.distributed_world_size < 2
-        ):
-            return original(self, cfg, task, model, criterion, quantizer)
-        check(cfg, task, criterion)
-        dtype = torch.bfloat16 if cfg.common.bf16 else None
-        cfg.common.bf16 = False  # else fairseq would round the parameters themselves, and keep a second copy of all
-        original(self, cfg, task, model, criterion, quantizer)
-        shard(model, self.device.type, dtype)
-        return None
-
-    return __init__
+    if cfg.distributed_training.ddp_backend != "fully_sharded" or cfg.distributed_training.distributed_world_size < 2:
+        return original(self, cfg, task, model, criterion, quantizer)
+    check(cfg, task, criterion)
+    dtype = torch.bfloat16 if cfg.common.bf16 else None
+    cfg.common.bf16 = False  # else fairseq would round the parameters themselves, and keep a second copy of all
+    original(self, cfg, task, model, criterion, quantizer)
+    shard(model, self.device.type, dtype)
+    return None
 
 
 def check(cfg: Any, task: Any, criterion: nn.Module) -> None:
@@ -160,22 +155,18 @@ def _share(value: Tensor, parameter: Any) -> Tensor:
     return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
 
 
-def loading_its_share(original: Callable) -> Callable:
+def load_share_of_optimizer_state(original: Callable, self: Any) -> None:
     """Let a sharded optimizer load a whole state, of which each process takes its share."""
-
-    def _build_optimizer(self: Any) -> None:
-        original(self)
-        if not _asks_for_sharding(self):
-            return
-        if not self._optimizer.supports_flat_params:
-            name = type(self._optimizer).__name__
-            raise ValueError(
-                f"--ddp-backend fully_sharded needs an optimizer that treats every number alike, which {name} does "
-                "not: use --optimizer fused_adamw or adam"
-            )
-        self._optimizer.optimizer.register_load_state_dict_pre_hook(_share_of_optimizer)
-
-    return _build_optimizer
+    original(self)
+    if not _asks_for_sharding(self):
+        return
+    if not self._optimizer.supports_flat_params:
+        name = type(self._optimizer).__name__
+        raise ValueError(
+            f"--ddp-backend fully_sharded needs an optimizer that treats every number alike, which {name} does "
+            "not: use --optimizer fused_adamw or adam"
+        )
+    self._optimizer.optimizer.register_load_state_dict_pre_hook(_share_of_optimizer)
 
 
 def _share_of_optimizer(optimizer: torch.optim.Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
@@ -190,31 +181,23 @@ def _share_of_optimizer(optimizer: torch.optim.Optimizer, state_dict: dict[str, 
     return {**state_dict, "state": state}
 
 
-def clipped_by_the_norm_of_all(original: Callable) -> Callable:
+def clip_by_norm_of_all_shares(original: Callable, self: Any, clip_norm: float) -> Tensor:
     """Clip by the norm of the whole gradient, of which each process has a share."""
-
-    def clip_grad_norm(self: Any, clip_norm: float) -> Tensor:
-        if not _asks_for_sharding(self):
-            return original(self, clip_norm)
-        shares = [parameter.grad.to_local() for parameter in self.optimizer.params if parameter.grad is not None]
-        squares = torch.stack([share.float().square().sum() for share in shares]).sum()
-        torch.distributed.all_reduce(squares, group=self.data_parallel_process_group)
-        norm = squares.sqrt()
-        if clip_norm > 0:
-            torch._foreach_mul_(shares, (clip_norm / (norm + 1e-6)).clamp(max=1))
-        return norm
-
-    return clip_grad_norm
+    if not _asks_for_sharding(self):
+        return original(self, clip_norm)
+    shares = [parameter.grad.to_local() for parameter in self.optimizer.params if parameter.grad is not None]
+    squares = torch.stack([share.float().square().sum() for share in shares]).sum()
+    torch.distributed.all_reduce(squares, group=self.data_parallel_process_group)
+    norm = squares.sqrt()
+    if clip_norm > 0:
+        torch._foreach_mul_(shares, (clip_norm / (norm + 1e-6)).clamp(max=1))
+    return norm
 
 
-def gathered_state(original: Callable) -> Callable:
+def save_whole_tensors(original: Callable, self: Any) -> dict[str, Any]:
     """Save whole tensors. All processes gather them, and the first one keeps them, on the CPU."""
-
-    def state_dict(self: Any) -> dict[str, Any]:
-        state = original(self)
-        return _whole(state, self.is_data_parallel_master) if _asks_for_sharding(self) else state
-
-    return state_dict
+    state = original(self)
+    return _whole(state, self.is_data_parallel_master) if _asks_for_sharding(self) else state
 
 
 def _whole(value: Any, keep: bool) -> Any:

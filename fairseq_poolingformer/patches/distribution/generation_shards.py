@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES, torchrun_device
-from fairseq_poolingformer.patches.patching import command_modules, replace, set_within
+from fairseq_poolingformer.patches.patching import set_within
 
 LONGEST_WAIT = timedelta(hours=2)  # for one batch of another process, which includes loading its model
 
@@ -20,13 +20,7 @@ LONGEST_WAIT = timedelta(hours=2)  # for one batch of another process, which inc
 Step = Callable[..., list[list[dict[str, Any]]]]
 
 
-def apply() -> None:
-    """Patch fairseq-generate; see :func:`shared`."""
-    for module in command_modules("fairseq_cli.generate"):
-        replace(module, "main", shared)
-
-
-def shared(original: Callable) -> Callable:
+def divide_batches(original: Callable, cfg: Any) -> Any:
     """Make ``--num-shards`` and ``torchrun`` divide the batches of a split among processes.
 
     fairseq-generate offers ``--num-shards`` and ``--shard-id`` but reads neither, and it knows nothing of torchrun:
@@ -39,38 +33,34 @@ def shared(original: Callable) -> Callable:
     them, as one process does: the same lines in the same order, and one result. The others do not wait for it: they
     leave their hypotheses in the store through which torchrun's processes meet.
     """
+    from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-    def main(cfg: Any) -> Any:
-        from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-
-        cfg = convert_namespace_to_omegaconf(cfg) if isinstance(cfg, Namespace) else cfg
-        shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
-        if not 0 <= shard < shards:
-            raise ValueError(f"--shard-id {shard} with --num-shards {shards}: give one from 0 to {shards - 1}")
-        if not all(name in os.environ for name in TORCHRUN_VARIABLES):
-            return original(cfg) if shards == 1 else _generate(original, cfg, shards, shard, alone)
-        on_cpu = cfg.common.cpu or not torch.cuda.is_available()
-        device = torchrun_device(on_cpu)
-        if not on_cpu:
-            torch.cuda.set_device(device)
-        store, rank, processes = next(torch.distributed.rendezvous("env://"))
-        if rank == 0:
-            return _generate(original, cfg, shards, shard, collecting(store, processes))
-        cfg.common_eval.results_path, cfg.common_eval.quiet, cfg.common.log_format = None, True, "none"
-        with contextlib.redirect_stdout(io.StringIO()):
-            return _generate(
-                original, cfg, shards * processes, shard + rank * shards, delivering(store, rank, processes)
-            )
-
-    return main
+    cfg = convert_namespace_to_omegaconf(cfg) if isinstance(cfg, Namespace) else cfg
+    shards, shard = cfg.dataset.num_shards, cfg.dataset.shard_id
+    if not 0 <= shard < shards:
+        raise ValueError(f"--shard-id {shard} with --num-shards {shards}: give one from 0 to {shards - 1}")
+    if not all(name in os.environ for name in TORCHRUN_VARIABLES):
+        return original(cfg) if shards == 1 else _generate(original, cfg, shards, shard, generate_alone)
+    on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+    device = torchrun_device(on_cpu)
+    if not on_cpu:
+        torch.cuda.set_device(device)
+    store, rank, processes = next(torch.distributed.rendezvous("env://"))
+    if rank == 0:
+        return _generate(original, cfg, shards, shard, step_of_the_first(store, processes))
+    cfg.common_eval.results_path, cfg.common_eval.quiet, cfg.common.log_format = None, True, "none"
+    with contextlib.redirect_stdout(io.StringIO()):
+        return _generate(
+            original, cfg, shards * processes, shard + rank * shards, step_of_a_helper(store, rank, processes)
+        )
 
 
-def alone(number: int, inference_step: Callable, task: Any, *arguments: Any, **named: Any) -> list:
+def generate_alone(number: int, inference_step: Callable, task: Any, *arguments: Any, **named: Any) -> list:
     """Generate a batch; the :data:`Step` of a process that shares nothing."""
     return inference_step(task, *arguments, **named)
 
 
-def delivering(store: Any, rank: int, processes: int) -> Step:
+def step_of_a_helper(store: Any, rank: int, processes: int) -> Step:
     """Make the :data:`Step` of a process other than 0: generate a batch and leave its hypotheses in the store."""
 
     def step(
@@ -87,7 +77,7 @@ def delivering(store: Any, rank: int, processes: int) -> Step:
     return step
 
 
-def collecting(store: Any, processes: int) -> Step:
+def step_of_the_first(store: Any, processes: int) -> Step:
     """Make the :data:`Step` of process 0: generate its own batches and take those of the others from the store."""
 
     def step(

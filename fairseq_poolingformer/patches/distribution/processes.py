@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.patches.long_jobs.interruption import passed_on
-from fairseq_poolingformer.patches.patching import replace
+from fairseq_poolingformer.patches.long_jobs.interruption import pass_signals_on
 
 logger = logging.getLogger(__name__)
 
@@ -17,17 +16,7 @@ logger = logging.getLogger(__name__)
 TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
 
 
-def apply() -> None:
-    """Patch the start of several processes, and the collective operations that only CUDA could do."""
-    from fairseq.distributed import utils
-    from fairseq.models import distributed_fairseq_model
-
-    replace(utils, "call_main", one_training)
-    replace(utils, "all_gather_list", gathered_without_cuda)
-    replace(distributed_fairseq_model, "DistributedDataParallel", data_parallel_on_any_device)
-
-
-def one_training(original: Callable) -> Callable:
+def make_torchrun_one_training(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> Any:
     """Make the processes that ``torchrun`` starts one training, on GPUs and on CPUs.
 
     fairseq reads torchrun's variables only when ``--distributed-world-size`` is larger than 1, and its default is the
@@ -38,25 +27,21 @@ def one_training(original: Callable) -> Callable:
     A command that reads a model with ``--path`` (generation, scoring) is left as it is, unless the world size is
     given: fairseq-eval-lm prints each process's share of the data as if it were the whole.
     """
-
-    def call_main(cfg: Any, main: Callable, **kwargs: Any) -> Any:
-        distributed = cfg.distributed_training
-        on_cpu = cfg.common.cpu or not torch.cuda.is_available()
-        if not cfg.common.tpu and not distributed.pipeline_model_parallel:
-            training = cfg.common_eval.path is None
-            if distributed.distributed_init_method is None and (training or distributed.distributed_world_size > 1):
-                _join_launcher(distributed, on_cpu)
-            if on_cpu:
-                _prepare_cpu(distributed)
-        was_initialized = torch.distributed.is_initialized()
-        starts_processes = distributed.distributed_world_size > 1 and not distributed.distributed_no_spawn
-        with passed_on() if starts_processes else contextlib.nullcontext():
-            done = original(cfg, main, **kwargs)
-        if torch.distributed.is_initialized() and not was_initialized:
-            _leave_group()
-        return done
-
-    return call_main
+    distributed = cfg.distributed_training
+    on_cpu = cfg.common.cpu or not torch.cuda.is_available()
+    if not cfg.common.tpu and not distributed.pipeline_model_parallel:
+        training = cfg.common_eval.path is None
+        if distributed.distributed_init_method is None and (training or distributed.distributed_world_size > 1):
+            _join_launcher(distributed, on_cpu)
+        if on_cpu:
+            _prepare_cpu(distributed)
+    was_initialized = torch.distributed.is_initialized()
+    starts_processes = distributed.distributed_world_size > 1 and not distributed.distributed_no_spawn
+    with pass_signals_on() if starts_processes else contextlib.nullcontext():
+        done = original(cfg, main, **kwargs)
+    if torch.distributed.is_initialized() and not was_initialized:
+        _leave_group()
+    return done
 
 
 def _leave_group() -> None:
@@ -132,28 +117,24 @@ def _prepare_cpu(distributed: Any) -> None:
         distributed.distributed_backend = "gloo"  # nccl, fairseq's default, moves data between GPUs only
 
 
-def gathered_without_cuda(original: Callable) -> Callable:
+def gather_objects_without_cuda(original: Callable, data: Any, group: Any = None, max_size: int = 16384) -> list:
     """Gather Python objects among processes that have no CUDA device.
 
     fairseq sends them through a CUDA buffer. Criterions gather logging outputs in this way when they cannot be summed,
     and fairseq-validate always does.
     """
+    from fairseq import utils
+    from fairseq.distributed import utils as distributed_utils
 
-    def all_gather_list(data: Any, group: Any = None, max_size: int = 16384) -> list:
-        from fairseq import utils
-        from fairseq.distributed import utils as distributed_utils
-
-        group = distributed_utils.get_global_group() if group is None else group
-        if distributed_utils.use_xla() or torch.distributed.get_backend(group) != "gloo":
-            return original(data, group=group, max_size=max_size)
-        gathered = [None] * distributed_utils.get_world_size(group)
-        torch.distributed.all_gather_object(gathered, utils.move_to_cpu(data), group=group)
-        return gathered
-
-    return all_gather_list
+    group = distributed_utils.get_global_group() if group is None else group
+    if distributed_utils.use_xla() or torch.distributed.get_backend(group) != "gloo":
+        return original(data, group=group, max_size=max_size)
+    gathered = [None] * distributed_utils.get_world_size(group)
+    torch.distributed.all_gather_object(gathered, utils.move_to_cpu(data), group=group)
+    return gathered
 
 
-def data_parallel_on_any_device(original: type) -> Callable:
+def wrap_model_on_any_device(original: Callable, module: torch.nn.Module, **kwargs: Any) -> torch.nn.Module:
     """Let ``--ddp-backend pytorch_ddp``, the default, wrap a model on the CPU.
 
     fairseq always names a CUDA device, and torch refuses that for a module without CUDA parameters.
@@ -164,10 +145,6 @@ def data_parallel_on_any_device(original: type) -> Callable:
     Returns:
         The function that fairseq calls in its place.
     """
-
-    def wrap(module: torch.nn.Module, **kwargs: Any) -> torch.nn.Module:
-        if all(param.device.type == "cpu" for param in module.parameters()):
-            kwargs.update(device_ids=None, output_device=None)
-        return original(module, **kwargs)
-
-    return wrap
+    if all(param.device.type == "cpu" for param in module.parameters()):
+        kwargs.update(device_ids=None, output_device=None)
+    return original(module, **kwargs)

@@ -1,11 +1,9 @@
-"""Command-line options."""
+"""Command-line options, ``--user-dir`` among them."""
 
 import ast
 import sys
 from collections.abc import Callable
 from typing import Any
-
-from fairseq_poolingformer.patches.patching import replace
 
 LEAST = {  # of options that are numbers; fairseq takes any, and ends in an error elsewhere or does nothing
     **dict.fromkeys(("batch_size", "batch_size_valid", "max_tokens", "max_tokens_valid", "update_freq"), 1),
@@ -21,28 +19,19 @@ LEAST = {  # of options that are numbers; fairseq takes any, and ends in an erro
 MOST = {name: 1 for name in LEAST if name.endswith("dropout")}
 
 
-def apply() -> None:
-    """Patch the parsing of options; see the functions below."""
-    from fairseq import options
-
-    replace(options, "parse_args_and_arch", lambda original: within_bounds(whole_help(bf16_without_tpu(original))))
-
-
-def within_bounds(original: Callable) -> Callable:
+def refuse_numbers_out_of_bounds(
+    original: Callable, parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any
+) -> Any:
     """Refuse numbers that an option cannot have, and a training without ``--arch``; print no usage of 150 lines."""
-
-    def parse_args_and_arch(parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any) -> Any:
-        parser.print_usage = lambda file=None: None  # which argparse puts before an error
-        try:
-            parsed = original(parser, input_args, *args, **kwargs)
-        except RuntimeError as error:
-            if str(error):
-                raise
-            raise ValueError("give --arch, the model to train, such as poolingformer_bart_large") from None
-        check(parsed[0] if isinstance(parsed, tuple) else parsed)
-        return parsed
-
-    return parse_args_and_arch
+    parser.print_usage = lambda file=None: None  # which argparse puts before an error
+    try:
+        parsed = original(parser, input_args, *args, **kwargs)
+    except RuntimeError as error:
+        if str(error):
+            raise
+        raise ValueError("give --arch, the model to train, such as poolingformer_bart_large") from None
+    check(parsed[0] if isinstance(parsed, tuple) else parsed)
+    return parsed
 
 
 def check(options: Any) -> None:
@@ -79,40 +68,36 @@ def parse_betas(betas: Any) -> tuple[float, float]:
     raise ValueError(f"--adam-betas must be two numbers in [0, 1), such as '(0.9, 0.98)'; got {betas!r}")
 
 
-def bf16_without_tpu(original: Callable) -> Callable:
+def keep_bf16_from_meaning_tpu(
+    original: Callable, parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any
+) -> Any:
     """Keep ``--bf16`` from switching to TPU mode.
 
     fairseq sets ``args.tpu = True`` whenever ``--bf16`` is given, from the time when only TPUs had bfloat16, and then
     fails for want of torch_xla on every CPU and GPU. The trainer itself handles bfloat16 on any device. TPU mode stays
     for those who ask for it with ``--tpu``.
     """
-
-    def parse_args_and_arch(parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any) -> Any:
-        parsed = original(parser, input_args, *args, **kwargs)
-        namespace = parsed[0] if isinstance(parsed, tuple) else parsed
-        given = sys.argv[1:] if input_args is None else input_args
-        asked_for_tpu = "--tpu" in given or parser.get_default("tpu")
-        if getattr(namespace, "bf16", False) and not asked_for_tpu:
-            namespace.tpu = False
-        return parsed
-
-    return parse_args_and_arch
+    parsed = original(parser, input_args, *args, **kwargs)
+    namespace = parsed[0] if isinstance(parsed, tuple) else parsed
+    given = sys.argv[1:] if input_args is None else input_args
+    asked_for_tpu = "--tpu" in given or parser.get_default("tpu")
+    if getattr(namespace, "bf16", False) and not asked_for_tpu:
+        namespace.tpu = False
+    return parsed
 
 
-def whole_help(original: Callable) -> Callable:
+def show_help_of_arch_and_task(
+    original: Callable, parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any
+) -> Any:
     """Make ``--help`` beside ``--arch`` show the flags of that model, and of the task and the criterion.
 
     fairseq parses twice: first for these names, then with the flags that they add. ``--help`` ended the first time.
     Without ``--arch`` it still does.
     """
-
-    def parse_args_and_arch(parser: Any, input_args: list[str] | None = None, *args: Any, **kwargs: Any) -> Any:
-        given = {word.split("=")[0] for word in (sys.argv[1:] if input_args is None else input_args)}
-        if not ({"-h", "--help"} & given and {"-a", "--arch"} & given):
-            return original(parser, input_args, *args, **kwargs)
-        return original(parser, input_args, *args, **{**kwargs, "modify_parser": _helping_late(kwargs)})
-
-    return parse_args_and_arch
+    given = {word.split("=")[0] for word in (sys.argv[1:] if input_args is None else input_args)}
+    if not ({"-h", "--help"} & given and {"-a", "--arch"} & given):
+        return original(parser, input_args, *args, **kwargs)
+    return original(parser, input_args, *args, **{**kwargs, "modify_parser": _helping_late(kwargs)})
 
 
 def _helping_late(kwargs: dict[str, Any]) -> Callable[[Any], None]:
@@ -136,3 +121,9 @@ def _helping_late(kwargs: dict[str, Any]) -> Callable[[Any], None]:
         parser.exit = lambda status=0, message=None: leave(status, message) if status else None
 
     return modify_parser
+
+
+def import_no_file_of_this_plugin(original: Callable, folder: str, namespace: str) -> None:
+    """Keep ``--user-dir`` from importing every file of this plugin's ``models/`` and ``tasks/``."""
+    if namespace.partition(".")[0] != __package__.partition(".")[0]:
+        original(folder, namespace)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
-from fairseq_poolingformer.patches.patching import replace, set_within
+from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError
+from fairseq_poolingformer.patches.patching import set_within
 from fairseq_poolingformer.text.data_folder import PAIRS
 
 PACKAGE = __package__.partition(".")[0]
@@ -15,30 +15,16 @@ TASK_OF_KIND = {"natural_questions": "question_answering", "tydiqa": "question_a
 READ_DOCUMENTS = ("long_masked_lm", "masked_lm", "language_modeling")  # and fairseq's variants of the last two
 
 
-def apply() -> None:
-    """Patch the making of tasks, of translation's models, and the loading of models for a task."""
-    from fairseq import checkpoint_utils, tasks
-    from fairseq.tasks.translation import TranslationTask
-
-    replace(tasks, "setup_task", that_reads_the_folder)
-    replace(TranslationTask, "build_model", of_models_that_pad_on_the_left)
-    replace(checkpoint_utils, "load_model_ensemble_and_task", for_the_task_of_the_training)
-
-
-def that_reads_the_folder(original: Callable) -> Callable:
+def refuse_task_of_another_folder(original: Callable, cfg: Any, **kwargs: Any) -> Any:
     """Refuse a task that would misread a data folder of this project.
 
     fairseq's default is ``translation``. It reads the folders of summarization, pads documents on the left, gives them
     no ``<s>``, and leaves out the long ones: a training and its scores come out wrong, with exit status 0.
     """
-
-    def setup_task(cfg: Any, **kwargs: Any) -> Any:
-        if not kwargs.get("from_checkpoint"):
-            _check_folder(cfg)
-            _make_absolute(cfg)
-        return original(cfg, **kwargs)
-
-    return setup_task
+    if not kwargs.get("from_checkpoint"):
+        _check_folder(cfg)
+        _make_absolute(cfg)
+    return original(cfg, **kwargs)
 
 
 def _check_folder(cfg: Any) -> None:
@@ -80,44 +66,36 @@ def _readers(folder: Path) -> tuple[str, ...]:
     return READ_DOCUMENTS if "corpus" in corpus and (folder / "dict.txt").is_file() else ()
 
 
-def of_models_that_pad_on_the_left(original: Callable) -> Callable:
+def refuse_padding_on_the_left(original: Callable, self: Any, cfg: Any, from_checkpoint: bool = False) -> Any:
     """Refuse to train a model of this plugin by a translation that pads on the left, as fairseq's does by default."""
-
-    def build_model(self: Any, cfg: Any, from_checkpoint: bool = False) -> Any:
-        model = original(self, cfg, from_checkpoint)
-        is_ours = type(model).__module__.startswith(f"{PACKAGE}.")
-        if is_ours and self.cfg.left_pad_source and not from_checkpoint:
-            raise ValueError(
-                f"--arch {getattr(cfg, 'arch', None) or getattr(cfg, '_name', '')} pools from the first position, and "
-                "this task pads there: give --task long_summarization, or to translate sentences "
-                "--left-pad-source, which here means not to"
-            )
-        return model
-
-    return build_model
+    model = original(self, cfg, from_checkpoint)
+    is_ours = type(model).__module__.startswith(f"{PACKAGE}.")
+    if is_ours and self.cfg.left_pad_source and not from_checkpoint:
+        raise ValueError(
+            f"--arch {getattr(cfg, 'arch', None) or getattr(cfg, '_name', '')} pools from the first position, and "
+            "this task pads there: give --task long_summarization, or to translate sentences "
+            "--left-pad-source, which here means not to"
+        )
+    return model
 
 
-def for_the_task_of_the_training(original: Callable) -> Callable:
+def refuse_checkpoint_of_another_task(
+    original: Callable, filenames: Any, arg_overrides: Any = None, task: Any = None, *args: Any, **kwargs: Any
+) -> Any:
     """Refuse a checkpoint of a task of this plugin where a command has another ``--task``."""
+    from fairseq import checkpoint_utils
 
-    def load_model_ensemble_and_task(
-        filenames: Any, arg_overrides: Any = None, task: Any = None, *args: Any, **kwargs: Any
-    ) -> Any:
-        from fairseq import checkpoint_utils
+    if task is None:
+        return original(filenames, arg_overrides, task, *args, **kwargs)
+    load = checkpoint_utils.load_checkpoint_to_cpu
 
-        if task is None:
-            return original(filenames, arg_overrides, task, *args, **kwargs)
-        load = checkpoint_utils.load_checkpoint_to_cpu
+    def load_checkpoint_to_cpu(path: str, *arguments: Any, **named: Any) -> dict[str, Any]:
+        state = load(path, *arguments, **named)
+        _check_checkpoint(path, state, task)
+        return state
 
-        def load_checkpoint_to_cpu(path: str, *arguments: Any, **named: Any) -> dict[str, Any]:
-            state = load(path, *arguments, **named)
-            _check_checkpoint(path, state, task)
-            return state
-
-        with set_within(checkpoint_utils, "load_checkpoint_to_cpu", load_checkpoint_to_cpu):
-            return original(filenames, arg_overrides, task, *args, **kwargs)
-
-    return load_model_ensemble_and_task
+    with set_within(checkpoint_utils, "load_checkpoint_to_cpu", load_checkpoint_to_cpu):
+        return original(filenames, arg_overrides, task, *args, **kwargs)
 
 
 def _check_checkpoint(path: str, state: Mapping[str, Any], task: Any) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import MissingCheckpointError
-from fairseq_poolingformer.patches.patching import command_modules, replace
+from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError, MissingCheckpointError
+from fairseq_poolingformer.patches.long_jobs.nonfinite import NonfiniteError
+from fairseq_poolingformer.patches.untrusted_files.checkpoints import WRONG_PARAMETERS, one_line_with_kind
+from fairseq_poolingformer.patches.untrusted_files.data_files import DictionaryError
 
 PACKAGES = ("fairseq_poolingformer", "preprocess", "fairseq", "fairseq_cli")
 ENVIRONMENT = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC}
@@ -28,34 +30,25 @@ OUT_OF_MEMORY = (
 )
 
 
-def apply() -> None:
-    """Patch what Python prints of an error that ends a command, and what fairseq reads from ``--path``."""
-    from fairseq import checkpoint_utils
+def print_one_sentence(
+    original: Callable, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+) -> None:
+    """Print the message alone of an error whose message says all that is needed.
 
-    replace(sys, "excepthook", in_a_sentence)
-    replace(checkpoint_utils, "load_model_ensemble_and_task", of_files)
-    for module in command_modules("fairseq_cli.train"):
-        replace(module, "get_valid_stats", with_the_metric)
-
-
-def in_a_sentence(original: Callable) -> Callable:
-    """Print the message alone of an error that was raised for people, where it ends a command of fairseq.
-
-    ``LOGLEVEL=DEBUG`` brings the traceback back.
+    These are errors that were raised for people and end a command of fairseq, where ``LOGLEVEL=DEBUG`` brings the
+    traceback back; and in every process those of files that cannot be used, and of gradients that are not finite.
     """
-
-    is_command = _is_command()
-
-    def excepthook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        # fairseq's commands read the variable; the level itself is DEBUG after imports that some of them make
-        is_quiet = os.environ.get("LOGLEVEL", "").upper() != "DEBUG"
-        said = sentence(error, traceback) if is_command and is_quiet else None
-        if said is None:
-            original(kind, error, traceback)
-        else:
-            print(f"error: {said}", file=sys.stderr)
-
-    return excepthook
+    # fairseq's commands read the variable; the level itself is DEBUG after imports that some of them make
+    is_quiet = os.environ.get("LOGLEVEL", "").upper() != "DEBUG"
+    said = sentence(error, traceback) if is_quiet and _is_command() else None
+    if said is None and isinstance(error, CheckpointError | DictionaryError | NonfiniteError):
+        said = str(error)
+    elif said is None and kind is Exception and str(error).startswith(WRONG_PARAMETERS):
+        said = f"{error} ({one_line_with_kind(error.__context__)})"
+    if said is None:
+        original(kind, error, traceback)
+    else:
+        print(f"error: {said}", file=sys.stderr)
 
 
 def _is_command() -> bool:
@@ -100,21 +93,23 @@ def _on_one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def of_files(original: Callable) -> Callable:
+def refuse_path_without_checkpoint(
+    original: Callable,
+    filenames: Any,
+    arg_overrides: Any = None,
+    task: Any = None,
+    strict: bool = True,
+    suffix: str = "",
+    num_shards: int = 1,
+    state: Any = None,
+) -> Any:
     """Say what is wrong with a ``--path`` that is not a file."""
-
-    def load_model_ensemble_and_task(
-        filenames: Any, arg_overrides: Any = None, task: Any = None, strict: bool = True, suffix: str = "",
-        num_shards: int = 1, state: Any = None,
-    ) -> Any:  # fmt: skip
-        for name in filenames:
-            if name is None:
-                raise MissingCheckpointError("give --path, the checkpoint to use")
-            if num_shards == 1 and not suffix and "://" not in str(name):
-                require_checkpoint(Path(name))
-        return original(filenames, arg_overrides, task, strict, suffix, num_shards, state)
-
-    return load_model_ensemble_and_task
+    for name in filenames:
+        if name is None:
+            raise MissingCheckpointError("give --path, the checkpoint to use")
+        if num_shards == 1 and not suffix and "://" not in str(name):
+            require_checkpoint(Path(name))
+    return original(filenames, arg_overrides, task, strict, suffix, num_shards, state)
 
 
 def require_checkpoint(path: Path) -> None:
@@ -131,13 +126,11 @@ def require_checkpoint(path: Path) -> None:
         raise MissingCheckpointError(f"{path}: no such checkpoint{remedy}")
 
 
-def with_the_metric(original: Callable) -> Callable:
+def name_logged_metrics(
+    original: Callable, cfg: Any, trainer: Any, stats: dict[str, Any], tracking_best: bool
+) -> dict[str, Any]:
     """Name what is logged where ``--best-checkpoint-metric`` is not."""
-
-    def get_valid_stats(cfg: Any, trainer: Any, stats: dict[str, Any], tracking_best: bool) -> dict[str, Any]:
-        metric = cfg.checkpoint.best_checkpoint_metric
-        if metric not in stats:
-            raise ValueError(f"--best-checkpoint-metric {metric} is not logged; these are: {', '.join(sorted(stats))}")
-        return original(cfg, trainer, stats, tracking_best)
-
-    return get_valid_stats
+    metric = cfg.checkpoint.best_checkpoint_metric
+    if metric not in stats:
+        raise ValueError(f"--best-checkpoint-metric {metric} is not logged; these are: {', '.join(sorted(stats))}")
+    return original(cfg, trainer, stats, tracking_best)

@@ -2,11 +2,12 @@
 
 import contextlib
 import logging
+import os
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
+from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError, MissingCheckpointError
 from fairseq_poolingformer.patches.patching import set_within
 from fairseq_poolingformer.settings import layer_numbers, settings_with
 
@@ -23,15 +24,34 @@ MEANING = {
 EACH_LAYER = {*settings_with("each_layer"), "dilation"}  # one value, or one a layer
 # Options of a model that say how to compute and not what, or only matter when it is made
 QUIET = {*settings_with("changed", "quiet"), "checkpoint_activations", "offload_activations", "arch", "_name"}
-# groups of options, and those of their names that a resume speaks of; None for all
-SPOKEN_OF: dict[str, set[str] | None] = {
-    "task": None,
-    "criterion": None,
-    "optimizer": None,
-    "dataset": {"batch_size", "max_tokens", "required_batch_size_multiple", "train_subset", "num_shards"},
-    "optimization": {"update_freq", "clip_norm", "lr"},
-    "common": {"seed", "fp16", "bf16", "amp"},
-}
+
+
+def refuse_missing_or_unfit_checkpoint(
+    original: Callable, self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **kwargs: Any
+) -> Any:
+    """Stop when the checkpoint that was asked for is not there or does not fit the training.
+
+    fairseq logs "No existing checkpoint found" and trains from random weights, with exit status 0, whatever was given
+    as ``--restore-file``, ``--continue-once`` or (a folder, say) ``--finetune-from-model``. Only fairseq's default, the
+    ``checkpoint_last.pt`` of the save directory, may be missing: that is the first launch.
+    """
+    from fairseq.file_io import PathManager
+
+    cfg = self.cfg.checkpoint
+    default = os.path.join(cfg.save_dir, f"checkpoint_last{self.checkpoint_suffix}.pt")
+    asked_for = cfg.restore_file != "checkpoint_last.pt" or filename != default
+    if asked_for and not PathManager.isfile(filename):
+        raise MissingCheckpointError(
+            f"the checkpoint to start from, {filename}, is not there or not a file. Correct --restore-file (or "
+            "--finetune-from-model); leave it out to resume from the save directory, or to start afresh when that "
+            "has no checkpoint_last.pt."
+        )
+    if not PathManager.isfile(filename):
+        return original(self, filename, reset_optimizer, *args, **kwargs)
+    from fairseq_poolingformer.patches.untrusted_files.checkpoints import explained  # which imports the reader
+
+    with explained(filename), checked_states(self, anew=reset_optimizer):
+        return original(self, filename, reset_optimizer, *args, **kwargs)
 
 
 @contextlib.contextmanager
@@ -90,6 +110,8 @@ def check(path: str, state: Mapping[str, Any], trainer: Any, anew: bool) -> None
         )
     said = {name: values for name, values in model.items() if name not in QUIET and not name.endswith("dropout")}
     if not anew:
+        from fairseq_poolingformer.patches.untrusted_files.own_options import SPOKEN_OF
+
         for group, names in SPOKEN_OF.items():
             said |= changes(_options(before.get(group)), _options(now.get(group)), names)
     said.pop("data", None)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.patches.patching import replace
 from fairseq_poolingformer.text.data_folder import tokenizer_path
 from fairseq_poolingformer.text.whole_file import whole_file
 
@@ -16,27 +15,16 @@ logger = logging.getLogger(__name__)
 DICTIONARIES = ("dict.txt", "dict.source.txt", "dict.target.txt")
 
 
-def apply() -> None:
-    """Patch the saving of checkpoints."""
-    from fairseq import checkpoint_utils
-
-    replace(checkpoint_utils, "save_checkpoint", with_companions)
-
-
-def with_companions(original: Callable) -> Callable:
+def copy_dictionary_and_tokenizer(original: Callable, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
     """Save the dictionary and the tokenizer of a task's data folder beside its first checkpoint."""
-
-    def save_checkpoint(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
-        saved = original(cfg, trainer, epoch_itr, val_loss)
-        folder = getattr(trainer.task, "data_folder", None)
-        if saved is not None and folder is not None and trainer.data_parallel_rank == 0:
-            try:
-                copy(folder, Path(cfg.save_dir))
-            except OSError as error:
-                logger.warning(f"{cfg.save_dir}: dictionary and tokenizer could not be copied there ({error})")
-        return saved
-
-    return save_checkpoint
+    saved = original(cfg, trainer, epoch_itr, val_loss)
+    folder = getattr(trainer.task, "data_folder", None)
+    if saved is not None and folder is not None and trainer.data_parallel_rank == 0:
+        try:
+            copy(folder, Path(cfg.save_dir))
+        except OSError as error:
+            logger.warning(f"{cfg.save_dir}: dictionary and tokenizer could not be copied there ({error})")
+    return saved
 
 
 def copy(source: Path, target: Path) -> None:

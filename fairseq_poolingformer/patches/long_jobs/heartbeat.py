@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.patches.long_jobs.interruption import STALLED
-from fairseq_poolingformer.patches.patching import replace, set_within
+from fairseq_poolingformer.patches.patching import set_within
 
 logger = logging.getLogger(__name__)
 
@@ -24,56 +24,40 @@ LONGEST_QUESTION = 10  # seconds for asking the other processes how far they are
 _watches: list["Watch"] = []  # of this process; one at most
 
 
-def apply() -> None:
-    """Patch the start of several processes, and what they do in a training."""
-    from fairseq.distributed import utils
-    from fairseq.models import distributed_fairseq_model
-    from fairseq.trainer import Trainer
-
-    replace(utils, "distributed_init", with_a_limit)
-    # fairseq's own watch sends SIGINT, which a process that waits for another in C++ never sees
-    replace(distributed_fairseq_model, "DistributedTimeoutWrapper", lambda original: lambda model, timeout: model)
-    for name in ("train_step", "valid_step", "save_checkpoint"):
-        replace(Trainer, name, beating)
-
-
-def with_a_limit(original: Callable) -> Callable:
+def watch_progress(original: Callable, cfg: Any) -> int:
     """Watch the progress of each of several processes.
 
     When one is stopped or hangs, the others wait for it: in C++, where no signal handler of Python runs. So a thread of
     each process ends it after the time limit. The launcher then ends the others.
     """
+    from fairseq.distributed import utils
 
-    def distributed_init(cfg: Any) -> int:
-        from fairseq.distributed import utils
-
-        distributed = cfg.distributed_training
-        limit = DEFAULT_LIMIT if distributed.heartbeat_timeout == -1 else distributed.heartbeat_timeout
-        if limit <= 0 or cfg.common.tpu or distributed.distributed_world_size < 2:
-            return original(cfg)
-        # torch's own limits come after this one: their messages name no process
-        patience = {"timeout": timedelta(seconds=limit + 10 * LONGEST_QUESTION)}
-        init = torch.distributed.init_process_group
-        with set_within(torch.distributed, "init_process_group", lambda **named: init(**named, **patience)):
-            rank = original(cfg)
-        utils.get_global_group._global_group = torch.distributed.new_group(**patience)
-        store = torch.distributed.distributed_c10d._get_default_store()
-        _watches[:] = [Watch(limit, store, rank, distributed.distributed_world_size)]
-        return rank
-
-    return distributed_init
+    distributed = cfg.distributed_training
+    limit = DEFAULT_LIMIT if distributed.heartbeat_timeout == -1 else distributed.heartbeat_timeout
+    if limit <= 0 or cfg.common.tpu or distributed.distributed_world_size < 2:
+        return original(cfg)
+    # torch's own limits come after this one: their messages name no process
+    patience = {"timeout": timedelta(seconds=limit + 10 * LONGEST_QUESTION)}
+    init = torch.distributed.init_process_group
+    with set_within(torch.distributed, "init_process_group", lambda **named: init(**named, **patience)):
+        rank = original(cfg)
+    utils.get_global_group._global_group = torch.distributed.new_group(**patience)
+    store = torch.distributed.distributed_c10d._get_default_store()
+    _watches[:] = [Watch(limit, store, rank, distributed.distributed_world_size)]
+    return rank
 
 
-def beating(original: Callable) -> Callable:
+def watch_without_fairseq(original: Callable, model: Any, timeout: Any) -> Any:
+    """Leave out fairseq's own watch: it sends SIGINT, which a process that waits for another in C++ never sees."""
+    return model
+
+
+def count_progress(original: Callable, self: Any, *arguments: Any, **named: Any) -> Any:
     """Count a call of a Trainer's method as progress."""
-
-    def method(self: Any, *arguments: Any, **named: Any) -> Any:
-        result = original(self, *arguments, **named)
-        for watch in _watches:
-            watch.beat(self.get_num_updates())
-        return result
-
-    return method
+    result = original(self, *arguments, **named)
+    for watch in _watches:
+        watch.beat(self.get_num_updates())
+    return result
 
 
 class Watch:

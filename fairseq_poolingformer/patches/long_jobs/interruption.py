@@ -15,9 +15,8 @@ from typing import Any
 
 import torch
 
+from fairseq_poolingformer.patches.long_jobs.resuming import decides
 from fairseq_poolingformer.patches.long_jobs.saving import TRAINING_NAMES
-from fairseq_poolingformer.patches.long_jobs.validation_history import decides
-from fairseq_poolingformer.patches.patching import command_modules, replace
 from fairseq_poolingformer.text.whole_file import SUFFIX, lock_folder
 
 logger = logging.getLogger(__name__)
@@ -33,70 +32,52 @@ _asked: list[int] = []  # the signals that have come
 _locks: dict[Path, int | None] = {}  # save directories of this process, and the open files that lock them
 
 
-def apply() -> None:
-    """Patch fairseq-train: signals, finished trainings, and the lock of the save directory."""
-    from fairseq import checkpoint_utils
-
-    replace(checkpoint_utils, "verify_checkpoint_directory", locked)
-    for module in command_modules("fairseq_cli.train"):
-        replace(module, "train", not_beyond_the_end)
-        replace(module, "validate_and_save", stopping_when_asked)
-
-
-def locked(original: Callable) -> Callable:
+def lock_save_directory(original: Callable, save_dir: str) -> None:
     """Refuse a second training in one save directory, where each would overwrite the other's checkpoints.
 
     Whoever holds the lock removes what a killed training left of the file that it was writing.
     """
-
-    def verify_checkpoint_directory(save_dir: str) -> None:
-        original(save_dir)
-        folder = Path(save_dir).resolve()
-        if folder in _locks:
-            return
-        try:
-            _locks[folder] = lock_folder(folder)
-        except BlockingIOError:
-            raise ValueError(
-                f"--save-dir {save_dir}: another training is running in this folder. Wait for it or stop it, or give "
-                "another --save-dir"
-            ) from None
-        if _locks[folder] is None:
-            return
-        for path in folder.iterdir():
-            if UNFINISHED.fullmatch(path.name):
-                path.unlink()
-
-    return verify_checkpoint_directory
+    original(save_dir)
+    folder = Path(save_dir).resolve()
+    if folder in _locks:
+        return
+    try:
+        _locks[folder] = lock_folder(folder)
+    except BlockingIOError:
+        raise ValueError(
+            f"--save-dir {save_dir}: another training is running in this folder. Wait for it or stop it, or give "
+            "another --save-dir"
+        ) from None
+    if _locks[folder] is None:
+        return
+    for path in folder.iterdir():
+        if UNFINISHED.fullmatch(path.name):
+            path.unlink()
 
 
-def not_beyond_the_end(original: Callable) -> Callable:
+def leave_finished_training(original: Callable, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> tuple[list, bool]:
     """Leave a finished training as it is, and watch for signals from the first update on.
 
     fairseq compares the number of updates with ``--max-update`` after an update only, so each further start of a
     finished training trained one more.
     """
-
-    def train(cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> tuple[list, bool]:
-        updates, most = trainer.get_num_updates(), cfg.optimization.max_update
-        if most and updates >= most:
-            logger.info(f"the training is finished: it has {updates} of --max-update {most} updates")
-            return [None], True
-        with contextlib.suppress(ValueError):  # only the main thread may watch for signals
-            for number in SIGNALS:
-                signal.signal(number, functools.partial(_ask, os.getpid()))
-        try:
-            return original(cfg, trainer, task, epoch_itr)
-        except RuntimeError as error:
-            if not _asked or "DataLoader worker" not in str(error):
-                raise
-            logger.warning(
-                "the signal ended the processes that read the data, too, so nothing was saved after it; the same "
-                "command continues from the last checkpoint. Send SIGUSR1, or SIGTERM to the training process alone"
-            )
-            sys.exit(STOPPED)
-
-    return train
+    updates, most = trainer.get_num_updates(), cfg.optimization.max_update
+    if most and updates >= most:
+        logger.info(f"the training is finished: it has {updates} of --max-update {most} updates")
+        return [None], True
+    with contextlib.suppress(ValueError):  # only the main thread may watch for signals
+        for number in SIGNALS:
+            signal.signal(number, functools.partial(_ask, os.getpid()))
+    try:
+        return original(cfg, trainer, task, epoch_itr)
+    except RuntimeError as error:
+        if not _asked or "DataLoader worker" not in str(error):
+            raise
+        logger.warning(
+            "the signal ended the processes that read the data, too, so nothing was saved after it; the same "
+            "command continues from the last checkpoint. Send SIGUSR1, or SIGTERM to the training process alone"
+        )
+        sys.exit(STOPPED)
 
 
 def _ask(process: int, number: int, frame: FrameType | None) -> None:
@@ -108,7 +89,7 @@ def _ask(process: int, number: int, frame: FrameType | None) -> None:
 
 
 @contextlib.contextmanager
-def passed_on() -> Iterator[None]:
+def pass_signals_on() -> Iterator[None]:
     """Within the block, pass signals on to the processes that this one starts, and end as they do.
 
     fairseq-train starts one process for each GPU and waits. If a signal ended it, they would be killed with it.
@@ -137,7 +118,9 @@ def passed_on() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def stopping_when_asked(original: Callable) -> Callable:
+def save_and_stop_when_asked(
+    original: Callable, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, *arguments: Any
+) -> Any:
     """Save ``checkpoint_last.pt`` and end the process when a signal has come.
 
     The decision is one of all processes: a signal to one of them stops all. They end together, when the checkpoint is
@@ -150,28 +133,24 @@ def stopping_when_asked(original: Callable) -> Callable:
     Raises:
         SystemExit: with status :data:`STOPPED`, after the checkpoint is written.
     """
+    most = cfg.optimization.max_update
+    if not _any_process_asked(trainer) or (most and trainer.get_num_updates() >= most):
+        return original(cfg, trainer, task, epoch_itr, *arguments)
+    from fairseq import checkpoint_utils
 
-    def validate_and_save(cfg: Any, trainer: Any, task: Any, epoch_itr: Any, *arguments: Any) -> Any:
-        most = cfg.optimization.max_update
-        if not _any_process_asked(trainer) or (most and trainer.get_num_updates() >= most):
-            return original(cfg, trainer, task, epoch_itr, *arguments)
-        from fairseq import checkpoint_utils
-
-        checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-        if decides(cfg):
-            losses, is_over = original(cfg, trainer, task, epoch_itr, *arguments)
-            if is_over:
-                return losses, is_over
-            if losses[0] is not None:
-                checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
-        if torch.distributed.is_initialized():
-            torch.distributed.barrier()
-        logger.warning(
-            f"stopped after {trainer.get_num_updates()} updates, checkpoint saved; the same command continues from here"
-        )
-        sys.exit(STOPPED)
-
-    return validate_and_save
+    checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
+    if decides(cfg):
+        losses, is_over = original(cfg, trainer, task, epoch_itr, *arguments)
+        if is_over:
+            return losses, is_over
+        if losses[0] is not None:
+            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, losses[0])
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+    logger.warning(
+        f"stopped after {trainer.get_num_updates()} updates, checkpoint saved; the same command continues from here"
+    )
+    sys.exit(STOPPED)
 
 
 def _any_process_asked(trainer: Any) -> bool:

@@ -2,15 +2,13 @@
 
 import functools
 import logging
-import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
-from fairseq_poolingformer.patches.patching import replace
+from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError
 
 logger = logging.getLogger(__name__)
 
@@ -24,20 +22,6 @@ REMEDY = (
 
 class NonfiniteError(FloatingPointError):
     """A gradient that is not finite; the message says of which update, where it arises, and from which examples."""
-
-
-def apply() -> None:
-    """Patch fairseq's trainer."""
-    from fairseq import checkpoint_utils, trainer
-
-    replace(checkpoint_utils, "load_model_ensemble_and_task", finite_models)
-    replace(trainer.Trainer, "train_step", naming_the_examples)
-    replace(trainer.Trainer, "_check_grad_norms", skipping)
-    replace(trainer.Trainer, "state_dict", saving_the_count)
-    replace(trainer.Trainer, "load_checkpoint", continuing_the_count)
-    trainer.NanDetector = FirstNonfinite
-    if trainer.torch is torch and not torch.cuda.is_available():
-        trainer.torch = _TorchWithoutCuda("torch")
 
 
 def require_finite(path: Any, parameters: Mapping[str, Any]) -> None:
@@ -62,89 +46,73 @@ def require_finite(path: Any, parameters: Mapping[str, Any]) -> None:
                 )
 
 
-def finite_models(original: Callable) -> Callable:
+def refuse_nonfinite_models(original: Callable, filenames: list[str], *args: Any, **kwargs: Any) -> Any:
     """Refuse to use a checkpoint whose parameters are not finite."""
-
-    def load_model_ensemble_and_task(filenames: list[str], *args: Any, **kwargs: Any) -> Any:
-        models, cfg, task = original(filenames, *args, **kwargs)
-        for path, model in zip(filenames, models, strict=True):
-            require_finite(path, dict(model.named_parameters()))
-        return models, cfg, task
-
-    return load_model_ensemble_and_task
+    models, cfg, task = original(filenames, *args, **kwargs)
+    for path, model in zip(filenames, models, strict=True):
+        require_finite(path, dict(model.named_parameters()))
+    return models, cfg, task
 
 
-def skipping(original: Callable) -> Callable:
+def skip_nonfinite_update(original: Callable, self: Any, grad_norm: Tensor) -> None:
     """Skip an update whose gradient is not finite, as often as ``--skip-nonfinite`` allows.
 
     All workers have the same sum of gradients here, so all of them skip the same updates. fairseq itself reports such a
     gradient of several workers as one that differs between them. The skipping is that of fairseq for float16: the
     OverflowError makes it drop the gradients and go on with the next batch, and the update does not count.
     """
+    if self.cfg.common.amp or torch.isfinite(grad_norm).all():  # --amp has its own way with them
+        return original(self, grad_norm)
+    from fairseq.logging import metrics
 
-    def _check_grad_norms(self: Any, grad_norm: Tensor) -> None:
-        if self.cfg.common.amp or torch.isfinite(grad_norm).all():  # --amp has its own way with them
-            return original(self, grad_norm)
-        from fairseq.logging import metrics
-
-        most, skipped = _most_skipped(self), getattr(self, COUNT, 0)
-        if skipped >= most:
-            spent = f", and --skip-nonfinite {most} is used up" if most else ""
-            raise FloatingPointError(f"the norm of the gradient is {float(grad_norm)}{spent}")
-        self.skipped_updates = skipped + 1
-        metrics.log_scalar(COUNT, self.skipped_updates, weight=0, priority=600, round=0)
-        raise OverflowError(f"its norm is {float(grad_norm)}")
-
-    return _check_grad_norms
+    most, skipped = _most_skipped(self), getattr(self, COUNT, 0)
+    if skipped >= most:
+        spent = f", and --skip-nonfinite {most} is used up" if most else ""
+        raise FloatingPointError(f"the norm of the gradient is {float(grad_norm)}{spent}")
+    self.skipped_updates = skipped + 1
+    metrics.log_scalar(COUNT, self.skipped_updates, weight=0, priority=600, round=0)
+    raise OverflowError(f"its norm is {float(grad_norm)}")
 
 
 def _most_skipped(trainer: Any) -> int:
     return getattr(getattr(trainer.task, "cfg", None), "skip_nonfinite", 0)
 
 
-def saving_the_count(original: Callable) -> Callable:
+def save_skipped_updates(original: Callable, self: Any) -> dict[str, Any]:
     """Save the number of skipped updates: a training that was stopped and continued skips no more than others."""
-
-    def state_dict(self: Any) -> dict[str, Any]:
-        state = original(self)
-        state["extra_state"][COUNT] = getattr(self, COUNT, 0)
-        return state
-
-    return state_dict
+    state = original(self)
+    state["extra_state"][COUNT] = getattr(self, COUNT, 0)
+    return state
 
 
-def continuing_the_count(original: Callable) -> Callable:
-    """Count on from the number that :func:`saving_the_count` saved, where the training continues."""
-
-    def load_checkpoint(self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **named: Any) -> Any:
-        extra_state = original(self, filename, reset_optimizer, *args, **named)
-        if extra_state is not None and not reset_optimizer:
-            self.skipped_updates = extra_state.get(COUNT, 0)
-        return extra_state
-
-    return load_checkpoint
+def load_skipped_updates(
+    original: Callable, self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **named: Any
+) -> Any:
+    """Count on from the number that :func:`save_skipped_updates` saved, where the training continues."""
+    extra_state = original(self, filename, reset_optimizer, *args, **named)
+    if extra_state is not None and not reset_optimizer:
+        self.skipped_updates = extra_state.get(COUNT, 0)
+    return extra_state
 
 
-def naming_the_examples(original: Callable) -> Callable:
+def name_examples_of_nonfinite_update(
+    original: Callable, self: Any, samples: list, *arguments: Any, **named: Any
+) -> Any:
     """Say which update and which examples have a gradient that is not finite."""
-
-    def train_step(self: Any, samples: list, *arguments: Any, **named: Any) -> Any:
-        update, before = self.get_num_updates() + 1, getattr(self, COUNT, 0)
-        try:
-            result = original(self, samples, *arguments, **named)
-        except NonfiniteError:  # of this function's inner call, which fairseq makes with --amp
-            raise
-        except FloatingPointError as error:
-            raise NonfiniteError(f"update {update}: {error}. {_examples(self, samples)}. {REMEDY}") from error
-        skipped = getattr(self, COUNT, 0)
-        if skipped > before:
-            logger.warning(
-                f"update {update}: skipped, because its gradient is not finite; {skipped} of --skip-nonfinite "
-                f"{_most_skipped(self)} in this training. {_examples(self, samples)}"
-            )
-        return result
-
-    return train_step
+    update, before = self.get_num_updates() + 1, getattr(self, COUNT, 0)
+    try:
+        result = original(self, samples, *arguments, **named)
+    except NonfiniteError:  # of this function's inner call, which fairseq makes with --amp
+        raise
+    except FloatingPointError as error:
+        raise NonfiniteError(f"update {update}: {error}. {_examples(self, samples)}. {REMEDY}") from error
+    skipped = getattr(self, COUNT, 0)
+    if skipped > before:
+        logger.warning(
+            f"update {update}: skipped, because its gradient is not finite; {skipped} of --skip-nonfinite "
+            f"{_most_skipped(self)} in this training. {_examples(self, samples)}"
+        )
+    return result
 
 
 def _examples(trainer: Any, samples: list) -> str:
@@ -156,6 +124,11 @@ def _examples(trainer: Any, samples: list) -> str:
     return f"Examples of process {trainer.data_parallel_rank}: {', '.join(names) or 'none'}{more}"
 
 
+def find_first_nonfinite(original: Callable, model: nn.Module, *unused: Any, **also_unused: Any) -> "FirstNonfinite":
+    """Look for the first value or gradient that is not finite, in place of fairseq's ``NanDetector``."""
+    return FirstNonfinite(model)
+
+
 class FirstNonfinite:
     """Finds where values or gradients first stop being finite, while fairseq computes an update again.
 
@@ -165,7 +138,7 @@ class FirstNonfinite:
         model: the model.
     """
 
-    def __init__(self, model: nn.Module, *unused: Any, **also_unused: Any) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.found: str | None = None
         self.hooks = [
@@ -217,16 +190,13 @@ def _tensors(value: Any) -> Iterator[Tensor]:
             yield from _tensors(held)
 
 
-class _TorchWithoutCuda(types.ModuleType):
-    """torch for fairseq's trainer, which puts a zero on the GPU after an overflow, even where there is none."""
+def keep_zero_where_there_is_no_gpu(original: Callable, *arguments: Any, **named: Any) -> Tensor:
+    """Make a tensor that ``cuda()`` leaves where it is, on a machine without a GPU.
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)
-
-    @staticmethod
-    def tensor(*arguments: Any, **named: Any) -> Tensor:
-        """A tensor that ``cuda()`` leaves where it is."""
-        return torch.tensor(*arguments, **named).as_subclass(_OnCPU)
+    fairseq's trainer puts a zero on the GPU after an overflow, even where there is none.
+    """
+    made = original(*arguments, **named)
+    return made if torch.cuda.is_available() else made.as_subclass(_OnCPU)
 
 
 class _OnCPU(Tensor):

@@ -12,9 +12,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError, DamagedCheckpointError
-from fairseq_poolingformer.checkpoint_reader.damage import damage, first_line
-from fairseq_poolingformer.patches.patching import replace
+from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError, DamagedCheckpointError, first_line
 from fairseq_poolingformer.text.whole_file import whole_file
 
 logger = logging.getLogger(__name__)
@@ -25,52 +23,45 @@ TRAINING_NAMES = r"checkpoint(?:\d+|_\d+_\d+|_best|\.best_.+)"
 SUFFIXES_OF_PARTS = ("-shard", "-model_part-")
 
 
-def apply() -> None:
-    """Patch the writing of checkpoints, their copies under further names, and the choice of the one to resume from."""
-    from fairseq import checkpoint_utils
-    from fairseq.file_io import PathManager
+def gather_state_of_all_workers(original: Callable, cfg: Any, trainer: Any, epoch_itr: Any, val_loss: Any) -> Any:
+    """Let a task gather what each worker has to save.
 
-    replace(checkpoint_utils, "torch_persistent_save", written_whole)
-    replace(PathManager, "copy", copied_whole)
-    replace(checkpoint_utils, "load_checkpoint", from_the_newest_good_one)
+    fairseq asks the task for its state (``get_checkpoint_dict``) on the first worker only, where no other one can send
+    its own. A task with a ``gather_checkpoint_state`` is asked before that, on all of them.
+    """
+    if not cfg.no_save and hasattr(trainer.task, "gather_checkpoint_state"):
+        trainer.task.gather_checkpoint_state()
+    return original(cfg, trainer, epoch_itr, val_loss)
 
 
-def written_whole(original: Callable) -> Callable:
+def write_checkpoint_whole(original: Callable, obj: Any, filename: Any, async_write: bool = False) -> None:
     """Write a checkpoint beside its name, and rename it when its last byte is on the disk.
 
     fairseq renames as well, but without waiting for the disk, so that a machine that loses its power can be left with
     an empty file. When a write fails, it writes the file again behind the bytes that are already there.
     """
+    from fairseq.file_io import PathManager
 
-    def torch_persistent_save(obj: Any, filename: Any, async_write: bool = False) -> None:
-        from fairseq.file_io import PathManager
-
-        if async_write or not isinstance(filename, str | os.PathLike) or not PathManager.supports_rename(filename):
-            return original(obj, filename, async_write)
-        with _whole(Path(filename)) as unfinished:
-            torch.save(obj, unfinished)
-        return None
-
-    return torch_persistent_save
+    if async_write or not isinstance(filename, str | os.PathLike) or not PathManager.supports_rename(filename):
+        return original(obj, filename, async_write)
+    with _whole(Path(filename)) as unfinished:
+        torch.save(obj, unfinished)
+    return None
 
 
-def copied_whole(original: Callable) -> Callable:
+def copy_checkpoint_whole(original: Callable, src_path: str, dst_path: str, overwrite: bool = False) -> Any:
     """Give a checkpoint a further name, such as ``checkpoint_last.pt``, in one step.
 
     fairseq saves one file and copies it to its other names. A kill during the copy leaves a part of a file under a good
     name. Here both names are links to one file where the file system has hard links: quick, and half the space. No
     name is ever written to, only replaced.
     """
+    from fairseq.file_io import PathManager
 
-    def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
-        from fairseq.file_io import PathManager
-
-        if any(PathManager.path_requires_pathmanager(path) for path in (src_path, dst_path)):
-            return original(src_path, dst_path, overwrite)
-        _copy_whole(Path(src_path), Path(dst_path))
-        return dst_path
-
-    return copy
+    if any(PathManager.path_requires_pathmanager(path) for path in (src_path, dst_path)):
+        return original(src_path, dst_path, overwrite)
+    _copy_whole(Path(src_path), Path(dst_path))
+    return dst_path
 
 
 def _copy_whole(source: Path, target: Path) -> None:
@@ -97,33 +88,29 @@ def _whole(path: Path) -> Iterator[Path]:
         ) from error
 
 
-def from_the_newest_good_one(original: Callable) -> Callable:
+def resume_from_newest_whole(original: Callable, cfg: Any, trainer: Any, **kwargs: Any) -> Any:
     """Resume from the newest checkpoint that is whole when ``checkpoint_last.pt`` is not, or is missing beside others.
 
     A damaged file keeps its bytes under another name, ``checkpoint_last.pt.damaged``.
     """
-
-    def load_checkpoint(cfg: Any, trainer: Any, **kwargs: Any) -> Any:
-        if cfg.restore_file != "checkpoint_last.pt":
-            return original(cfg, trainer, **kwargs)
-        last = Path(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
-        is_part = any(name in last.name for name in SUFFIXES_OF_PARTS)
-        with _by_the_first_process(trainer, waiting=True) as is_first:
-            if is_first and not last.exists() and not getattr(cfg, "continue_once", None):
-                replace_missing(last, cfg.finetune_from_model, is_wanted=not cfg.no_last_checkpoints)
-        try:
-            return original(cfg, trainer, **kwargs)
-        except DamagedCheckpointError as error:
-            if is_part or not last.is_file():
-                raise
-            fault = str(error)
-        # fairseq lets only the first process read, while the others wait for what it sends, unless all shall read
-        with _by_the_first_process(trainer, waiting=cfg.load_checkpoint_on_all_dp_ranks) as is_first:
-            if is_first:
-                replace_damaged(last, fault)
+    if cfg.restore_file != "checkpoint_last.pt":
         return original(cfg, trainer, **kwargs)
-
-    return load_checkpoint
+    last = Path(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+    is_part = any(name in last.name for name in SUFFIXES_OF_PARTS)
+    with _by_the_first_process(trainer, waiting=True) as is_first:
+        if is_first and not last.exists() and not getattr(cfg, "continue_once", None):
+            replace_missing(last, cfg.finetune_from_model, is_wanted=not cfg.no_last_checkpoints)
+    try:
+        return original(cfg, trainer, **kwargs)
+    except DamagedCheckpointError as error:
+        if is_part or not last.is_file():
+            raise
+        fault = str(error)
+    # fairseq lets only the first process read, while the others wait for what it sends, unless all shall read
+    with _by_the_first_process(trainer, waiting=cfg.load_checkpoint_on_all_dp_ranks) as is_first:
+        if is_first:
+            replace_damaged(last, fault)
+    return original(cfg, trainer, **kwargs)
 
 
 @contextlib.contextmanager
@@ -156,6 +143,8 @@ def replace_missing(last: Path, pretrained: str | None = None, is_wanted: bool =
     remedy = "Give the one to continue from with --restore-file, or another --save-dir to start from the beginning"
     if not others:
         return
+    from fairseq_poolingformer.checkpoint_reader.files import damage  # the reader is not needed otherwise
+
     if not is_wanted or any(name in last.name for name in SUFFIXES_OF_PARTS):
         raise CheckpointError(f"{last} is missing, and its folder has other checkpoints. {remedy}")
     for path in others:
@@ -178,6 +167,8 @@ def replace_damaged(last: Path, fault: str) -> None:
     Raises:
         CheckpointError: every other checkpoint of the folder is damaged, too.
     """
+    from fairseq_poolingformer.checkpoint_reader.files import damage  # the reader is not needed otherwise
+
     for path in _others(last):
         if damage(path) is None:
             damaged = last.with_name(f"{last.name}.damaged")

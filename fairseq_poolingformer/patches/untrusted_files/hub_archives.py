@@ -8,14 +8,12 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from fairseq_poolingformer.checkpoint_reader.bounds import growth, shown
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
-from fairseq_poolingformer.checkpoint_reader.damage import DAMAGE, first_line
-from fairseq_poolingformer.patches.patching import replace
+from fairseq_poolingformer.checkpoint_reader.errors import DAMAGE, CheckpointError, first_line
 from fairseq_poolingformer.text import digests
 
 MOST_FILES = 10_000
@@ -24,11 +22,9 @@ DEEPEST = 20  # folders within folders
 COMPRESSED = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}  # by the first bytes
 
 
-def apply() -> None:
-    """Patch what fairseq's hub functions do with an archive; see :func:`model_folder`."""
-    from fairseq import file_utils
-
-    replace(file_utils, "load_archive_file", lambda original: model_folder)
+def unpack_within_folder(original: Callable, name: str | os.PathLike, **unused: Any) -> str:
+    """See :func:`model_folder`."""
+    return model_folder(name)
 
 
 def model_folder(name: str | os.PathLike) -> str:

@@ -1,5 +1,8 @@
 """What is used of a checkpoint's configuration: the options of its model, task and criterion, each by the schema.
 
+Models, tasks and criterions that it names may be those of this plugin, of the ``--user-dir``, and fairseq's for text.
+Others (for speech, and whatever reads more files when it is built) are refused.
+
 Everything else in the file takes its default: outputs, logs, generation, tokenizers, and all paths. The exception is
 the folder of its training's data, and only as :func:`data_folder` says.
 """
@@ -20,6 +23,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
+from fairseq_poolingformer.checkpoint_reader.errors import ConfigurationError
 from fairseq_poolingformer.checkpoint_reader.option_schema import Option, accepted, entry
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
 
@@ -28,6 +32,31 @@ KINDS = {"model": "arch", "task": "task", "criterion": "criterion"}  # section o
 LARGEST_FILE = 2**26  # bytes of a dictionary or a description of data
 DDP, NO_DDP = "ddp_backend", "legacy_ddp"  # which no loss refuses; a model that is read is not trained by it
 LONGEST_PATH = 4096  # characters
+# groups of options, and those of their names that a resume speaks of; None for all
+SPOKEN_OF: dict[str, set[str] | None] = {
+    "task": None,
+    "criterion": None,
+    "optimizer": None,
+    "dataset": {"batch_size", "max_tokens", "required_batch_size_multiple", "train_subset", "num_shards"},
+    "optimization": {"update_freq", "clip_norm", "lr"},
+    "common": {"seed", "fp16", "bf16", "amp"},
+}
+
+# modules of fairseq whose models and tasks build nothing but layers and dictionaries from a configuration
+MODELS = ("bart", "camembert", "fconv", "fconv_lm", "lightconv", "lightconv_lm", "lstm", "lstm_lm", "masked_lm")
+MODELS += ("multilingual_transformer", "nat", "roberta", "transformer", "transformer_align", "transformer_lm", "xmod")
+TASKS = ("cross_lingual_lm", "denoising", "language_modeling", "legacy_masked_lm", "masked_lm")
+TASKS += ("multilingual_denoising", "multilingual_language_modeling", "multilingual_masked_lm")
+TASKS += ("multilingual_translation", "semisupervised_translation", "sentence_prediction", "sentence_ranking")
+TASKS += ("span_masked_lm", "translation", "translation_from_pretrained_bart", "translation_from_pretrained_xlm")
+TASKS += ("translation_lev", "translation_multi_simple_epoch")
+CRITERIONS = ("adaptive_loss", "cross_entropy", "label_smoothed_cross_entropy", "legacy_masked_lm", "masked_lm")
+CRITERIONS += ("label_smoothed_cross_entropy_with_alignment", "nat_loss", "sentence_prediction", "sentence_ranking")
+CRITERIONS += ("label_smoothed_cross_entropy_with_rdrop",)
+
+# names in old checkpoints that fairseq replaces
+FORMER_NAMES = {"speech_pretraining": "audio_pretraining", "audio_cpc": "wav2vec"}
+FORMER_NAMES |= dict.fromkeys(("binary_cross_entropy", "kd_binary_cross_entropy"), "wav2vec")
 
 logger = logging.getLogger(__name__)
 
@@ -43,11 +72,9 @@ def restricted(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
         ConfigurationError: an option that is used has a value of another type, or out of bounds, or more than the
             checkpoint's tensors hold; or its model, task or criterion is not one that checkpoints may name.
     """
-    from fairseq_poolingformer.patches.untrusted_files.configuration import check_configuration
-
     check_configuration(state)
     state = dict(state)
-    args, cfg = state.get("args"), _plain(state.get("cfg"))
+    args, cfg = state.get("args"), state.get("cfg")
     if args is not None:
         options = {
             name: option for kind, key in KINDS.items() for name, option in declared(kind, entry(args, key)).items()
@@ -60,9 +87,42 @@ def restricted(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
     return state
 
 
-def _restricted_sections(cfg: Mapping[str, Any], tensors: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
-    from fairseq_poolingformer.patches.long_jobs.changed_options import SPOKEN_OF
+def check_configuration(state: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that names a model, a task or a criterion beyond those a checkpoint may name.
 
+    Args:
+        state: a checkpoint as fairseq saves it.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    from fairseq import criterions, models, tasks
+
+    configuration, arguments = state.get("cfg") or {}, state.get("args")
+    for kind, option, registries, allowed in (
+        ("model", "arch", (models.MODEL_REGISTRY, models.ARCH_MODEL_REGISTRY), MODELS),
+        ("task", "task", (tasks.TASK_REGISTRY,), TASKS),
+        ("criterion", "criterion", (criterions.CRITERION_REGISTRY,), CRITERIONS),
+    ):
+        part = configuration.get(kind) if isinstance(configuration, Mapping) else None
+        names = {entry(part, "_name"), entry(part, option), entry(arguments, option)}
+        for name in {FORMER_NAMES.get(name, name) for name in names - {None}}:
+            found = next((registry[name] for registry in registries if name in registry), None)
+            if found is not None and not _may_be_named(found, f"fairseq.{kind}s", allowed):
+                raise ConfigurationError(
+                    f"its {kind} is {name!r}, and here checkpoints may name only this plugin's and fairseq's for "
+                    "text. If you trust the file, use it in a process without this plugin"
+                )
+
+
+def _may_be_named(found: type, package: str, allowed: tuple[str, ...]) -> bool:
+    module = found.__module__
+    return not module.startswith("fairseq.") or any(
+        module == f"{package}.{name}" or module.startswith(f"{package}.{name}.") for name in allowed
+    )
+
+
+def _restricted_sections(cfg: Mapping[str, Any], tensors: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
     sections = copy.deepcopy(_defaults())
     names = {kind: _section_name(cfg.get(kind), key) for kind, key in KINDS.items()}
     own = {kind: declared(kind, name) for kind, name in names.items()}
@@ -117,13 +177,17 @@ def declared(kind: str, name: str | None) -> dict[str, Option]:
         settings = Namespace()
         with contextlib.suppress(AttributeError):  # one that needs options of a task
             architecture(settings)
-        options = {key: Option(_kind(type(value))) for key, value in vars(settings).items()}
+        options = {key: _of_setting(value) for key, value in vars(settings).items()}
     for parent in (dataclass_of.get(name), getattr(found, "__dataclass", None)):
         if dataclasses.is_dataclass(parent):
             options |= {field.name: _of_field(field) for field in dataclasses.fields(parent)}
     parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
     found.add_args(parser)
     return {**options, **{action.dest: _of_action(action) for action in parser._actions if action.dest not in options}}
+
+
+def _of_setting(value: Any) -> Option:
+    return Option(_kind(type(value)), (), value if _is_number(value) else None)
 
 
 def _of_field(field: dataclasses.Field) -> Option:
@@ -149,10 +213,16 @@ def _kind(kind: Any) -> type | None:
     return kind if kind in (bool, int, float, str) else None
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _kept(options: Mapping[str, Option], given: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
     """Return those of the given options that are declared: as given, or their default."""
     kept = {}
     for name, value in given.items():
+        if value is None and name in options and _is_number(options[name].default):
+            continue  # as if it were not given: nothing computes with a None
         if name == "data" and name in options:
             kept[name] = str(data_folder(checkpoint, value))
         elif name in options and accepted(name, value, options[name]):
@@ -182,8 +252,6 @@ def _spoken_of_flat(given: Mapping[str, Any]) -> dict[str, Any]:
     from fairseq.dataclass import configs
     from fairseq.optim import OPTIMIZER_DATACLASS_REGISTRY
 
-    from fairseq_poolingformer.patches.long_jobs.changed_options import SPOKEN_OF
-
     parts = [OPTIMIZER_DATACLASS_REGISTRY.get(entry(given, "optimizer"))]
     names = {field.name for part in parts if part is not None for field in dataclasses.fields(part)}
     for group in ("dataset", "optimization", "common"):
@@ -196,17 +264,9 @@ def _section_name(section: Any, key: str) -> str | None:
     return entry(section, "_name") or entry(section, key)
 
 
-def _plain(configuration: Any) -> Any:
-    """Return the values of a DictConfig as they are written; anything else as it is."""
-    from omegaconf import DictConfig, OmegaConf
-
-    is_config = isinstance(configuration, DictConfig)
-    return OmegaConf.to_container(configuration, resolve=False) if is_config else configuration
-
-
 def recorded_data(state: Mapping[str, Any]) -> Any:
     """Return what a checkpoint records as its training's data, for :func:`data_folder`."""
-    cfg = _plain(state.get("cfg"))
+    cfg = state.get("cfg")
     sections = [state.get("args"), *(cfg.get(part) for part in ("task", "model") if isinstance(cfg, Mapping))]
     found = [each.get("data") if isinstance(each, Mapping) else getattr(each, "data", None) for each in sections]
     return next((data for data in found if data is not None), None)

@@ -62,10 +62,11 @@ class CheckedTask(FairseqTask):
                 ``cross_entropy``.
         """
         criterion = super().build_criterion(cfg, from_checkpoint)
-        fitting = tuple(CRITERION_REGISTRY[name] for name in (self.criterion, *self.other_criterions))
+        names = (self.criterion, *self.other_criterions)
+        is_fitting = any(isinstance(criterion, CRITERION_REGISTRY[name]) for name in names)
         is_known = type(criterion).__module__.startswith(("fairseq.", "fairseq_poolingformer."))
-        if is_known and not isinstance(criterion, fitting):
-            given = getattr(cfg, "_name", None) or cfg.criterion
+        if criterion is None or (is_known and not is_fitting):
+            given = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
             raise ValueError(f"this task needs --criterion {self.criterion}, and it is {given}")
         return criterion
 

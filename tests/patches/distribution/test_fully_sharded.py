@@ -139,4 +139,4 @@ def test_an_optimizer_of_whole_parameters_is_refused(monkeypatch):
     monkeypatch.setattr(fully_sharded, "_asks_for_sharding", lambda trainer: True)
     trainer = SimpleNamespace(_optimizer=SimpleNamespace(supports_flat_params=False))
     with pytest.raises(ValueError, match="use --optimizer fused_adamw or adam"):
-        fully_sharded.loading_its_share(lambda trainer: None)(trainer)
+        fully_sharded.load_share_of_optimizer_state(lambda trainer: None, trainer)

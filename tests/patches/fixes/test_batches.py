@@ -1,15 +1,12 @@
-"""No example is lost to batching, and numpy's former names work."""
+"""No example is lost to batching."""
 
 import inspect
 
 import numpy
 import pytest
-from fairseq.data import LanguagePairDataset, TokenBlockDataset, data_utils, language_pair_dataset, token_block_dataset
-from fairseq.tasks.masked_lm import MaskedLMTask
+from fairseq.data import data_utils
 
-from fairseq_poolingformer.patches.fixes import batches as data
-from fairseq_poolingformer.patches.fixes import numpy_names as numpy_shims
-from tests.patches.helpers import EXAMPLES, TRANSLATION, generate, parse, train, unpatched
+from tests.patches.helpers import EXAMPLES, generate, train, unpatched
 
 SIZES = numpy.array([3, 4, 5, 6, 7, 3, 4, 5, 6, 7, 3, 4, 5], dtype=numpy.int64)
 DROPS = "[:-1]" in inspect.getsource(data_utils.batch_by_size.__wrapped__)  # 0.12.2 does not
@@ -77,98 +74,3 @@ def test_an_epoch_has_every_example(corpus, tmp_path, monkeypatch):
 
 
 # masked_lm
-
-
-def _masked_lm(text, *extra):
-    from fairseq import options, tasks
-
-    arguments = [text, "--task", "masked_lm", "--arch", "roberta_base", "--batch-size", 4, "--tokens-per-sample", 16]
-    cfg = parse(options.get_training_parser(), [*arguments, "--criterion", "masked_lm", *extra])
-    return tasks.setup_task(cfg.task)
-
-
-def test_sample_break_mode_eos(text):
-    task = _masked_lm(text, "--sample-break-mode", "eos")
-    task.load_dataset("train")
-    assert len(task.dataset("train")) == EXAMPLES["train"]
-
-
-def test_mask_whole_words(text, monkeypatch):
-    task = _masked_lm(text, "--mask-whole-words", "--bpe", "bert")
-    assert task.args._name == "bert"
-    monkeypatch.delattr(MaskedLMTask, "args")
-    with pytest.raises(AttributeError, match="args"):
-        task.load_dataset("train")
-
-
-def test_mask_whole_words_masks_words(text, monkeypatch):
-    from fairseq.data import encoders
-
-    class EverySecondTokenBeginsAWord:
-        def is_beginning_of_word(self, token):
-            return int(token[1:]) % 2 == 0
-
-    seen = []
-    monkeypatch.setattr(encoders, "build_bpe", lambda cfg: seen.append(cfg._name) or EverySecondTokenBeginsAWord())
-    task = _masked_lm(text, "--mask-whole-words", "--bpe", "subword_nmt", "--mask-prob", 0.5)
-    task.load_dataset("train")
-    assert seen == ["subword_nmt"]
-    item = task.dataset("train")[0]
-    assert (item["target"] != task.source_dictionary.pad()).any()
-
-
-def test_mask_whole_words_without_a_bpe(text):
-    with pytest.raises(ValueError, match="give --bpe"):
-        _masked_lm(text, "--mask-whole-words").load_dataset("train")
-
-
-def test_no_args_without_whole_words(text):
-    assert not hasattr(_masked_lm(text), "args")
-
-
-def test_the_property_is_the_plugins_own():
-    assert MaskedLMTask.args.fget is data.whole_word_bpe
-
-
-# numpy
-
-
-def test_former_numpy_names():
-    shim = token_block_dataset.np
-    assert shim.compat.long is int
-    assert shim.arange is numpy.arange
-    assert shim.percentile([1, 2, 3, 4], 50, interpolation="lower") == 2
-    assert shim.percentile([1, 2, 3, 4], 50) == 2.5
-    assert not hasattr(numpy, "compat") or numpy.compat is not shim.compat
-
-
-def test_batch_buckets(corpus):
-    from fairseq import options, tasks
-
-    arguments = [corpus, *TRANSLATION, "--arch", "transformer", "--num-batch-buckets", 2, "--max-tokens", 64]
-    task = tasks.setup_task(parse(options.get_training_parser(), arguments).task)
-    task.load_dataset("train")
-    dataset = task.dataset("train")
-    assert isinstance(dataset, LanguagePairDataset)
-    batches = dataset.batch_by_size(dataset.ordered_indices(), max_tokens=64, required_batch_size_multiple=8)
-    assert sorted(numpy.concatenate(batches).tolist()) == list(range(EXAMPLES["train"]))
-
-
-@pytest.mark.skipif(hasattr(numpy, "compat"), reason="this numpy has the former name")
-def test_numpy_alone_has_no_compat(monkeypatch):
-    monkeypatch.setattr(token_block_dataset, "np", numpy)
-    with pytest.raises(AttributeError, match="compat"):
-        TokenBlockDataset([[1, 2], [3]], [2, 1], None, pad=1, eos=2, break_mode="eos")
-
-
-@pytest.mark.skipif("interpolation" in inspect.signature(numpy.percentile).parameters, reason="this numpy has it")
-def test_numpy_alone_has_no_interpolation(monkeypatch):
-    monkeypatch.setattr(data_utils, "np", numpy)
-    with pytest.raises(TypeError, match="interpolation"):
-        data_utils.get_buckets(SIZES, 2)
-
-
-def test_shims_are_put_in_once():
-    before = language_pair_dataset.np
-    numpy_shims.apply()
-    assert language_pair_dataset.np is before

@@ -98,7 +98,7 @@ def test_one_process_copies_what_was_saved(tmp_path, rank, saved):
     (tmp_path / "run").mkdir()
     trainer = SimpleNamespace(task=SimpleNamespace(data_folder=tmp_path / "data"), data_parallel_rank=rank)
     cfg = SimpleNamespace(save_dir=str(tmp_path / "run"))
-    companions.with_companions(lambda *arguments: saved)(cfg, trainer, None, None)
+    companions.copy_dictionary_and_tokenizer(lambda *arguments: saved, cfg, trainer, None, None)
     assert list((tmp_path / "run").iterdir()) == []
 
 
@@ -107,7 +107,7 @@ def test_a_training_goes_on_where_they_cannot_be_copied(tmp_path, caplog):
     trainer = SimpleNamespace(task=SimpleNamespace(data_folder=tmp_path / "data"), data_parallel_rank=0)
     (tmp_path / "run").write_text("a file")
     with caplog.at_level(logging.WARNING):
-        companions.with_companions(lambda *arguments: "x.pt")(
-            SimpleNamespace(save_dir=str(tmp_path / "run")), trainer, None, None
+        companions.copy_dictionary_and_tokenizer(
+            lambda *arguments: "x.pt", SimpleNamespace(save_dir=str(tmp_path / "run")), trainer, None, None
         )
     assert "dictionary and tokenizer could not be copied there" in caplog.text

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.patches.long_jobs import heartbeat
-from fairseq_poolingformer.patches.long_jobs.interruption import STALLED, passed_on
+from fairseq_poolingformer.patches.long_jobs.interruption import STALLED, pass_signals_on
 from tests.patches.helpers import train
 
 LIMIT = 6  # seconds; the processes need less for an update even on a busy machine
@@ -116,12 +116,12 @@ def test_the_clock_starts_with_the_first_progress_and_anew_with_each(watch, monk
 def test_nothing_watches_without_a_limit_or_other_processes(timeout, processes, tpu):
     options = SimpleNamespace(heartbeat_timeout=timeout, distributed_world_size=processes)
     cfg = SimpleNamespace(distributed_training=options, common=SimpleNamespace(tpu=tpu))
-    assert heartbeat.with_a_limit(lambda cfg: 7)(cfg) == 7
+    assert heartbeat.watch_progress(lambda cfg: 7, cfg) == 7
     assert heartbeat._watches == []
 
 
 def test_the_process_that_started_the_others_ends_with_their_status():
     error = torch.multiprocessing.ProcessExitedException("", error_index=0, error_pid=1, exit_code=STALLED)
-    with pytest.raises(SystemExit) as end, passed_on():
+    with pytest.raises(SystemExit) as end, pass_signals_on():
         raise error
     assert end.value.code == STALLED

@@ -13,7 +13,7 @@ import torch
 
 import fairseq_poolingformer
 from fairseq_poolingformer.patches.long_jobs import interruption
-from fairseq_poolingformer.patches.long_jobs.interruption import STOPPED, locked, stopping_when_asked
+from fairseq_poolingformer.patches.long_jobs.interruption import STOPPED, lock_save_directory, save_and_stop_when_asked
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from tests import forked_python
 from tests.forked_python import PYTHON
@@ -136,8 +136,8 @@ def test_a_signal_to_one_of_two_processes_stops_both(corpus, tmp_path):
 def test_the_lock_does_not_outlive_the_training_in_processes_that_read_data(tmp_path):
     program = (
         "import os, signal, sys, time\n"
-        "from fairseq_poolingformer.patches.long_jobs.interruption import locked\n"
-        "locked(lambda folder: None)(sys.argv[1])\n"
+        "from fairseq_poolingformer.patches.long_jobs.interruption import lock_save_directory\n"
+        "lock_save_directory(lambda folder: None, sys.argv[1])\n"
         "if reader := os.fork():\n"
         "    print(reader, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -147,7 +147,7 @@ def test_the_lock_does_not_outlive_the_training_in_processes_that_read_data(tmp_
     reader = int(training.stdout.readline())
     training.wait()
     try:
-        locked(lambda folder: None)(str(tmp_path))
+        lock_save_directory(lambda folder: None, str(tmp_path))
     finally:
         os.kill(reader, signal.SIGKILL)
         os.close(interruption._locks.pop(tmp_path.resolve()))
@@ -159,7 +159,7 @@ def test_what_a_killed_training_left_half_written_is_removed(tmp_path):
     others = ["checkpoint_last.pt", "checkpoint_average.pt.unfinished", "notes.unfinished"]
     for name in (*left, *others):
         (tmp_path / name).touch()
-    locked(lambda folder: None)(str(tmp_path))
+    lock_save_directory(lambda folder: None, str(tmp_path))
     os.close(interruption._locks.pop(tmp_path.resolve()))
     assert sorted(os.listdir(tmp_path)) == sorted([".lock", *others])
 
@@ -182,7 +182,7 @@ def stop(updates, most):
         optimization=SimpleNamespace(max_update=most),
     )
     trainer = SimpleNamespace(get_num_updates=lambda: updates, data_parallel_world_size=1, device="cpu")
-    return stopping_when_asked(lambda *arguments: "validated")(cfg, trainer, None, None)
+    return save_and_stop_when_asked(lambda *arguments: "validated", cfg, trainer, None, None)
 
 
 def test_processes_end_when_the_first_one_has_saved(asked):
@@ -198,7 +198,7 @@ def test_a_signal_during_the_last_update_does_not_skip_its_validation(asked):
 
 PROCESSES = r"""
 import os, signal, sys, torch
-from fairseq_poolingformer.patches.long_jobs.interruption import STOPPED, passed_on
+from fairseq_poolingformer.patches.long_jobs.interruption import STOPPED, pass_signals_on
 
 def training(number):
     numbers = {signal.SIGTERM, signal.SIGUSR1}
@@ -209,7 +209,7 @@ def training(number):
     sys.exit(STOPPED)
 
 if __name__ == "__main__":
-    with passed_on():
+    with pass_signals_on():
         torch.multiprocessing.spawn(training, nprocs=2)
 """
 
@@ -228,7 +228,7 @@ def test_a_signal_to_the_process_that_started_the_others_reaches_them(tmp_path):
 
 def test_a_signal_ends_a_process_that_has_started_none():
     program = (
-        "import os, signal\nfrom fairseq_poolingformer.patches.long_jobs.interruption import passed_on\n"
-        "with passed_on():\n    os.kill(os.getpid(), signal.SIGTERM)\n    signal.pause()\n"
+        "import os, signal\nfrom fairseq_poolingformer.patches.long_jobs.interruption import pass_signals_on\n"
+        "with pass_signals_on():\n    os.kill(os.getpid(), signal.SIGTERM)\n    signal.pause()\n"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == -signal.SIGTERM

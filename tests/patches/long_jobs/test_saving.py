@@ -14,10 +14,10 @@ from fairseq.file_io import PathManager
 
 from fairseq_poolingformer import patches as compat
 from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
-from fairseq_poolingformer.checkpoint_reader.damage import damage
+from fairseq_poolingformer.checkpoint_reader.files import damage
 from fairseq_poolingformer.checkpoint_reader.zip_archive import ZipArchive
 from fairseq_poolingformer.patches import CheckpointError
-from fairseq_poolingformer.patches.long_jobs.saving import from_the_newest_good_one, replace_damaged, replace_missing
+from fairseq_poolingformer.patches.long_jobs.saving import replace_damaged, replace_missing, resume_from_newest_whole
 from fairseq_poolingformer.text import whole_file
 from tests.patches.helpers import train
 
@@ -176,7 +176,7 @@ def resume(folder, restore_file="checkpoint_last.pt", suffix=""):
     trainer = SimpleNamespace(checkpoint_suffix=suffix, data_parallel_rank=0)
     name = restore_file.replace(".pt", f"{suffix}.pt")
     try:
-        return from_the_newest_good_one(lambda *arguments: checkpoint_files.load(folder / name))(cfg, trainer)
+        return resume_from_newest_whole(lambda *arguments: checkpoint_files.load(folder / name), cfg, trainer)
     except CheckpointError as error:
         return error
 

@@ -19,11 +19,10 @@ from fairseq_poolingformer.checkpoint_reader.option_schema import (
     ConfigurationError,
     Option,
     accepted,
-    plain_settings,
 )
-from fairseq_poolingformer.patches.untrusted_files.configuration import check_configuration
 from fairseq_poolingformer.patches.untrusted_files.own_options import (
     LARGEST_FILE,
+    check_configuration,
     data_folder,
     declared,
     recorded_folder,
@@ -248,9 +247,10 @@ def test_a_loss_that_refuses_a_way_of_training_is_built(good):
     assert type(build_criterion(cfg.criterion, None)).__name__ == "AdaptiveLoss"
 
 
-def test_settings_for_conversion():
-    given = {"encoder_layers": 2.0, "d_model": 8, "x": "/etc/passwd", "dropout": 0.1, "eval_bleu": False, "big": 1e300}
-    assert plain_settings(given) == {"encoder_layers": 2, "d_model": 8, "dropout": 0.1, "eval_bleu": False}
-    for wrong in ({"encoder_layers": "[1]"}, {"hidden_size": [8]}, {"d_model": -1}, {"vocab_size": 2.5}):
-        with pytest.raises(ConfigurationError, match="its option "):
-            plain_settings(wrong)
+@pytest.mark.parametrize("sections", [False, True])
+def test_a_number_is_not_none(good, sections):
+    """The architecture gives its own, as where the option is not there; what may be None stays so."""
+    model, *_ = kept(good, sections, attention_dropout=None, decoder_layers=None, attention_backend=None)
+    assert "attention_dropout" not in model
+    assert "decoder_layers" not in model
+    assert model["attention_backend"] is None

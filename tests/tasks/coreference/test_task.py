@@ -9,7 +9,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from fairseq_cli.train import main as train_main
 
-from fairseq_poolingformer import patches as compat
+from fairseq_poolingformer.checkpoint_reader.checkpoints import load
 from fairseq_poolingformer.cli import predict, score_task
 from fairseq_poolingformer.tasks.coreference.metrics import CoreferenceScore, score_document
 from fairseq_poolingformer.tasks.coreference.scores import score
@@ -54,7 +54,7 @@ def train(folder, save_dir, updates, *extra):
     length = ("--warmup-updates", "2", "--total-num-update", updates, "--save-dir", save_dir)
     everything = arguments(folder, *length, "--validate-interval", "1000", *extra)
     distributed_utils.call_main(parse(options.get_training_parser(), everything), train_main)
-    return compat.checkpoints.load(save_dir / "checkpoint_last.pt")
+    return load(save_dir / "checkpoint_last.pt")
 
 
 def test_the_file_of_predictions_has_the_figures_of_validation(folder, tmp_path):

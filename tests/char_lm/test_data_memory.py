@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from fairseq_poolingformer.char_lm.carried_memory import CarriedMemory
+from fairseq_poolingformer.char_lm.data import CarriedMemory
 
 
 def test_float16_infinities_do_not_stay():

@@ -3,8 +3,6 @@
 import argparse
 import collections
 import io
-import sys
-import zipfile
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ import torch
 from fairseq.logging import meters
 from omegaconf import OmegaConf
 
-from fairseq_poolingformer.checkpoint_reader import read
+from fairseq_poolingformer.checkpoint_reader.files import read
 
 BASE = torch.arange(24.0).reshape(4, 6)
 TIED = torch.nn.Embedding(5, 2)
@@ -125,43 +123,3 @@ def test_configurations_of_omegaconf_become_plain():
     configuration = OmegaConf.create({**content, "no list": OmegaConf.create([])})
     configuration["no dict"] = OmegaConf.create(None)
     assert read(saved({"cfg": configuration}))["cfg"] == {**content, "no list": [], "no dict": None}
-
-
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_an_archive_that_was_packed_again(compression):
-    """By another program, with another order and perhaps compressed."""
-    source = zipfile.ZipFile(saved({"w": BASE, "b": torch.randn(500_000)}))
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", compression) as archive:
-        for name in source.namelist()[::-1]:
-            archive.writestr(name, source.read(name))
-    assert torch.equal(read(file)["w"], BASE)
-
-
-def test_the_other_byte_order():
-    source = zipfile.ZipFile(saved({"w": BASE, "n": torch.arange(3)}))
-    file = io.BytesIO()
-    other = {"little": "big", "big": "little"}[sys.byteorder]
-    with zipfile.ZipFile(file, "w") as archive:
-        for name in source.namelist():
-            content = source.read(name)
-            if name.endswith("byteorder"):
-                content = other.encode()
-            elif name.endswith("data/0"):
-                content = np.frombuffer(content, "<f4").byteswap().tobytes()
-            elif name.endswith("data/1"):
-                content = np.frombuffer(content, "<i8").byteswap().tobytes()
-            archive.writestr(name, content)
-    found = read(file)
-    assert torch.equal(found["w"], BASE)
-    assert found["n"].tolist() == [0, 1, 2]
-
-
-def test_an_archive_without_checksums_is_read_with_a_warning(caplog):
-    torch.serialization.set_crc32_options(False)
-    try:
-        file = saved({"w": BASE})
-    finally:
-        torch.serialization.set_crc32_options(True)
-    assert torch.equal(read(file)["w"], BASE)
-    assert "without checksums" in caplog.text

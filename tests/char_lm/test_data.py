@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.char_lm.text_stream import TextBlocks, TextStream
+from fairseq_poolingformer.char_lm.data import TextBlocks, TextStream
 from fairseq_poolingformer.text.byte_symbols import bytes_to_ids
 from fairseq_poolingformer.text.dictionary import EOS, PAD
 from preprocess.char_lm import make_folder

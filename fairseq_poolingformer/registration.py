@@ -1,0 +1,118 @@
+"""Registering the plugin with fairseq: a task, loss or optimizer is imported when its name is first looked up.
+
+Architectures are registered at once: their flags, which ``--arch`` needs, are in the same modules.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+from fairseq_poolingformer.tasks.registry import TASKS
+
+PACKAGE = __package__
+AT_ONCE = ("models.bart", "models.roberta", "char_lm.models")
+# fairseq's registry -> name -> the module that registers it
+LATER: dict[str, dict[str, str]] = {
+    "task": {"char_lm": f"{PACKAGE}.char_lm.task", **{name: f"{task.package}.task" for name, task in TASKS.items()}},
+    "criterion": {
+        "char_lm": f"{PACKAGE}.char_lm.loss",
+        "document_task": f"{PACKAGE}.tasks.shared.loss",
+        "linear_cross_entropy": f"{PACKAGE}.training.linear_cross_entropy",
+        "long_masked_lm": f"{PACKAGE}.tasks.masked_lm.loss",
+        "question_answering": f"{PACKAGE}.tasks.question_answering.loss",
+    },
+    "optimizer": dict.fromkeys(("clipped_adagrad", "fused_adamw"), f"{PACKAGE}.training.optimizers"),
+    "lr_scheduler": {"staged": f"{PACKAGE}.training.staged_lr"},
+    "scoring": {"rouge": f"{PACKAGE}.tasks.summarization.scorer"},
+}
+
+
+def register() -> None:
+    """Register everything; doing so again changes nothing."""
+    from fairseq import tasks
+    from fairseq.registry import REGISTRIES
+
+    for kind, modules in LATER.items():
+        own = {"registry": tasks.TASK_REGISTRY, "dataclass_registry": tasks.TASK_DATACLASS_REGISTRY}
+        for registry in (own if kind == "task" else REGISTRIES[kind]).values():
+            if isinstance(registry, dict):
+                _with_later_entries(registry, modules)
+    for name in AT_ONCE:
+        import_module(f"{PACKAGE}.{name}")
+
+
+class LazyRegistry(dict):
+    """A registry of fairseq, some of whose entries are imported when they are looked up.
+
+    Iterating over keys imports nothing, so that ``--help`` and ``choices`` have all names.
+
+    Args:
+        entries: those that are there.
+        modules: of the others, name -> the module that registers it.
+    """
+
+    def __init__(self, entries: Mapping[str, Any], modules: Mapping[str, str]) -> None:
+        super().__init__(entries)
+        self.update({name: _Later(module) for name, module in modules.items() if name not in entries})
+
+    def __getitem__(self, name: str) -> Any:
+        self._load(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is such an entry, which is imported; not while its own module is about to register it."""
+        self._load(name)
+        return super().__contains__(name) and not isinstance(super().__getitem__(name), _Later)
+
+    def __iter__(self) -> Iterator[str]:  # without this, {**registry} would copy entries that are not imported
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As a dictionary's, of the entry that is imported."""
+        self._load(name)
+        entry = super().get(name, default)
+        return default if isinstance(entry, _Later) else entry
+
+    def values(self) -> list[Any]:
+        """All entries, imported."""
+        return [self[name] for name in list(self) if name in self]
+
+    def items(self) -> list[tuple[str, Any]]:
+        """All entries with their names, imported."""
+        return [(name, self[name]) for name in list(self) if name in self]
+
+    def _load(self, name: object) -> None:
+        entry = super().get(name)
+        if isinstance(entry, _Later) and entry.module not in sys.modules:
+            import_module(entry.module)
+            if super().get(name) is entry:  # it has no such entry in this registry
+                del self[name]
+
+
+class _Later:
+    """Stands for an entry that is not imported yet."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+
+
+def _with_later_entries(registry: dict[str, Any], modules: Mapping[str, str]) -> None:
+    """Have fairseq, and whoever else holds one of its registries, use a :class:`LazyRegistry` in its place."""
+    from fairseq.registry import REGISTRIES
+
+    if isinstance(registry, LazyRegistry):
+        return
+    lazy = LazyRegistry(registry, modules)
+    for name in modules:
+        registry.setdefault(name, None)  # a parser that was made before has its keys as choices
+    holders = [*REGISTRIES.values(), *(getattr(module, "__dict__", {}) for module in list(sys.modules.values()))]
+    for holder in holders:
+        for name, held in list(holder.items()):
+            if held is registry:
+                holder[name] = lazy
+            elif type(held) is FunctionType and held.__module__ == "fairseq.registry":
+                for cell in held.__closure__ or ():
+                    if cell.cell_contents is registry:
+                        cell.cell_contents = lazy

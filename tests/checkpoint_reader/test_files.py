@@ -1,0 +1,66 @@
+"""The containers of checkpoints: archives of other programs, of other machines, and without checksums."""
+
+import io
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from fairseq_poolingformer.checkpoint_reader.files import damage, read
+from tests.checkpoint_reader.test_builders import BASE, saved
+
+
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_an_archive_that_was_packed_again(compression):
+    """By another program, with another order and perhaps compressed."""
+    source = zipfile.ZipFile(saved({"w": BASE, "b": torch.randn(500_000)}))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name in source.namelist()[::-1]:
+            archive.writestr(name, source.read(name))
+    assert torch.equal(read(file)["w"], BASE)
+
+
+def test_the_other_byte_order():
+    source = zipfile.ZipFile(saved({"w": BASE, "n": torch.arange(3)}))
+    file = io.BytesIO()
+    other = {"little": "big", "big": "little"}[sys.byteorder]
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in source.namelist():
+            content = source.read(name)
+            if name.endswith("byteorder"):
+                content = other.encode()
+            elif name.endswith("data/0"):
+                content = np.frombuffer(content, "<f4").byteswap().tobytes()
+            elif name.endswith("data/1"):
+                content = np.frombuffer(content, "<i8").byteswap().tobytes()
+            archive.writestr(name, content)
+    found = read(file)
+    assert torch.equal(found["w"], BASE)
+    assert found["n"].tolist() == [0, 1, 2]
+
+
+def test_an_archive_without_checksums_is_read_with_a_warning(caplog):
+    torch.serialization.set_crc32_options(False)
+    try:
+        file = saved({"w": BASE})
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert torch.equal(read(file)["w"], BASE)
+    assert "without checksums" in caplog.text
+
+
+def test_damage_is_said_of_a_file_that_is_none(tmp_path):
+    path = tmp_path / "x.pt"
+    assert "No such file" in damage(path)
+    for content, fault in ((b"", "it is empty"), (b"text", "it is not a file of torch"), (b"PK\3\4", "its directory")):
+        path.write_bytes(content)
+        assert fault in damage(path)
+    torch.save({"w": BASE}, path)
+    assert damage(path) is None
+    content = bytearray(path.read_bytes())
+    content[content.index(BASE.numpy().tobytes())] ^= 1
+    path.write_bytes(content)
+    assert "the checksum of" in damage(path)
