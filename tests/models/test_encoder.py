@@ -180,3 +180,12 @@ def test_layers_drop_elements_in_training(folder, place):
     whole = found()
     encoder.train()
     assert_dropped(found, whole, 0.25)
+
+
+def test_the_first_tokens_that_are_global_are_never_padding(folder):
+    """Whichever side is padded, and where a row has fewer tokens than are to be global."""
+    encoder = build_encoder(folder, "--global-tokens", "2")
+    padding = torch.tensor([[1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 1, 1, 1, 1], [1, 1, 1, 1, 1]], dtype=torch.bool)
+    expected = [[0, 0, 1, 1, 0], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 0]]
+    assert encoder.first_tokens(padding).int().tolist() == expected
+    assert build_encoder(folder, "--global-tokens", "0").first_tokens(padding) is None
