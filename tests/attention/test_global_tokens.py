@@ -59,3 +59,31 @@ def test_first_tokens_are_what_their_mask_says(backend):
     torch.testing.assert_close(first.replaced(x, values), plain.replaced(x, values))
     torch.testing.assert_close(first.gather(x), plain.gather(x))
     assert torch.equal(first.hidden(padding), plain.hidden(padding))
+
+
+def test_slots_by_hand():
+    mask = torch.tensor([[True, False, False, True, True], [False, False, True, False, False], [False] * 5])
+    tokens = GlobalTokens(mask)
+    assert (tokens.num_rows, tokens.num_slots) == (3, 3)
+    assert tokens.index.tolist() == [[0, 3, 4], [2, 0, 0], [0, 0, 0]]
+    assert tokens.unused.tolist() == [[False] * 3, [False, True, True], [True] * 3]
+    padding = torch.arange(5).expand(3, 5) >= torch.tensor([[4], [5], [0]])
+    assert tokens.hidden(padding).tolist() == [[False, False, True], [False, True, True], [True] * 3]
+    x = torch.arange(1, 16.0).view(3, 1, 5, 1)
+    assert tokens.gather(x).flatten(1).tolist() == [[1, 4, 5], [8, 0, 0], [0, 0, 0]]
+    values = torch.tensor([[10.0, 20, 30], [40, 50, 60], [70, 80, 90]]).view(3, 1, 3, 1)
+    changed = [x[:2, 0, :, 0].tolist(), tokens.replaced(x, values)[:2, 0, :, 0].tolist()]
+    assert changed == [[[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]], [[10, 2, 3, 20, 30], [6, 7, 40, 9, 10]]]
+    tokens.add(x, values)
+    assert x.flatten(1).tolist() == [[11, 2, 3, 24, 35], [6, 7, 48, 9, 10], [11, 12, 13, 14, 15]]
+    assert GlobalTokens(torch.zeros(0, 5, dtype=torch.bool)).num_slots == 0
+    assert GlobalTokens.of(None) is None
+    assert GlobalTokens.of(tokens) is tokens
+
+
+def test_a_mask_that_its_owner_changes_later_has_no_effect():
+    mask = torch.arange(6)[None] < 2
+    tokens = GlobalTokens.of(mask)
+    mask.fill_(True)
+    assert tokens.index.tolist() == [[0, 1]]
+    assert tokens.mask.tolist() == [[True, True, False, False, False, False]]

@@ -146,15 +146,3 @@ def test_the_module_gives_the_weights_of_its_output(options):
     pooled_values, _ = module._pool(source, v_proj, None, padding)
     expected = module.out_proj(merge(y + dense(two) @ pooled_values))
     torch.testing.assert_close(output if options.get("batch_first", True) else output.transpose(0, 1), expected)
-
-
-def test_recorded_weights_keep_what_is_asked_for_and_leave_the_model_as_it_was():
-    level_one = TwoLevelAttention(8, 2, window=Window(3))
-    model = torch.nn.Sequential(level_one, TwoLevelAttention(8, 2, window=Window(1)))
-    with recorded_weights(model, keep=lambda weights: weights.level_one.band.shape) as found:
-        model(torch.randn(1, 9, 8))
-    assert found == {"0": (1, 2, 9, 7), "1": (1, 2, 9, 3)}
-    assert level_one.weights(torch.randn(1, 9, 8)).level_two is None
-    found.clear()
-    model(torch.randn(1, 9, 8))
-    assert not found

@@ -82,3 +82,20 @@ def test_attention_drops_its_weights_in_training(tmp_path, kind):
     torch.testing.assert_close(attention.eval()(x, x, x, **arguments)[0][:, 0], whole)
     attention.train()
     assert_dropped(lambda: attention(x, x, x, **arguments)[0][:, 0], whole, 0.25)
+
+
+@torch.no_grad()
+def test_the_weights_on_the_source_are_those_of_the_output(tmp_path):
+    """From the weights and the projections of the values follows the output."""
+    _, model = build(write_data_folder(tmp_path), *SIZES)
+    attention = model.double().eval().decoder.layers[0].encoder_attn
+    attention.q_proj.weight.mul_(100)  # else all weights are alike
+    query, source = torch.randn(5, 2, 32).double(), torch.randn(9, 2, 32).double()
+    padding = torch.arange(9) >= torch.tensor([9, 4])[:, None]
+    weights = attention.weights(query, source, padding)
+    assert (weights.shape[0], weights.shape[2:]) == (2, (5, 9))
+    assert not weights[1, ..., 4:].any()
+    assert weights.max() > 0.5
+    values = attention.v_proj(source).unflatten(-1, (attention.num_heads, -1)).permute(1, 2, 0, 3)
+    expected = attention.out_proj((weights.double() @ values).permute(2, 0, 1, 3).flatten(2))
+    torch.testing.assert_close(attention(query, source, source, padding)[0], expected, atol=1e-5, rtol=1e-5)

@@ -188,3 +188,12 @@ def test_every_layer_has_the_dropout_of_its_flags(folder):
     _, model = build(folder, *SIZES, *POOLED, *flags)
     for layer in model.encoder.sentence_encoder.layers:
         assert (layer.self_attn.dropout, layer.relative_projections.dropout.p) == (0.3, 0.2)
+
+
+def test_the_first_tokens_that_are_global_are_never_padding(folder):
+    """Whichever side is padded, and where a row has fewer tokens than are to be global."""
+    encoder = build_encoder(folder, "--global-tokens", "2")
+    padding = torch.tensor([[1, 1, 0, 0, 0], [0, 0, 0, 1, 1], [0, 1, 1, 1, 1], [1, 1, 1, 1, 1]], dtype=torch.bool)
+    expected = [[0, 0, 1, 1, 0], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 0]]
+    assert encoder.first_tokens(padding).int().tolist() == expected
+    assert build_encoder(folder, "--global-tokens", "0").first_tokens(padding) is None

@@ -1,0 +1,101 @@
+"""A call as its backends read it: residue classes beside the pairs that the window shows, masks, and gradients."""
+
+import pytest
+import torch
+
+from fairseq_poolingformer.attention import GlobalTokens, Pooling, RelativePositionBias, Window, band_attention
+from fairseq_poolingformer.attention.backends.plan import Plan, TermGradients, residue_classes, tensors_of
+from fairseq_poolingformer.attention.patterns import visible_pairs
+from tests.attention.calls import tensors
+
+HEADS, QUERIES, KEYS = 4, 13, 21
+
+
+@pytest.fixture
+def plan_of(monkeypatch):
+    """The plan that the block backend makes of a call of the operator."""
+    plans, original = [], Plan.of
+
+    def of(call):
+        plans.append(original(call))
+        return plans[-1]
+
+    monkeypatch.setattr(Plan, "of", of)
+
+    def call(*inputs, **arguments):
+        band_attention(*inputs, backend="block", **arguments)
+        return plans[-1]
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("window", "pooling"),
+    [
+        (Window(3), None),
+        (Window.unlimited(), None),
+        (Window(2, 1, 3), None),
+        (Window(3, 0, (1, 1, 4, 2)), None),
+        (Window(0, 5, 40), None),  # more residues than queries
+        (Window(7), Pooling(3, 2)),
+        (Window(7, 2), Pooling(4, 3, "query")),
+        (Window(6, 9), Pooling(3, 5, "query")),
+    ],
+)
+@pytest.mark.parametrize("offset", [0, 5, -4])
+def test_residue_classes_have_every_pair_that_the_window_shows_once(window, pooling, offset):
+    seen = torch.zeros(HEADS, QUERIES, KEYS, dtype=torch.long)
+    queries = torch.zeros(HEADS, QUERIES, dtype=torch.long)
+    for residues in residue_classes(window, pooling, HEADS, offset, QUERIES):
+        positions, keys = torch.arange(QUERIES)[residues.queries], torch.arange(KEYS)[residues.keys]
+        of_class = torch.ones(len(positions), len(keys), dtype=torch.bool)
+        if residues.band is not None:
+            assert residues.band.step == 1
+            of_class = residues.band.visible(torch.arange(len(positions)), torch.arange(len(keys)))
+        queries[residues.heads, residues.queries] += 1
+        for head in range(HEADS)[residues.heads]:
+            seen[head, positions[:, None], keys] += of_class
+    assert (queries == 1).all()
+    assert torch.equal(seen, visible_pairs(window, pooling, HEADS, offset, QUERIES, KEYS).long())
+
+
+def test_a_plan_keeps_the_masks_of_its_call(plan_of):
+    """The caller may use a mask's memory again before the backward pass."""
+    padding = torch.arange(9).expand(2, 9) > torch.tensor([[8], [5]])
+    global_mask = torch.arange(9).expand(2, 9) == torch.tensor([[0], [6]])
+    before = padding.clone(), global_mask.clone()
+    arguments = {"window": Window(2), "global_mask": global_mask, "key_padding_mask": padding}
+    plan = plan_of(*tensors(2, 2, 9, 9, 4), **arguments)
+    padding.fill_(True)
+    global_mask.fill_(True)
+    assert torch.equal(plan.padding, before[0])
+    assert torch.equal(plan.hidden, before[0] | before[1])
+    assert torch.equal(plan.global_keys.mask, before[1])
+    assert plan.hidden_globals.tolist() == [[False], [True]], "the second row's global token is padding"
+
+
+def test_a_plan_without_masks_hides_nothing(plan_of):
+    plan = plan_of(*tensors(1, 2, 5, 5, 4), window=Window(2))
+    assert (plan.padding, plan.hidden, plan.hidden_globals, plan.global_keys) == (None,) * 4
+    tokens = GlobalTokens(torch.arange(5)[None] < 2)
+    plan = plan_of(*tensors(1, 2, 5, 5, 4), window=Window(2), global_mask=tokens)
+    assert torch.equal(plan.hidden, tokens.mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_gradients_of_terms_are_summed_in_32_bits_and_given_in_their_dtype(dtype):
+    terms = tuple(RelativePositionBias(torch.zeros(2, 5, dtype=dtype)) for _ in range(3))
+    gradients = TermGradients(terms, tensors_of(terms), (True, False, True))
+    wide = torch.promote_types(dtype, torch.float32)
+    for number, (term, places) in enumerate(gradients.terms):
+        assert places == ({} if number == 1 else {"table": number})
+        assert term.table is gradients.leaves[number]
+        assert term.table.requires_grad == (number != 1)
+        for place in places.values():
+            for _ in range(300):
+                gradients.sums[place] += torch.ones(2, 5, dtype=wide) * (number + 1)
+    first, none, third = gradients.results()
+    assert none is None
+    assert (first.dtype, third.dtype) == (dtype, dtype)
+    assert (first == 300).all()  # bfloat16 alone stops at 256
+    assert (third == 900).all()

@@ -1,0 +1,107 @@
+"""Vectors of distances, learned and sinusoidal, and the projected ones that are kept while nothing is trained."""
+
+import pytest
+import torch
+
+from fairseq_poolingformer.char_lm.relative_positions import (
+    LearnedPositions,
+    ProjectedPositions,
+    SinusoidalPositions,
+    sinusoids,
+)
+from tests.char_lm.naive_char_lm import sinusoid
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("farthest", [None, 3])
+def test_sinusoids_are_those_of_the_paper(farthest):
+    found = sinusoids(9, 10, CPU, farthest)
+    expected = [sinusoid(distance if farthest is None else min(distance, farthest), 10) for distance in range(9)]
+    torch.testing.assert_close(found, torch.stack(expected), atol=1e-12, rtol=0)
+    module = SinusoidalPositions(10, 0.0)
+    module.farthest = farthest
+    torch.testing.assert_close(module(9, torch.zeros(1)), found.float())
+
+
+@pytest.mark.parametrize("nearest", [0, 1])
+def test_learned_vectors_begin_at_the_nearest_distance_that_is_seen(nearest):
+    module = LearnedPositions(5, 3, nearest)
+    for number in (1, 4, 6):
+        vectors = module(number)
+        assert vectors.shape == (number, 3)
+        assert torch.equal(vectors[nearest:], module.weight[: number - nearest])
+        assert not vectors[:nearest].any()
+
+
+def projected(seed=0):
+    torch.manual_seed(seed)
+    module = ProjectedPositions(8, 2).double()
+    for bias in (module.content_bias, module.position_bias):
+        torch.nn.init.normal_(bias)
+    return module
+
+
+def test_scores_are_the_papers():
+    """α((q + u)·k + (q + v)·W_r r), where the operator adds α (q + u)·k itself."""
+    module, query, scale = projected(), torch.randn(3, 2, 5, 4, dtype=torch.float64), 0.3
+    found = module(query, 6, scale, sinusoids(9, 8, CPU))
+    r = torch.stack([sinusoid(distance, 8) for distance in range(6)]) @ module.r_proj.weight.t()
+    for head in range(2):
+        table = r[:, 4 * head : 4 * head + 4]
+        expected = scale * (query[:, head] + module.position_bias[head]) @ table.t()
+        actual = scale * found.query[:, head] @ found.by_content[head].t() + found.alone[head]
+        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(found.query, query + module.content_bias[:, None])
+
+
+@torch.no_grad()
+def scores(module, number=6):
+    """By distance alone: kept, and computed anew."""
+    query, positions = torch.zeros(1, 2, 1, 4, dtype=torch.float64), sinusoids(number, 8, CPU, module.farthest)
+    kept = [module(query, number, 1.0, None).by_content.clone() for _ in range(2)]
+    fresh = module._project(positions)
+    return [*kept, fresh]
+
+
+def test_the_kept_projection_is_that_of_the_weight_at_hand():
+    """Whatever changes it: an update in place, another tensor, another dtype's, a new limit, a longer text."""
+    module = projected()
+    changes = [
+        lambda: None,
+        lambda: torch.nn.init.normal_(module.r_proj.weight),
+        lambda: module.load_state_dict(projected(seed=1).state_dict()),
+        lambda: setattr(module.r_proj, "weight", torch.nn.Parameter(torch.randn(8, 8, dtype=torch.float64))),
+        lambda: setattr(module, "farthest", 2),
+        lambda: setattr(module, "farthest", None),
+    ]
+    for number, change in enumerate(changes):
+        change()
+        for length in (6, 40, 3):
+            first, second, fresh = scores(module, length)
+            torch.testing.assert_close(first, fresh, atol=1e-12, rtol=0, msg=lambda m, n=number: f"{n}: {m}")
+            assert torch.equal(first, second)
+
+
+def test_the_projection_is_computed_once_for_texts_of_about_one_length(monkeypatch):
+    module, made = projected(), []
+    project = module._project
+    monkeypatch.setattr(module, "_project", lambda positions: made.append(len(positions)) or project(positions))
+    query = torch.zeros(1, 2, 1, 4, dtype=torch.float64)
+    with torch.no_grad():
+        for number in (33, 40, 64, 5):
+            assert module(query, number, 1.0, None).by_content.shape == (2, number, 4)
+        assert made == [64]
+        module(query, 65, 1.0, None)
+        assert made == [64, 128]
+        for forget in (module.train, module.eval):
+            forget()
+            module(query, 5, 1.0, None)
+    assert made == [64, 128, 8, 8]
+
+
+def test_biases_can_be_shared():
+    one, other = projected(), projected(seed=1)
+    one.share_biases(other)
+    assert one.content_bias is other.content_bias
+    assert one.position_bias is other.position_bias

@@ -1,0 +1,86 @@
+"""fairseq's dictionary files, beside fairseq, and wrong ones."""
+
+import numpy as np
+import pytest
+from fairseq.data import Dictionary
+from fairseq.data.indexed_dataset import best_fitting_int_dtype
+
+from fairseq_poolingformer.text.dictionary import (
+    LONGEST_LINE,
+    SPECIAL_SYMBOLS,
+    read_counts,
+    read_entries,
+    read_symbols,
+    replace_lone_surrogates,
+    smallest_dtype,
+    symbols_digest,
+)
+
+
+def test_symbols_are_fairseqs(tmp_path):
+    path = tmp_path / "dict.txt"
+    path.write_text("the 90\nn'a 7\n注意 7\na\u00a0b -1\nmadeupword0000 0\n", encoding="utf-8")
+    theirs = Dictionary.load(str(path))
+    assert list(SPECIAL_SYMBOLS) == theirs.symbols[: theirs.nspecial]
+    assert read_symbols(path) == theirs.symbols[theirs.nspecial :]
+    assert list(read_counts(path).values()) == theirs.count[theirs.nspecial :]
+
+
+def test_a_flag_may_follow_the_count(tmp_path):
+    path = tmp_path / "dict.txt"
+    path.write_text("a 1\na 2 #fairseq:overwrite\n#fairseq:overwrite 3\n", encoding="utf-8")
+    entries = list(read_entries(path, "#fairseq:overwrite"))
+    assert entries == [(1, "a", 1, False), (2, "a", 2, True), (3, "#fairseq:overwrite", 3, False)]
+    with pytest.raises(ValueError, match=r'line 2: expected "symbol count", found .a 2 #fairseq:overwrite'):
+        list(read_entries(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a 1\nb\n", 'line 2: expected "symbol count", found .b'),
+        (b"a 1\n\n", "line 2: expected"),
+        (b"a 1.5\n", "line 1: expected"),
+        (b"a +1\n", "line 1: expected"),
+        ("a \u00b2\n".encode(), "line 1: expected"),
+        (b"a 1" + b"0" * 18 + b"\n", "line 1: expected"),
+        (b"a 1\nb 2\na 3\n", "line 3: symbol 'a' is there a second time"),
+        (b"</s> 1\n", "line 1: symbol '</s>' is there a second time"),
+        (b"a 1\n\xff 2\n", "not UTF-8"),
+        (b"x" * LONGEST_LINE + b" 1\n", "line 1: expected"),
+    ],
+)
+def test_wrong_files_are_named_with_the_line(tmp_path, content, message):
+    path = tmp_path / "dict.txt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message) as raised:
+        read_counts(path)
+    assert str(raised.value).startswith(str(path))
+
+
+def test_digests_tell_symbols_and_their_order_apart():
+    lists = [[], ["a"], ["b"], ["a", "b"], ["b", "a"], ["ab"], ["a", "\ud800"]]
+    assert len({symbols_digest(symbols) for symbols in lists}) == len(lists)
+    assert symbols_digest(iter(["a", "b"])) == symbols_digest(["a", "b"])
+
+
+@pytest.mark.parametrize("size", [4, 65_499, 65_500, 2**16, 250_000])
+def test_ids_are_stored_as_fairseq_stores_them(size):
+    theirs = np.dtype(best_fitting_int_dtype(size))
+    assert smallest_dtype(size).itemsize == theirs.itemsize
+    assert np.iinfo(smallest_dtype(size)).max >= size
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain", "plain"),
+        ("é 😀", "é 😀"),
+        ("a\ud800b", "a\ufffdb"),
+        ("\udc00", "\ufffd"),
+        ("\ud83d\ude00\ud800", "😀\ufffd"),
+    ],
+)
+def test_lone_surrogates_are_replaced_and_pairs_joined(text, expected):
+    assert replace_lone_surrogates(text) == expected
+    expected.encode("utf-8")

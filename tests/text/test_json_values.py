@@ -1,0 +1,80 @@
+"""Values from parsed JSON: what each reader takes, and what it says of anything else."""
+
+import math
+
+import pytest
+
+from fairseq_poolingformer.text.json_values import (
+    as_object,
+    example_id_of,
+    integer_of,
+    list_of,
+    number_of,
+    text_of,
+    yes_no_of,
+)
+
+VALUES = [None, True, 0, -3, 1.5, math.inf, "x", "", "12", " 1e3 ", "yes", [], [1], {}, {"a": 1}]
+
+
+def taken(read, key="key"):
+    """Of the values, those that a reader returns, with what it returns; all others must be refused by name."""
+    found, messages = [], {}
+    for value in VALUES:
+        try:
+            found.append((value, read({key: value})))
+        except ValueError as error:
+            messages[repr(value)] = str(error)
+    for value, message in messages.items():
+        assert message.startswith(f"'{key}' must be ")
+        assert message.endswith(f", is {value}")
+    with pytest.raises(ValueError, match=rf"^'{key}' must be .*, is missing$"):
+        read({"other": 1})
+    return found
+
+
+def same(*values):
+    return [(value, value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        (list_of, same([], [1])),
+        (text_of, same("x", "", "12", " 1e3 ", "yes")),
+        (integer_of, same(0, -3)),  # true is no integer
+        (number_of, [*same(0, -3, 1.5, math.inf), ("12", 12.0), (" 1e3 ", 1000.0)]),
+    ],
+)
+def test_values_that_are_taken(read, expected):
+    assert taken(lambda record: read(record, "key")) == expected
+
+
+def test_values_under_keys_of_their_own():
+    assert taken(example_id_of, "example_id") == same(0, -3, "x", "", "12", " 1e3 ", "yes")
+    assert taken(yes_no_of, "yes_no_answer") == [("yes", "YES")]
+    assert [yes_no_of({"yes_no_answer": value}) for value in ("No", "none")] == ["NO", "NONE"]
+
+
+def test_defaults_are_for_keys_that_are_missing():
+    assert integer_of({}, "key", 7) == 7
+    assert yes_no_of({}, "NONE") == "NONE"
+    for read in (lambda record: integer_of(record, "key", 7), lambda record: yes_no_of(record, "NONE")):
+        with pytest.raises(ValueError, match="is None"):
+            read({"key": None, "yes_no_answer": None})
+
+
+@pytest.mark.parametrize(
+    ("value", "word"), [(10**400, "a float can hold"), ("nan", "a number"), (math.nan, "a number")]
+)
+def test_numbers_that_are_none(value, word):
+    with pytest.raises(ValueError, match=f"must be a.* {word.split()[-1]}"):
+        number_of({"key": value}, "key")
+
+
+def test_an_object_is_named_by_its_place_and_long_values_are_cut():
+    assert as_object({"a": 1}, "the line") == {"a": 1}
+    with pytest.raises(ValueError, match=r"^the line must be a JSON object, is \[1\]$"):
+        as_object([1], "the line")
+    with pytest.raises(ValueError, match=r"^'key' must be a list, is 'x{56}\.\.\.$"):
+        list_of({"key": "x" * 100}, "key")

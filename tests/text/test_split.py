@@ -1,0 +1,57 @@
+"""A split of a data folder: its arrays belong together, and a wrong example is named."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from fairseq_poolingformer.text.data_folder import Layout
+from fairseq_poolingformer.text.sequences import Sequences, SequencesWriter
+from fairseq_poolingformer.text.split import Split, refuse
+
+LAYOUT = Layout(made_with="a test", ids=("question",), numbers=("answer",))
+
+
+@dataclass(frozen=True)
+class Pairs(Split):
+    layout: ClassVar[Layout] = LAYOUT
+
+    question: Sequences
+    answer: Sequences
+
+    def check(self) -> None:
+        refuse(self.answer, self.answer.sizes > self.question.sizes, "its answer is longer than its question")
+
+
+def write(folder: Path, **arrays: list[list[int]]) -> None:
+    for name, sequences in arrays.items():
+        with SequencesWriter(folder / f"valid.{name}", np.dtype(np.int32)) as writer:
+            for sequence in sequences:
+                writer.append(np.array(sequence, np.int32))
+
+
+def test_arrays_are_mapped_under_their_names(tmp_path):
+    write(tmp_path, question=[[5, 6], [7]], answer=[[1], []])
+    split = Pairs.open(tmp_path, "valid")
+    assert len(split) == 2
+    assert [split.question[0].tolist(), split.answer[0].tolist()] == [[5, 6], [1]]
+
+
+def test_arrays_of_other_numbers_of_examples_do_not_belong_together(tmp_path):
+    write(tmp_path, question=[[5, 6], [7]], answer=[[1], [2], [3]])
+    with pytest.raises(ValueError, match=r"valid\.answer: 3 examples where .*valid\.question has 2; preprocess again"):
+        Pairs.open(tmp_path, "valid")
+
+
+def test_the_first_wrong_example_is_named(tmp_path):
+    write(tmp_path, question=[[5, 6], [7], [8], [9]], answer=[[1], [2], [3, 3], [4, 4]])
+    with pytest.raises(ValueError, match=r"valid\.answer, example 2: its answer is longer than its question"):
+        Pairs.open(tmp_path, "valid")
+
+
+def test_a_split_that_is_not_there(tmp_path):
+    write(tmp_path, question=[[5]], answer=[[1]])
+    with pytest.raises(FileNotFoundError):
+        Pairs.open(tmp_path, "train")
