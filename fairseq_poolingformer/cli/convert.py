@@ -138,7 +138,7 @@ def to_huggingface(options: argparse.Namespace) -> None:
                 )
         if model_type in remote_code.CLASSES:
             config["auto_map"] = remote_code.auto_map(model_type)
-            remote_code.write(folder)
+            remote_code.write(folder, model_type)
         files.write_json(folder / "config.json", config)
         files.write_huggingface_weights(folder, converted.state)
         family = conversion.FAMILIES[model_type]

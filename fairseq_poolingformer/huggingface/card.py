@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
 CARD = "README.md"
+TEMPLATE = "This model card has been automatically generated."
 HEAD = re.compile(r"\A---\n(.*?)^---$", re.DOTALL | re.MULTILINE)
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 TASKS = {  # the end of a class's name -> the Hub's name of what it does
@@ -50,8 +51,9 @@ def source_of(name: str, local_files_only: bool) -> dict[str, str]:
 
 
 def write(folder: Path, model: PreTrainedModel) -> None:
-    """Write a card beside a saved model, unless the folder has one."""
-    if (folder / CARD).exists():
+    """Write a card beside a saved model, unless the folder has one that transformers has not made of its template."""
+    path = folder / CARD
+    if path.exists() and TEMPLATE not in path.read_text(encoding="utf-8", errors="replace"):
         return
     kind, config = type(model).__name__, model.config
     task = next(task for end, task in TASKS.items() if kind.endswith(end))
@@ -71,4 +73,4 @@ def write(folder: Path, model: PreTrainedModel) -> None:
         *(f'model = {kind}.from_pretrained("FOLDER")', "```", ""),
         f"Nobody has written here yet what the model is good for, its limits and biases{licence}.",
     ]
-    (folder / CARD).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")

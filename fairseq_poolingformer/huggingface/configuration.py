@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import transformers
 from transformers import BartConfig, MBartConfig, RobertaConfig
 
+from fairseq_poolingformer.huggingface.peft_targets import PeftAsks
+
 OLDEST = (5, 5)  # older ones lose the settings that a configuration inherits, or refuse mBART's own
 if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:
     needed = ".".join(map(str, OLDEST))
@@ -39,7 +41,7 @@ class TwoLevels:
     attention_backend: str | None = None
 
 
-class PoolingformerBartConfig(TwoLevels, BartConfig):
+class PoolingformerBartConfig(PeftAsks, TwoLevels, BartConfig):
     """BART's configuration with the two levels.
 
     ``max_position_embeddings`` is the encoder's, ``max_decoder_position_embeddings`` the decoder's.
@@ -51,7 +53,7 @@ class PoolingformerBartConfig(TwoLevels, BartConfig):
     max_decoder_position_embeddings: int = 1024
 
 
-class PoolingformerMBartConfig(TwoLevels, MBartConfig):
+class PoolingformerMBartConfig(PeftAsks, TwoLevels, MBartConfig):
     """mBART's configuration with the two levels; positions as in :class:`PoolingformerBartConfig`."""
 
     model_type = "poolingformer-mbart"
@@ -60,7 +62,7 @@ class PoolingformerMBartConfig(TwoLevels, MBartConfig):
     max_decoder_position_embeddings: int = 1024
 
 
-class PoolingformerRobertaConfig(TwoLevels, RobertaConfig):
+class PoolingformerRobertaConfig(PeftAsks, TwoLevels, RobertaConfig):
     """RoBERTa's configuration with the two levels, and with DeBERTa's relative positions where they are asked for.
 
     As in RoBERTa, ``max_position_embeddings`` is two more than the tokens that the model reads.

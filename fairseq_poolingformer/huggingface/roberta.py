@@ -28,12 +28,13 @@ from transformers.utils import can_return_tuple
 from fairseq_poolingformer.huggingface.attention import RobertaSelfAttention
 from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerRobertaConfig
+from fairseq_poolingformer.huggingface.packaged import Packaged
 from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
-from fairseq_poolingformer.huggingface.short_models import OFFSET, FromShort
+from fairseq_poolingformer.huggingface.short_models import OFFSET
 from fairseq_poolingformer.models.attention_flags import AttentionFlags
 
 
-class _Roberta(FromShort, TwoLevelModel):
+class _Roberta(Packaged, TwoLevelModel):
     """What every model in this module has before transformers' own class."""
 
     config_class = PoolingformerRobertaConfig
