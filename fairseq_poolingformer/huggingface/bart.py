@@ -97,9 +97,7 @@ class _Decoder(TwoLevelModel):
     def forward(
         self,
         input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        encoder_hidden_states: Tensor | None = None,
-        encoder_attention_mask: Tensor | None = None,
+        *,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         **kwargs: Any,
@@ -118,15 +116,7 @@ class _Decoder(TwoLevelModel):
                     "the labels or decoder_input_ids, give one of them if neither was given, ask generate for a "
                     "smaller max_length, or make a longer model with from_short"
                 )
-        return super().forward(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            encoder_hidden_states=encoder_hidden_states,
-            encoder_attention_mask=encoder_attention_mask,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
+        return super().forward(input_ids, past_key_values=past_key_values, inputs_embeds=inputs_embeds, **kwargs)
 
 
 class PoolingformerBartDecoder(_Decoder, BartDecoder):

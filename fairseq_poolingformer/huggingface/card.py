@@ -18,6 +18,11 @@ TASKS = {  # the end of a class's name -> the Hub's name of what it does
     "ForMaskedLM": "fill-mask",
     "ForQuestionAnswering": "question-answering",
     "ForSequenceClassification": "text-classification",
+    "ForTokenClassification": "token-classification",
+    "ForNaturalQuestions": "question-answering",
+    "ForWikihop": "question-answering",
+    "ForHotpotqa": "question-answering",
+    "ForCoreference": "token-classification",
     "Model": "feature-extraction",
 }
 SETTINGS = (

@@ -15,7 +15,7 @@ class Packaged(FromShort):
 
     def save_pretrained(self, save_directory: str | Path, is_main_process: bool = True, **kwargs: Any) -> None:
         """Save as transformers does, with a card and the code that ``trust_remote_code`` runs without this package."""
-        self.config.auto_map = remote_code.auto_map(self.config.model_type)
+        self.config.auto_map = remote_code.auto_map(self.config.model_type, type(self).__name__)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if is_main_process:
             self._complete(Path(save_directory))
@@ -28,5 +28,5 @@ class Packaged(FromShort):
     def _complete(self, folder: Path) -> None:
         """Add the weights' digests, the code and a card to a folder in which the model was saved."""
         tensor_digests.add_to_folder(folder)
-        remote_code.write(folder, self.config.model_type)
+        remote_code.write(folder, self.config.model_type, type(self).__name__)
         card.write(folder, self)

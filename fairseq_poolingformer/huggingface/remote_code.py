@@ -18,7 +18,9 @@ ROBERTA = {
     "AutoModelForMaskedLM": "ForMaskedLM",
     "AutoModelForQuestionAnswering": "ForQuestionAnswering",
     "AutoModelForSequenceClassification": "ForSequenceClassification",
+    "AutoModelForTokenClassification": "ForTokenClassification",
 }
+TASK_HEADS = ("ForCoreference", "ForHotpotqa", "ForNaturalQuestions", "ForWikihop")  # AutoModel in their own folders
 CLASSES = {  # model_type -> the start of its classes' names, their module, and transformers' Auto class -> the end
     "poolingformer-bart": ("PoolingformerBart", "huggingface.bart", BART),
     "poolingformer-mbart": ("PoolingformerMBart", "huggingface.bart", BART),
@@ -39,24 +41,29 @@ converts and lengthens them. A comment names the module that the definitions aft
 '''
 
 
-def auto_map(model_type: str) -> dict[str, str]:
-    """Return ``auto_map`` of ``config.json``: transformers' Auto class -> file and class."""
-    start, _, ends = CLASSES[model_type]
+def auto_map(model_type: str, architecture: str = "") -> dict[str, str]:
+    """Return ``auto_map`` of ``config.json``: transformers' Auto class -> file and class.
+
+    Args:
+        model_type: of the configuration.
+        architecture: the class of the model; one with a task's head is alone in its folder.
+    """
+    start, _, ends = _classes(model_type, architecture)
     configuration, modeling = _file_names(model_type)
     models = {auto: f"{modeling}.{start}{end}" for auto, end in ends.items()}
     return {"AutoConfig": f"{configuration}.{start}Config", **models}
 
 
-def write(folder: Path, model_type: str) -> None:
-    """Write the files of a model into its folder, which must exist."""
-    for name, text in files(model_type).items():
+def write(folder: Path, model_type: str, architecture: str = "") -> None:
+    """Write the files of a model into its folder, which must exist; arguments as :func:`auto_map`'s."""
+    for name, text in files(model_type, architecture).items():
         (folder / name).write_text(text, encoding="utf-8")
 
 
 @cache
-def files(model_type: str) -> dict[str, str]:
-    """Return the files of a model: name -> contents."""
-    start, module, ends = CLASSES[model_type]
+def files(model_type: str, architecture: str = "") -> dict[str, str]:
+    """Return the files of a model, name -> contents; arguments as :func:`auto_map`'s."""
+    start, module, ends = _classes(model_type, architecture)
     configuration, modeling = _file_names(model_type)
     wanted = {
         configuration: [("huggingface.configuration", f"{start}Config")],
@@ -67,6 +74,13 @@ def files(model_type: str) -> dict[str, str]:
         f"{file}.py": DOCSTRING.format(start=start, what=what) + bundle.text(file)
         for file, what in zip(wanted, whats, strict=True)
     }
+
+
+def _classes(model_type: str, architecture: str) -> tuple[str, str, dict[str, str]]:
+    """Return what CLASSES says, or of a model with a task's head its class alone."""
+    start, module, ends = CLASSES[model_type]
+    end = architecture.removeprefix(start)
+    return (start, "huggingface.task_heads", {"AutoModel": end}) if end in TASK_HEADS else (start, module, ends)
 
 
 def _file_names(model_type: str) -> tuple[str, str]:
