@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 LANGUAGE_MODEL = "lm_head."
+LONGEST_LABEL = 1000  # characters
 OWN_FAMILY = "poolingformer-roberta"
 SHARED_FAMILIES = (OWN_FAMILY, "roberta", "xlm-roberta", "longformer")
 COREFERENCE = ("max_span_width", "span_ratio", "max_antecedents", "coreference_depth", "head_hidden")
@@ -126,5 +127,5 @@ def labels_of(config: Mapping[str, Any]) -> list[str] | None:
     if not isinstance(named, Mapping) or set(named) != {str(number) for number in range(len(named))}:
         return None
     labels = [named[str(number)] for number in range(len(named))]
-    given = all(isinstance(label, str) and len(label) < 1000 for label in labels)
+    given = all(isinstance(label, str) and len(label) < LONGEST_LABEL for label in labels)
     return labels if given and labels != [f"LABEL_{number}" for number in range(len(labels))] else None

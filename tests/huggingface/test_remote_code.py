@@ -17,6 +17,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
     PoolingformerMBartForConditionalGeneration,
     PoolingformerRobertaForMaskedLM,
+    PoolingformerRobertaForWikihop,
     remote_code,
 )
 from tests.huggingface.test_bart import LEVELS, outputs
@@ -30,7 +31,7 @@ import sys
 sys.modules["fairseq_poolingformer"] = None  # as if it were not installed
 sys.modules["torchaudio"] = None
 import torch
-from transformers import AutoModelForMaskedLM, AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM
 folder, inputs = sys.argv[1], torch.load(sys.argv[1] + "/inputs.pt")
 with torch.no_grad():
     bart = AutoModelForSeq2SeqLM.from_pretrained(folder + "/bart", trust_remote_code=True).eval()
@@ -40,6 +41,8 @@ with torch.no_grad():
     again = AutoModelForMaskedLM.from_pretrained(folder + "/again", trust_remote_code=True).eval()
     written.append(again(**inputs["roberta"]).logits)
     AutoModelForQuestionAnswering.from_pretrained(folder + "/again", trust_remote_code=True)
+    wikihop = AutoModel.from_pretrained(folder + "/wikihop", trust_remote_code=True).eval()
+    written.append(wikihop(**inputs["wikihop"]).logits)
 bart(**inputs["bart"]).logits.square().mean().backward()
 written.append({name: value.grad for name, value in bart.named_parameters()})
 assert type(bart).__module__.startswith("transformers_modules"), type(bart).__module__
@@ -65,26 +68,30 @@ def test_folders_open_without_the_package_and_compute_the_same(tmp_path):
     )
     bart.save_pretrained(tmp_path / "bart")
     roberta.save_pretrained(tmp_path / "roberta")
+    wikihop = PoolingformerRobertaForWikihop(roberta.config).eval()
+    wikihop.save_pretrained(tmp_path / "wikihop")
     (source, target), tokens = tiny_huggingface.batch(), batch()
     inputs = {"input_ids": source, "attention_mask": source.ne(1).long(), "decoder_input_ids": target}
-    torch.save(
-        {"bart": inputs, "roberta": {"input_ids": tokens, "attention_mask": tokens.ne(1).long()}},
-        tmp_path / "inputs.pt",
-    )
+    masked = {"input_ids": tokens, "attention_mask": tokens.ne(1).long()}
+    candidate = torch.zeros_like(tokens)
+    candidate[:, 1], candidate[:, 3] = 2, 1
+    marked = {**masked, "candidate": candidate, "num_candidates": torch.full((len(tokens),), 2)}
+    torch.save({"bart": inputs, "roberta": masked, "wikihop": marked}, tmp_path / "inputs.pt")
     environment = {**os.environ, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-c", ELSEWHERE, str(tmp_path)]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = torch.load(tmp_path / "outputs.pt")
     with torch.no_grad():
-        expected = roberta(tokens, attention_mask=tokens.ne(1).long()).logits
+        expected = roberta(**masked).logits
+        assert torch.equal(found[3], wikihop(**marked).logits)
     assert torch.equal(found[0], outputs(bart, source, target)[1])
     assert torch.equal(found[1], expected)
     assert torch.equal(found[2], expected)
     bart.eval()(**inputs).logits.square().mean().backward()
     gradients = {name: value.grad for name, value in bart.named_parameters()}
-    assert gradients.keys() == found[3].keys()
-    assert all(torch.equal(gradients[name], found[3][name]) for name in gradients)
+    assert gradients.keys() == found[4].keys()
+    assert all(torch.equal(gradients[name], found[4][name]) for name in gradients)
     names = {"configuration_poolingformer_bart.py", "modeling_poolingformer_bart.py"}
     assert {path.name for path in (tmp_path / "bart").glob("*.py")} == names
 
@@ -103,9 +110,12 @@ def test_an_old_transformers_is_named(tmp_path):
         assert last.startswith("ImportError: Poolingformers need transformers 5.5 or later, and this is "), done.stderr
 
 
-@pytest.mark.parametrize("model_type", remote_code.CLASSES)
-def test_two_files_hold_everything_and_nothing_that_is_not_needed(model_type, tmp_path):
-    remote_code.write(tmp_path, model_type)
+HEADS = [("poolingformer-roberta", f"PoolingformerRoberta{end}") for end in remote_code.TASK_HEADS]
+
+
+@pytest.mark.parametrize(("model_type", "architecture"), [*((name, "") for name in remote_code.CLASSES), *HEADS])
+def test_two_files_hold_everything_and_nothing_that_is_not_needed(model_type, architecture, tmp_path):
+    remote_code.write(tmp_path, model_type, architecture)
     configuration, modeling = sorted(tmp_path.iterdir())
     assert [Path(path) for path in get_relative_import_files(modeling)] == [configuration]
     # no name is missing, defined twice or imported for nothing
@@ -115,7 +125,7 @@ def test_two_files_hold_everything_and_nothing_that_is_not_needed(model_type, tm
     for path in (configuration, modeling):
         needed = set(get_imports(path))
         assert needed <= {*sys.stdlib_module_names, "numpy", "torch", "transformers", "safetensors"}
-        assert len(path.read_text(encoding="utf-8").splitlines()) < 4000
+        assert len(path.read_text(encoding="utf-8").splitlines()) < 4200
 
 
 def test_definitions_are_the_packages_own(tmp_path):
