@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import builtins
 import sys
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -80,7 +79,8 @@ class Bundle:
 
     def __init__(self, package: Path, files: Mapping[str, Collection[Name]], left_out: Collection[Name]) -> None:
         self.package, self.left_out = package, left_out
-        self.read, self.uses = cache(self._read), cache(lambda statement: list(self._uses(statement)))
+        self.read, self.resolved, self.edited = cache(self._read), cache(self._resolved), cache(self._edited)
+        self.uses = cache(lambda statement: list(self._uses(statement)))
         self.file_of: dict[Statement, str] = {}
         for file, wanted in files.items():
             waiting = [self._definition(name) for name in wanted]
@@ -92,6 +92,7 @@ class Bundle:
                     waiting += self._needed(statement)
         self.imports = self._imported()
         self.renamed = self._renamed()
+        self._check_names()
 
     def text(self, file: str) -> str:
         """Return a file, from its imports on."""
@@ -103,13 +104,13 @@ class Bundle:
         for module in TopologicalSorter(graph).static_order():
             body += f"\n\n# {self._path(module).relative_to(self.package)}: {self.read(module).title}\n"
             for statement in self.read(module).statements:
-                text = self._edited(statement) if statement in needed else None
+                text = self.edited(statement) if statement in needed else None
                 if text and text not in written:
                     body += ("\n\n" if isinstance(statement.node, (*FUNCTIONS, ast.ClassDef)) else "") + text + "\n"
                     written.add(text)
         earlier: dict[str, set[str]] = {}
         for other in {other for others in needed.values() for other in others} - set(needed):
-            if self._edited(other) not in written:
+            if self.edited(other) not in written:
                 names = {self.renamed[other.module, name] for name in other.names}
                 earlier.setdefault(self.file_of[other], set()).update(names)
         return self._import_lines(body, earlier) + body
@@ -147,10 +148,10 @@ class Bundle:
         if self._path(inside).is_file():
             return inside, ""
         imported = self.read(name[0]).own.get(name[1])
-        return name if imported is None else self._resolved(imported)
+        return name if imported is None else self.resolved(imported)
 
     def _definition(self, name: Name) -> Statement:
-        module, own = self._resolved(name)
+        module, own = self.resolved(name)
         return next(statement for statement in self.read(module).statements if own in statement.names)
 
     def _uses(self, statement: Statement) -> Iterator[Use]:
@@ -165,9 +166,9 @@ class Bundle:
         for node, parent in _free_names(statement.node):
             if node.id not in own:
                 continue
-            name = self._resolved(own[node.id])
+            name = self.resolved(own[node.id])
             if not name[1] and isinstance(parent, ast.Attribute):
-                node, name = parent, self._resolved((name[0], parent.attr))
+                node, name = parent, self.resolved((name[0], parent.attr))
             if name not in self.left_out:
                 yield Use(_span(node), name, [name] if name[1] else self._functions(name[0]))
             elif id(node) in removable:
@@ -201,9 +202,15 @@ class Bundle:
                 alone = len(sources[name]) == 1 and name not in self.imports and not hasattr(builtins, name)
                 long = f"_{stem}{name}" if name.startswith("_") else f"{stem}_{name}"
                 found[statement.module, name] = name if alone else long
-        if twice := [new for new, n in Counter(found.values()).items() if n > 1 and len(sources.get(new, "12")) > 1]:
-            raise ValueError(f"several definitions would be {', '.join(twice)}: rename one of them")
         return found
+
+    def _check_names(self) -> None:
+        texts: dict[str, set[str]] = {}
+        for statement in self.file_of:
+            for name in statement.names:
+                texts.setdefault(self.renamed[statement.module, name], set()).add(self.edited(statement))
+        if twice := [name for name, found in texts.items() if len(found) > 1]:
+            raise ValueError(f"several definitions would be {', '.join(twice)}: rename one of them")
 
     def _source(self, statement: Statement) -> str:
         return "\n".join(self.read(statement.module).lines[statement.first : statement.node.end_lineno])
@@ -233,24 +240,22 @@ class Bundle:
     def _import_lines(self, body: str, earlier: Mapping[str, Collection[str]]) -> str:
         """Return the imports of a file: those that its body names, and the definitions of earlier files."""
         used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
-        groups: dict[int, dict[str, set[str]]] = {0: {}, 1: {}}
+        groups: list[dict[str, set[str]]] = [{}, {}, {f"from .{file} ": set(names) for file, names in earlier.items()}]
         for local, (source, what) in self.imports.items():
-            if local in used and source != "from __future__ ":
+            if local in used:
                 top = (source.split() or ["", what])[1].split(".")[0]
                 groups[top not in sys.stdlib_module_names].setdefault(source, set()).add(what)
-        groups[2] = {f"from .{file} ": set(names) for file, names in earlier.items()}
         text = "from __future__ import annotations\n"
-        for group in groups.values():
-            plain = sorted(f"import {what}\n" for what in group.pop("", ()))
-            lines = [f"{source}import {', '.join(sorted(names))}\n" for source, names in sorted(group.items())]
-            wrapped = [
-                line
-                if len(line) <= WIDTH
-                else line.replace("import ", "import (\n    ").replace(", ", ",\n    ")[:-1] + ",\n)\n"
-                for line in lines
-            ]
-            text += "\n" + "".join(plain + wrapped) if plain or lines else ""
+        for group in filter(None, groups):
+            plain = [f"import {what}\n" for what in sorted(group.pop("", ()))]
+            text += "".join(["\n", *plain, *(_import(source, group[source]) for source in sorted(group))])
         return text
+
+
+def _import(source: str, names: Collection[str]) -> str:
+    line = f"{source}import {', '.join(sorted(names))}\n"
+    inside = ",\n    ".join(sorted(names))
+    return line if len(line) <= WIDTH else f"{source}import (\n    {inside},\n)\n"
 
 
 def _span(node: ast.AST) -> Span:
@@ -282,11 +287,8 @@ def _free_names(
         hidden |= _bound(ast.iter_child_nodes(node))
     in_class = in_class or isinstance(node, ast.ClassDef)
     for child in ast.iter_child_nodes(node):
-        if (
-            isinstance(child, ast.Name)
-            and child.id not in hidden
-            and not (in_class and isinstance(child.ctx, ast.Store))
-        ):
+        is_name = isinstance(child, ast.Name) and child.id not in hidden
+        if is_name and not (in_class and isinstance(child.ctx, ast.Store)):
             yield child, node
         yield from _free_names(child, hidden, in_class)
 

@@ -76,3 +76,11 @@ def test_a_file_imports_what_an_earlier_one_has(package):
 def test_what_is_needed_cannot_be_left_out(package):
     with pytest.raises(ValueError, match=r"other, line 7: base.run is left out"):
         Bundle(package, {"file": [("other", "run")]}, {("base", "run")})
+
+
+def test_equal_texts_that_mean_different_things_are_refused(package):
+    same = "def twice(x):\n    return size(x)\n\n\ndef size(x):\n    return {}\n"
+    for name, size in (("one", "len(x)"), ("two", "x")):
+        (package / f"{name}.py").write_text(same.format(size))
+    with pytest.raises(ValueError, match="several definitions would be twice"):
+        Bundle(package, {"file": [("one", "twice"), ("two", "twice")]}, set())
