@@ -146,7 +146,15 @@ def to_huggingface(options: argparse.Namespace) -> None:
         files.write_json(folder / "config.json", config)
         files.write_huggingface_weights(folder, converted.state)
         family = conversion.FAMILIES[model_type]
-        text = card.model_card(output.name, family, settings, converted.state, training=training, notes=converted.notes)
+        text = card.model_card(
+            output.name,
+            family,
+            settings,
+            converted.state,
+            architecture=config["architectures"][0],
+            training=training,
+            notes=converted.notes,
+        )
         card.write_card(folder, text, source.parent)
     _report(output, converted.notes)
 

@@ -132,6 +132,9 @@ def test_the_command_keeps_marks_and_labels(tmp_path, capsys):
     write_checkpoint(folder / "trained.pt", {**vars(args), "labels": ["no", "yes"]}, model.state_dict())
     assert load(folder / "trained.pt")["task_state"] == {"labels": ["no", "yes"]}
     assert run("to-huggingface", folder / "trained.pt", tmp_path / "hf") == 0
+    readme = (tmp_path / "hf" / "README.md").read_text(encoding="utf-8")
+    assert 'pipeline_tag: "text-classification"' in readme
+    assert "AutoModelForSequenceClassification.from_pretrained" in readme
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
     for mark in MARKS:
         assert tokenizer(f"the{mark}in", add_special_tokens=False).input_ids.count(task.symbols.marks[mark]) == 1
