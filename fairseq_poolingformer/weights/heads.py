@@ -16,7 +16,7 @@ LANGUAGE_MODEL = "lm_head."
 LONGEST_LABEL = 1000  # characters
 OWN_FAMILY = "poolingformer-roberta"
 SHARED_FAMILIES = (OWN_FAMILY, "roberta", "xlm-roberta", "longformer")
-COREFERENCE = ("max_span_width", "span_ratio", "max_antecedents", "coreference_depth", "head_hidden")
+COREFERENCE = ("max_span_width", "span_ratio", "max_antecedents", "coreference_depth", "head_hidden", "max_segments")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Head:
         """Return fairseq's settings of the head; undoes :meth:`config`."""
         found = {name: config[name] for name in (*self.options, "labels") if name in config}
         if self.task == "coreference" and "segment_distances" in config:
-            found["max_segments"] = config["segment_distances"]
+            found.setdefault("max_segments", config["segment_distances"])
         return {"task": self.task, **found}
 
 

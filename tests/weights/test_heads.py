@@ -42,7 +42,18 @@ ENDS = {"document_classification": "SequenceClassification", "triviaqa": "Questi
 FLAGS = {
     "question_answering": ("--doc-stride", "4"),
     "wikihop": ("--segment-logits", "mean"),
-    "coreference": ("--head-hidden", "7", "--max-span-width", "4", "--coreference-depth", "3", "--span-ratio", "0.9"),
+    "coreference": (
+        "--max-segments",
+        "5",
+        "--head-hidden",
+        "7",
+        "--max-span-width",
+        "4",
+        "--coreference-depth",
+        "3",
+        "--span-ratio",
+        "0.9",
+    ),
 }
 
 
@@ -101,9 +112,12 @@ def test_every_head_leaves_with_the_model_and_comes_back(folder, task):
     kept = {name: value for name, value in model.state_dict().items() if not name.startswith("encoder.lm_head.")}
     assert all(torch.equal(back.state[name], value) for name, value in kept.items())
     assert back.settings["task"] == task
-    for name in ("segment_logits", "head_hidden", "coreference_depth", "span_ratio", "labels"):
-        if task in name or name in converted.settings or name == "labels":
-            assert back.settings.get(name) == settings.get(name)
+    kept = {"wikihop": ["segment_logits"], "coreference": ["head_hidden", "coreference_depth", "max_segments"]}
+    for name in kept.get(task, ["labels"]):
+        assert back.settings.get(name) == settings.get(name)
+    without = {name: value for name, value in converted.settings.items() if name != "max_segments"}
+    back = weights.to_fairseq(without, dict(theirs.state_dict()))
+    assert back.settings.get("max_segments") == (5 if task == "coreference" else None)
 
 
 def test_one_level_and_a_head_that_transformers_lacks(folder):
