@@ -143,7 +143,9 @@ class FromShort:
     @classmethod
     def _short_class(cls, kind: str | None) -> type[PreTrainedModel]:
         if kind not in cls.short_classes:
-            raise ValueError(f"the short model is a {kind}; {cls.__name__} takes {' or '.join(cls.short_classes)}")
+            raise ValueError(
+                f"the short model is a {kind}; {cls.__name__} takes {' or '.join(cls.short_classes) or 'none'}"
+            )
         return cls.short_classes[kind]
 
 

@@ -57,16 +57,26 @@ class Head:
         Args:
             settings: of the fairseq checkpoint, ``labels`` among them where it names the classes.
             state: fairseq name -> parameter.
+
+        Raises:
+            ValueError: the head lacks a parameter.
         """
         found = {name: settings[name] for name in self.options if name in settings}
         if self.task == "coreference":
-            found["segment_distances"] = len(state[f"{self.prefix}segment_distance.weight"])
+            found["segment_distances"] = self._rows(state, "segment_distance.weight")
         if self.task == "document_classification":
-            count = len(state[f"{self.prefix}out_proj.weight"])
-            labels = settings.get("labels") or [f"LABEL_{number}" for number in range(count)]
+            count, labels = self._rows(state, "out_proj.weight"), settings.get("labels") or ()
+            if len(labels) != count:
+                labels = [f"LABEL_{number}" for number in range(count)]
             found["id2label"] = {str(number): label for number, label in enumerate(labels)}
             found["label2id"] = {label: number for number, label in enumerate(labels)}
         return found
+
+    def _rows(self, state: Mapping[str, Tensor], name: str) -> int:
+        tensor = state.get(self.prefix + name)
+        if tensor is None or tensor.dim() != 2:
+            raise ValueError(f"the checkpoint has no matrix {self.prefix}{name}, which a {self.task} head needs")
+        return len(tensor)
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return fairseq's settings of the head; undoes :meth:`config`."""

@@ -162,3 +162,10 @@ def test_the_command_keeps_marks_and_labels(tmp_path, capsys):
     assert (tmp_path / "back" / "dict.txt").read_text() == (folder / "dict.txt").read_text()
     again = load_file(tmp_path / "hf" / "model.safetensors")
     assert {"classifier.dense.weight", "classifier.out_proj.bias"} <= set(again)
+
+
+def test_a_head_that_lacks_a_parameter_is_named(folder):
+    settings, model = trained(folder, "document_classification")
+    state = {name: value for name, value in model.state_dict().items() if not name.endswith("head.out_proj.weight")}
+    with pytest.raises(ValueError, match=r"no matrix document_classification_head\.out_proj\.weight"):
+        weights.to_huggingface(settings, state)
