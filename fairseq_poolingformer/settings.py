@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, TypeVar
 
-from fairseq_poolingformer.attention import BACKENDS, POOL_TYPES
-from fairseq_poolingformer.attention.patterns import ALIGNMENTS, UNLIMITED
+from fairseq_poolingformer.attention.patterns import ALIGNMENTS, BACKEND_NAMES, UNLIMITED
+from fairseq_poolingformer.attention.pooling import POOL_TYPES
 
 Layers = str | int | Iterable[str | int]  # "6-11", 6, [6, 7], ["0-2", 5]
 Self = TypeVar("Self", bound="TwoLevels")
@@ -169,7 +169,7 @@ class LevelSettings:
     attention_backend: str | None = _setting(
         None,
         "implementation of the attention; default: the fastest that can run the call",
-        choices=tuple(BACKENDS),
+        choices=BACKEND_NAMES,
         changed="quiet",
     )
 

@@ -10,7 +10,7 @@ from fairseq.models import FairseqLanguageModel, register_model, register_model_
 from omegaconf import OmegaConf
 from torch import Tensor
 
-from fairseq_poolingformer.attention import BACKENDS
+from fairseq_poolingformer.attention.patterns import BACKEND_NAMES
 from fairseq_poolingformer.settings import set_defaults
 
 
@@ -126,7 +126,7 @@ FLAGS: dict[str, tuple[Any, str | tuple[str, ...] | None, str]] = {
     ),
     "attention_backend": (
         None,
-        tuple(BACKENDS),
+        BACKEND_NAMES,
         "implementation of the attention; default: the fastest that can run the call",
     ),
     # its embeddings

@@ -44,6 +44,7 @@ TEXTS = {
     **dict.fromkeys(("no_whole_word_mask_langs", "baseline_model_langs"), rf"({_WORDS})?"),
     "pooler_activation_fn": _WORD,
     "mask_names": r"[0-9]{1,7}-[0-9]{1,7}",
+    "segment_logits": r"sum|mean",
     "eval_bleu_detok": r"space|moses|nltk",
     "eval_bleu_remove_bpe": r"@@ |sentencepiece|subword_nmt|wordpiece|letter|_EOW|none",
     "pos_att_type": _WORDS,

@@ -28,6 +28,7 @@ from fairseq_poolingformer.weights import (
     tokenizer_files,
 )
 from fairseq_poolingformer.weights.flags import model_flags, training_commands
+from fairseq_poolingformer.weights.heads import head_of_fairseq
 
 _EPILOG = """\
 examples:
@@ -113,7 +114,10 @@ def to_huggingface(options: argparse.Namespace) -> None:
     model = sentencepiece_model.find(tokenizer)
     if options.model_type is None and "arch" in settings:
         options.model_type = conversion.default_model_type(
-            settings, sentencepiece=model is not None, drop_pooled=options.drop_pooled
+            settings,
+            sentencepiece=model is not None,
+            drop_pooled=options.drop_pooled,
+            head=None if options.drop_heads else head_of_fairseq(state),
         )
     converted = conversion.to_huggingface(
         settings,
@@ -137,12 +141,20 @@ def to_huggingface(options: argparse.Namespace) -> None:
                     folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length
                 )
         if model_type in remote_code.CLASSES:
-            config["auto_map"] = remote_code.auto_map(model_type)
-            remote_code.write(folder)
+            config["auto_map"] = remote_code.auto_map(model_type, config["architectures"][0])
+            remote_code.write(folder, model_type, config["architectures"][0])
         files.write_json(folder / "config.json", config)
         files.write_huggingface_weights(folder, converted.state)
         family = conversion.FAMILIES[model_type]
-        text = card.model_card(output.name, family, settings, converted.state, training=training, notes=converted.notes)
+        text = card.model_card(
+            output.name,
+            family,
+            settings,
+            converted.state,
+            architecture=config["architectures"][0],
+            training=training,
+            notes=converted.notes,
+        )
         card.write_card(folder, text, source.parent)
     _report(output, converted.notes)
 

@@ -6,14 +6,17 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from fairseq_poolingformer.checkpoint_reader.option_schema import entry
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, positive, run_command
+from fairseq_poolingformer.cli.convert import write_fairseq
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.cli.summarize import find_data_folder, load_hub, read_text
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.text.data_folder import tokenizer_config
 from fairseq_poolingformer.text.whole_file import whole_file
+from fairseq_poolingformer.weights.files import read_config
 
 _EPILOG = """\
 examples:
@@ -22,6 +25,13 @@ examples:
   poolingformer-show summarizer paper.txt       # a folder that transformers opens
   poolingformer-show note.txt       # with the small model that comes with the package
 """
+CLASSES = {  # of transformers' folders that are shown as they are: model_type -> class here
+    "led": "PoolingformerBartForConditionalGeneration",
+    "longformer": "PoolingformerRobertaModel",
+    "poolingformer-bart": "PoolingformerBartForConditionalGeneration",
+    "poolingformer-mbart": "PoolingformerMBartForConditionalGeneration",
+    "poolingformer-roberta": "PoolingformerRobertaModel",
+}
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -77,13 +87,14 @@ def run(args: argparse.Namespace) -> None:
     name = "standard input" if args.file == "-" else Path(args.file).name
     output = args.output or Path(Path(name).stem.replace(" ", "-") + ".html")
     load_fairseq()
-    from fairseq_poolingformer.show.page import page
-    from fairseq_poolingformer.show.recorded import look
+    from fairseq_poolingformer.show import look, page
 
-    hub = _load(args.checkpoint, args.data_folder).to(device=args.device, dtype=DTYPES[args.precision]).eval()
+    shown, tokenizer = _load(args.checkpoint, args.data_folder)
+    shown = shown.to(device=args.device, dtype=DTYPES[args.precision]).eval()
     options = {"beam": args.beam, "lenpen": args.lenpen, "max_length": args.max_length}
     model = "the reader" if args.checkpoint is None else str(args.checkpoint)
-    found = look(hub, text, summary=summary, words=args.word, title=name, model=model, **options)
+    options |= {"tokenizer": tokenizer, "summary": summary, "words": args.word, "title": name, "model": model}
+    found = look(shown, text, **options)
     with whole_file(output) as path:
         path.write_text(page(found), encoding="utf-8")
     print(output)
@@ -94,14 +105,29 @@ def run(args: argparse.Namespace) -> None:
         print(args.picture)
 
 
-def _load(checkpoint: Path | None, data_folder: Path | None):
-    """Load a summarizer, or a model of RoBERTa's kind."""
-    if checkpoint is not None and checkpoint.is_dir() and not _of_fairseq(checkpoint):  # of transformers
-        from fairseq_poolingformer.cli.convert import write_fairseq
+def _load(checkpoint: Path | None, data_folder: Path | None) -> tuple[Any, Any]:
+    """Load a summarizer, or a model of RoBERTa's kind; and the tokenizer of a folder of transformers, else None."""
+    if checkpoint is not None and checkpoint.is_dir() and not _of_fairseq(checkpoint):
+        return _load_folder(checkpoint, data_folder)
+    return _load_checkpoint(checkpoint, data_folder), None
 
+
+def _load_folder(folder: Path, data_folder: Path | None) -> tuple[Any, Any]:
+    """Load a folder of transformers: a Poolingformer, or LED or Longformer, which are one without level two."""
+    model_type = read_config(folder).get("model_type")
+    if model_type not in CLASSES:  # DeBERTa, which is a Poolingformer of fairseq's; others have full attention
         with tempfile.TemporaryDirectory() as temporary:
-            write_fairseq(checkpoint, Path(temporary, "model"), drop_heads=True)
-            return _load(Path(temporary, "model", "model.pt"), data_folder)
+            write_fairseq(folder, Path(temporary, "model"), drop_heads=True)
+            return _load_checkpoint(Path(temporary, "model", "model.pt"), data_folder), None
+    from transformers import AutoTokenizer
+
+    from fairseq_poolingformer import huggingface
+
+    model = getattr(huggingface, CLASSES[model_type]).from_pretrained(folder, local_files_only=True)
+    return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def _load_checkpoint(checkpoint: Path | None, data_folder: Path | None) -> Any:
     if checkpoint is None or not checkpoint.is_file():
         return load_hub(checkpoint, data_folder)
     saved = load(checkpoint)

@@ -3,14 +3,7 @@
 Importing this registers the models with ``AutoConfig`` and ``AutoModel…``. It needs transformers 5.5 and no fairseq.
 """
 
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForMaskedLM,
-    AutoModelForQuestionAnswering,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-)
+import transformers
 
 # first, since it says which transformers the others need
 from fairseq_poolingformer.huggingface.configuration import (
@@ -26,11 +19,19 @@ from fairseq_poolingformer.huggingface.bart import (
     PoolingformerMBartForConditionalGeneration,
     PoolingformerMBartModel,
 )
+from fairseq_poolingformer.huggingface.remote_code import auto_map
 from fairseq_poolingformer.huggingface.roberta import (
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaForQuestionAnswering,
     PoolingformerRobertaForSequenceClassification,
+    PoolingformerRobertaForTokenClassification,
     PoolingformerRobertaModel,
+)
+from fairseq_poolingformer.huggingface.task_heads import (
+    PoolingformerRobertaForCoreference,
+    PoolingformerRobertaForHotpotqa,
+    PoolingformerRobertaForNaturalQuestions,
+    PoolingformerRobertaForWikihop,
 )
 
 __all__ = [
@@ -41,22 +42,19 @@ __all__ = [
     "PoolingformerMBartForConditionalGeneration",
     "PoolingformerMBartModel",
     "PoolingformerRobertaConfig",
+    "PoolingformerRobertaForCoreference",
+    "PoolingformerRobertaForHotpotqa",
     "PoolingformerRobertaForMaskedLM",
+    "PoolingformerRobertaForNaturalQuestions",
     "PoolingformerRobertaForQuestionAnswering",
     "PoolingformerRobertaForSequenceClassification",
+    "PoolingformerRobertaForTokenClassification",
+    "PoolingformerRobertaForWikihop",
     "PoolingformerRobertaModel",
 ]
 
 for config in (PoolingformerBartConfig, PoolingformerMBartConfig, PoolingformerRobertaConfig):
-    AutoConfig.register(config.model_type, config, exist_ok=True)
-for auto, model in (
-    (AutoModel, PoolingformerBartModel),
-    (AutoModelForSeq2SeqLM, PoolingformerBartForConditionalGeneration),
-    (AutoModel, PoolingformerMBartModel),
-    (AutoModelForSeq2SeqLM, PoolingformerMBartForConditionalGeneration),
-    (AutoModel, PoolingformerRobertaModel),
-    (AutoModelForMaskedLM, PoolingformerRobertaForMaskedLM),
-    (AutoModelForQuestionAnswering, PoolingformerRobertaForQuestionAnswering),
-    (AutoModelForSequenceClassification, PoolingformerRobertaForSequenceClassification),
-):
-    auto.register(model.config_class, model, exist_ok=True)
+    transformers.AutoConfig.register(config.model_type, config, exist_ok=True)
+    for auto, reference in auto_map(config.model_type).items():
+        if auto != "AutoConfig":
+            getattr(transformers, auto).register(config, globals()[reference.split(".")[1]], exist_ok=True)

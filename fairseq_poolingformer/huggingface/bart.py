@@ -14,6 +14,7 @@ from transformers import (
     LEDModel,
     MBartForConditionalGeneration,
     MBartModel,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.modeling_outputs import (
@@ -28,14 +29,14 @@ from transformers.utils import can_return_tuple
 from fairseq_poolingformer.huggingface.attention import BartSelfAttention
 from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerBartConfig, PoolingformerMBartConfig
+from fairseq_poolingformer.huggingface.packaged import Packaged
 from fairseq_poolingformer.huggingface.padding import encode
-from fairseq_poolingformer.huggingface.short_models import FromShort
 
 
 class _Encoder(TwoLevelModel):
     """An encoder of transformers' with two-level attention."""
 
-    def __init__(self, config: PoolingformerBartConfig | PoolingformerMBartConfig) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config)
         for number, layer in enumerate(self.layers):
             layer.self_attn = BartSelfAttention(config, number)
@@ -87,7 +88,7 @@ class PoolingformerMBartEncoder(_Encoder, MBartEncoder):
 class _Decoder(TwoLevelModel):
     """A decoder of transformers' with a number of positions of its own."""
 
-    def __init__(self, config: PoolingformerBartConfig | PoolingformerMBartConfig) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config)
         self.max_target_positions = config.max_decoder_position_embeddings
         self.embed_positions = type(self.embed_positions)(self.max_target_positions, config.d_model)
@@ -96,9 +97,7 @@ class _Decoder(TwoLevelModel):
     def forward(
         self,
         input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        encoder_hidden_states: Tensor | None = None,
-        encoder_attention_mask: Tensor | None = None,
+        *,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         **kwargs: Any,
@@ -117,15 +116,7 @@ class _Decoder(TwoLevelModel):
                     "the labels or decoder_input_ids, give one of them if neither was given, ask generate for a "
                     "smaller max_length, or make a longer model with from_short"
                 )
-        return super().forward(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            encoder_hidden_states=encoder_hidden_states,
-            encoder_attention_mask=encoder_attention_mask,
-            past_key_values=past_key_values,
-            inputs_embeds=inputs_embeds,
-            **kwargs,
-        )
+        return super().forward(input_ids, past_key_values=past_key_values, inputs_embeds=inputs_embeds, **kwargs)
 
 
 class PoolingformerBartDecoder(_Decoder, BartDecoder):
@@ -140,13 +131,13 @@ class PoolingformerMBartDecoder(_Decoder, MBartDecoder):
     config_class = PoolingformerMBartConfig
 
 
-class _Model(FromShort, TwoLevelModel):
+class _Model(Packaged, TwoLevelModel):
     """Encoder and decoder with their own numbers of positions."""
 
     encoder_class: type[_Encoder]
     decoder_class: type[_Decoder]
 
-    def __init__(self, config: PoolingformerBartConfig | PoolingformerMBartConfig) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         checkpointing = getattr(config, "gradient_checkpointing", False)  # which the first part would take for itself
         PreTrainedModel.__init__(self, config)  # transformers' own class would build a BART first
         encoder = self.encoder_class(config)
@@ -174,12 +165,12 @@ class PoolingformerMBartModel(_Model, MBartModel):
     short_classes: ClassVar = {"mbart": MBartModel}
 
 
-class _ForConditionalGeneration(FromShort, TwoLevelModel):
+class _ForConditionalGeneration(Packaged, TwoLevelModel):
     """The language model around :class:`_Model`."""
 
     model_class: type[_Model]
 
-    def __init__(self, config: PoolingformerBartConfig | PoolingformerMBartConfig) -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         PreTrainedModel.__init__(self, config)
         self.model = self.model_class(config)
         rows = self.model.shared.num_embeddings

@@ -1,4 +1,4 @@
-"""What all Poolingformers for transformers share: initialization, and folders that open without this package."""
+"""What all Poolingformers for transformers share: initialization, and weights that are compared with their digests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
-from fairseq_poolingformer.huggingface import (
-    card,
-    peft_targets,  # noqa: F401 - PEFT asks its own tables
-    remote_code,
-)
 from fairseq_poolingformer.huggingface.attention import initialize
 from fairseq_poolingformer.weights import tensor_digests
 
@@ -49,15 +44,6 @@ class TwoLevelModel:
         """
         given = kwargs.get("output_attentions")
         return {**kwargs, "output_attentions": self.config.output_attentions if given is None else given}
-
-    def save_pretrained(self, save_directory: str | Path, is_main_process: bool = True, **kwargs: Any) -> None:
-        """Save as transformers does, with a card and the code that ``trust_remote_code`` runs without this package."""
-        self.config.auto_map = remote_code.auto_map(self.config.model_type)
-        super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
-        if is_main_process:
-            tensor_digests.add_to_folder(Path(save_directory))
-            remote_code.write(Path(save_directory))
-            card.write(Path(save_directory), self)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> PreTrainedModel:

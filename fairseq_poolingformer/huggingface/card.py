@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 from transformers import PreTrainedModel
 from transformers.utils import cached_file
 
-CARD = "README.md"
+from fairseq_poolingformer.weights.card import CARD, PAPERS, head, table, task_of
+
+TEMPLATE = "This model card has been automatically generated."
 HEAD = re.compile(r"\A---\n(.*?)^---$", re.DOTALL | re.MULTILINE)
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-TASKS = {  # the end of a class's name -> the Hub's name of what it does
-    "ForConditionalGeneration": "summarization",
-    "ForMaskedLM": "fill-mask",
-    "ForQuestionAnswering": "question-answering",
-    "ForSequenceClassification": "text-classification",
-    "Model": "feature-extraction",
-}
 SETTINGS = (
     "max_position_embeddings",
     "window_size",
@@ -50,25 +44,30 @@ def source_of(name: str, local_files_only: bool) -> dict[str, str]:
 
 
 def write(folder: Path, model: PreTrainedModel) -> None:
-    """Write a card beside a saved model, unless the folder has one."""
-    if (folder / CARD).exists():
+    """Write a card beside a saved model, unless the folder has one that transformers has not made of its template."""
+    path = folder / CARD
+    if path.exists() and TEMPLATE not in path.read_text(encoding="utf-8", errors="replace"):
         return
     kind, config = type(model).__name__, model.config
-    task = next(task for end, task in TASKS.items() if kind.endswith(end))
-    facts = {"library_name": "transformers", "pipeline_tag": task, **(getattr(config, "source", None) or {})}
-    head = [f"{key}: {json.dumps(value)}" for key, value in facts.items()]
-    rows = [f"| `{name}` | {getattr(config, name)} |" for name in SETTINGS]
+    facts = {
+        "library_name": "transformers",
+        "pipeline_tag": task_of(kind)[0],
+        **(getattr(config, "source", None) or {}),
+    }
     origin = f", made from `{facts['base_model']}`" if "base_model" in facts else ""
     licence = "" if "license" in facts else ", nor its licence"
-    lines = [
-        *("---", *head, "tags:", "- long-documents", "- poolingformer", "---", "", f"# {kind}", ""),
-        "The encoder has the attention of [Poolingformer](https://arxiv.org/abs/2105.04371) (Zhang et al., ICML 2021)"
-        f"{origin}.",
-        *("", "| | |", "|---|---|", *rows, "", "```python"),
-        "from transformers import AutoTokenizer",
-        *(f"from fairseq_poolingformer.huggingface import {kind}", ""),
-        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")',
-        *(f'model = {kind}.from_pretrained("FOLDER")', "```", ""),
+    parts = [
+        head(facts, ["long-documents", "poolingformer"]),
+        f"# {kind}",
+        f"The encoder has the attention of {PAPERS['poolingformer']}{origin}.",
+        table("Settings", {f"`{name}`": getattr(config, name) for name in SETTINGS}),
+        f"""```python
+from transformers import AutoTokenizer
+from fairseq_poolingformer.huggingface import {kind}
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = {kind}.from_pretrained("FOLDER")
+```""",
         f"Nobody has written here yet what the model is good for, its limits and biases{licence}.",
     ]
-    (folder / CARD).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import transformers
 from transformers import BartConfig, MBartConfig, RobertaConfig
 
+from fairseq_poolingformer.huggingface.peft_targets import PeftAsks
 from fairseq_poolingformer.settings import PAPER_LAYERS, Layers, LevelSettings, RelativeSettings
 
 OLDEST = (5, 5)  # older ones lose the settings that a configuration inherits, or refuse mBART's own
@@ -16,7 +17,7 @@ if tuple(map(int, transformers.__version__.split(".")[:2])) < OLDEST:
     )
 
 
-class PoolingformerBartConfig(LevelSettings, BartConfig):
+class PoolingformerBartConfig(PeftAsks, LevelSettings, BartConfig):
     """BART's configuration with the two levels.
 
     ``max_position_embeddings`` is the encoder's, ``max_decoder_position_embeddings`` the decoder's.
@@ -28,7 +29,7 @@ class PoolingformerBartConfig(LevelSettings, BartConfig):
     max_decoder_position_embeddings: int = 1024
 
 
-class PoolingformerMBartConfig(LevelSettings, MBartConfig):
+class PoolingformerMBartConfig(PeftAsks, LevelSettings, MBartConfig):
     """mBART's configuration with the two levels; positions as in :class:`PoolingformerBartConfig`."""
 
     model_type = "poolingformer-mbart"
@@ -37,7 +38,7 @@ class PoolingformerMBartConfig(LevelSettings, MBartConfig):
     max_decoder_position_embeddings: int = 1024
 
 
-class PoolingformerRobertaConfig(RelativeSettings, LevelSettings, RobertaConfig):
+class PoolingformerRobertaConfig(PeftAsks, RelativeSettings, LevelSettings, RobertaConfig):
     """RoBERTa's configuration with the two levels, and with DeBERTa's relative positions where they are asked for.
 
     As in RoBERTa, ``max_position_embeddings`` is two more than the tokens that the model reads.

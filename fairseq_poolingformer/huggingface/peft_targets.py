@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-try:
-    from peft.utils import constants
-except ImportError:
-    constants = None  # PEFT is not installed
+import sys
+from functools import cache
+from typing import Any
 
 COUNTERPARTS = {"poolingformer-bart": "bart", "poolingformer-mbart": "bart", "poolingformer-roberta": "roberta"}
 LEVEL_TWO = {  # level two's projection -> level one's names
@@ -15,8 +14,21 @@ LEVEL_TWO = {  # level two's projection -> level one's names
 }
 
 
+class PeftAsks:
+    """Comes first among a configuration's bases, since PEFT asks a configuration before it looks at its own tables."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings, and register the models with PEFT where somebody has imported it."""
+        if "peft" in sys.modules:
+            register()
+        return super().to_dict()
+
+
+@cache
 def register() -> None:
     """Add this package's models to PEFT's tables: method -> ``model_type`` -> names of modules."""
+    from peft.utils import constants
+
     for name, table in vars(constants).items():
         if not (name.startswith("TRANSFORMERS_MODELS_TO_") and name.endswith("_MODULES_MAPPING")):
             continue
@@ -24,7 +36,3 @@ def register() -> None:
             if modules := table.get(counterpart):
                 pooled = [second for second, first in LEVEL_TWO.items() if first & set(modules)]
                 table[own] = [*modules, *pooled]
-
-
-if constants is not None:
-    register()

@@ -9,32 +9,30 @@ from transformers import (
     LongformerForMaskedLM,
     LongformerForQuestionAnswering,
     LongformerForSequenceClassification,
+    LongformerForTokenClassification,
     LongformerModel,
     PreTrainedModel,
     RobertaForMaskedLM,
     RobertaForQuestionAnswering,
     RobertaForSequenceClassification,
+    RobertaForTokenClassification,
     RobertaModel,
 )
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPooling,
-    MaskedLMOutput,
-    QuestionAnsweringModelOutput,
-    SequenceClassifierOutput,
-)
+from transformers.modeling_outputs import BaseModelOutputWithPooling, QuestionAnsweringModelOutput
 from transformers.models.roberta.modeling_roberta import RobertaClassificationHead, RobertaLayer, RobertaLMHead
-from transformers.utils import can_return_tuple
+from transformers.utils import ModelOutput, can_return_tuple
 
 from fairseq_poolingformer.huggingface.attention import RobertaSelfAttention
 from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerRobertaConfig
+from fairseq_poolingformer.huggingface.packaged import Packaged
 from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
-from fairseq_poolingformer.huggingface.short_models import OFFSET, FromShort
+from fairseq_poolingformer.huggingface.short_models import OFFSET
 from fairseq_poolingformer.levels import relative_tables
 from fairseq_poolingformer.settings import TwoLevels
 
 
-class _Roberta(FromShort, TwoLevelModel):
+class _Roberta(Packaged, TwoLevelModel):
     """What every model in this module has before transformers' own class."""
 
     config_class = PoolingformerRobertaConfig
@@ -125,14 +123,16 @@ class PoolingformerRobertaModel(_Roberta, RobertaModel):
         return {name: table.weight for name, table in found.items() if table is not None}
 
 
-class _WithHead(_Roberta):
-    """A head of transformers on :class:`PoolingformerRobertaModel`.
+class WithHead(_Roberta):
+    """A head on :class:`PoolingformerRobertaModel`.
 
     Attributes:
         head_name: the attribute that transformers' class keeps the head in.
+        reads_first_token: the head reads the first token, so that left padding moves to the right before it.
     """
 
-    head_name: str
+    head_name: ClassVar[str]
+    reads_first_token: ClassVar = False
 
     def __init__(self, config: PoolingformerRobertaConfig) -> None:
         PreTrainedModel.__init__(self, config)  # transformers' own class would build a RoBERTa first
@@ -144,17 +144,6 @@ class _WithHead(_Roberta):
     @staticmethod
     def _head(config: PoolingformerRobertaConfig) -> nn.Module:
         raise NotImplementedError
-
-
-class PoolingformerRobertaForMaskedLM(_WithHead, RobertaForMaskedLM):
-    """Poolingformer-RoBERTa with its head for masked language modelling."""
-
-    short_classes = _short_classes(RobertaForMaskedLM, LongformerForMaskedLM)
-    head_name = "lm_head"
-
-    @staticmethod
-    def _head(config: PoolingformerRobertaConfig) -> nn.Module:
-        return RobertaLMHead(config)
 
     @can_return_tuple
     def forward(
@@ -168,24 +157,71 @@ class PoolingformerRobertaForMaskedLM(_WithHead, RobertaForMaskedLM):
         global_attention_mask: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
-    ) -> MaskedLMOutput:
-        """Compute RoBERTa's forward pass. Trainer passes on only the inputs that the signature names."""
-        kwargs["return_dict"] = True
-        output = super().forward(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            labels=labels,
-            global_attention_mask=global_attention_mask,
-            **kwargs,
-        )
+    ) -> ModelOutput:
+        """Compute the forward pass of transformers' class. Trainer passes on only the inputs that the signature names.
+
+        Args:
+            labels: as transformers' class has them.
+            num_items_in_batch: as :func:`share_of_mean`'s.
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, global_attention_mask, kwargs: as
+                :meth:`PoolingformerRobertaModel.forward` has them.
+        """
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+            "global_attention_mask": global_attention_mask,
+        }
+        if self.reads_first_token:
+            checked_input(input_ids, inputs_embeds, attention_mask, global_attention_mask)
+            rows = Rows.of(attention_mask)
+            inputs = {name: rows.moved(x) for name, x in inputs.items()}
+        output = super().forward(**inputs, labels=labels, **{**kwargs, "return_dict": True})
         output.loss = share_of_mean(output.loss, labels, num_items_in_batch)
         return output
 
 
-class PoolingformerRobertaForQuestionAnswering(_WithHead, RobertaForQuestionAnswering):
+class PoolingformerRobertaForMaskedLM(WithHead, RobertaForMaskedLM):
+    """Poolingformer-RoBERTa with its head for masked language modelling."""
+
+    short_classes = _short_classes(RobertaForMaskedLM, LongformerForMaskedLM)
+    head_name = "lm_head"
+
+    @staticmethod
+    def _head(config: PoolingformerRobertaConfig) -> nn.Module:
+        return RobertaLMHead(config)
+
+
+class PoolingformerRobertaForSequenceClassification(WithHead, RobertaForSequenceClassification):
+    """Poolingformer-RoBERTa with transformers' head for classes, which looks at the first token."""
+
+    short_classes = _short_classes(RobertaForSequenceClassification, LongformerForSequenceClassification)
+    head_name, reads_first_token = "classifier", True
+
+    @staticmethod
+    def _head(config: PoolingformerRobertaConfig) -> nn.Module:
+        return RobertaClassificationHead(config)
+
+
+class PoolingformerRobertaForTokenClassification(WithHead, RobertaForTokenClassification):
+    """Poolingformer-RoBERTa with transformers' head for a class of each token."""
+
+    short_classes = _short_classes(RobertaForTokenClassification, LongformerForTokenClassification)
+    head_name = "classifier"
+
+    def __init__(self, config: PoolingformerRobertaConfig) -> None:
+        super().__init__(config)
+        rate = config.classifier_dropout
+        self.dropout = nn.Dropout(config.hidden_dropout_prob if rate is None else rate)
+
+    @staticmethod
+    def _head(config: PoolingformerRobertaConfig) -> nn.Module:
+        return nn.Linear(config.hidden_size, config.num_labels)
+
+
+class PoolingformerRobertaForQuestionAnswering(WithHead, RobertaForQuestionAnswering):
     """Poolingformer-RoBERTa with transformers' head for spans."""
 
     short_classes = _short_classes(RobertaForQuestionAnswering, LongformerForQuestionAnswering)
@@ -207,56 +243,16 @@ class PoolingformerRobertaForQuestionAnswering(_WithHead, RobertaForQuestionAnsw
         global_attention_mask: Tensor | None = None,
         **kwargs: Any,
     ) -> QuestionAnsweringModelOutput:
-        """Compute RoBERTa's forward pass. Trainer passes on only the inputs that the signature names."""
-        return super().forward(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            start_positions=start_positions,
-            end_positions=end_positions,
+        """Compute RoBERTa's forward pass, whose labels are ``start_positions`` and ``end_positions``."""
+        return RobertaForQuestionAnswering.forward(
+            self,
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            start_positions,
+            end_positions,
             global_attention_mask=global_attention_mask,
             **kwargs,
         )
-
-
-class PoolingformerRobertaForSequenceClassification(_WithHead, RobertaForSequenceClassification):
-    """Poolingformer-RoBERTa with transformers' head for classes, which looks at the first token."""
-
-    short_classes = _short_classes(RobertaForSequenceClassification, LongformerForSequenceClassification)
-    head_name = "classifier"
-
-    @staticmethod
-    def _head(config: PoolingformerRobertaConfig) -> nn.Module:
-        return RobertaClassificationHead(config)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
-    ) -> SequenceClassifierOutput:
-        """Compute RoBERTa's forward pass; left padding moves to the right, so that the head finds the first token."""
-        checked_input(input_ids, inputs_embeds, attention_mask, global_attention_mask)
-        rows = Rows.of(attention_mask)
-        kwargs["return_dict"] = True
-        output = super().forward(
-            rows.moved(input_ids),
-            rows.moved(attention_mask),
-            rows.moved(token_type_ids),
-            rows.moved(position_ids),
-            rows.moved(inputs_embeds),
-            labels=labels,
-            global_attention_mask=rows.moved(global_attention_mask),
-            **kwargs,
-        )
-        output.loss = share_of_mean(output.loss, labels, num_items_in_batch)
-        return output

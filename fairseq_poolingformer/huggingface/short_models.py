@@ -62,6 +62,8 @@ class FromShort:
             ValueError: it is a short model.
         """
         model = pretrained_model_name_or_path
+        if isinstance(config := kwargs.get("config"), PreTrainedConfig):  # from AutoModel…
+            check_sizes(model, config.to_dict())
         if model is not None and not args and "config" not in kwargs:
             kind = _model_type(model, **kwargs)
             if kind in WINDOWED:
@@ -142,7 +144,9 @@ class FromShort:
     @classmethod
     def _short_class(cls, kind: str | None) -> type[PreTrainedModel]:
         if kind not in cls.short_classes:
-            raise ValueError(f"the short model is a {kind}; {cls.__name__} takes {' or '.join(cls.short_classes)}")
+            raise ValueError(
+                f"the short model is a {kind}; {cls.__name__} takes {' or '.join(cls.short_classes) or 'none'}"
+            )
         return cls.short_classes[kind]
 
 
@@ -157,16 +161,25 @@ def _model_type(folder: Any, **kwargs: Any) -> str | None:
     """Return the ``model_type`` in a folder's or a hub model's ``config.json``; ``kwargs`` as ``from_pretrained``'s.
 
     Raises:
-        ValueError: a size there is not a whole number or beyond reason, so that building the model would never end.
+        ValueError: of :func:`check_sizes`.
     """
     config = PreTrainedConfig.get_config_dict(folder, **kwargs)[0]
+    check_sizes(folder, config)
+    return config.get("model_type")
+
+
+def check_sizes(folder: Any, config: dict[str, Any]) -> None:
+    """Check the sizes in a model's settings.
+
+    Raises:
+        ValueError: one is not a whole number or beyond reason, so that building the model would never end.
+    """
     for name, value in config.items():
         most = next((most for pattern, most in LARGEST if re.fullmatch(pattern, name)), None)
         if most is not None and value is not None and not (type(value) is int and 0 <= value <= most):
             raise ValueError(
                 f"{folder}: its setting {name} is {value!r:.100}, and must be a whole number up to {most:,}"
             )
-    return config.get("model_type")
 
 
 def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str, Any]:

@@ -16,7 +16,7 @@ TITLES = {CROSS: "Cross-attention", ONE: "Level one", TWO: "Level two"}
 
 
 @dataclass(frozen=True)
-class View:
+class Shares:
     """What the rows of one kind of attention look at.
 
     Attributes:
@@ -52,7 +52,7 @@ class Look:
         document: the document's passages, which levels one and two have as rows.
         read: number of characters that the model read; the rest was cut off.
         tokens: (tokens, 2) the characters ``[start, end)`` of each token that the model read.
-        views: kind (CROSS, ONE, TWO) -> :class:`View`.
+        views: kind (CROSS, ONE, TWO) -> :class:`Shares`.
         summary: the summary's sentences, which the cross-attention has as rows; None for a model without.
         pieces: the characters of each token of the summary.
         piece_weights: (pieces, passages + 1) the cross-attention of each token, the mean of all layers.
@@ -64,7 +64,7 @@ class Look:
     document: Passages
     read: int
     tokens: np.ndarray
-    views: dict[str, View]
+    views: dict[str, Shares]
     summary: Passages | None = None
     pieces: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
     piece_weights: np.ndarray | None = None

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 # question, candidate of WikiHop, title and sentence of HotpotQA
+MASK = "<mask>"
 MARKS = ("[q]", "[/q]", "[ent]", "[/ent]", "<t>", "</t>", "[s]")
+
+
+def appended(count: int) -> tuple[str, ...] | None:
+    """Return the symbols that tasks have appended to a dictionary, by their number; None for another number."""
+    return {0: (), 1: (MASK,), 1 + len(MARKS): (MASK, *MARKS)}.get(count)
 
 
 def count_marks(symbols: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ from fairseq_poolingformer.weights.family import (
     state_to_fairseq,
     state_to_huggingface,
 )
+from fairseq_poolingformer.weights.heads import OWN_FAMILY, Head, head_of_fairseq
 from fairseq_poolingformer.weights.led import LED
 from fairseq_poolingformer.weights.longformer import LONGFORMER
 from fairseq_poolingformer.weights.poolingformer import (
@@ -86,6 +87,8 @@ def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_
                 "generation has to begin with that token"
             )
     settings = {"arch": arch, "task": family.task, **settings}
+    if head := head_of_fairseq(converted, family.model_type):
+        settings |= head.settings(config)
     return Converted({**settings, **family.level_two(settings)}, converted, notes)
 
 
@@ -114,7 +117,8 @@ def to_huggingface(
     """
     if "arch" not in settings:
         raise ConversionError("the checkpoint's settings name no architecture (arch)")
-    model_type = model_type or default_model_type(settings, drop_pooled=drop_pooled)
+    head = None if drop_heads else head_of_fairseq(state)
+    model_type = model_type or default_model_type(settings, drop_pooled=drop_pooled, head=head)
     family = family_of(model_type, "--model-type")
     missing = sorted(set(family.needed) - set(settings))
     if missing:
@@ -137,21 +141,33 @@ def to_huggingface(
     settings = {**settings, "vocab_size": embedding.size(0)}
     config = {"model_type": family.model_type, "architectures": [family.architecture]}
     config.update(family.write_config(settings), torch_dtype=str(embedding.dtype).removeprefix("torch."))
+    if not drop_heads and (head := head_of_fairseq(state, family.model_type)):
+        config |= {"architectures": [head.architecture(family.architecture)], **head.config(settings, state)}
     converted, more = state_to_huggingface(family, settings, state, drop_heads, drop_pooled)
     return Converted(config, converted, notes + more)
 
 
-def default_model_type(settings: Settings, *, sentencepiece: bool = False, drop_pooled: bool = False) -> str:
+def default_model_type(
+    settings: Settings, *, sentencepiece: bool = False, drop_pooled: bool = False, head: Head | None = None
+) -> str:
     """Return the Hugging Face model that computes what a fairseq model computes.
 
     Args:
         settings: the settings of the checkpoint, with its ``arch``.
         sentencepiece: its tokenizer is sentencepiece's, which tells XLM-R from RoBERTa.
         drop_pooled: its second level will be left out.
+        head: a task's head that it has; most of them only this package's RoBERTa has.
 
     Raises:
         ConversionError: the architecture is neither BART's nor RoBERTa's.
     """
+    found = _default_model_type(settings, sentencepiece, drop_pooled)
+    if head is None or found in head.families or drop_pooled or not settings["arch"].startswith(OWN_ARCHS):
+        return found
+    return OWN_FAMILY
+
+
+def _default_model_type(settings: Settings, sentencepiece: bool, drop_pooled: bool) -> str:
     arch = settings["arch"]
     is_bart = _is_bart(arch)
     full_attention = not arch.startswith(OWN_ARCHS)

@@ -22,6 +22,18 @@ PAPERS = {
     "led": "LED ([Longformer](https://arxiv.org/abs/2004.05150), Beltagy et al., 2020)",
     "longformer": "[Longformer](https://arxiv.org/abs/2004.05150) (Beltagy et al., 2020)",
 }
+TASKS = {  # the end of a class's name -> the Hub's name of what it does, and transformers' Auto class, if it has one
+    "ForConditionalGeneration": ("summarization", "AutoModelForSeq2SeqLM"),
+    "ForMaskedLM": ("fill-mask", "AutoModelForMaskedLM"),
+    "ForSequenceClassification": ("text-classification", "AutoModelForSequenceClassification"),
+    "ForTokenClassification": ("token-classification", "AutoModelForTokenClassification"),
+    "ForQuestionAnswering": ("question-answering", "AutoModelForQuestionAnswering"),
+    "ForNaturalQuestions": ("question-answering", None),
+    "ForWikihop": ("question-answering", None),
+    "ForHotpotqa": ("question-answering", None),
+    "ForCoreference": ("token-classification", None),
+    "Model": ("feature-extraction", "AutoModel"),
+}
 MEANINGS = {name: setting.metadata["card"] for name, setting in TABLE.items() if "card" in setting.metadata}
 VARIANTS = {name: meaning for name, meaning in MEANINGS.items() if DEFAULTS[name] is False}
 LEVEL_TWO = {name: meaning for name, meaning in MEANINGS.items() if name not in VARIANTS}
@@ -100,6 +112,7 @@ def model_card(
     state: State,
     *,
     library: str = "transformers",
+    architecture: str = "",
     training: Training | None = None,
     notes: Iterable[str] = (),
 ) -> str:
@@ -111,18 +124,25 @@ def model_card(
         settings: fairseq's settings of the model, its data folder and task included.
         state: the parameters.
         library: ``transformers`` or ``fairseq``, which opens the folder.
+        architecture: transformers' class; by default the family's.
         training: what is known of the training.
         notes: what the conversion reported.
     """
-    training = training or Training()
+    training, architecture = training or Training(), architecture or family.architecture
     corpus = corpus_of(settings)
+    tags = [["full-attention"], ["long-documents"], ["long-documents", "poolingformer"]]
+    task, _ = task_of(architecture)
     parts = [
-        _head(name, family, _levels(family, settings, library), library, training, corpus),
+        head(
+            {"library_name": library, "pipeline_tag": task},
+            tags[_levels(family, settings, library)],
+            _results(name, task, training, corpus),
+        ),
         MARK,
         f"# {name}\n\n{_introduction(family)}",
-        _table("Architecture", _architecture(family, settings, state, _levels(family, settings, library))),
-        _table("Training", _training(settings, training, corpus)),
-        f"## Use\n\n{_use(family, library)}",
+        table("Architecture", _architecture(family, settings, state, _levels(family, settings, library))),
+        table("Training", _training(settings, training, corpus)),
+        f"## Use\n\n{_use(family, library, architecture)}",
     ]
     if listed := "\n".join(f"- {note}" for note in notes):
         parts.append(f"## Notes of the conversion\n\n{listed}")
@@ -145,24 +165,27 @@ def _levels(family: Family, settings: Settings, library: str) -> int:
     return int(family.two_levels or family.sliding_window or ours)
 
 
-def _head(name: str, family: Family, levels: int, library: str, training: Training, corpus: Settings) -> str:
-    """Return the YAML; JSON strings are YAML strings."""
-    task = "summarization" if _is_seq2seq(family) else "fill-mask"
-    tags = [["full-attention"], ["long-documents"], ["long-documents", "poolingformer"]][levels]
-    lines = [f"library_name: {library}", f"pipeline_tag: {task}", "tags:", *(f"- {tag}" for tag in tags)]
-    if training.value is not None and "corpus" in corpus:
-        lines += [
-            *("model-index:", f"- name: {json.dumps(name)}", "  results:"),
-            *("  - task:", f"      type: {task}"),
-            *(
-                "    dataset:",
-                f"      type: {json.dumps(corpus['corpus'])}",
-                f"      name: {json.dumps(corpus['corpus'])}",
-            ),
-            "      split: validation",
-            *("    metrics:", f"    - type: {json.dumps(training.metric)}", f"      value: {training.value}"),
-        ]
-    return "\n".join(["---", *lines, "---"])
+def task_of(architecture: str) -> tuple[str, str | None]:
+    """Return what TASKS says of a class."""
+    return next(found for end, found in TASKS.items() if architecture.endswith(end))
+
+
+def head(facts: Mapping[str, str], tags: Iterable[str], more: Iterable[str] = ()) -> str:
+    """Return the YAML that the Hub reads: facts by name, tags, and further lines; JSON strings are YAML strings."""
+    lines = [f"{key}: {json.dumps(value)}" for key, value in facts.items()]
+    return "\n".join(["---", *lines, "tags:", *(f"- {tag}" for tag in tags), *more, "---"])
+
+
+def _results(name: str, task: str, training: Training, corpus: Settings) -> list[str]:
+    """Return the lines of the head that give the validation's result, where the training tells it."""
+    if training.value is None or "corpus" not in corpus:
+        return []
+    return [
+        *("model-index:", f"- name: {json.dumps(name)}", "  results:", "  - task:", f"      type: {task}"),
+        *("    dataset:", f"      type: {json.dumps(corpus['corpus'])}", f"      name: {json.dumps(corpus['corpus'])}"),
+        "      split: validation",
+        *("    metrics:", f"    - type: {json.dumps(training.metric)}", f"      value: {training.value}"),
+    ]
 
 
 def _introduction(family: Family) -> str:
@@ -211,26 +234,29 @@ def _training(settings: Settings, training: Training, corpus: Settings) -> dict[
     }
 
 
-def _table(title: str, rows: Mapping[str, Any]) -> str:
+def table(title: str, rows: Mapping[str, Any]) -> str:
     """Return a section with a table of the rows that have a value; empty without any."""
     lines = [f"| {name} | {value} |" for name, value in rows.items() if value is not None]
     return "\n".join([f"## {title}\n", "| | |", "|---|---|", *lines]) if lines else ""
 
 
-def _use(family: Family, library: str) -> str:
-    auto = "AutoModelForSeq2SeqLM" if _is_seq2seq(family) else "AutoModelForMaskedLM"
+def _use(family: Family, library: str, architecture: str) -> str:
     if library == "fairseq":
         return (
             "`fairseq-train --user-dir fairseq_poolingformer --finetune-from-model model.pt` with the flags in "
             "`flags.txt`; the tokenizer is in `tokenizer/`."
         )
-    register = elsewhere = ""
+    auto, register, elsewhere = task_of(architecture)[1], "", ""
     if family.two_levels:
         register = "import fairseq_poolingformer.huggingface  # registers the model\n"
         elsewhere = (
             "\n\nWithout fairseq-poolingformer, leave out the import and give both calls `trust_remote_code=True`."
         )
+    if auto is None:
+        register = f"from fairseq_poolingformer.huggingface import {architecture}\n"
+        elsewhere = elsewhere.replace("the import and", f"the import, take AutoModel for {architecture}, and")
     return (
-        f"```python\n{register}from transformers import {auto}, AutoTokenizer\n\n"
-        f'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\nmodel = {auto}.from_pretrained("FOLDER")\n```{elsewhere}'
+        f"```python\n{register}from transformers import {f'{auto}, ' if auto else ''}AutoTokenizer\n\n"
+        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\n'
+        f'model = {auto or architecture}.from_pretrained("FOLDER")\n```{elsewhere}'
     )

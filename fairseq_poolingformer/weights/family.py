@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.settings import upper_half
+from fairseq_poolingformer.weights import heads as task_heads
 from fairseq_poolingformer.weights.loading import TASK_HEADS
 
 Settings = dict[str, Any]
@@ -149,6 +150,8 @@ def state_to_fairseq(family: Family, settings: Settings, state: State, drop_head
     """
     state = _without_prefix(family.prefix, _with_present_names(state))
     state = {name: tensor for name, tensor in state.items() if name not in family.buffers}
+    head = None if drop_heads else task_heads.head_of_huggingface(state, family.model_type)
+    own = task_heads.taken(state, {theirs: ours for ours, theirs in head.names.items()}) if head else {}
     heads = [name for name in state if name.startswith(family.heads)]
     notes = _drop(state, heads, drop_heads, "heads", "--drop-heads")
     notes += family.absorb(settings, state)
@@ -169,7 +172,7 @@ def state_to_fairseq(family: Family, settings: Settings, state: State, drop_head
     converted.update(dict.fromkeys(family.fairseq_tied, converted[family.fairseq_tied[0]]))
     converted.update({name: torch.tensor([value]) for name, value in family.buffers.items()})
     check_sizes(family, settings, converted)
-    return converted, notes
+    return {**converted, **own}, notes
 
 
 def state_to_huggingface(
@@ -191,10 +194,13 @@ def state_to_huggingface(
         ConversionError: a parameter is missing, unknown, of the wrong size, or would be lost.
     """
     state = {name: tensor for name, tensor in state.items() if name not in family.buffers}
+    head = None if drop_heads else task_heads.head_of_fairseq(state, family.model_type)
+    own = task_heads.taken(state, head.names) if head else {}
     heads = [name for name in state if name.startswith(HEADS)]
     kept = set(family.names(settings).values())
     pooled = [name for name in state if LEVEL_TWO in name and name not in kept]
-    notes = _drop(state, heads, drop_heads, "heads", "--drop-heads")
+    what = "heads, which --model-type poolingformer-roberta has" if task_heads.head_of_fairseq(state) else "heads"
+    notes = _drop(state, heads, drop_heads, what, "--drop-heads")
     notes += _drop(state, pooled, drop_pooled, "parameters of the second attention level", "--drop-pooled")
     _untie(state, family.fairseq_tied)
     names = {fairseq: huggingface for huggingface, fairseq in family.names(settings).items()}
@@ -205,8 +211,12 @@ def state_to_huggingface(
         state[table] = state[table][family.position_offset :]
     converted = {names[name]: tensor.detach().clone().contiguous() for name, tensor in state.items()}
     notes += family.complete(settings, converted)
+    if head:
+        left = [name for name in converted if name.startswith(task_heads.LANGUAGE_MODEL)]
+        notes += _drop(converted, left, True, f"the language model's head, which a {head.task} model does not use", "")
     bare = family.unprefixed
-    return {name if name.startswith(bare) else family.prefix + name: value for name, value in converted.items()}, notes
+    named = {name if name.startswith(bare) else family.prefix + name: value for name, value in converted.items()}
+    return {**named, **own}, notes
 
 
 def position_tables(family: Family, settings: Settings) -> Mapping[str, str]:

@@ -23,6 +23,7 @@ from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
 from fairseq_poolingformer.patches.untrusted_files.own_options import LARGEST_FILE, recorded_folder
 from fairseq_poolingformer.weights.card import Training
 from fairseq_poolingformer.weights.family import ConversionError, Settings, State, listed
+from fairseq_poolingformer.weights.heads import LONGEST_LABEL, labels_of
 from fairseq_poolingformer.weights.tensor_digests import add_digests, check_digests
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -139,8 +140,10 @@ def read_config(folder: Path) -> Settings:
     for path, content in zip(files, contents, strict=True):
         if not isinstance(content, dict):
             raise ConversionError(f"{path} is no JSON object: it must hold the model's settings by name")
+    labels = labels_of(contents[-1])
     try:
-        return plain_settings({name: value for content in contents for name, value in content.items()})
+        settings = plain_settings({name: value for content in contents for name, value in content.items()})
+        return {**settings, **({"labels": labels} if labels else {})}
     except ConfigurationError as error:
         raise ConversionError(f"{folder / 'config.json'}: {error}") from error
 
@@ -212,7 +215,8 @@ def read_training(path: Path) -> tuple[Settings, State, Training]:
     """Return the model settings and the parameters of a fairseq checkpoint, and what it tells of its training.
 
     The settings are those that ``option_schema.plain_settings`` lets through. They
-    include ``data``, the data folder of the training, if the checkpoint records one that is there.
+    include ``data``, the data folder of the training, if the checkpoint records one that is there, and ``labels``, the
+    names of the classes, if its task has any.
 
     Raises:
         ConversionError: the file is not a fairseq checkpoint with a model's settings and parameters.
@@ -242,6 +246,9 @@ def read_training(path: Path) -> tuple[Settings, State, Training]:
     settings.pop("data", None)
     if (folder := recorded_folder(given.get("data"))) is not None:
         settings["data"] = str(folder)
+    labels = (checkpoint.get("task_state") or {}).get("labels")  # of documents
+    if isinstance(labels, list) and all(isinstance(label, str) and len(label) < LONGEST_LABEL for label in labels):
+        settings["labels"] = labels
     return settings, checkpoint["model"], Training.of(checkpoint)
 
 
@@ -273,13 +280,14 @@ def write_checkpoint(path: Path, settings: Settings, state: State) -> None:
         "lr_scheduler_state": {},
         "num_updates": 0,
     }
+    labels = settings.get("labels")
     checkpoint = {
-        "args": argparse.Namespace(**settings),
+        "args": argparse.Namespace(**{name: value for name, value in settings.items() if name != "labels"}),
         "cfg": None,
         "model": state,
         "optimizer_history": [history],
         "last_optimizer_state": None,
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}, "val_loss": None},
-        "task_state": {},
+        "task_state": {} if labels is None else {"labels": labels},
     }
     torch.save(checkpoint, path)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.gpt2_bpe import byte_symbols
+from fairseq_poolingformer.text.marks import MARKS, MASK, appended, count_marks
 from fairseq_poolingformer.weights.family import ConversionError
 
-MASK = "<mask>"
 FILLER = "madeupword"  # fairseq's name for rows that only round up the size of a dictionary
 END_OF_TEXT = "<|endoftext|>"
 VERSION = "#version: 0.2"
@@ -55,8 +55,8 @@ def to_fairseq_files(vocab: Mapping[str, int], merges: list[str], rows: int) -> 
         rows: rows of the embedding; a row without a token becomes a ``madeupword`` symbol.
 
     Returns:
-        The files. They leave out a ``<mask>`` in the last row, as fairseq's own ``dict.txt`` does: fairseq's denoising
-        task adds it, and fairseq's BART drops that row for other tasks.
+        The files. They leave out the marks of the downstream tasks and a ``<mask>`` in the last rows: fairseq's own
+        ``dict.txt`` has none, the tasks add them, and fairseq's BART drops the row of ``<mask>`` for other tasks.
 
     Raises:
         ConversionError: the vocabulary cannot be a fairseq dictionary.
@@ -76,6 +76,8 @@ def to_fairseq_files(vocab: Mapping[str, int], merges: list[str], rows: int) -> 
     for row in range(len(SPECIAL_SYMBOLS), rows):
         token = token_of.get(row, f"{FILLER}{row:06d}")
         symbols.append(str(encoder[token]) if token in encoder else token)
+    if count := count_marks(symbols):
+        del symbols[-count:]
     if symbols and symbols[-1] == MASK:
         symbols.pop()
     odd = sorted(s for s in symbols if not s or any(c.isspace() for c in s))
@@ -99,8 +101,11 @@ def to_huggingface_vocab(files: GPT2Files, rows: int) -> dict[str, int]:
     """
     token_of = {str(i): token for token, i in files.encoder.items()}
     tokens = [*SPECIAL_SYMBOLS, *(token_of.get(symbol, symbol) for symbol in files.symbols)]
-    if len(tokens) == rows - 1 and MASK not in tokens:
-        tokens.append(MASK)
+    missing = rows - len(tokens)
+    if MASK not in tokens:
+        tokens += appended(missing) or ()
+    elif missing == len(MARKS):
+        tokens += MARKS
     if len(tokens) != rows:
         raise ConversionError(
             f"dict.txt makes {len(tokens)} symbols with fairseq's own four, but the embedding has {rows} rows: "
@@ -125,7 +130,7 @@ def check_mask(files: GPT2Files, rows: int) -> None:
         ConversionError: the embedding has another number of rows.
     """
     symbols = len(SPECIAL_SYMBOLS) + len(files.symbols) + (MASK not in files.symbols)
-    if symbols != rows:
+    if rows not in (symbols, symbols + len(MARKS)):
         raise ConversionError(f"the tokenizer makes {symbols} symbols with {MASK}, the embedding has {rows} rows")
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor
 
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
+from fairseq_poolingformer.text.marks import MARKS, MASK, appended
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 from fairseq_poolingformer.weights import files, tokenizer_files, unigram
 from fairseq_poolingformer.weights.family import ConversionError
-from fairseq_poolingformer.weights.gpt2_bpe import MASK
 
 HUGGINGFACE_NAME = "sentencepiece.bpe.model"
 NAMES = (HUGGINGFACE_NAME, *SentencePieceTokenizer.files)
@@ -126,6 +126,7 @@ def write_huggingface(folder: Path, model: Path, rows: int, max_length: int, lan
     """
     tokenizer = _read(model, rows, languages)
     has_mask = len(tokenizer) + len(languages) < rows
+    has_marks = len(tokenizer) + len(languages) + 1 < rows
     if languages or not has_mask or unigram.has_bytes(model):
         contents = unigram.tokenizer_json(model, languages, has_mask)
         (folder / SentencePieceTokenizer.files[0]).write_bytes(model.read_bytes())
@@ -143,6 +144,7 @@ def write_huggingface(folder: Path, model: Path, rows: int, max_length: int, lan
         tokenizer_class="XLMRobertaTokenizer",
         model_max_length=max_length,
         mask_token=tokenizer_files.MASK_TOKEN,
+        **({"additional_special_tokens": list(MARKS)} if has_marks else {}),
     )
 
 
@@ -164,7 +166,7 @@ def _read(model: Path, rows: int, languages: Sequence[str]) -> SentencePieceToke
             f"{model}: its first pieces are {first}, and {len(processor) - ordinary} pieces are not text; Hugging "
             "Face's XLM-R needs <unk>, <s> and </s> first and no others of that kind, or it gives the pieces other rows"
         )
-    if rows - len(tokenizer) - len(languages) not in (0, 1):  # models that only write have no row for <mask>
+    if appended(rows - len(tokenizer) - len(languages)) is None:  # models that only write have no row for <mask>
         raise ConversionError(
             f"{model} has {ordinary} pieces, which make {len(tokenizer) + len(languages) + 1} rows with the four "
             f"special symbols, {len(languages)} languages and {MASK}, but the embedding has {rows} rows: it is not the "

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_symbols
+from fairseq_poolingformer.text.marks import MARKS
 from fairseq_poolingformer.weights import files, gpt2_bpe
 from fairseq_poolingformer.weights.family import ConversionError, Family
 from fairseq_poolingformer.weights.gpt2_bpe import GPT2Files
@@ -90,7 +91,7 @@ def write_huggingface_tokenizer(
         names=family.special_tokens,
         mask_token={**MASK_TOKEN, "content": mask} if mask in vocab else None,
         add_prefix_space=False,
-        additional_special_tokens=gpt2_bpe.added_tokens(tokenizer),
+        additional_special_tokens=[*gpt2_bpe.added_tokens(tokenizer), *(mark for mark in MARKS if mark in vocab)],
     )
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
+from fairseq_poolingformer.text.marks import MASK
 from fairseq_poolingformer.text.unigram import fields
 from fairseq_poolingformer.text.unigram import is_unigram as has_unigrams
 from fairseq_poolingformer.weights.family import ConversionError
 
-MASK = "<mask>"
 # fields and types of sentencepiece_model.proto
 PIECES, TRAINER, NORMALIZER = 1, 2, 3
 PIECE, SCORE, TYPE = 1, 2, 3

@@ -1,7 +1,11 @@
 """The card beside a model that transformers saves, and what ``from_short`` makes of unusual models."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 import torch
+import transformers
 from transformers import BartModel, RobertaForMaskedLM, RobertaModel
 
 from fairseq_poolingformer.huggingface import (
@@ -108,3 +112,28 @@ def test_adapters_are_to_be_merged_first():
     long = PoolingformerBartForConditionalGeneration.from_short(merged, **LEVELS)
     first = merged.model.encoder.layers[0].self_attn.q_proj.weight
     assert torch.equal(long.model.encoder.layers[0].self_attn.q_proj.weight, first)
+
+
+def test_what_is_uploaded_has_digests_code_and_a_card(short, tmp_path, monkeypatch):
+    """transformers uploads a folder inside of ``save_pretrained``, with a card from its template."""
+    sent, hub = {}, transformers.utils.hub
+
+    def upload(self, working_dir, *args, **kwargs):
+        sent.update({path.name: path.read_bytes() for path in Path(working_dir).iterdir()})
+
+    template = SimpleNamespace(save=lambda path: Path(path).write_text(card.TEMPLATE))
+    monkeypatch.setattr(hub.PushToHubMixin, "_upload_modified_files", upload)
+    monkeypatch.setattr(
+        hub, "hf_api", lambda: SimpleNamespace(create_repo=lambda name, **_: SimpleNamespace(repo_id=name))
+    )
+    for module in (hub, transformers.modeling_utils):
+        monkeypatch.setattr(module, "create_and_tag_model_card", lambda *_, **__: template)
+    monkeypatch.setattr(transformers.modeling_utils, "hf_api", hub.hf_api)
+    model = PoolingformerBartForConditionalGeneration.from_short(short, **LEVELS)
+    for push in (lambda: model.save_pretrained(tmp_path / "long", push_to_hub=True), lambda: model.push_to_hub("long")):
+        sent.clear()
+        push()
+        assert b"sha256" in sent["model.safetensors"][:100_000]
+        assert "modeling_poolingformer_bart.py" in sent
+        assert b"Poolingformer" in sent["README.md"]
+        assert card.TEMPLATE.encode() not in sent["README.md"]

@@ -2,21 +2,22 @@
 
 import ast
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 import transformers
 from transformers import AutoConfig
-from transformers.dynamic_module_utils import get_relative_import_files
+from transformers.dynamic_module_utils import get_imports, get_relative_import_files
 
 import fairseq_poolingformer.huggingface
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
     PoolingformerMBartForConditionalGeneration,
     PoolingformerRobertaForMaskedLM,
+    PoolingformerRobertaForWikihop,
     remote_code,
 )
 from tests.huggingface.test_bart import LEVELS, outputs
@@ -30,7 +31,7 @@ import sys
 sys.modules["fairseq_poolingformer"] = None  # as if it were not installed
 sys.modules["torchaudio"] = None
 import torch
-from transformers import AutoModelForMaskedLM, AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForQuestionAnswering, AutoModelForSeq2SeqLM
 folder, inputs = sys.argv[1], torch.load(sys.argv[1] + "/inputs.pt")
 with torch.no_grad():
     bart = AutoModelForSeq2SeqLM.from_pretrained(folder + "/bart", trust_remote_code=True).eval()
@@ -40,6 +41,10 @@ with torch.no_grad():
     again = AutoModelForMaskedLM.from_pretrained(folder + "/again", trust_remote_code=True).eval()
     written.append(again(**inputs["roberta"]).logits)
     AutoModelForQuestionAnswering.from_pretrained(folder + "/again", trust_remote_code=True)
+    wikihop = AutoModel.from_pretrained(folder + "/wikihop", trust_remote_code=True).eval()
+    written.append(wikihop(**inputs["wikihop"]).logits)
+bart(**inputs["bart"]).logits.square().mean().backward()
+written.append({name: value.grad for name, value in bart.named_parameters()})
 assert type(bart).__module__.startswith("transformers_modules"), type(bart).__module__
 torch.save(written, folder + "/outputs.pt")
 """
@@ -55,15 +60,6 @@ AutoModelForSeq2SeqLM.from_pretrained(sys.argv[1], trust_remote_code=True)
 """
 
 
-def body(source):
-    """A module without its imports."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(getattr(node, "body", None), list):
-            node.body = [item for item in node.body if not isinstance(item, (ast.Import, ast.ImportFrom))]
-    return [item for item in tree.body if not isinstance(item, ast.Try)], tree
-
-
 def test_folders_open_without_the_package_and_compute_the_same(tmp_path):
     sdpa = {"attn_implementation": "sdpa"}  # as in the other process
     bart = PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart", **sdpa), **LEVELS)
@@ -72,22 +68,32 @@ def test_folders_open_without_the_package_and_compute_the_same(tmp_path):
     )
     bart.save_pretrained(tmp_path / "bart")
     roberta.save_pretrained(tmp_path / "roberta")
+    wikihop = PoolingformerRobertaForWikihop(roberta.config).eval()
+    wikihop.save_pretrained(tmp_path / "wikihop")
     (source, target), tokens = tiny_huggingface.batch(), batch()
     inputs = {"input_ids": source, "attention_mask": source.ne(1).long(), "decoder_input_ids": target}
-    torch.save(
-        {"bart": inputs, "roberta": {"input_ids": tokens, "attention_mask": tokens.ne(1).long()}},
-        tmp_path / "inputs.pt",
-    )
+    masked = {"input_ids": tokens, "attention_mask": tokens.ne(1).long()}
+    candidate = torch.zeros_like(tokens)
+    candidate[:, 1], candidate[:, 3] = 2, 1
+    marked = {**masked, "candidate": candidate, "num_candidates": torch.full((len(tokens),), 2)}
+    torch.save({"bart": inputs, "roberta": masked, "wikihop": marked}, tmp_path / "inputs.pt")
     environment = {**os.environ, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-c", ELSEWHERE, str(tmp_path)]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = torch.load(tmp_path / "outputs.pt")
     with torch.no_grad():
-        expected = roberta(tokens, attention_mask=tokens.ne(1).long()).logits
+        expected = roberta(**masked).logits
+        assert torch.equal(found[3], wikihop(**marked).logits)
     assert torch.equal(found[0], outputs(bart, source, target)[1])
     assert torch.equal(found[1], expected)
     assert torch.equal(found[2], expected)
+    bart.eval()(**inputs).logits.square().mean().backward()
+    gradients = {name: value.grad for name, value in bart.named_parameters()}
+    assert gradients.keys() == found[4].keys()
+    assert all(torch.equal(gradients[name], found[4][name]) for name in gradients)
+    names = {"configuration_poolingformer_bart.py", "modeling_poolingformer_bart.py"}
+    assert {path.name for path in (tmp_path / "bart").glob("*.py")} == names
 
 
 def test_an_old_transformers_is_named(tmp_path):
@@ -104,35 +110,46 @@ def test_an_old_transformers_is_named(tmp_path):
         assert last.startswith("ImportError: Poolingformers need transformers 5.5 or later, and this is "), done.stderr
 
 
-def test_the_files_are_the_packages_modules_but_for_imports():
-    written = remote_code.files()
-    for name, text in written.items():
-        origin = re.match(r"# Generated from fairseq_poolingformer/(\S+) ", text)[1]
-        (ours, _), (theirs, tree) = body((ROOT / origin).read_text(encoding="utf-8")), body(text)
-        assert [ast.dump(item) for item in theirs] == [ast.dump(item) for item in ours], name
-        for node in ast.walk(tree):
-            assert not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("fairseq"), name
+HEADS = [("poolingformer-roberta", f"PoolingformerRoberta{end}") for end in remote_code.TASK_HEADS]
 
 
-def test_transformers_finds_every_file(tmp_path):
-    remote_code.write(tmp_path)
-    found = {path.name for path in tmp_path.iterdir()}
-    assert found == set(remote_code.files())
-    reached = {f"{module.replace('.', '_')}.py" for module in remote_code.FIRST}
-    for name in list(reached):
-        reached |= {Path(path).name for path in get_relative_import_files(tmp_path / name)}
-    assert reached == found
+@pytest.mark.parametrize(("model_type", "architecture"), [*((name, "") for name in remote_code.CLASSES), *HEADS])
+def test_two_files_hold_everything_and_nothing_that_is_not_needed(model_type, architecture, tmp_path):
+    remote_code.write(tmp_path, model_type, architecture)
+    configuration, modeling = sorted(tmp_path.iterdir())
+    assert [Path(path) for path in get_relative_import_files(modeling)] == [configuration]
+    # no name is missing, defined twice or imported for nothing
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F", str(tmp_path)]
+    done = subprocess.run(ruff, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for path in (configuration, modeling):
+        needed = set(get_imports(path))
+        assert needed <= {*sys.stdlib_module_names, "numpy", "torch", "transformers", "safetensors"}
+        assert len(path.read_text(encoding="utf-8").splitlines()) < 4200
+
+
+def test_definitions_are_the_packages_own(tmp_path):
+    (text,) = (text for name, text in remote_code.files("poolingformer-bart").items() if name.startswith("modeling"))
+    for module in ("attention/patterns.py", "attention/backends/block/lanes.py", "attention/call.py"):
+        source = (ROOT / module).read_text(encoding="utf-8")
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef):
+                assert f"\n{ast.get_source_segment(source, node)}\n" in text, node.name
+                comment = f"# {module}: {ast.get_docstring(ast.parse(source)).splitlines()[0]}\n"
+                assert text.index(comment) < text.index(f"class {node.name}")
 
 
 def test_the_classes_are_those_that_the_package_registers():
-    for model_type, classes in remote_code.CLASSES.items():
+    for model_type in remote_code.CLASSES:
         config_class = type(AutoConfig.for_model(model_type))
-        for auto, reference in classes.items():
-            expected = config_class
-            if auto != "AutoConfig":
-                expected = getattr(transformers, auto)._model_mapping[config_class]
-            module, _, name = reference.rpartition(".")
-            assert (expected.__module__, expected.__name__) == (f"fairseq_poolingformer.{module}", name)
+        files = {name.removesuffix(".py") for name in remote_code.files(model_type)}
+        for auto, reference in remote_code.auto_map(model_type).items():
+            file, name = reference.split(".")
+            expected = (
+                config_class if auto == "AutoConfig" else getattr(transformers, auto)._model_mapping[config_class]
+            )
+            assert expected.__name__ == name
+            assert file in files
     assert set(remote_code.CLASSES) == {
         getattr(fairseq_poolingformer.huggingface, name).model_type
         for name in fairseq_poolingformer.huggingface.__all__

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.show.looks import CROSS, ONE, TWO, Look, View, WordLook
+from fairseq_poolingformer.show.looks import CROSS, ONE, TWO, Look, Shares, WordLook
 from fairseq_poolingformer.show.passages import Passages
 
 TEXT = 'One & <b>bold</b> 😀 word. Two </script><script>alert("x")</script>.\nThree.\n\n\nFour was cut.'
@@ -27,7 +27,7 @@ def made_look():
         document=document,
         read=TEXT.index("Four"),
         tokens=tokens,
-        views={CROSS: View([0], cross), ONE: View([0, 1], one), TWO: View([1], own[None])},
+        views={CROSS: Shares([0], cross), ONE: Shares([0, 1], one), TWO: Shares([1], own[None])},
         summary=summary,
         pieces=np.array([(0, 5), (6, 9), (10, 16), (17, 20)]),
         piece_weights=np.repeat(cross[0], 2, axis=0),

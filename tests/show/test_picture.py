@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_poolingformer.show.looks import View
+from fairseq_poolingformer.show.looks import Shares
 from fairseq_poolingformer.show.picture import draw
 
 pytest.importorskip("matplotlib")
@@ -20,6 +20,6 @@ def test_a_panel_for_each_kind(made_look, tmp_path):
 def test_other_weights_are_another_picture(made_look, tmp_path):
     draw(made_look, tmp_path / "one.png")
     cross = made_look.views["cross"]
-    made_look.views["cross"] = View(cross.layers, cross.weights[:, ::-1])
+    made_look.views["cross"] = Shares(cross.layers, cross.weights[:, ::-1])
     draw(made_look, tmp_path / "two.png")
     assert (tmp_path / "one.png").read_bytes() != (tmp_path / "two.png").read_bytes()

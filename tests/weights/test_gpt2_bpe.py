@@ -155,7 +155,7 @@ def test_dictionary_of_another_model():
     vocab = tiny_huggingface.vocabulary()
     made = gpt2_bpe.to_fairseq_files(vocab, tiny_huggingface.MERGES, len(vocab))
     with pytest.raises(ConversionError, match="not the dictionary that the checkpoint was trained with"):
-        gpt2_bpe.to_huggingface_vocab(made, len(vocab) + 7)
+        gpt2_bpe.to_huggingface_vocab(made, len(vocab) + 5)
     repeated = gpt2_bpe.GPT2Files([], {"a": 0}, ["0", "a"])
     with pytest.raises(ConversionError, match=r"dict\.txt and encoder\.json give one token two rows"):
         gpt2_bpe.to_huggingface_vocab(repeated, rows=6)

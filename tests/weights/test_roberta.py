@@ -5,10 +5,9 @@ import torch
 from fairseq import checkpoint_utils, options
 from safetensors.torch import load_file, save_file
 from transformers import (
-    LongformerForQuestionAnswering,
+    LongformerForMultipleChoice,
     LongformerModel,
-    RobertaForQuestionAnswering,
-    RobertaForSequenceClassification,
+    RobertaForTokenClassification,
     RobertaModel,
 )
 
@@ -154,10 +153,9 @@ def test_token_types_that_are_left_out(tmp_path, capsys):
     ("model_type", "cls"),
     [
         ("roberta", RobertaModel),
-        ("roberta", RobertaForQuestionAnswering),
-        ("roberta", RobertaForSequenceClassification),
+        ("roberta", RobertaForTokenClassification),
         ("longformer", LongformerModel),
-        ("longformer", LongformerForQuestionAnswering),
+        ("longformer", LongformerForMultipleChoice),
     ],
 )
 def test_models_with_another_head_or_none(tmp_path, capsys, model_type, cls):

@@ -1,0 +1,141 @@
+"""The heads of the downstream tasks: their names in fairseq's checkpoints and in transformers' classes.
+
+A head of this package keeps its parameters' names, since both sides run the same module. transformers has its own
+classes for documents and for spans, whose parameters have other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+LANGUAGE_MODEL = "lm_head."
+LONGEST_LABEL = 1000  # characters
+OWN_FAMILY = "poolingformer-roberta"
+SHARED_FAMILIES = (OWN_FAMILY, "roberta", "xlm-roberta", "longformer")
+COREFERENCE = ("max_span_width", "span_ratio", "max_antecedents", "coreference_depth", "head_hidden", "max_segments")
+
+
+@dataclass(frozen=True)
+class Head:
+    """A task's head.
+
+    Attributes:
+        task: fairseq's ``--task``; the names of the parameters begin with ``TASK_head.``.
+        end: the end of the name of transformers' class.
+        parts: beginnings of fairseq's names, after ``TASK_head.`` -> those of transformers'; others are the same.
+        options: options of the task that ``config.json`` keeps, where a checkpoint has them.
+        families: the ``model_type`` of the families that have the class.
+    """
+
+    task: str
+    end: str
+    parts: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    families: tuple[str, ...] = (OWN_FAMILY,)
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of fairseq's names of the parameters."""
+        return f"{self.task}_head."
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Beginnings of fairseq's names -> beginnings of transformers'."""
+        return {self.prefix + part: name for part, name in self.parts.items()} or {self.prefix: self.prefix}
+
+    def architecture(self, language_model: str) -> str:
+        """Return transformers' class, by the name of the family's class for masked language modelling."""
+        return language_model.removesuffix("ForMaskedLM") + self.end
+
+    def config(self, settings: Mapping[str, Any], state: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Return what ``config.json`` keeps of the head.
+
+        Args:
+            settings: of the fairseq checkpoint, ``labels`` among them where it names the classes.
+            state: fairseq name -> parameter.
+
+        Raises:
+            ValueError: the head lacks a parameter.
+        """
+        found = {name: settings[name] for name in self.options if name in settings}
+        if self.task == "coreference":
+            found["segment_distances"] = self._rows(state, "segment_distance.weight")
+        if self.task == "document_classification":
+            count, labels = self._rows(state, "out_proj.weight"), settings.get("labels") or ()
+            if len(labels) != count:
+                labels = [f"LABEL_{number}" for number in range(count)]
+            found["id2label"] = {str(number): label for number, label in enumerate(labels)}
+            found["label2id"] = {label: number for number, label in enumerate(labels)}
+        return found
+
+    def _rows(self, state: Mapping[str, Tensor], name: str) -> int:
+        tensor = state.get(self.prefix + name)
+        if tensor is None or tensor.dim() != 2:
+            raise ValueError(f"the checkpoint has no matrix {self.prefix}{name}, which a {self.task} head needs")
+        return len(tensor)
+
+    def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return fairseq's settings of the head; undoes :meth:`config`."""
+        found = {name: config[name] for name in (*self.options, "labels") if name in config}
+        if self.task == "coreference" and "segment_distances" in config:
+            found.setdefault("max_segments", config["segment_distances"])
+        return {"task": self.task, **found}
+
+
+HEADS = (
+    Head(
+        "document_classification",
+        "ForSequenceClassification",
+        parts={"dense.": "classifier.dense.", "out_proj.": "classifier.out_proj."},
+        families=SHARED_FAMILIES,
+    ),
+    Head("triviaqa", "ForQuestionAnswering", parts={"span.": "qa_outputs."}, families=SHARED_FAMILIES),
+    Head("question_answering", "ForNaturalQuestions"),
+    Head("wikihop", "ForWikihop", options=("segment_logits",)),
+    Head("hotpotqa", "ForHotpotqa"),
+    Head("coreference", "ForCoreference", options=COREFERENCE),
+)
+
+
+def head_of_fairseq(state: Mapping[str, Tensor], family: str | None = None) -> Head | None:
+    """Return the head of a fairseq checkpoint that a family of transformers has a class for, if there is one.
+
+    Args:
+        state: fairseq name -> parameter.
+        family: its ``model_type``; None for any.
+    """
+    present = (head for head in HEADS if any(name.startswith(head.prefix) for name in state))
+    return next((head for head in present if family is None or family in head.families), None)
+
+
+def head_of_huggingface(state: Mapping[str, Tensor], family: str) -> Head | None:
+    """Return the head of a Hugging Face model, by its parameters' names without the family's prefix."""
+    for head in HEADS:
+        if family in head.families and all(
+            any(name.startswith(theirs) for name in state) for theirs in head.names.values()
+        ):
+            return head
+    return None
+
+
+def taken(state: dict[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
+    """Take the parameters whose names begin as ``names`` says out of a state, and rename them."""
+    found = {}
+    for name in list(state):
+        if start := next((start for start in names if name.startswith(start)), None):
+            found[names[start] + name.removeprefix(start)] = state.pop(name).detach().clone().contiguous()
+    return found
+
+
+def labels_of(config: Mapping[str, Any]) -> list[str] | None:
+    """Return the names of the classes in a ``config.json``; None where it has none, or none that people gave."""
+    named = config.get("id2label")
+    if not isinstance(named, Mapping) or set(named) != {str(number) for number in range(len(named))}:
+        return None
+    labels = [named[str(number)] for number in range(len(named))]
+    given = all(isinstance(label, str) and len(label) < LONGEST_LABEL for label in labels)
+    return labels if given and labels != [f"LABEL_{number}" for number in range(len(labels))] else None

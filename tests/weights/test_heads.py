@@ -1,0 +1,171 @@
+"""The heads of the tasks, from fairseq to transformers and back: equal parameters and equal outputs."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from transformers import AutoTokenizer
+
+from fairseq_poolingformer import huggingface, weights
+from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
+from fairseq_poolingformer.text.marks import MARKS
+from fairseq_poolingformer.weights import ConversionError
+from fairseq_poolingformer.weights.files import read_training, write_checkpoint
+from tests.models import tiny_huggingface
+from tests.tasks.folders import random_wikihop, write_wikihop
+from tests.tasks.test_document_tasks import ENCODERS, make
+from tests.weights.conftest import run
+
+POOLINGFORMER, LONGFORMER = ENCODERS[1], ENCODERS[0]
+EXAMPLE = torch.tensor([0, 0, 1])
+PLACES = torch.tensor([[0, 1, 0, 2, 0, 0, 3, 0]] * 3)
+JOINED = {"example": EXAMPLE, "num_examples": 2}
+WORDS = {
+    "segment_sizes": [torch.tensor([6, 6]), torch.tensor([6])],
+    "word_starts": [torch.arange(12), torch.arange(6)],
+    "word_ends": [torch.arange(1, 13), torch.arange(1, 7)],
+    "sentences": [torch.arange(12) // 6, torch.zeros(6, dtype=torch.long)],
+    "speakers": [torch.arange(12) % 3, torch.zeros(6, dtype=torch.long)],
+    "genre": torch.tensor([1, 0]),
+}
+INPUTS = {
+    "question_answering": {"paragraph_ids": PLACES, "span_mask": PLACES.ge(0), "num_paragraphs": 3},
+    "document_classification": {"example": torch.arange(3), "num_examples": 3},
+    "wikihop": {**JOINED, "candidate": PLACES, "num_candidates": torch.tensor([3, 3])},
+    "triviaqa": {**JOINED, "piece": PLACES.clamp(max=1)},
+    "hotpotqa": {**JOINED, "piece": PLACES.clamp(max=1), "paragraph": PLACES, "sentence": PLACES.flip(1)},
+    "coreference": {**JOINED, **WORDS},
+}
+ENDS = {"document_classification": "SequenceClassification", "triviaqa": "QuestionAnswering"}
+FLAGS = {
+    "question_answering": ("--doc-stride", "4"),
+    "wikihop": ("--segment-logits", "mean"),
+    "coreference": (
+        "--max-segments",
+        "5",
+        "--head-hidden",
+        "7",
+        "--max-span-width",
+        "4",
+        "--coreference-depth",
+        "3",
+        "--span-ratio",
+        "0.9",
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_wikihop(tmp_path / "data", {"valid": random_wikihop(2, seed=3), "train": random_wikihop(2, seed=4)})
+
+
+def trained(folder, task, encoder=POOLINGFORMER):
+    """A model of a task with random parameters, none of them zero, and what a checkpoint says of it."""
+    labels = {"labels": ["bad", "so so", "good"]} if task == "document_classification" else {}
+    (folder / "corpus.json").write_text(json.dumps({"kind": task, **labels}))
+    args, _, model = make(folder, task, *encoder, *FLAGS.get(task, ()))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return {**vars(args), **labels}, model.eval().double()
+
+
+def flat(output):
+    """The tensors of a head's output."""
+    if torch.is_tensor(output):
+        return [output]
+    if hasattr(output, "__dataclass_fields__"):
+        output = [getattr(output, name) for name in output.__dataclass_fields__]
+    return [x for item in output for x in flat(item)] if isinstance(output, list | tuple) else []
+
+
+@pytest.mark.parametrize("task", INPUTS)
+@torch.no_grad()
+def test_every_head_leaves_with_the_model_and_comes_back(folder, task):
+    settings, model = trained(folder, task)
+    converted = weights.to_huggingface(settings, model.state_dict())
+    (name,) = converted.settings["architectures"]
+    assert name.endswith(ENDS.get(task, ""))
+    cls = getattr(huggingface, name)
+    config = cls.config_class(**{name: value for name, value in converted.settings.items() if name != "model_type"})
+    theirs = cls(config).eval().double()
+    theirs.load_state_dict(converted.state)
+    torch.manual_seed(1)
+    tokens = torch.randint(4, 40, (3, 8))
+    tokens[:, 0], tokens[2, 7:] = 0, 1
+    global_mask = PLACES.eq(2) | PLACES.eq(1)
+    expected, _ = model(tokens, global_mask=global_mask & tokens.ne(1), head_inputs=INPUTS[task])
+    inputs = {"attention_mask": tokens.ne(1).long(), "global_attention_mask": global_mask.long()}
+    if task in ENDS:
+        output = theirs(tokens, **inputs)
+        found = [output.logits] if task == "document_classification" else [output.start_logits, output.end_logits]
+    else:
+        found = flat(theirs(tokens, **inputs, **INPUTS[task]).logits)
+    assert found
+    for mine, other in zip(found, flat(expected), strict=task != "triviaqa"):
+        real = tokens.ne(1) if mine.shape == tokens.shape else ...
+        torch.testing.assert_close(mine[real], other[real], rtol=0, atol=1e-5)
+    back = weights.to_fairseq({**converted.settings, "labels": settings.get("labels")}, dict(theirs.state_dict()))
+    kept = {name: value for name, value in model.state_dict().items() if not name.startswith("encoder.lm_head.")}
+    assert all(torch.equal(back.state[name], value) for name, value in kept.items())
+    assert back.settings["task"] == task
+    kept = {"wikihop": ["segment_logits"], "coreference": ["head_hidden", "coreference_depth", "max_segments"]}
+    for name in kept.get(task, ["labels"]):
+        assert back.settings.get(name) == settings.get(name)
+    without = {name: value for name, value in converted.settings.items() if name != "max_segments"}
+    back = weights.to_fairseq(without, dict(theirs.state_dict()))
+    assert back.settings.get("max_segments") == (5 if task == "coreference" else None)
+
+
+def test_one_level_and_a_head_that_transformers_lacks(folder):
+    settings, model = trained(folder, "wikihop", LONGFORMER)
+    converted = weights.to_huggingface(settings, model.state_dict())
+    assert converted.settings["architectures"] == ["PoolingformerRobertaForWikihop"]
+    with pytest.raises(ConversionError, match="--model-type poolingformer-roberta has"):
+        weights.to_huggingface(settings, model.state_dict(), model_type="longformer")
+    settings, model = trained(folder, "document_classification", LONGFORMER)
+    converted = weights.to_huggingface(settings, model.state_dict())
+    assert converted.settings["architectures"] == ["LongformerForSequenceClassification"]
+    assert converted.settings["id2label"] == {"0": "bad", "1": "so so", "2": "good"}
+    theirs = transformers.LongformerForSequenceClassification(transformers.LongformerConfig(**converted.settings))
+    missing, unexpected = theirs.load_state_dict(converted.state, strict=False)
+    assert not unexpected
+    assert not missing
+
+
+def test_the_command_keeps_marks_and_labels(tmp_path, capsys):
+    """The tokenizer knows the marks; the folder opens by ``trust_remote_code``; nothing changes on the way back."""
+    source = tiny_huggingface.folder(tmp_path / "roberta", "roberta")
+    assert run("to-fairseq", source, tmp_path / "short") == 0
+    folder = tmp_path / "short"
+    (folder / "corpus.json").write_text(json.dumps({"kind": "document_classification", "labels": ["no", "yes"]}))
+    args, task, model = make(folder, "document_classification", *POOLINGFORMER)
+    write_checkpoint(folder / "trained.pt", {**vars(args), "labels": ["no", "yes"]}, model.state_dict())
+    assert load(folder / "trained.pt")["task_state"] == {"labels": ["no", "yes"]}
+    assert run("to-huggingface", folder / "trained.pt", tmp_path / "hf") == 0
+    readme = (tmp_path / "hf" / "README.md").read_text(encoding="utf-8")
+    assert 'pipeline_tag: "text-classification"' in readme
+    assert "AutoModelForSequenceClassification.from_pretrained" in readme
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hf")
+    for mark in MARKS:
+        assert tokenizer(f"the{mark}in", add_special_tokens=False).input_ids.count(task.symbols.marks[mark]) == 1
+    classifier = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf")
+    assert classifier.config.id2label == {0: "no", 1: "yes"}
+    assert run("to-fairseq", tmp_path / "hf", tmp_path / "back") == 0
+    settings, state, _ = read_training(tmp_path / "back" / "model.pt")
+    assert (settings["task"], settings["labels"]) == ("document_classification", ["no", "yes"])
+    own = model.state_dict()
+    assert all(torch.equal(state[name], own[name]) for name in own if "lm_head" not in name)
+    assert (tmp_path / "back" / "dict.txt").read_text() == (folder / "dict.txt").read_text()
+    again = load_file(tmp_path / "hf" / "model.safetensors")
+    assert {"classifier.dense.weight", "classifier.out_proj.bias"} <= set(again)
+
+
+def test_a_head_that_lacks_a_parameter_is_named(folder):
+    settings, model = trained(folder, "document_classification")
+    state = {name: value for name, value in model.state_dict().items() if not name.endswith("head.out_proj.weight")}
+    with pytest.raises(ValueError, match=r"no matrix document_classification_head\.out_proj\.weight"):
+        weights.to_huggingface(settings, state)
