@@ -20,8 +20,7 @@ from fairseq_poolingformer.text.byte_symbols import NEWLINE, NUM_SYMBOLS, SPACE
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.sequences import Sequences
-from fairseq_poolingformer.weights import files
-from fairseq_poolingformer.weights.family import ConversionError, Settings, State
+from fairseq_poolingformer.weights import ConversionError, Settings, State, files
 
 NEVER = -1e4  # bias of symbols that the published model lacks: probability 0, in float16 too
 _BLOCK = 2**20

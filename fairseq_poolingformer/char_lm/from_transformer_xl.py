@@ -23,8 +23,7 @@ from fairseq_poolingformer.text.byte_symbols import NEWLINE, NUM_SYMBOLS
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.sequences import Sequences
-from fairseq_poolingformer.weights import files
-from fairseq_poolingformer.weights.family import ConversionError, Settings, State
+from fairseq_poolingformer.weights import ConversionError, Settings, State, files
 
 SAVING = (
     "in its pytorch/ run python -c \"import torch; m = torch.load('model.pt', 'cpu', weights_only=False); "

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_poolingformer import weights as conversion
 from fairseq_poolingformer.char_lm import from_adaptive_span as adaptive_span
 from fairseq_poolingformer.char_lm import from_transformer_xl as transformer_xl
 from fairseq_poolingformer.cli import from_short
@@ -19,14 +18,15 @@ from fairseq_poolingformer.huggingface import remote_code
 from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite
 from fairseq_poolingformer.weights import (
     ConversionError,
-    Converted,
-    Family,
     card,
     files,
     gpt2_bpe,
     sentencepiece_model,
     tokenizer_files,
 )
+from fairseq_poolingformer.weights import convert as conversion
+from fairseq_poolingformer.weights.convert import Converted
+from fairseq_poolingformer.weights.family import Family
 from fairseq_poolingformer.weights.flags import model_flags, training_commands
 
 _EPILOG = """\
@@ -56,7 +56,7 @@ def write_fairseq(
     Args:
         source: the folder.
         output: the folder to make.
-        arch, drop_heads: as :func:`~fairseq_poolingformer.weights.to_fairseq` takes them.
+        arch, drop_heads: as :func:`~fairseq_poolingformer.weights.convert.to_fairseq` takes them.
         original_bpe: a folder with the original files of the tokenizer, to compare with.
     """
     config = files.read_config(source)

@@ -29,8 +29,9 @@ from fairseq_poolingformer.huggingface.attention import RobertaSelfAttention
 from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerRobertaConfig
 from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
-from fairseq_poolingformer.huggingface.short_models import OFFSET, FromShort
+from fairseq_poolingformer.huggingface.short_models import FromShort
 from fairseq_poolingformer.models.attention_flags import AttentionFlags
+from fairseq_poolingformer.weights.loading import OFFSET
 
 
 class _Roberta(FromShort, TwoLevelModel):

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.weights.family import Family, Settings, State
+from fairseq_poolingformer.weights import Settings, State
+from fairseq_poolingformer.weights.family import Family
 
 CARD = "README.md"
 SOURCE_CARD = "SOURCE_README.md"
@@ -141,10 +142,6 @@ def model_card(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _is_seq2seq(family: Family) -> bool:
-    return "decoder.embed_positions.weight" in family.position_tables
-
-
 def _levels(family: Family, settings: Settings, library: str) -> int:
     """Return how many levels of attention the converted model has: 0 for one that sees the whole sequence."""
     ours = library == "fairseq" and settings.get("arch", "").startswith(("poolingformer_", "led_", "longformer_"))
@@ -155,7 +152,7 @@ def _levels(family: Family, settings: Settings, library: str) -> int:
 
 def _head(name: str, family: Family, levels: int, library: str, training: Training, corpus: Settings) -> str:
     """Return the YAML; JSON strings are YAML strings."""
-    task = "summarization" if _is_seq2seq(family) else "fill-mask"
+    task = "summarization" if family.seq2seq else "fill-mask"
     tags = [["full-attention"], ["long-documents"], ["long-documents", "poolingformer"]][levels]
     lines = [f"library_name: {library}", f"pipeline_tag: {task}", "tags:", *(f"- {tag}" for tag in tags)]
     if training.value is not None and "corpus" in corpus:
@@ -176,7 +173,7 @@ def _head(name: str, family: Family, levels: int, library: str, training: Traini
 def _introduction(family: Family) -> str:
     kind = family.model_type.partition("-")[0]
     if kind in PAPERS:
-        base = "BART" if _is_seq2seq(family) else "RoBERTa"
+        base = "BART" if family.seq2seq else "RoBERTa"
         return f"A {base} with the attention of {PAPERS[kind]} in the encoder, converted by fairseq-poolingformer."
     return f"A model of the family {family.model_type}, converted by fairseq-poolingformer."
 
@@ -190,7 +187,7 @@ def _architecture(family: Family, settings: Settings, state: State, levels: int)
         "fairseq architecture": f"`{settings['arch']}`" if "arch" in settings else None,
         "parameters": f"{sum(shared.values()):,}",
         "encoder layers": settings.get("encoder_layers"),
-        "decoder layers": settings.get("decoder_layers") if _is_seq2seq(family) else None,
+        "decoder layers": settings.get("decoder_layers") if family.seq2seq else None,
         "width": settings.get("encoder_embed_dim"),
         "attention heads": settings.get("encoder_attention_heads"),
         "reads at most, tokens": f"{positions[0]:,}" if positions else None,
@@ -226,7 +223,7 @@ def _table(title: str, rows: Mapping[str, Any]) -> str:
 
 
 def _use(family: Family, library: str) -> str:
-    auto = "AutoModelForSeq2SeqLM" if _is_seq2seq(family) else "AutoModelForMaskedLM"
+    auto = "AutoModelForSeq2SeqLM" if family.seq2seq else "AutoModelForMaskedLM"
     if library == "fairseq":
         return (
             "`fairseq-train --user-dir fairseq_poolingformer --finetune-from-model model.pt` with the flags in "

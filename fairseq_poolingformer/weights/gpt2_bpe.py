@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.gpt2_bpe import byte_symbols
-from fairseq_poolingformer.weights.family import ConversionError
+from fairseq_poolingformer.weights import ConversionError
 
 MASK = "<mask>"
 FILLER = "madeupword"  # fairseq's name for rows that only round up the size of a dictionary

@@ -14,8 +14,7 @@ from sentencepiece import SentencePieceProcessor
 
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
-from fairseq_poolingformer.weights import files, tokenizer_files, unigram
-from fairseq_poolingformer.weights.family import ConversionError
+from fairseq_poolingformer.weights import ConversionError, files, tokenizer_files, unigram
 from fairseq_poolingformer.weights.gpt2_bpe import MASK
 
 HUGGINGFACE_NAME = "sentencepiece.bpe.model"

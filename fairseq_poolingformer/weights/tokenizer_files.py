@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_symbols
-from fairseq_poolingformer.weights import files, gpt2_bpe
-from fairseq_poolingformer.weights.family import ConversionError, Family
+from fairseq_poolingformer.weights import ConversionError, files, gpt2_bpe
+from fairseq_poolingformer.weights.family import Family
 from fairseq_poolingformer.weights.gpt2_bpe import GPT2Files
 
 # As published: <mask> includes the space before it, as the tokens that it replaces do.

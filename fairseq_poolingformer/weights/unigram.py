@@ -17,7 +17,7 @@ from typing import Any
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.unigram import fields
 from fairseq_poolingformer.text.unigram import is_unigram as has_unigrams
-from fairseq_poolingformer.weights.family import ConversionError
+from fairseq_poolingformer.weights import ConversionError
 
 MASK = "<mask>"
 # fields and types of sentencepiece_model.proto

@@ -9,7 +9,8 @@ from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from transformers import BartTokenizer
 
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from fairseq_poolingformer.weights import FAMILIES, ConversionError, gpt2_bpe, tokenizer_files
+from fairseq_poolingformer.weights import ConversionError, gpt2_bpe, tokenizer_files
+from fairseq_poolingformer.weights.convert import FAMILIES
 from tests.models import tiny_huggingface
 
 ORIGINAL = Path(__file__).parents[3] / "shared" / "data" / "gpt2_bpe"

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BartForSequenceClassification
 
-from fairseq_poolingformer import weights as conversion
-from fairseq_poolingformer.weights import ConversionError, files, led
+from fairseq_poolingformer.weights import ConversionError, files, loading
+from fairseq_poolingformer.weights import convert as conversion
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
 
@@ -84,10 +84,10 @@ def test_a_config_that_is_no_object(tmp_path, capsys, content):
 
 def test_windows_that_transformers_cannot_run():
     """Its models pad inputs to a multiple of the largest window, which each layer's own must divide."""
-    assert led.two_sided({"encoder_layers": 3, "window_size": "3,15,5"}) == [6, 30, 10]
+    assert loading.two_sided({"encoder_layers": 3, "window_size": "3,15,5"}) == [6, 30, 10]
     for window_size in ("4,6,4", "2,3,5"):
         with pytest.raises(ConversionError, match="each layer's window must divide"):
-            led.two_sided({"encoder_layers": 3, "window_size": window_size})
+            loading.two_sided({"encoder_layers": 3, "window_size": window_size})
 
 
 def broken(state, config, change):
