@@ -15,7 +15,7 @@ from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
 from fairseq_poolingformer.weights.bart import BART, LED, MBART, POOLINGFORMER_BART, POOLINGFORMER_MBART
 from fairseq_poolingformer.weights.deberta import DEBERTA
-from fairseq_poolingformer.weights.family import Family
+from fairseq_poolingformer.weights.family import DEFAULTS, Family
 from fairseq_poolingformer.weights.loading import COPIED, OFFSET, TASK_HEADS, copied, with_unused_rows
 from fairseq_poolingformer.weights.names import NAMES
 from fairseq_poolingformer.weights.roberta import LONGFORMER, POOLINGFORMER_ROBERTA, ROBERTA, XLM_ROBERTA
@@ -29,6 +29,13 @@ FAMILIES = {
 }
 OWN_ARCHS = ("poolingformer_", "led_", "longformer_")  # the other architectures are fairseq's, with full attention
 HEADS = ("classification_heads.", *TASK_HEADS)  # fairseq's names for heads beside the language model
+KINDS = {
+    bool: (bool, "true or false"),
+    int: (int, "a whole number"),
+    float: (int | float, "a number"),
+    str: (str, "a text"),
+}
+PER_LAYER = ("window_size", "pooled_window_size", "pooled_layers")  # a number in place of a text of one number
 LEVEL_TWO = ".self_attn.pooled_"  # in the name of every parameter of the second attention level
 
 
@@ -64,6 +71,7 @@ def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_
     """
     family = family_of(config.get("model_type"), "config.json: model_type")
     settings = family.read_config(family, config)
+    _check_kinds(family, settings, "config.json has")
     try:
         check_sizes(settings, state)
     except ConfigurationError as error:
@@ -124,14 +132,15 @@ def to_huggingface(
     Raises:
         ConversionError: Hugging Face cannot express the model, or a parameter is missing, unknown or of a wrong size.
     """
-    if "arch" not in settings:
+    if not isinstance(settings.get("arch"), str):
         raise ConversionError("the checkpoint's settings name no architecture (arch)")
     family = family_of(model_type or default_model_type(settings, drop_pooled=drop_pooled), "--model-type")
     if missing := sorted(set(family.needed) - set(settings)):
         raise ConversionError(f"the checkpoint's settings lack {', '.join(missing)}")
-    for name in family.arch_sizes["base"]:
-        if type(settings[name]) is not int or settings[name] < 1:
+    for name in (*family.arch_sizes["base"], *family.position_tables.values()):
+        if name in settings and (type(settings[name]) is not int or settings[name] < 1):
             raise ConversionError(f"the checkpoint's settings have {name} {settings[name]!r}, which is no size")
+    _check_kinds(family, settings, "the checkpoint's settings have")
     notes = _attention_notes(family, settings, drop_pooled) if settings["arch"].startswith(OWN_ARCHS) else []
     own = set(family.parameters(settings))
     level_two = [name for name in own if LEVEL_TWO in name]
@@ -238,6 +247,17 @@ def _attention_notes(family: Family, settings: Settings, drop_pooled: bool) -> l
         f"global_tokens is {count}, which config.json cannot hold: with Hugging Face, pass a global_attention_mask "
         "that is 1 on as many first tokens and 0 on the others"
     ]
+
+
+def _check_kinds(family: Family, settings: Settings, where: str) -> None:
+    """Check that each setting that a conversion reads is of its default's type; None is the default."""
+    for name, default in {**DEFAULTS, **family.arch_defaults}.items():
+        value = settings.get(name)
+        kind, what = KINDS.get(type(default), (object, ""))
+        kind = str | int if name in PER_LAYER else kind
+        fits = value in (0, 1) if kind is bool and isinstance(value, int) else isinstance(value, kind)
+        if value is not None and not fits:
+            raise ConversionError(f"{where} {name} {value!r}, which is not {what}")
 
 
 def _check_shapes(family: Family, settings: Settings, state: State) -> None:

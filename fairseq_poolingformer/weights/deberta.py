@@ -130,7 +130,7 @@ def _read(family: Family, config: Settings) -> Settings:
     """Return fairseq's settings: every token attends to all, with k relative positions on each side."""
     if config.get("embedding_size", config.get("hidden_size")) != config.get("hidden_size"):
         raise ConversionError("config.json: embedding_size differs from hidden_size; fairseq's RoBERTa has one width")
-    settings, k = family.shared.read(config), config.get("max_relative_positions", -1)
+    settings, k = family.shared.read(config), config.get("max_relative_positions") or -1
     return {
         **settings,
         EPSILON: config.get(EPSILON, 1e-7),
@@ -147,7 +147,7 @@ def _read(family: Family, config: Settings) -> Settings:
 def _products(pos_att_type: str | list[str] | None) -> str:
     """Return the value of ``--relative-attention`` for ``pos_att_type``, a list or words joined by ``|``."""
     words = pos_att_type.lower().split("|") if isinstance(pos_att_type, str) else pos_att_type or []
-    words = sorted(word.strip() for word in words)
+    words = sorted(str(word).strip() for word in words)
     if not words or set(words) - {"c2p", "p2c"} or len(set(words)) != len(words):
         raise ConversionError(f"config.json: pos_att_type is {pos_att_type!r}; it must be c2p, p2c or c2p|p2c")
     return ",".join(words)

@@ -98,8 +98,8 @@ def one_sided(attention_window: int | list[int], layers: int) -> list[int]:
     Raises:
         ConversionError: it is not even, not positive, or a list of another length.
     """
-    windows = [attention_window] * layers if isinstance(attention_window, int) else attention_window
-    if len(windows) != layers or any(window % 2 or window < 2 for window in windows):
+    windows = attention_window if isinstance(attention_window, list | tuple) else [attention_window] * layers
+    if len(windows) != layers or any(type(window) is not int or window % 2 or window < 2 for window in windows):
         raise ConversionError(
             f"config.json: attention_window is {attention_window!r}; it must be one positive even number, "
             f"or one for each of the {layers} encoder layers"

@@ -188,7 +188,31 @@ def test_a_setting_that_is_no_size_is_named(size):
 
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_an_embedding_that_is_no_matrix_is_refused(shape):
-    settings = dict.fromkeys(conversion.FAMILIES["bart"].needed, False)
-    settings |= {**conversion.FAMILIES["bart"].arch_sizes["base"], "arch": "bart_base"}
+    settings = {**dict.fromkeys(conversion.FAMILIES["bart"].needed, 8), "arch": "bart_base"}
     with pytest.raises(ConversionError, match="no token embedding"):
         conversion.to_huggingface(settings, {"encoder.embed_tokens.weight": torch.zeros(shape)}, model_type="bart")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("max_source_positions", None, "no size"),
+        ("pool_type", 3, "not a text"),
+        ("activation_fn", ["gelu"], "not a text"),
+        ("separate_global_projections", 0.5, "not true or false"),
+        ("global_tokens", "1", "not a whole number"),
+        ("dropout", "0.1", "not a number"),
+    ],
+)
+def test_a_setting_of_another_type_is_named(name, value, what):
+    settings = {**dict.fromkeys(conversion.FAMILIES["bart"].needed, 8), "arch": "poolingformer_bart_base", name: value}
+    with pytest.raises(ConversionError, match=f"{name} .*, which is {what}"):
+        conversion.to_huggingface(settings, {}, model_type="poolingformer-bart")
+
+
+@pytest.mark.parametrize("model_type", ["poolingformer-bart", "poolingformer-mbart"])
+def test_a_config_without_positions_is_refused(model_type):
+    config = {**tiny_huggingface.config("bart").to_dict(), "model_type": model_type, "max_position_embeddings": None}
+    config |= dict.fromkeys(("normalize_before", "add_final_layer_norm"), model_type.endswith("mbart"))
+    with pytest.raises(ConversionError, match="lacks max_decoder_position_embeddings, max_position_embeddings"):
+        conversion.to_fairseq(config, {})
