@@ -147,12 +147,6 @@ def to_huggingface(options: argparse.Namespace) -> None:
     _report(output, converted.notes)
 
 
-def from_adaptive_span(options: argparse.Namespace) -> None:
-    """Convert a checkpoint of the published adaptive span."""
-    load_fairseq()  # which has the settings of the architecture
-    adaptive_span.run(options)
-
-
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     top = argparse.ArgumentParser(
@@ -203,7 +197,7 @@ def make_parser() -> argparse.ArgumentParser:
         "trained on)",
     )
     from_short.add_command(commands)
-    adaptive_span.add_command(commands).set_defaults(convert=from_adaptive_span)
+    adaptive_span.add_command(commands)
     transformer_xl.add_command(commands)
     for command in (fairseq, huggingface):
         command.add_argument(
