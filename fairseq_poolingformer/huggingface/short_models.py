@@ -13,7 +13,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from fairseq_poolingformer.huggingface import card
-from fairseq_poolingformer.weights import State
+from fairseq_poolingformer.weights import State, tensor_digests
 from fairseq_poolingformer.weights.loading import fit, one_sided, with_unused_rows
 from fairseq_poolingformer.weights.names import NAMES
 
@@ -27,12 +27,9 @@ NOT_COPIED = (  # settings of the short model that say nothing about the long on
 )
 LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
-LARGEST = (  # settings that are sizes, and the largest
-    (r"(num_hidden|encoder|decoder)_layers", 1000),
-    (r".*_heads", 4096),
-    (r".*_dim|d_model|(hidden|intermediate|vocab)_size", 2**22),
-    (r"max_.*position_embeddings", 2**27),
-)
+LAYERS, WIDTHS = r"(num_hidden|encoder|decoder)_layers", r".*_dim|d_model|(hidden|intermediate|vocab)_size"
+LENGTHS = r"max_.*position_embeddings"
+LARGEST = ((LAYERS, 1000), (r".*_heads", 4096), (WIDTHS, 2**22), (LENGTHS, 2**27))  # sizes, and the largest
 
 
 class FromShort:
@@ -142,7 +139,8 @@ def _model_type(folder: Any, **kwargs: Any) -> str | None:
     """Return the ``model_type`` in a folder's or a hub model's ``config.json``; ``kwargs`` as ``from_pretrained``'s.
 
     Raises:
-        ValueError: a size there is not a whole number or beyond reason, so that building the model would never end.
+        ValueError: a size there is not a whole number, or beyond reason or the weights, so that building the model
+            might never end.
     """
     config = PreTrainedConfig.get_config_dict(folder, **kwargs)[0]
     for name, value in config.items():
@@ -151,7 +149,22 @@ def _model_type(folder: Any, **kwargs: Any) -> str | None:
             raise ValueError(
                 f"{folder}: its setting {name} is {value!r:.100}, and must be a whole number up to {most:,}"
             )
+    if Path(folder).is_dir():
+        _check_sizes(Path(folder, kwargs.get("subfolder", "")), config)
     return config.get("model_type")
+
+
+def _check_sizes(folder: Path, config: dict[str, Any]) -> None:
+    """Raise ``ValueError`` where the weights in a folder, if they are safetensors, hold less than a size says."""
+    shapes = tensor_digests.shapes_in_folder(folder)
+    widest = max((max(shape, default=0) for shape in shapes.values()), default=0)
+    layers = 1 + max((int(number) for name in shapes for number in re.findall(r"layers?\.(\d+)\.", name)), default=-1)
+    held = [(LAYERS, layers), (WIDTHS, widest)]
+    held += [(LENGTHS, widest)] * bool(config.get("absolute_positions", True))  # else no tensor has a row for each
+    for name, value in config.items() if shapes else ():
+        most = next((most for pattern, most in held if re.fullmatch(pattern, name)), None)
+        if most is not None and value is not None and value > most:
+            raise ValueError(f"{folder}: its setting {name} is {value:,}, and its weights have no more than {most:,}")
 
 
 def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-MAX_BYTES = 2**26
+from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE
+
 _SPLIT = re.compile(r"[\w-]+(\.[\w-]+)*")  # becomes the beginning of files' names
 _OUTSIDE = ("", ".", "..")
 
@@ -23,8 +24,8 @@ def read_corpus_file(path: Path) -> dict[str, Any]:
         ValueError: it is too large, not JSON, or an entry is of another type than preprocessing writes.
         RecursionError: it is nested too deeply.
     """
-    if (size := path.stat().st_size) > MAX_BYTES:
-        raise ValueError(f"{size:,} bytes, more than {MAX_BYTES:,}")
+    if (size := path.stat().st_size) > LARGEST_FILE:
+        raise ValueError(f"{size:,} bytes, more than {LARGEST_FILE:,}")
     corpus = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(corpus, dict):
         raise ValueError("not an object")

@@ -24,10 +24,9 @@ import numpy as np
 
 from fairseq_poolingformer.text import digests
 from fairseq_poolingformer.text.corpus_file import read_corpus_file
+from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE
 from fairseq_poolingformer.text.sequences import Sequences, blocks_path
 from fairseq_poolingformer.text.whole_file import write_lines
-
-MAX_TEXT_BYTES = 2**26  # of a dictionary, or of a file of a tokenizer
 
 
 @dataclass(frozen=True)
@@ -256,7 +255,7 @@ def check_file(folder: Path, path: Path) -> None:
 
 def _check_read_whole(folder: Path, path: Path) -> None:
     """Check a file that is read whole, its size first."""
-    if (size := path.stat().st_size) > MAX_TEXT_BYTES:
+    if (size := path.stat().st_size) > LARGEST_FILE:
         raise ValueError(f"{path}: {size:,} bytes, more than any dictionary or tokenizer has; preprocess again")
     check_file(folder, path)
 
