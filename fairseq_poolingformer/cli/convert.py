@@ -22,7 +22,6 @@ from fairseq_poolingformer.weights import (
     files,
     gpt2_bpe,
     sentencepiece_model,
-    tokenizer_files,
 )
 from fairseq_poolingformer.weights import convert as conversion
 from fairseq_poolingformer.weights.convert import Converted
@@ -91,13 +90,13 @@ def _write_fairseq_tokenizer(
         languages = sentencepiece_model.languages_of(source, model, rows) if mbart else ()
         sentencepiece_model.write_fairseq(folder, model, rows, family.dictionaries, languages)
         return languages
-    vocab, merges = tokenizer_files.read_huggingface_tokenizer(source)
+    vocab, merges = gpt2_bpe.read_huggingface_tokenizer(source)
     tokenizer = gpt2_bpe.to_fairseq_files(family.read_vocabulary(vocab), merges, rows)
     if original is not None:
-        gpt2_bpe.check_same(tokenizer, tokenizer_files.read_gpt2_files(original))
+        gpt2_bpe.check_same(tokenizer, gpt2_bpe.read_gpt2_files(original))
     if family.task == "masked_lm":
         gpt2_bpe.check_mask(tokenizer, rows)
-    tokenizer_files.write_gpt2_files(folder, tokenizer, family.dictionaries)
+    gpt2_bpe.write_gpt2_files(folder, tokenizer, family.dictionaries)
     return ()
 
 
@@ -131,11 +130,9 @@ def to_huggingface(options: argparse.Namespace) -> None:
             sentencepiece_model.write_huggingface(folder, model, rows, max_length, languages)
         else:
             with files.tokenizer_errors(tokenizer):
-                gpt2 = tokenizer_files.read_gpt2_files(tokenizer)
+                gpt2 = gpt2_bpe.read_gpt2_files(tokenizer)
                 vocab = gpt2_bpe.to_huggingface_vocab(gpt2, rows)
-                tokenizer_files.write_huggingface_tokenizer(
-                    folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length
-                )
+                gpt2_bpe.write_huggingface_tokenizer(folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length)
         if model_type in remote_code.CLASSES:
             config["auto_map"] = remote_code.auto_map(model_type)
             remote_code.write(folder)
