@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from fairseq_poolingformer.weights import ConversionError, Settings
-from fairseq_poolingformer.weights.family import (
-    DEFAULTS,
-    Family,
-    SharedSettings,
-    levels,
-    read_levels,
-    read_windows,
-    write_windows,
-)
-from fairseq_poolingformer.weights.names import GLOBAL, NO_ABSOLUTE, POOLED
+from fairseq_poolingformer.weights.family import DEFAULTS, Family, SharedSettings
+from fairseq_poolingformer.weights.loading import two_sided
+from fairseq_poolingformer.weights.names import GLOBAL, NO_ABSOLUTE, POOLED, RELATIVE
 
 EMBEDDING = "shared.weight"
 POSITIONS = ("max_source_positions", "max_target_positions")
@@ -25,7 +18,6 @@ WRITTEN_ACTIVATIONS = {**{ours: theirs for theirs, ours in ACTIVATIONS.items()},
 BEFORE = dict.fromkeys(("encoder_normalize_before", "decoder_normalize_before"), False)  # True in mBART
 FORGOTTEN_BEFORE = dict.fromkeys(("normalize_before", "add_final_layer_norm"), False)
 SCALE = "no_scale_embedding"  # fairseq's; False multiplies embeddings by the square root of their width
-LEVELS = tuple(name for name in DEFAULTS if "relative" not in name)  # this package's BART has no relative positions
 SHARED = SharedSettings(
     theirs="Hugging Face's BART and LED have",
     ours="fairseq's BART",
@@ -64,6 +56,13 @@ SHARED = SharedSettings(
         "add_bias_logits": False,
         **FORGOTTEN_BEFORE,
     },
+    written={"decoder_start_token_id": 2, "is_encoder_decoder": True, "tie_word_embeddings": True},
+    refusals={
+        GLOBAL: "BART has no separate global projections; convert to LED with --model-type led",
+        RELATIVE: "the model has relative attention ({}), which this package's BART for transformers does not have; "
+        "its RoBERTa has it",
+    },
+    absent_here=BEFORE,
 )
 
 
@@ -82,22 +81,18 @@ def _normalized_before(shared: SharedSettings) -> SharedSettings:
     )
 
 
-def _read_shared(family: Family, config: Settings) -> Settings:
-    """Return the fairseq settings that BART, LED and mBART share."""
-    settings = family.shared.read(config)
+def _read(config: Settings, settings: Settings) -> Settings:
     activation = config.get("activation_function", "gelu")
     if activation not in READ_ACTIVATIONS:
         raise ConversionError(
             f"config.json: activation_function {activation!r} has no counterpart in fairseq; "
             f"known: {', '.join(READ_ACTIVATIONS)}"
         )
-    settings |= dict.fromkeys(WIDTHS, settings["encoder_embed_dim"])
-    return {**settings, "activation_fn": READ_ACTIVATIONS[activation], SCALE: not config.get("scale_embedding")}
+    widths = dict.fromkeys(WIDTHS, settings["encoder_embed_dim"])
+    return {**widths, "activation_fn": READ_ACTIVATIONS[activation], SCALE: not config.get("scale_embedding")}
 
 
-def _write_shared(family: Family, settings: Settings) -> Settings:
-    """Return the part of ``config.json`` that BART, LED and mBART share."""
-    config = family.shared.write({**BEFORE, **settings})
+def _write(settings: Settings) -> Settings:
     width = settings["encoder_embed_dim"]
     for key in WIDTHS:
         if settings.get(key, width) != width:
@@ -108,56 +103,42 @@ def _write_shared(family: Family, settings: Settings) -> Settings:
             f"activation_fn {activation!r} has no counterpart in Hugging Face's models; "
             f"known: {', '.join(WRITTEN_ACTIVATIONS)}"
         )
-    if not settings.get("activation_dropout"):
-        config["activation_dropout"] = settings.get("relu_dropout", 0.0)  # fairseq's older name
-    config.update(activation_function=WRITTEN_ACTIVATIONS[activation], scale_embedding=not settings.get(SCALE, True))
-    return {**config, "decoder_start_token_id": 2, "is_encoder_decoder": True, "tie_word_embeddings": True}
+    older = {} if settings.get("activation_dropout") else {"activation_dropout": settings.get("relu_dropout", 0.0)}
+    return {
+        **older,  # fairseq's older name
+        "activation_function": WRITTEN_ACTIVATIONS[activation],
+        "scale_embedding": not settings.get(SCALE, True),
+        "forced_eos_token_id": 2,
+    }
 
 
-def _write_bart(family: Family, settings: Settings) -> Settings:
+def _write_bart(settings: Settings) -> Settings:
     source, target = (settings[key] for key in POSITIONS)
     if source != target:
         raise ConversionError(
             f"max_source_positions is {source} and max_target_positions {target}, but "
             "Hugging Face's BART has one number for both; convert to LED with --model-type led"
         )
-    if settings.get("separate_global_projections"):
-        raise ConversionError("BART has no separate global projections; convert to LED with --model-type led")
-    return {**_write_shared(family, settings), "forced_eos_token_id": 2}
+    return _write(settings)
 
 
-def _read_led(family: Family, config: Settings) -> Settings:
-    settings = _read_shared(family, config)
-    return {**settings, SCALE: True, **read_windows(config, settings["encoder_layers"])}  # it reads no scale_embedding
+def _read_led(config: Settings, settings: Settings) -> Settings:
+    return {**_read(config, settings), SCALE: True}  # transformers' LED reads no scale_embedding
 
 
-def _write_led(family: Family, settings: Settings) -> Settings:
-    config = _write_shared(family, settings)
-    if config.pop("scale_embedding"):
+def _write_led(settings: Settings) -> Settings:
+    more = _write(settings)
+    if more.pop("scale_embedding"):
         raise ConversionError(f"{SCALE} is False (--scale-embedding), which Hugging Face's LED cannot do")
-    windows, positions = write_windows(settings), settings["max_source_positions"]
-    widest = max(windows["attention_window"])
+    del more["forced_eos_token_id"]
+    widest, positions = max(two_sided(settings)), settings["max_source_positions"]
     if widest > positions:
         raise ConversionError(
             f"window_size {settings['window_size']} is {widest} tokens on both sides together, but Hugging "
             f"Face's LED takes at most max_source_positions, {positions}: convert to BART, which attends to the whole "
             "sequence, with --model-type bart"
         )
-    return {**config, **windows}
-
-
-def _read_two_levels(family: Family, config: Settings) -> Settings:
-    return {**_read_shared(family, config), **read_levels(config, LEVELS)}
-
-
-def _write_two_levels(family: Family, settings: Settings) -> Settings:
-    values = asdict(levels(settings))
-    if values["relative_attention"] != "none":
-        raise ConversionError(
-            f"the model has relative attention ({values['relative_attention']}), which this package's BART for "
-            "transformers does not have; its RoBERTa has it"
-        )
-    return {**_write_shared(family, settings), **{name: values[name] for name in LEVELS}, "forced_eos_token_id": 2}
+    return more
 
 
 BART = Family(
@@ -165,8 +146,6 @@ BART = Family(
     architecture="BartForConditionalGeneration",
     prefix="model.",
     shared=SHARED,
-    read_config=_read_shared,
-    write_config=_write_bart,
     huggingface_tied=((EMBEDDING, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),),
     fairseq_tied=(
         "encoder.embed_tokens.weight",
@@ -187,6 +166,8 @@ BART = Family(
     pooled_layers={"base": "3-5", "large": "6-11"},
     task="long_summarization",
     dictionaries=("dict.txt", "dict.source.txt", "dict.target.txt"),
+    read_more=_read,
+    write_more=_write_bart,
     buffers={"encoder.version": 3.0, "decoder.version": 3.0},
     zero=("final_logits_bias",),
     heads=("classification_head.", "qa_outputs."),
@@ -209,8 +190,8 @@ LED = replace(
             POSITIONS[1]: ("max_decoder_position_embeddings", 0, 1024),
         },
     ),
-    read_config=_read_led,
-    write_config=_write_led,
+    read_more=_read_led,
+    write_more=_write_led,
     arch="led_bart",
     poolingformer_arch="",
     kinds=(GLOBAL,),
@@ -227,11 +208,10 @@ POOLINGFORMER_BART = replace(
             POSITIONS[1]: ("max_decoder_position_embeddings", 0, None),
         },
     ),
-    read_config=_read_two_levels,
-    write_config=_write_two_levels,
+    write_more=_write,
     arch="poolingformer_bart",
     poolingformer_arch="",
-    arch_defaults={**BART.arch_defaults, **{name: DEFAULTS[name] for name in LEVELS}},
+    arch_defaults={**BART.arch_defaults, **{name: value for name, value in DEFAULTS.items() if "relative" not in name}},
     kinds=(POOLED, GLOBAL),
 )
 POOLINGFORMER_MBART = replace(

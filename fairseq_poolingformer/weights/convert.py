@@ -70,7 +70,7 @@ def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_
         ConversionError: fairseq cannot express the model, or a parameter is missing, unknown or of a wrong size.
     """
     family = family_of(config.get("model_type"), "config.json: model_type")
-    settings = family.read_config(family, config)
+    settings = family.read_config(config)
     _check_kinds(family, settings, "config.json has")
     try:
         check_sizes(settings, state)
@@ -156,7 +156,7 @@ def to_huggingface(
         raise ConversionError(f"the checkpoint has no token embedding ({family.fairseq_tied[0]})")
     settings = {**settings, "vocab_size": embedding.size(0)}
     config = {"model_type": family.model_type, "architectures": [family.architecture]}
-    config.update(family.write_config(family, settings), torch_dtype=str(embedding.dtype).removeprefix("torch."))
+    config.update(family.write_config(settings), torch_dtype=str(embedding.dtype).removeprefix("torch."))
 
     state = {name: tensor for name, tensor in state.items() if name not in family.buffers}
     heads = [name for name in state if name.startswith(HEADS)]

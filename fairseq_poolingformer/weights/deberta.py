@@ -9,7 +9,6 @@ from torch import Tensor
 
 from fairseq_poolingformer.settings import per_layer
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed, roberta
-from fairseq_poolingformer.weights.family import Family
 from fairseq_poolingformer.weights.names import NO_ABSOLUTE, RELATIVE
 from fairseq_poolingformer.weights.roberta import EMBEDDING, EPSILON, LENGTH, POSITION_IDS, POSITIONS, TOKEN_TYPES
 
@@ -19,11 +18,13 @@ TIED_HEAD = (f"{HEAD}decoder.weight", f"{HEAD}decoder.bias")
 SPECIAL_TOKENS = {"[PAD]": "<pad>", "[CLS]": "<s>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
 SWAPPED = (0, 1)  # rows of <pad> and <s>
 SHARED = replace(
-    roberta.SHARED,
+    roberta.without(roberta.SHARED, NO_ABSOLUTE),
     ours="this package's DeBERTa",
     lengths={LENGTH: ("max_position_embeddings", 0, None)},
     their_fixed={"hidden_act": "gelu", "pad_token_id": 0, "relative_attention": True, "talking_head": False},
     forgotten={},
+    written={"bos_token_id": 1, "eos_token_id": 2, "type_vocab_size": 0, "tie_word_embeddings": True, "legacy": True},
+    refusals={},
     absent={"relative_attention": False},
 )
 
@@ -126,13 +127,12 @@ def complete(settings: Settings, state: State) -> list[str]:
     return []
 
 
-def _read(family: Family, config: Settings) -> Settings:
+def _read(config: Settings, settings: Settings) -> Settings:
     """Return fairseq's settings: every token attends to all, with k relative positions on each side."""
     if config.get("embedding_size", config.get("hidden_size")) != config.get("hidden_size"):
         raise ConversionError("config.json: embedding_size differs from hidden_size; fairseq's RoBERTa has one width")
-    settings, k = family.shared.read(config), config.get("max_relative_positions") or -1
+    k = config.get("max_relative_positions") or -1
     return {
-        **settings,
         EPSILON: config.get(EPSILON, 1e-7),
         NO_ABSOLUTE: not config.get("position_biased_input", True),
         "relative_attention": _products(config.get("pos_att_type")),
@@ -153,7 +153,7 @@ def _products(pos_att_type: str | list[str] | None) -> str:
     return ",".join(words)
 
 
-def _write(family: Family, settings: Settings) -> Settings:
+def _write(settings: Settings) -> Settings:
     if settings.get("relative_attention", "none") == "none":
         raise ConversionError("the model has no relative attention, which DeBERTa needs: choose another --model-type")
     longest, window_size = settings[LENGTH], settings["window_size"]
@@ -168,15 +168,10 @@ def _write(family: Family, settings: Settings) -> Settings:
             "Face's DeBERTa lacks: only a model trained with --global-tokens 0 converts"
         )
     return {
-        **roberta.write_shared(family, {**settings, NO_ABSOLUTE: False, "relative_attention": "none"}),
-        "bos_token_id": 1,
-        "eos_token_id": 2,
         EPSILON: settings.get(EPSILON, 1e-5),
         "max_relative_positions": settings["max_relative_positions"],
         "pos_att_type": settings["relative_attention"].split(","),
         "position_biased_input": not settings[NO_ABSOLUTE],
-        "type_vocab_size": 0,
-        "legacy": True,
     }
 
 
@@ -201,8 +196,8 @@ DEBERTA = replace(
     architecture="DebertaForMaskedLM",
     prefix="deberta.",
     shared=SHARED,
-    read_config=_read,
-    write_config=_write,
+    read_more=_read,
+    write_more=_write,
     huggingface_tied=((EMBEDDING, TIED_HEAD[0]), (f"{HEAD}bias", TIED_HEAD[1])),
     arch="poolingformer_deberta",
     poolingformer_arch="poolingformer_deberta",

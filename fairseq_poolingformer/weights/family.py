@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from fairseq_poolingformer.models.attention_flags import AttentionFlags
 from fairseq_poolingformer.weights import ConversionError, Settings, State
 from fairseq_poolingformer.weights.loading import one_sided, two_sided
-from fairseq_poolingformer.weights.names import GLOBAL, NAMES, NO_ABSOLUTE, POOLED, parameters
+from fairseq_poolingformer.weights.names import GLOBAL, NAMES, NO_ABSOLUTE, POOLED, RELATIVE, parameters
 
 DEFAULTS = {flag.name: flag.default for flag in fields(AttentionFlags)}  # of the settings of the two levels
 
@@ -28,7 +28,10 @@ class SharedSettings:
         fixed: fairseq's setting -> the only value that Hugging Face's models can have.
         their_fixed: Hugging Face's setting -> the only value that fairseq's models can have.
         forgotten: the same of settings that today's ``config.json`` has no more, or has by default.
+        written: what else a ``config.json`` that is written has.
+        refusals: what these models lack of ``kinds`` -> the sentence that says so, with a place for the value.
         absent: Hugging Face's setting -> its value where ``config.json`` has none, if that is another than the fixed.
+        absent_here: the same of fairseq's settings.
     """
 
     theirs: str
@@ -39,7 +42,10 @@ class SharedSettings:
     fixed: Settings
     their_fixed: Settings
     forgotten: Settings
+    written: Settings
+    refusals: Mapping[str, str]
     absent: Settings = field(default_factory=dict)
+    absent_here: Settings = field(default_factory=dict)
 
     def read(self, config: Settings) -> Settings:
         """Return fairseq's settings.
@@ -67,13 +73,14 @@ class SharedSettings:
             ConversionError: the model has a setting that Hugging Face's cannot have.
         """
         for key, value in self.fixed.items():
-            if settings.get(key, value) != value:
-                raise ConversionError(f"{key} is {settings[key]!r}; {self.theirs} only {value!r}")
+            if (given := settings.get(key, self.absent_here.get(key, value))) != value:
+                raise ConversionError(f"{key} is {given!r}; {self.theirs} only {value!r}")
         return {
             **{key: settings[ours] for key, ours in self.sizes.items()},
             **{key: settings.get(ours, value) for key, (ours, value) in self.rates.items()},
             **{key: settings[ours] + more for ours, (key, more, _) in self.lengths.items()},
             **self.their_fixed,
+            **self.written,
         }
 
 
@@ -92,8 +99,6 @@ class Family:
         architecture: the class that ``config.json`` names on the way back.
         prefix: the start of the parameters' names in a Hugging Face model with a head, with its dot.
         shared: the settings that both sides have.
-        read_config: ``config.json`` -> settings; raises ConversionError for what fairseq cannot express.
-        write_config: settings -> ``config.json``; raises ConversionError for what the family cannot express.
         huggingface_tied: groups of names of one parameter, the token embedding first; the first name of a group is the
             one that is written.
         fairseq_tied: fairseq's names of the token embedding; its checkpoints have all of them.
@@ -107,6 +112,8 @@ class Family:
         dictionaries: names under which fairseq's tasks look for the dictionary.
         kinds: what its attention may have beside one level, as :func:`~.names.parameters` takes it.
         offset_rows: its tables of positions have the rows before position 0, as fairseq's do.
+        read_more: ``config.json``, shared settings -> more; raises ConversionError for what fairseq cannot express.
+        write_more: settings -> more of ``config.json``; raises ConversionError for what the family cannot express.
         absorb: settings, Hugging Face state -> notes; removes the parameters that only Hugging Face has.
         complete: settings, Hugging Face state -> notes; adds the parameters that only Hugging Face has.
         modernize: fairseq state; renames the parameters of older checkpoints in place.
@@ -123,8 +130,6 @@ class Family:
     architecture: str
     prefix: str
     shared: SharedSettings
-    read_config: Callable[[Family, Settings], Settings]
-    write_config: Callable[[Family, Settings], Settings]
     huggingface_tied: tuple[tuple[str, ...], ...]
     fairseq_tied: tuple[str, ...]
     position_tables: Mapping[str, str]
@@ -137,6 +142,8 @@ class Family:
     dictionaries: tuple[str, ...]
     kinds: Collection[str] = ()
     offset_rows: bool = True
+    read_more: Callable[[Settings, Settings], Settings] = lambda config, settings: {}
+    write_more: Callable[[Settings], Settings] = lambda settings: {}
     absorb: Callable[[Settings, State], list[str]] = lambda settings, state: []
     complete: Callable[[Settings, State], list[str]] = lambda settings, state: []
     modernize: Callable[[State], None] = lambda state: None
@@ -173,6 +180,48 @@ class Family:
         """Whether it has a decoder."""
         return len(self.position_tables) > 1
 
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The names of the settings of the two levels in its ``config.json``."""
+        return tuple(n for n in DEFAULTS if RELATIVE in self.kinds or "relative" not in n) if self.two_levels else ()
+
+    def read_config(self, config: Settings) -> Settings:
+        """Return the fairseq settings of a ``config.json``.
+
+        Raises:
+            ConversionError: fairseq cannot express the model.
+        """
+        settings = self.shared.read(config)
+        settings |= self.read_more(config, settings)
+        settings |= {name: config[name] for name in self.levels if config.get(name) is not None}
+        if not self.sliding_window:
+            return settings
+        windows = one_sided(config.get("attention_window", 512), settings["encoder_layers"])
+        return {
+            **settings,
+            "window_size": ",".join(map(str, windows[:1] if len(set(windows)) == 1 else windows)),
+            "pooled_layers": "none",
+            "separate_global_projections": True,
+            "global_tokens": 1,
+        }
+
+    def write_config(self, settings: Settings) -> Settings:
+        """Return the ``config.json`` of a fairseq model's settings.
+
+        Raises:
+            ConversionError: the family cannot express the model.
+        """
+        flags = asdict(AttentionFlags.of(Namespace(**settings)))
+        for kind, given, none in (
+            (RELATIVE, flags["relative_attention"], "none"),
+            (GLOBAL, flags["separate_global_projections"], False),
+        ):
+            if kind not in self.kinds and given != none and kind in self.shared.refusals:
+                raise ConversionError(self.shared.refusals[kind].format(given))
+        config = self.shared.write(settings)
+        config |= {name: flags[name] for name in self.levels} | self.write_more(settings)
+        return {**config, "attention_window": two_sided(settings)} if self.sliding_window else config
+
     def parameters(self, settings: Settings) -> list[str]:
         """Return fairseq's names of a model's parameters; the token embedding, which comes first, appears once."""
         return parameters(settings, self.kinds, self.seq2seq)
@@ -203,29 +252,3 @@ class Family:
     def default_arch(self, settings: Settings) -> str:
         """Return ``arch`` in the size that needs the fewest flags to become this model."""
         return f"{self.arch}_{min(self.arch_sizes, key=lambda size: len(self.size_flags(settings, size)))}"
-
-
-def levels(settings: Settings) -> AttentionFlags:
-    """Return the flags of the two levels in a checkpoint's settings."""
-    return AttentionFlags.of(Namespace(**settings))
-
-
-def read_levels(config: Settings, names: Iterable[str]) -> Settings:
-    """Return those of the flags of the two levels that ``config.json`` has."""
-    return {name: config[name] for name in names if config.get(name) is not None}
-
-
-def read_windows(config: Settings, layers: int) -> Settings:
-    """Return the settings of the attention that LED and Longformer share."""
-    windows = one_sided(config.get("attention_window", 512), layers)
-    return {
-        "window_size": ",".join(map(str, windows[:1] if len(set(windows)) == 1 else windows)),
-        "pooled_layers": "none",
-        "separate_global_projections": True,
-        "global_tokens": 1,
-    }
-
-
-def write_windows(settings: Settings) -> Settings:
-    """Return ``attention_window`` of LED's and Longformer's ``config.json``."""
-    return {"attention_window": two_sided(settings)}

@@ -5,21 +5,13 @@ fairseq's RoBERTa has no token types, and Hugging Face's may have no head.
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
-from fairseq_poolingformer.weights.family import (
-    DEFAULTS,
-    Family,
-    SharedSettings,
-    levels,
-    read_levels,
-    read_windows,
-    write_windows,
-)
+from fairseq_poolingformer.weights import Settings, State, listed
+from fairseq_poolingformer.weights.family import DEFAULTS, Family, SharedSettings
 from fairseq_poolingformer.weights.loading import OFFSET, split_projections
 from fairseq_poolingformer.weights.names import ENCODER, GLOBAL, NAMES, NO_ABSOLUTE, POOLED, RELATIVE
 
@@ -53,6 +45,12 @@ SHARED = SharedSettings(
     # Hugging Face's head always has gelu, fairseq's head what the layers have.
     their_fixed={"hidden_act": "gelu", EPSILON: 1e-5, "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2},
     forgotten={"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"},
+    written={"type_vocab_size": 1, "tie_word_embeddings": True},
+    refusals={
+        GLOBAL: "RoBERTa has no separate global projections; convert to Longformer with --model-type longformer",
+        RELATIVE: "the model has relative attention ({}), which RoBERTa, XLM-R and Longformer lack; convert to DeBERTa "
+        "with --model-type deberta",
+    },
     absent={EPSILON: 1e-12},
 )
 
@@ -127,47 +125,19 @@ def modernize(state: State) -> None:
     split_projections(state)
 
 
-def _read(family: Family, config: Settings) -> Settings:
-    return family.shared.read(config)
+def without(shared: SharedSettings, *names: str) -> SharedSettings:
+    """Return the shared settings of a family in which these are not fixed."""
+    fixed, theirs = ({k: v for k, v in each.items() if k not in names} for each in (shared.fixed, shared.their_fixed))
+    return replace(shared, fixed=fixed, their_fixed=theirs)
 
 
-def write_shared(family: Family, settings: Settings) -> Settings:
-    """Return the part of ``config.json`` that RoBERTa, XLM-R and Longformer share."""
-    if settings.get("relative_attention", "none") != "none":
-        raise ConversionError(
-            f"the model has relative attention ({settings['relative_attention']}), which RoBERTa, XLM-R and Longformer "
-            "lack; convert to DeBERTa with --model-type deberta"
-        )
-    return {**family.shared.write(settings), "type_vocab_size": 1, "tie_word_embeddings": True}
+def _read_two_levels(config: Settings, settings: Settings) -> Settings:
+    epsilon = config.get(EPSILON, SHARED.absent[EPSILON])
+    return {EPSILON: epsilon, NO_ABSOLUTE: not config.get("absolute_positions", True)}
 
 
-def _write_roberta(family: Family, settings: Settings) -> Settings:
-    if settings.get("separate_global_projections"):
-        raise ConversionError(
-            "RoBERTa has no separate global projections; convert to Longformer with --model-type longformer"
-        )
-    return write_shared(family, settings)
-
-
-def _read_longformer(family: Family, config: Settings) -> Settings:
-    settings = family.shared.read(config)
-    return {**settings, **read_windows(config, settings["encoder_layers"])}
-
-
-def _write_longformer(family: Family, settings: Settings) -> Settings:
-    return {**write_shared(family, settings), **write_windows(settings), "sep_token_id": 2}
-
-
-def _read_two_levels(family: Family, config: Settings) -> Settings:
-    epsilon, absolute = config.get(EPSILON, family.shared.absent[EPSILON]), config.get("absolute_positions", True)
-    settings = family.shared.read({**config, EPSILON: family.shared.their_fixed[EPSILON]})
-    return {**settings, **read_levels(config, DEFAULTS), EPSILON: epsilon, NO_ABSOLUTE: not absolute}
-
-
-def _write_two_levels(family: Family, settings: Settings) -> Settings:
-    own = {EPSILON: settings.get(EPSILON, 1e-5), "absolute_positions": not settings.get(NO_ABSOLUTE)}
-    alone = {**settings, "relative_attention": "none", NO_ABSOLUTE: False}
-    return {**write_shared(family, alone), **asdict(levels(settings)), **own}
+def _write_two_levels(settings: Settings) -> Settings:
+    return {EPSILON: settings.get(EPSILON, 1e-5), "absolute_positions": not settings.get(NO_ABSOLUTE)}
 
 
 def _arch_sizes(layers: int, width: int) -> dict[str, int]:
@@ -184,8 +154,6 @@ ROBERTA = Family(
     architecture="RobertaForMaskedLM",
     prefix="roberta.",
     shared=SHARED,
-    read_config=_read,
-    write_config=_write_roberta,
     huggingface_tied=((EMBEDDING, "lm_head.decoder.weight"), ("lm_head.bias", "lm_head.decoder.bias")),
     fairseq_tied=(f"{ENCODER}.embed_tokens.weight", "encoder.lm_head.weight"),
     position_tables={f"{ENCODER}.embed_positions.weight": LENGTH},
@@ -214,8 +182,7 @@ LONGFORMER = replace(
     model_type="longformer",
     architecture="LongformerForMaskedLM",
     prefix="longformer.",
-    read_config=_read_longformer,
-    write_config=_write_longformer,
+    shared=replace(SHARED, written={**SHARED.written, "sep_token_id": 2}),
     arch="longformer_roberta",
     poolingformer_arch="",
     kinds=(GLOBAL,),
@@ -224,8 +191,9 @@ POOLINGFORMER_ROBERTA = replace(
     ROBERTA,
     model_type="poolingformer-roberta",
     architecture="PoolingformerRobertaForMaskedLM",
-    read_config=_read_two_levels,
-    write_config=_write_two_levels,
+    shared=without(SHARED, EPSILON, NO_ABSOLUTE),
+    read_more=_read_two_levels,
+    write_more=_write_two_levels,
     arch="poolingformer_roberta",
     poolingformer_arch="",
     arch_defaults={**ROBERTA.arch_defaults, **DEFAULTS, EPSILON: 1e-5, NO_ABSOLUTE: False},
