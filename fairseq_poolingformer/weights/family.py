@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from fairseq_poolingformer.models.attention_flags import AttentionFlags
 from fairseq_poolingformer.weights import ConversionError, Settings, State
 from fairseq_poolingformer.weights.loading import one_sided, two_sided
-from fairseq_poolingformer.weights.names import GLOBAL, NAMES, NO_ABSOLUTE, POOLED, RELATIVE, parameters
+from fairseq_poolingformer.weights.names import GLOBAL, NAMES, NO_ABSOLUTE, POOLED, RELATIVE, levels_of, parameters
 
 DEFAULTS = {flag.name: flag.default for flag in fields(AttentionFlags)}  # of the settings of the two levels
 
@@ -77,15 +76,15 @@ class SharedSettings:
                 raise ConversionError(f"{key} is {given!r}; {self.theirs} only {value!r}")
         return {
             **{key: settings[ours] for key, ours in self.sizes.items()},
-            **{key: settings.get(ours, value) for key, (ours, value) in self.rates.items()},
+            **{key: _given(settings, ours, value) for key, (ours, value) in self.rates.items()},
             **{key: settings[ours] + more for ours, (key, more, _) in self.lengths.items()},
             **self.their_fixed,
             **self.written,
         }
 
 
-def _given(config: Settings, key: str, default: Any) -> Any:
-    return default if config.get(key) is None else config[key]
+def _given(settings: Settings, key: str, default: Any) -> Any:
+    return default if settings.get(key) is None else settings[key]
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,7 @@ class Family:
         Raises:
             ConversionError: the family cannot express the model.
         """
-        flags = asdict(AttentionFlags.of(Namespace(**settings)))
+        flags = asdict(levels_of(settings))
         for kind, given, none in (
             (RELATIVE, flags["relative_attention"], "none"),
             (GLOBAL, flags["separate_global_projections"], False),

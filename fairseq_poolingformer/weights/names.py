@@ -125,6 +125,11 @@ def parameters(settings: Settings, kinds: Collection[str], decoder: bool) -> lis
     return [*_stack(ENCODER, settings, kinds), *head, *(_relative(settings) if RELATIVE in kinds else [])]
 
 
+def levels_of(settings: Settings) -> AttentionFlags:
+    """Return the flags of the two levels in a checkpoint's settings."""
+    return AttentionFlags.of(Namespace(**settings))
+
+
 def _stack(stack: str, settings: Settings, kinds: Collection[str]) -> list[str]:
     """Return the names of an encoder's or a decoder's parameters."""
     side = stack.partition(".")[0]
@@ -143,7 +148,7 @@ def _levels(settings: Settings, layer: int, kinds: Collection[str]) -> list[str]
     """Return the names of the parameters of level two, and of global tokens, in one layer's attention."""
     if not kinds:
         return []
-    flags = AttentionFlags.of(Namespace(**settings))
+    flags = levels_of(settings)
     two = POOLED in kinds and layer in layer_numbers(flags.pooled_layers)
     own = [POOLED] * (two and not flags.pool_share_weights)
     own += [GLOBAL] * (GLOBAL in kinds and flags.separate_global_projections)
@@ -153,7 +158,7 @@ def _levels(settings: Settings, layer: int, kinds: Collection[str]) -> list[str]
 
 def _relative(settings: Settings) -> list[str]:
     """Return the names of the tables of relative positions, and of each layer's projections of them."""
-    flags = AttentionFlags.of(Namespace(**settings))
+    flags = levels_of(settings)
     if flags.relative_attention == "none":
         return []
     coarse = flags.global_bucket(settings["max_positions"]) is not None
