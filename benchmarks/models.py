@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 import fairseq_poolingformer
 from fairseq_poolingformer.patches import quiet_logging
-from fairseq_poolingformer.weights import to_fairseq
+from fairseq_poolingformer.weights.convert import to_fairseq
 
 # fairseq requires torchaudio; one made for another torch does not load, which transformers does not survive.
 sys.modules.setdefault("torchaudio", None)

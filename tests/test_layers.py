@@ -27,9 +27,9 @@ LAYERS = [
     ("text.*",),
     ("cli.command",),
     ("tasks.*",),  # without the modules of a task that face fairseq
+    ("weights.*",),
     ("patches.*",),
     ("training.*",),
-    ("weights.*",),
     ("models.*",),
     FAIRSEQ_SIDE,
     ("huggingface.*",),

@@ -15,17 +15,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from fairseq_poolingformer.char_lm.from_adaptive_span import NEVER, rows_of_bytes
-from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
+from fairseq_poolingformer.char_lm import published
 from fairseq_poolingformer.text.byte_symbols import NEWLINE, NUM_SYMBOLS
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
-from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.sequences import Sequences
-from fairseq_poolingformer.weights import files
-from fairseq_poolingformer.weights.family import ConversionError, Settings, State
+from fairseq_poolingformer.weights import ConversionError, Settings, State
 
+MODEL = "character model of Transformer-XL with --attn_type 0"
 SAVING = (
     "in its pytorch/ run python -c \"import torch; m = torch.load('model.pt', 'cpu', weights_only=False); "
     "torch.save(m.state_dict(), 'state.pt')\" and give state.pt; that runs whatever model.pt asks for, so do it with "
@@ -48,16 +45,9 @@ _LAYER_NAMES = {
 
 def add_command(commands: Any) -> None:
     """Add ``from-transformer-xl`` to the subcommands of ``poolingformer-convert``."""
-    parser = commands.add_parser("from-transformer-xl", help="state dict of the published Transformer-XL -> fairseq's")
-    parser.set_defaults(convert=run)
-    parser.add_argument("source", type=Path, metavar="STATE_DICT", help="of a model of enwik8 or text8: state.pt")
-    parser.add_argument(
-        "data",
-        type=Path,
-        metavar="DATA_FOLDER",
-        help="data folder of the text that the model was trained on, which numbers the symbols",
-    )
-    parser.add_argument("output", type=Path, metavar="OUTPUT_FOLDER", help="new folder to write model.pt into")
+    summary = "state dict of the published Transformer-XL -> fairseq's"
+    file = {"source": "of a model of enwik8 or text8: state.pt", "metavar": "STATE_DICT"}
+    parser = published.add_command(commands, "from-transformer-xl", run, summary, **file)
     parser.add_argument(
         "--memory-length", type=int, default=512, metavar="M", help="--mem_len of the training (default: 512)"
     )
@@ -65,39 +55,19 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Convert a state dict to ``model.pt``, and print the command that evaluates it."""
-    state = read_state(options.source)
-    order, newlines = symbol_order(options.data)
-    settings, converted = to_fairseq(state, order, memory_length=options.memory_length)
-    settings["data"] = str(options.data)
-    with files.new_folder(options.output) as folder:
-        files.write_checkpoint(folder / "model.pt", settings, converted)
-    large = settings["decoder_layers"] > 12
-    published = f"--memory-length {3800 if large else 2100} --same-length --clamp-distances {1000 if large else 820}"
-    print(f"wrote {options.output}: model.pt")
-    print(
-        f"evaluate it: poolingformer-eval-lm {options.data} --path {options.output / 'model.pt'} --batch-size 8 "
-        f"{published}{' --skip-newlines' if newlines else ''}"
-    )
-
-
-def read_state(path: Path) -> State:
-    """Return the parameters in a state dict.
-
-    Raises:
-        ConversionError: the file is missing or damaged, or is not a state dict.
-    """
     try:
-        with files.conversion_errors(path):
-            state = checkpoint_files.read(path)
+        state = published.read(options.source, f"is not a state dict: {SAVING}")
     except ConversionError as error:
         if "mem_transformer" in str(error):
             raise ConversionError(
-                f"{path} is a whole module, which only Transformer-XL's code can read: {SAVING}"
+                f"{options.source} is a whole module, which only Transformer-XL's code can read: {SAVING}"
             ) from None
         raise
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ConversionError(f"{path} is not a state dict: {SAVING}")
-    return {name.removeprefix("module."): value for name, value in state.items()}
+    order, newlines = symbol_order(options.data)
+    settings, converted = to_fairseq(state, order, memory_length=options.memory_length)
+    memory, clamp = (3800, 1000) if settings["decoder_layers"] > 12 else (2100, 820)
+    flags = f"--memory-length {memory} --same-length --clamp-distances {clamp}{' --skip-newlines' * newlines}"
+    published.write(options, settings, converted, flags)
 
 
 def symbol_order(data: Path) -> tuple[list[int], bool]:
@@ -137,70 +107,43 @@ def to_fairseq(state: State, order: list[int], *, memory_length: int = 512) -> t
         ConversionError: the model has other parts than those of its published character models, or another number of
             symbols than ``order``.
     """
-    from fairseq_poolingformer.char_lm.models import ARCHITECTURES, DEFAULTS
-
     rest = {name: value.float() if value.dtype == torch.float16 else value for name, value in state.items()}
     rest.pop("pos_emb.inv_freq", None)
     if any("emb_projs" in name or "out_projs" in name or re.search(r"_layers\.[1-9]", name) for name in rest):
         raise ConversionError(
             "the model has adaptive embeddings: a word model, such as wt103's; transformer_xl_lm reads bytes"
         )
-    embedding, output, bias, content, position = (
-        _take(rest, name)
-        for name in (
-            "word_emb.emb_layers.0.weight",
-            "crit.out_layers.0.weight",
-            "crit.out_layers.0.bias",
-            "r_w_bias",
-            "r_r_bias",
-        )
+    names = ("word_emb.emb_layers.0.weight", "crit.out_layers.0.weight", "crit.out_layers.0.bias")
+    embedding, output, bias = (published.taken(rest, name, MODEL) for name in names)
+    content, position = (published.taken(rest, name, MODEL) for name in ("r_w_bias", "r_r_bias"))
+    complaint = (
+        f"the data folder has {len(order)} beside newlines: give the folder of the text that the model was trained on"
     )
-    if len(embedding) != len(order):
-        raise ConversionError(
-            f"the model has {len(embedding)} symbols, but the data folder has {len(order)} beside newlines: give the "
-            "folder of the text that the model was trained on"
-        )
+    # the first byte follows the most frequent symbol: the published evaluation does not predict it
+    converted = published.embeddings(embedding, output, bias, order, 0, complaint)
     shared = torch.equal(embedding, output)
-    converted: State = {
-        "decoder.embed_tokens.weight": rows_of_bytes(embedding, order, 0.0),
-        "decoder.output_projection.weight": rows_of_bytes(output, order, 0.0),
-        "decoder.output_projection.bias": rows_of_bytes(bias, order, NEVER),
-    }
-    # what the first byte is predicted from: the published evaluation does not predict it
-    converted["decoder.embed_tokens.weight"][EOS] = embedding[0]
     if shared:
         converted["decoder.output_projection.weight"] = converted["decoder.embed_tokens.weight"]
-    layers = 1 + max((int(name.split(".")[1]) for name in rest if re.match(r"layers\.\d+\.", name)), default=-1)
+    layers, renamed = published.renamed_layers(rest, _LAYER_NAMES, MODEL)
+    converted |= renamed
     for layer in range(layers):
-        theirs, ours = f"layers.{layer}.", f"decoder.layers.{layer}."
-        for letter, part in zip("qkv", _take(rest, f"{theirs}dec_attn.qkv_net.weight").chunk(3), strict=True):
+        ours, joint = f"decoder.layers.{layer}.", f"layers.{layer}.dec_attn.qkv_net.weight"
+        for letter, part in zip("qkv", published.taken(rest, joint, MODEL).chunk(3), strict=True):
             converted[f"{ours}attention.{letter}_proj.weight"] = part.clone()
-        converted |= {ours + own: _take(rest, theirs + name) for name, own in _LAYER_NAMES.items()}
         converted |= {f"{ours}positions.content_bias": content, f"{ours}positions.position_bias": position}
     if rest:
         raise ConversionError(f"transformer_xl_lm has no place for {', '.join(sorted(rest))}")
     heads, width = len(content), embedding.size(1)
     if content.numel() != width:
         raise ConversionError(f"the heads' {heads} × {content.size(1)} numbers are not the model's width, {width}")
-    settings = {
-        **DEFAULTS,
-        **ARCHITECTURES["transformer_xl_lm"],
-        "arch": "transformer_xl_lm",
-        "task": "char_lm",
-        "criterion": "char_lm",
-        "tokens_per_sample": memory_length,  # as in its scripts
-        "eval_context": 2 * memory_length,
-        "memory_length": memory_length,
-        "decoder_layers": layers,
-        "decoder_embed_dim": width,
-        "decoder_ffn_embed_dim": len(converted["decoder.layers.0.feed_forward.fc1.weight"]),
-        "decoder_attention_heads": heads,
-        "share_decoder_input_output_embed": shared,
-    }
+    settings = published.settings_of(
+        "transformer_xl_lm",
+        layers,
+        heads,
+        converted,
+        tokens_per_sample=memory_length,  # as in its scripts
+        eval_context=2 * memory_length,
+        memory_length=memory_length,
+        share_decoder_input_output_embed=shared,
+    )
     return settings, converted
-
-
-def _take(state: State, name: str) -> Tensor:
-    if name not in state:
-        raise ConversionError(f"no parameter {name}: not a character model of Transformer-XL with --attn_type 0")
-    return state.pop(name)

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairseq_poolingformer import weights as conversion
 from fairseq_poolingformer.char_lm import from_adaptive_span as adaptive_span
 from fairseq_poolingformer.char_lm import from_transformer_xl as transformer_xl
 from fairseq_poolingformer.cli import from_short
@@ -19,14 +18,14 @@ from fairseq_poolingformer.huggingface import remote_code
 from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite
 from fairseq_poolingformer.weights import (
     ConversionError,
-    Converted,
-    Family,
     card,
     files,
     gpt2_bpe,
     sentencepiece_model,
-    tokenizer_files,
 )
+from fairseq_poolingformer.weights import convert as conversion
+from fairseq_poolingformer.weights.convert import Converted
+from fairseq_poolingformer.weights.family import Family
 from fairseq_poolingformer.weights.flags import model_flags, training_commands
 from fairseq_poolingformer.weights.heads import head_of_fairseq
 
@@ -57,7 +56,7 @@ def write_fairseq(
     Args:
         source: the folder.
         output: the folder to make.
-        arch, drop_heads: as :func:`~fairseq_poolingformer.weights.to_fairseq` takes them.
+        arch, drop_heads: as :func:`~fairseq_poolingformer.weights.convert.to_fairseq` takes them.
         original_bpe: a folder with the original files of the tokenizer, to compare with.
     """
     config = files.read_config(source)
@@ -92,13 +91,13 @@ def _write_fairseq_tokenizer(
         languages = sentencepiece_model.languages_of(source, model, rows) if mbart else ()
         sentencepiece_model.write_fairseq(folder, model, rows, family.dictionaries, languages)
         return languages
-    vocab, merges = tokenizer_files.read_huggingface_tokenizer(source)
+    vocab, merges = gpt2_bpe.read_huggingface_tokenizer(source)
     tokenizer = gpt2_bpe.to_fairseq_files(family.read_vocabulary(vocab), merges, rows)
     if original is not None:
-        gpt2_bpe.check_same(tokenizer, tokenizer_files.read_gpt2_files(original))
+        gpt2_bpe.check_same(tokenizer, gpt2_bpe.read_gpt2_files(original))
     if family.task == "masked_lm":
         gpt2_bpe.check_mask(tokenizer, rows)
-    tokenizer_files.write_gpt2_files(folder, tokenizer, family.dictionaries)
+    gpt2_bpe.write_gpt2_files(folder, tokenizer, family.dictionaries)
     return ()
 
 
@@ -135,11 +134,9 @@ def to_huggingface(options: argparse.Namespace) -> None:
             sentencepiece_model.write_huggingface(folder, model, rows, max_length, languages)
         else:
             with files.tokenizer_errors(tokenizer):
-                gpt2 = tokenizer_files.read_gpt2_files(tokenizer)
+                gpt2 = gpt2_bpe.read_gpt2_files(tokenizer)
                 vocab = gpt2_bpe.to_huggingface_vocab(gpt2, rows)
-                tokenizer_files.write_huggingface_tokenizer(
-                    folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length
-                )
+                gpt2_bpe.write_huggingface_tokenizer(folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length)
         if model_type in remote_code.CLASSES:
             config["auto_map"] = remote_code.auto_map(model_type, config["architectures"][0])
             remote_code.write(folder, model_type, config["architectures"][0])
@@ -157,12 +154,6 @@ def to_huggingface(options: argparse.Namespace) -> None:
         )
         card.write_card(folder, text, source.parent)
     _report(output, converted.notes)
-
-
-def from_adaptive_span(options: argparse.Namespace) -> None:
-    """Convert a checkpoint of the published adaptive span."""
-    load_fairseq()  # which has the settings of the architecture
-    adaptive_span.run(options)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -215,7 +206,7 @@ def make_parser() -> argparse.ArgumentParser:
         "trained on)",
     )
     from_short.add_command(commands)
-    adaptive_span.add_command(commands).set_defaults(convert=from_adaptive_span)
+    adaptive_span.add_command(commands)
     transformer_xl.add_command(commands)
     for command in (fairseq, huggingface):
         command.add_argument(

@@ -27,9 +27,9 @@ from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerRobertaConfig
 from fairseq_poolingformer.huggingface.packaged import Packaged
 from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
-from fairseq_poolingformer.huggingface.short_models import OFFSET
 from fairseq_poolingformer.levels import relative_tables
 from fairseq_poolingformer.settings import TwoLevels
+from fairseq_poolingformer.weights.loading import OFFSET
 
 
 class _Roberta(Packaged, TwoLevelModel):

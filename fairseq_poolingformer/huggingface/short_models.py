@@ -10,39 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from fairseq_poolingformer.huggingface import card
 from fairseq_poolingformer.settings import upper_half
-from fairseq_poolingformer.weights.loading import extend_positions
+from fairseq_poolingformer.weights import State, tensor_digests
+from fairseq_poolingformer.weights.loading import fit, one_sided, with_unused_rows
+from fairseq_poolingformer.weights.names import NAMES
 
 logger = logging.getLogger(__name__)
 
-OFFSET = 2  # rows of the position tables before position 0, in BART and in RoBERTa
-FRESH = (".pooled_", ".relative_projections.", "relative_positions.", "pooler.")  # parameters that short models lack
-PROJECTIONS = {"q": (".q_proj.", ".query."), "k": (".k_proj.", ".key."), "v": (".v_proj.", ".value.")}
-POSITIONS = ("embed_positions.weight", "position_embeddings.weight")
+POSITIONS = "embed_positions.weight"
+POOLER = "pooler."  # transformers alone has one; where the short model lacks it, it keeps its random values
 NOT_COPIED = (  # settings of the short model that say nothing about the long one
     *("model_type", "architectures", "transformers_version", "dtype", "torch_dtype", "max_position_embeddings"),
     "source",
 )
 LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
-LARGEST = (  # settings that are sizes, and the largest
-    (r"(num_hidden|encoder|decoder)_layers", 1000),
-    (r".*_heads", 4096),
-    (r".*_dim|d_model|(hidden|intermediate|vocab)_size", 2**22),
-    (r"max_.*position_embeddings", 2**27),
-)
-# names of LED's and Longformer's parameters -> names here
-RENAMED = (
-    (r"^led\.", "model."),
-    (r"^longformer\.", "roberta."),
-    (r"\.longformer_self_attn\.(query|key|value)\.", lambda match: f".{match[1][0]}_proj."),
-    (r"(\.longformer_self_attn|(?<=\.self))\.(query|key|value)_global\.", lambda match: f".global_{match[2][0]}_proj."),
-    (r"(encoder\.layers\.\d+\.self_attn)\.output\.", r"\1.out_proj."),
-)
+LAYERS, WIDTHS = r"(num_hidden|encoder|decoder)_layers", r".*_dim|d_model|(hidden|intermediate|vocab)_size"
+LENGTHS = r"max_.*position_embeddings"
+LARGEST = ((LAYERS, 1000), (r".*_heads", 4096), (WIDTHS, 2**22), (LENGTHS, 2**27))  # sizes, and the largest
 
 
 class FromShort:
@@ -125,17 +113,12 @@ class FromShort:
         config._attn_implementation = short.config._attn_implementation
         dtype = short.dtype if dtype in (None, "auto") else getattr(torch, dtype) if isinstance(dtype, str) else dtype
         long = cls(config).to(short.device, dtype).eval()
-        copies = ["global"] + ["pooled"] * (config.pooled_init == "level-one")
-        state = _renamed(short)
-        has_head, short_has_head = (model.base_model is not model for model in (long, short))
-        if has_head and not short_has_head:
+        if long.base_model is not long and short.base_model is short:
             raise ValueError(
                 f"the short model is a {type(short).__name__}, without the head of a {cls.__name__}: load it as a "
                 f"{short_class.__name__}"
             )
-        if short_has_head and not has_head:
-            state = {name.removeprefix(f"{long.base_model_prefix}."): value for name, value in state.items()}
-        long.load_state_dict(_extended(state, long.state_dict(), copies))
+        _load(long, short)
         long.tie_weights()
         if short.can_generate():
             long.generation_config = copy.deepcopy(short.generation_config)
@@ -164,15 +147,16 @@ def _model_type(folder: Any, **kwargs: Any) -> str | None:
         ValueError: of :func:`check_sizes`.
     """
     config = PreTrainedConfig.get_config_dict(folder, **kwargs)[0]
-    check_sizes(folder, config)
+    check_sizes(folder, config, kwargs.get("subfolder", ""))
     return config.get("model_type")
 
 
-def check_sizes(folder: Any, config: dict[str, Any]) -> None:
-    """Check the sizes in a model's settings.
+def check_sizes(folder: Any, config: dict[str, Any], subfolder: str = "") -> None:
+    """Check the sizes in a model's settings, which lie in a folder, or on a hub.
 
     Raises:
-        ValueError: one is not a whole number or beyond reason, so that building the model would never end.
+        ValueError: one is not a whole number, or beyond reason or the weights, so that building the model might never
+            end.
     """
     for name, value in config.items():
         most = next((most for pattern, most in LARGEST if re.fullmatch(pattern, name)), None)
@@ -180,6 +164,21 @@ def check_sizes(folder: Any, config: dict[str, Any]) -> None:
             raise ValueError(
                 f"{folder}: its setting {name} is {value!r:.100}, and must be a whole number up to {most:,}"
             )
+    if Path(folder).is_dir():
+        _check_held(Path(folder, subfolder), config)
+
+
+def _check_held(folder: Path, config: dict[str, Any]) -> None:
+    """Raise ``ValueError`` where the weights in a folder, if they are safetensors, hold less than a size says."""
+    shapes = tensor_digests.shapes_in_folder(folder)
+    widest = max((max(shape, default=0) for shape in shapes.values()), default=0)
+    layers = 1 + max((int(number) for name in shapes for number in re.findall(r"layers?\.(\d+)\.", name)), default=-1)
+    held = [(LAYERS, layers), (WIDTHS, widest)]
+    held += [(LENGTHS, widest)] * bool(config.get("absolute_positions", True))  # else no tensor has a row for each
+    for name, value in config.items() if shapes else ():
+        most = next((most for pattern, most in held if re.fullmatch(pattern, name)), None)
+        if most is not None and value is not None and value > most:
+            raise ValueError(f"{folder}: its setting {name} is {value:,}, and its weights have no more than {most:,}")
 
 
 def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str, Any]:
@@ -191,62 +190,34 @@ def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str
         if hasattr(cls.config_class, "max_decoder_position_embeddings"):
             own["max_decoder_position_embeddings"] = config.max_position_embeddings
         return own
-    both_sides = own.pop("attention_window")
-    both_sides = [both_sides] * layers if isinstance(both_sides, int) else both_sides
+    windows = one_sided(own.pop("attention_window"), layers)
     own.pop("onnx_export", None)
     longest = own.pop("max_encoder_position_embeddings", getattr(config, "max_position_embeddings", None))
     return {
         **own,
-        "window_size": ",".join(str(window // 2) for window in both_sides),
+        "window_size": ",".join(map(str, windows)),
         "pooled_layers": "none",
         "separate_global_projections": True,
         "max_position_embeddings": longest,
     }
 
 
-def _renamed(short: PreTrainedModel) -> dict[str, Tensor]:
-    """Return the short model's state with the names, and the rows of position tables, that BART and RoBERTa have."""
-    state = {}
-    for name, value in short.state_dict().items():
-        if short.config.model_type in WINDOWED:
-            for pattern, replacement in RENAMED:
-                name = re.sub(pattern, replacement, name)
-        if short.config.model_type == "led" and name.endswith(POSITIONS):
-            value = torch.cat([value.new_zeros(OFFSET, value.size(1)), value])
-        state[name] = value
-    return state
+def _own_names(model: PreTrainedModel) -> dict[str, str]:
+    """Return the names of a model's parameters -> this project's own."""
+    names, prefix = NAMES[model.config.model_type], f"{model.base_model_prefix}."
+    return {name: names.own(name.removeprefix(prefix)) for name in model.state_dict()}
 
 
-def _extended(short: dict[str, Tensor], long: dict[str, Tensor], copies: list[str]) -> dict[str, Tensor]:
-    """Return the state of a long model: the short one's with repeated positions, and the long one's for the rest.
-
-    Args:
-        short, long: states of the two models.
-        copies: kinds of projections ("global", "pooled") that start as copies of the ordinary ones.
-    """
-    state, fresh = {}, []
-    for name, own in long.items():
-        given = next((short[source] for source in [name, *_copied_from(name, copies)] if source in short), None)
-        if given is None:
-            fresh.append(name)
-            given = own
-        if name.endswith(POSITIONS) and given.size(0) != own.size(0):
-            given = extend_positions(given, own.size(0), OFFSET)
-        state[name] = given
-    if odd := [name for name in fresh if not any(part in name for part in FRESH)]:
-        raise ValueError(f"the short model lacks {', '.join(odd)}: give one of the same kind as the long model")
-    if unused := sorted(set(short) - set(long) - {"final_logits_bias"}):
+def _load(long: PreTrainedModel, short: PreTrainedModel) -> None:
+    """Load a short model's parameters into a long one, as fairseq loads them: :func:`~.loading.fit`."""
+    names, given, values = _own_names(long), short.state_dict(), long.state_dict()
+    own: State = {ours: values[name] for name, ours in names.items()}
+    state: State = {ours: given[name] for name, ours in _own_names(short).items()}
+    if short.config.model_type == "led":
+        state |= {name: with_unused_rows(table) for name, table in state.items() if name.endswith(POSITIONS)}
+    fit(own, state, pooled_init=long.config.pooled_init, new=(POOLER,))
+    if lacking := [name for name, ours in names.items() if ours not in state]:
+        raise ValueError(f"the short model lacks {', '.join(lacking)}: give one of the same kind as the long model")
+    if unused := sorted(set(state) - set(own) - {"final_logits_bias"}):
         logger.warning("left out, since the long model has no place for them: %s", ", ".join(unused))
-    logger.info("newly initialized: %s", ", ".join(fresh) or "nothing")
-    return state
-
-
-def _copied_from(name: str, copies: list[str]) -> list[str]:
-    """Return the names that the ordinary projection beside one of these kinds may have."""
-    return [
-        name.replace(f".{kind}_{letter}_proj.", ordinary)
-        for kind in copies
-        for letter, names in PROJECTIONS.items()
-        for ordinary in names
-        if f".{kind}_{letter}_proj." in name
-    ]
+    long.load_state_dict({name: state[ours] for name, ours in names.items()})

@@ -106,4 +106,4 @@ class LoadsCheckpoints:
             pooled_init = TwoLevels.of(self.args).pooled_init
             dictionary = self.encoder.dictionary
             marks = MARKS if count_marks(dictionary.symbols) else ()
-            adapt_state_dict(self, state_dict, dictionary.pad() + 1, pooled_init, marks)
+            adapt_state_dict(self.state_dict(), state_dict, dictionary.pad() + 1, pooled_init, marks)

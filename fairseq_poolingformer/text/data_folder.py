@@ -25,11 +25,10 @@ from typing import Any
 import numpy as np
 
 from fairseq_poolingformer.text import digests
+from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE
 from fairseq_poolingformer.text.sequences import Sequences, blocks_path
 from fairseq_poolingformer.text.whole_file import write_lines
 
-MAX_TEXT_BYTES = 2**26  # of a dictionary, or of a file of a tokenizer
-MAX_CORPUS_BYTES = 2**26
 _SPLIT = re.compile(r"[\w-]+(\.[\w-]+)*")  # becomes the beginning of files' names
 _OUTSIDE = ("", ".", "..")
 
@@ -260,7 +259,7 @@ def check_file(folder: Path, path: Path) -> None:
 
 def _check_read_whole(folder: Path, path: Path) -> None:
     """Check a file that is read whole, its size first."""
-    if (size := path.stat().st_size) > MAX_TEXT_BYTES:
+    if (size := path.stat().st_size) > LARGEST_FILE:
         raise ValueError(f"{path}: {size:,} bytes, more than any dictionary or tokenizer has; preprocess again")
     check_file(folder, path)
 
@@ -321,8 +320,8 @@ def _parse_corpus(path: Path) -> dict[str, Any]:
         ValueError: it is too large, not JSON, or an entry is of another type than preprocessing writes.
         RecursionError: it is nested too deeply.
     """
-    if (size := path.stat().st_size) > MAX_CORPUS_BYTES:
-        raise ValueError(f"{size:,} bytes, more than {MAX_CORPUS_BYTES:,}")
+    if (size := path.stat().st_size) > LARGEST_FILE:
+        raise ValueError(f"{size:,} bytes, more than {LARGEST_FILE:,}")
     corpus = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(corpus, dict):
         raise ValueError("not an object")

@@ -1,78 +1,70 @@
-"""BART and mBART: Hugging Face has fairseq's names, so the tables here are mostly sizes and settings.
-
-mBART is BART with normalization before each sublayer, and once more after the last layer.
-"""
+"""BART and those made of it: mBART, which normalizes before each sublayer, LED, and this package's with two levels."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
-from fairseq_poolingformer.settings import PAPER_LAYERS
-from fairseq_poolingformer.weights.family import ConversionError, Family, Settings
+from fairseq_poolingformer.settings import DEFAULTS, PAPER_LAYERS
+from fairseq_poolingformer.weights import ConversionError, Settings
+from fairseq_poolingformer.weights.family import Family, SharedSettings
+from fairseq_poolingformer.weights.loading import two_sided
+from fairseq_poolingformer.weights.names import GLOBAL, NO_ABSOLUTE, POOLED, RELATIVE
 
 EMBEDDING = "shared.weight"
-ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")
-FEED_FORWARD = ("fc1", "fc2", "final_layer_norm")
-
-# Hugging Face's setting -> fairseq's, where the value means the same.
-SIZES = {
-    "vocab_size": "vocab_size",
-    "encoder_layers": "encoder_layers",
-    "encoder_ffn_dim": "encoder_ffn_embed_dim",
-    "encoder_attention_heads": "encoder_attention_heads",
-    "decoder_layers": "decoder_layers",
-    "decoder_ffn_dim": "decoder_ffn_embed_dim",
-    "decoder_attention_heads": "decoder_attention_heads",
-}
 POSITIONS = ("max_source_positions", "max_target_positions")
-RATES = {
-    "dropout": ("dropout", 0.1),
-    "attention_dropout": ("attention_dropout", 0.0),
-    "activation_dropout": ("activation_dropout", 0.0),
-    "encoder_layerdrop": ("encoder_layerdrop", 0.0),
-    "decoder_layerdrop": ("decoder_layerdrop", 0.0),
-}
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_accurate",
-    "gelu_pytorch_tanh": "gelu_accurate",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
-}
-HUGGINGFACE_ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_accurate": "gelu_new",
-    "gelu_fast": "gelu_new",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
-}
-
-# fairseq can vary these, Hugging Face's BART, LED and mBART cannot.
-FIXED = {
-    "encoder_learned_pos": True,
-    "decoder_learned_pos": True,
-    "layernorm_embedding": True,
-    "no_token_positional_embeddings": False,
-    "share_all_embeddings": True,
-    "share_decoder_input_output_embed": True,
-    "no_cross_attention": False,
-    "cross_self_attention": False,
-    "adaptive_input": False,
-}
-# Older config.json files have these settings; today's Hugging Face models no longer read them.
-FORGOTTEN = {
-    "static_position_embeddings": False,
-    "normalize_embedding": True,
-    "extra_pos_embeddings": 2,
-    "add_bias_logits": False,
-}
-BEFORE = ("encoder_normalize_before", "decoder_normalize_before")  # True in mBART, False in BART and LED
-FORGOTTEN_BEFORE = ("normalize_before", "add_final_layer_norm")  # the same in older config.json files
+WIDTHS = ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim")  # the same as encoder_embed_dim
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_accurate", "relu": "relu", "tanh": "tanh", "linear": "linear"}
+READ_ACTIVATIONS = {**ACTIVATIONS, "gelu_pytorch_tanh": "gelu_accurate"}
+WRITTEN_ACTIVATIONS = {**{ours: theirs for theirs, ours in ACTIVATIONS.items()}, "gelu_fast": "gelu_new"}
+BEFORE = dict.fromkeys(("encoder_normalize_before", "decoder_normalize_before"), False)  # True in mBART
+FORGOTTEN_BEFORE = dict.fromkeys(("normalize_before", "add_final_layer_norm"), False)
 SCALE = "no_scale_embedding"  # fairseq's; False multiplies embeddings by the square root of their width
-SPECIAL_IDS = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+SHARED = SharedSettings(
+    theirs="Hugging Face's BART and LED have",
+    ours="fairseq's BART",
+    sizes={
+        "vocab_size": "vocab_size",
+        "d_model": "encoder_embed_dim",
+        **{f"{side}_layers": f"{side}_layers" for side in ("encoder", "decoder")},
+        **{f"{side}_ffn_dim": f"{side}_ffn_embed_dim" for side in ("encoder", "decoder")},
+        **{f"{side}_attention_heads": f"{side}_attention_heads" for side in ("encoder", "decoder")},
+    },
+    rates={
+        "dropout": ("dropout", 0.1),
+        **{
+            key: (key, 0.0)
+            for key in ("attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
+        },
+    },
+    lengths=dict.fromkeys(POSITIONS, ("max_position_embeddings", 0, 1024)),
+    fixed={
+        "encoder_learned_pos": True,
+        "decoder_learned_pos": True,
+        "layernorm_embedding": True,
+        NO_ABSOLUTE: False,
+        "share_all_embeddings": True,
+        "share_decoder_input_output_embed": True,
+        "no_cross_attention": False,
+        "cross_self_attention": False,
+        "adaptive_input": False,
+        **BEFORE,
+    },
+    their_fixed={"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2},
+    forgotten={
+        "static_position_embeddings": False,
+        "normalize_embedding": True,
+        "extra_pos_embeddings": 2,
+        "add_bias_logits": False,
+        **FORGOTTEN_BEFORE,
+    },
+    written={"decoder_start_token_id": 2, "is_encoder_decoder": True, "tie_word_embeddings": True},
+    refusals={
+        GLOBAL: "BART has no separate global projections; convert to LED with --model-type led",
+        RELATIVE: "the model has relative attention ({}), which this package's BART for transformers does not have; "
+        "its RoBERTa has it",
+    },
+    absent_here=BEFORE,
+)
 
 
 def _arch_sizes(**sizes: int) -> dict[str, int]:
@@ -80,109 +72,81 @@ def _arch_sizes(**sizes: int) -> dict[str, int]:
     return {f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in sizes.items()}
 
 
-def names(settings: Settings) -> dict[str, str]:
-    """Return Hugging Face name -> fairseq name for every parameter; the tied embedding appears once."""
-    table = {EMBEDDING: "encoder.embed_tokens.weight"}
-    for side in ("encoder", "decoder"):
-        table[f"{side}.embed_positions.weight"] = f"{side}.embed_positions.weight"
-        modules = [f"{side}.layernorm_embedding"]
-        modules += [f"{side}.layer_norm"] * bool(settings.get(f"{side}_normalize_before"))
-        for layer in range(settings[f"{side}_layers"]):
-            attentions = ("self_attn",) if side == "encoder" else ("self_attn", "encoder_attn")
-            parts = [f"{attention}.{part}" for attention in attentions for part in ATTENTION]
-            parts += [f"{attention}_layer_norm" for attention in attentions]
-            modules += [f"{side}.layers.{layer}.{part}" for part in (*parts, *FEED_FORWARD)]
-        table.update({f"{m}.{p}": f"{m}.{p}" for m in modules for p in ("weight", "bias")})
-    return table
+def _normalized_before(shared: SharedSettings) -> SharedSettings:
+    """Return the settings of a model that normalizes before each sublayer, and once more after the last layer."""
+    return replace(
+        shared,
+        theirs="Hugging Face's mBART has",
+        fixed={**shared.fixed, **dict.fromkeys(BEFORE, True)},
+        forgotten={**shared.forgotten, **dict.fromkeys(FORGOTTEN_BEFORE, True)},
+    )
 
 
-def read_shared_config(config: Settings, before: bool = False) -> Settings:
-    """Return the fairseq settings that BART, LED and mBART share.
-
-    Args:
-        config: the contents of ``config.json``.
-        before: normalization comes before each sublayer.
-    """
-    for key, value in {**FORGOTTEN, **SPECIAL_IDS, **dict.fromkeys(FORGOTTEN_BEFORE, before)}.items():
-        if config.get(key, value) != value:
-            raise ConversionError(f"config.json: {key} is {config[key]!r}; fairseq's BART needs {value!r}")
+def _read(config: Settings, settings: Settings) -> Settings:
     activation = config.get("activation_function", "gelu")
-    if activation not in ACTIVATIONS:
+    if activation not in READ_ACTIVATIONS:
         raise ConversionError(
             f"config.json: activation_function {activation!r} has no counterpart in fairseq; "
-            f"known: {', '.join(ACTIVATIONS)}"
+            f"known: {', '.join(READ_ACTIVATIONS)}"
         )
-    missing = sorted(key for key in (*SIZES, "d_model") if key not in config)
-    if missing:
-        raise ConversionError(f"config.json lacks {', '.join(missing)}")
-    settings: Settings = {fairseq: config[key] for key, fairseq in SIZES.items()}
-    settings.update({fairseq: float(config.get(key, value)) for key, (fairseq, value) in RATES.items()})
-    width = config["d_model"]
-    settings.update(encoder_embed_dim=width, decoder_embed_dim=width)
-    settings.update(decoder_input_dim=width, decoder_output_dim=width)
-    settings.update(FIXED, **dict.fromkeys(BEFORE, before), activation_fn=ACTIVATIONS[activation])
-    return settings
+    widths = dict.fromkeys(WIDTHS, settings["encoder_embed_dim"])
+    return {**widths, "activation_fn": READ_ACTIVATIONS[activation], SCALE: not config.get("scale_embedding")}
 
 
-def write_shared_config(settings: Settings, before: bool = False) -> Settings:
-    """Return the part of config.json that BART, LED and mBART share; ``before`` as in :func:`read_shared_config`."""
-    for key, value in {**FIXED, **dict.fromkeys(BEFORE, before)}.items():
-        if settings.get(key, value if key in FIXED else False) != value:
-            raise ConversionError(
-                f"{key} is {settings.get(key)!r}; Hugging Face's {'mBART has' if before else 'BART and LED have'} only "
-                f"{value!r}"
-            )
+def _write(settings: Settings) -> Settings:
     width = settings["encoder_embed_dim"]
-    for key in ("decoder_embed_dim", "decoder_input_dim", "decoder_output_dim"):
+    for key in WIDTHS:
         if settings.get(key, width) != width:
             raise ConversionError(f"{key} is {settings[key]}, encoder_embed_dim {width}: Hugging Face needs one width")
     activation = settings.get("activation_fn", "gelu")
-    if activation not in HUGGINGFACE_ACTIVATIONS:
+    if activation not in WRITTEN_ACTIVATIONS:
         raise ConversionError(
             f"activation_fn {activation!r} has no counterpart in Hugging Face's models; "
-            f"known: {', '.join(HUGGINGFACE_ACTIVATIONS)}"
+            f"known: {', '.join(WRITTEN_ACTIVATIONS)}"
         )
-    config: Settings = {key: settings[fairseq] for key, fairseq in SIZES.items()}
-    config.update({key: settings.get(fairseq, value) for key, (fairseq, value) in RATES.items()})
-    if not settings.get("activation_dropout"):
-        config["activation_dropout"] = settings.get("relu_dropout", 0.0)  # fairseq's older name
-    config.update(SPECIAL_IDS, d_model=width, activation_function=HUGGINGFACE_ACTIVATIONS[activation])
-    config.update(decoder_start_token_id=2, is_encoder_decoder=True, tie_word_embeddings=True)
-    return config
-
-
-def _read_config(config: Settings, before: bool = False) -> Settings:
-    positions = config.get("max_position_embeddings", 1024)
+    older = {} if settings.get("activation_dropout") else {"activation_dropout": settings.get("relu_dropout", 0.0)}
     return {
-        **read_shared_config(config, before),
-        SCALE: not config.get("scale_embedding"),
-        "max_source_positions": positions,
-        "max_target_positions": positions,
+        **older,  # fairseq's older name
+        "activation_function": WRITTEN_ACTIVATIONS[activation],
+        "scale_embedding": not settings.get(SCALE, True),
+        "forced_eos_token_id": 2,
     }
 
 
-def _write_config(settings: Settings, before: bool = False) -> Settings:
-    source, target = settings["max_source_positions"], settings["max_target_positions"]
+def _write_bart(settings: Settings) -> Settings:
+    source, target = (settings[key] for key in POSITIONS)
     if source != target:
         raise ConversionError(
             f"max_source_positions is {source} and max_target_positions {target}, but "
             "Hugging Face's BART has one number for both; convert to LED with --model-type led"
         )
-    if settings.get("separate_global_projections"):
-        raise ConversionError("BART has no separate global projections; convert to LED with --model-type led")
-    return {
-        **write_shared_config(settings, before),
-        "max_position_embeddings": source,
-        "scale_embedding": not settings.get(SCALE, True),
-        "forced_eos_token_id": 2,
-    }
+    return _write(settings)
+
+
+def _read_led(config: Settings, settings: Settings) -> Settings:
+    return {**_read(config, settings), SCALE: True}  # transformers' LED reads no scale_embedding
+
+
+def _write_led(settings: Settings) -> Settings:
+    more = _write(settings)
+    if more.pop("scale_embedding"):
+        raise ConversionError(f"{SCALE} is False (--scale-embedding), which Hugging Face's LED cannot do")
+    del more["forced_eos_token_id"]
+    widest, positions = max(two_sided(settings)), settings["max_source_positions"]
+    if widest > positions:
+        raise ConversionError(
+            f"window_size {settings['window_size']} is {widest} tokens on both sides together, but Hugging "
+            f"Face's LED takes at most max_source_positions, {positions}: convert to BART, which attends to the whole "
+            "sequence, with --model-type bart"
+        )
+    return more
 
 
 BART = Family(
     model_type="bart",
     architecture="BartForConditionalGeneration",
     prefix="model.",
-    names=names,
+    shared=SHARED,
     huggingface_tied=((EMBEDDING, "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),),
     fairseq_tied=(
         "encoder.embed_tokens.weight",
@@ -193,20 +157,18 @@ BART = Family(
         "encoder.embed_positions.weight": POSITIONS[0],
         "decoder.embed_positions.weight": POSITIONS[1],
     },
-    position_offset=0,
-    needed=(*(key for key in SIZES.values() if key != "vocab_size"), "encoder_embed_dim", *POSITIONS),
-    read_config=_read_config,
-    write_config=_write_config,
     arch="bart",
     poolingformer_arch="poolingformer_bart",
     arch_sizes={
         "base": _arch_sizes(layers=6, embed_dim=768, ffn_embed_dim=3072, attention_heads=12),
         "large": _arch_sizes(layers=12, embed_dim=1024, ffn_embed_dim=4096, attention_heads=16),
     },
+    arch_defaults={"activation_fn": "gelu", SCALE: True, **BEFORE, **dict(SHARED.rates.values())},
     pooled_layers={size: PAPER_LAYERS[f"bart_{size}"] for size in ("base", "large")},
-    arch_defaults={"activation_fn": "gelu", SCALE: True, **dict.fromkeys(BEFORE, False), **dict(RATES.values())},
     task="long_summarization",
     dictionaries=("dict.txt", "dict.source.txt", "dict.target.txt"),
+    read_more=_read,
+    write_more=_write_bart,
     buffers={"encoder.version": 3.0, "decoder.version": 3.0},
     zero=("final_logits_bias",),
     heads=("classification_head.", "qa_outputs."),
@@ -215,6 +177,47 @@ MBART = replace(
     BART,
     model_type="mbart",
     architecture="MBartForConditionalGeneration",
-    read_config=partial(_read_config, before=True),
-    write_config=partial(_write_config, before=True),
+    shared=_normalized_before(SHARED),
+)
+LED = replace(
+    BART,
+    model_type="led",
+    architecture="LEDForConditionalGeneration",
+    prefix="led.",
+    shared=replace(
+        SHARED,
+        lengths={
+            POSITIONS[0]: ("max_encoder_position_embeddings", 0, 16384),
+            POSITIONS[1]: ("max_decoder_position_embeddings", 0, 1024),
+        },
+    ),
+    read_more=_read_led,
+    write_more=_write_led,
+    arch="led_bart",
+    poolingformer_arch="",
+    kinds=(GLOBAL,),
+    offset_rows=False,
+)
+POOLINGFORMER_BART = replace(
+    BART,
+    model_type="poolingformer-bart",
+    architecture="PoolingformerBartForConditionalGeneration",
+    shared=replace(
+        SHARED,
+        lengths={
+            POSITIONS[0]: ("max_position_embeddings", 0, None),
+            POSITIONS[1]: ("max_decoder_position_embeddings", 0, None),
+        },
+    ),
+    write_more=_write,
+    arch="poolingformer_bart",
+    poolingformer_arch="",
+    arch_defaults={**BART.arch_defaults, **{name: value for name, value in DEFAULTS.items() if "relative" not in name}},
+    kinds=(POOLED, GLOBAL),
+)
+POOLINGFORMER_MBART = replace(
+    POOLINGFORMER_BART,
+    model_type="poolingformer-mbart",
+    architecture="PoolingformerMBartForConditionalGeneration",
+    shared=_normalized_before(POOLINGFORMER_BART.shared),
 )

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.settings import DEFAULTS, TABLE
-from fairseq_poolingformer.weights.family import Family, Settings, State
+from fairseq_poolingformer.weights import Settings, State
+from fairseq_poolingformer.weights.family import Family
 
 CARD = "README.md"
 SOURCE_CARD = "SOURCE_README.md"
@@ -153,10 +154,6 @@ def model_card(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _is_seq2seq(family: Family) -> bool:
-    return "decoder.embed_positions.weight" in family.position_tables
-
-
 def _levels(family: Family, settings: Settings, library: str) -> int:
     """Return how many levels of attention the converted model has: 0 for one that sees the whole sequence."""
     ours = library == "fairseq" and settings.get("arch", "").startswith(("poolingformer_", "led_", "longformer_"))
@@ -191,7 +188,7 @@ def _results(name: str, task: str, training: Training, corpus: Settings) -> list
 def _introduction(family: Family) -> str:
     kind = family.model_type.partition("-")[0]
     if kind in PAPERS:
-        base = "BART" if _is_seq2seq(family) else "RoBERTa"
+        base = "BART" if family.seq2seq else "RoBERTa"
         return f"A {base} with the attention of {PAPERS[kind]} in the encoder, converted by fairseq-poolingformer."
     return f"A model of the family {family.model_type}, converted by fairseq-poolingformer."
 
@@ -205,7 +202,7 @@ def _architecture(family: Family, settings: Settings, state: State, levels: int)
         "fairseq architecture": f"`{settings['arch']}`" if "arch" in settings else None,
         "parameters": f"{sum(shared.values()):,}",
         "encoder layers": settings.get("encoder_layers"),
-        "decoder layers": settings.get("decoder_layers") if _is_seq2seq(family) else None,
+        "decoder layers": settings.get("decoder_layers") if family.seq2seq else None,
         "width": settings.get("encoder_embed_dim"),
         "attention heads": settings.get("encoder_attention_heads"),
         "reads at most, tokens": f"{positions[0]:,}" if positions else None,

@@ -7,49 +7,26 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.weights import roberta
-from fairseq_poolingformer.weights.family import ConversionError, Settings, State, listed
+from fairseq_poolingformer.settings import per_layer
+from fairseq_poolingformer.weights import ConversionError, Settings, State, listed, roberta
+from fairseq_poolingformer.weights.names import NO_ABSOLUTE, RELATIVE
+from fairseq_poolingformer.weights.roberta import EMBEDDING, EPSILON, LENGTH, POSITION_IDS, POSITIONS, TOKEN_TYPES
 
-RELATIVE_POSITIONS = "encoder.rel_embeddings.weight"
-POOLER = "pooler."
-# fairseq's part of the head -> Hugging Face's: first the names in transformers, then those in the published weights
-HEAD = {
-    "lm_head.dense": "cls.predictions.transform.dense",
-    "lm_head.layer_norm": "cls.predictions.transform.LayerNorm",
-    "lm_head": "cls.predictions",
-}
-PUBLISHED_HEAD = {
-    "lm_head.dense": "lm_predictions.lm_head.dense",
-    "lm_head.layer_norm": "lm_predictions.lm_head.LayerNorm",
-    "lm_head": "lm_predictions.lm_head",
-}
-TIED_HEAD = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
+HEAD, PUBLISHED_HEAD = "cls.predictions.", "lm_predictions.lm_head."  # in transformers, in the published weights
+TIED_HEAD = (f"{HEAD}decoder.weight", f"{HEAD}decoder.bias")
 # Hugging Face's special tokens in the order of their rows -> fairseq's names; fairseq has the first two rows swapped
 SPECIAL_TOKENS = {"[PAD]": "<pad>", "[CLS]": "<s>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
 SWAPPED = (0, 1)  # rows of <pad> and <s>
-HUGGINGFACE_FIXED = {
-    "hidden_act": "gelu",
-    "pad_token_id": 0,
-    "relative_attention": True,
-    "talking_head": False,
-}
-DEFAULT_EPSILON = 1e-7  # layer_norm_eps where config.json has none
-
-
-def names(settings: Settings) -> dict[str, str]:
-    """Return Hugging Face name (as :func:`absorb` leaves it) -> fairseq name."""
-    table = roberta.names_with(settings, roberta.LAYER)
-    if settings["no_token_positional_embeddings"]:
-        del table[roberta.POSITIONS]
-    table[RELATIVE_POSITIONS] = f"{roberta.ENCODER}.relative_positions.weight"
-    for layer in range(settings["encoder_layers"]):
-        ours = f"{roberta.ENCODER}.layers.{layer}.relative_projections"
-        theirs = _attention(layer)
-        if "c2p" in settings["relative_attention"]:
-            table[f"{theirs}.pos_proj.weight"] = f"{ours}.k_proj.weight"
-        if "p2c" in settings["relative_attention"]:
-            table |= {f"{theirs}.pos_q_proj.{part}": f"{ours}.q_proj.{part}" for part in ("weight", "bias")}
-    return table
+SHARED = replace(
+    roberta.without(roberta.SHARED, NO_ABSOLUTE),
+    ours="this package's DeBERTa",
+    lengths={LENGTH: ("max_position_embeddings", 0, None)},
+    their_fixed={"hidden_act": "gelu", "pad_token_id": 0, "relative_attention": True, "talking_head": False},
+    forgotten={},
+    written={"bos_token_id": 1, "eos_token_id": 2, "type_vocab_size": 0, "tie_word_embeddings": True, "legacy": True},
+    refusals={},
+    absent={"relative_attention": False},
+)
 
 
 def _attention(layer: int) -> str:
@@ -59,46 +36,40 @@ def _attention(layer: int) -> str:
 def absorb(settings: Settings, state: State) -> list[str]:
     """Make the state RoBERTa's: split projections, rename the head, add token types to positions, reorder rows."""
     notes = _absorb_head(state)
-    state.pop(roberta.POSITION_IDS, None)
-    if settings["no_token_positional_embeddings"] and roberta.POSITIONS in state:
-        del state[roberta.POSITIONS]
+    state.pop(POSITION_IDS, None)
+    if settings[NO_ABSOLUTE] and POSITIONS in state:
+        del state[POSITIONS]
         notes.append("left out the absolute positions, since only the head of DeBERTa's own pretraining uses them")
-    types = state.pop(roberta.TOKEN_TYPES, None)
+    types = state.pop(TOKEN_TYPES, None)
     if types is not None and len(types):
         notes += _absorb_token_types(types, settings, state)
     for layer in range(settings["encoder_layers"]):
         _split_projections(_attention(layer), settings["encoder_attention_heads"], state)
-    notes += roberta.fill_in_head(state)
+    notes += roberta.fill_in_head("deberta", state)
     _swap_rows(state)
     return notes
 
 
 def _absorb_head(state: State) -> list[str]:
-    """Rename the head, and drop the poolers and the other head, which the model does not use."""
-    notes = []
-    published = f"{PUBLISHED_HEAD['lm_head']}.bias" in state
-    used, unused = (PUBLISHED_HEAD, HEAD) if published else (HEAD, PUBLISHED_HEAD)
-    for ours, theirs in used.items():
-        for part in ("weight", "bias"):
-            if f"{theirs}.{part}" in state:
-                state[f"{ours}.{part}"] = state.pop(f"{theirs}.{part}")
-    for theirs, ours in zip(TIED_HEAD, ("lm_head.decoder.weight", "lm_head.decoder.bias"), strict=True):
-        if theirs in state and not published:
-            state[ours] = state.pop(theirs)
-    left = [n for n in state if n.startswith((POOLER, unused["lm_head"] + ".", *(TIED_HEAD if published else ())))]
+    """Rename a published head, and drop the poolers and the other head, which the model does not use."""
+    unused = (PUBLISHED_HEAD,)
+    if f"{PUBLISHED_HEAD}bias" in state:
+        unused = (HEAD,)
+    left = [name for name in state if name.startswith(("pooler.", *unused))]
     for name in left:
         del state[name]
-    if left:
-        notes.append(f"left out, since neither the encoder nor its head uses them: {listed(left)}")
-    return notes
+    for name in [name for name in state if name.startswith(PUBLISHED_HEAD)]:
+        part = name.removeprefix(PUBLISHED_HEAD)
+        state[f"{HEAD}transform.{part}" if part.startswith(("dense.", "LayerNorm.")) else HEAD + part] = state.pop(name)
+    return [f"left out, since neither the encoder nor its head uses them: {listed(left)}"] if left else []
 
 
 def _absorb_token_types(types: Tensor, settings: Settings, state: State) -> list[str]:
     """Add the embedding of type 0, (types, C)[0], to the absolute positions; a model without positions gets a table."""
     notes = []
-    if settings["no_token_positional_embeddings"] and bool(types[0].any()):
-        settings["no_token_positional_embeddings"] = False
-        state[roberta.POSITIONS] = types.new_zeros(settings[roberta.LENGTH], types.size(1))
+    if settings[NO_ABSOLUTE] and bool(types[0].any()):
+        settings[NO_ABSOLUTE] = False
+        state[POSITIONS] = types.new_zeros(settings[LENGTH], types.size(1))
         notes.append(
             "the model has token types but no absolute positions: it gets a table of positions (--absolute-positions) "
             "whose rows are all the embedding of type 0, so that it computes the same"
@@ -127,7 +98,7 @@ def _split_projections(attention: str, heads: int, state: State) -> None:
 
 def _swap_rows(state: State) -> None:
     """Swap ``<pad>`` and ``<s>``: rows 0 and 1 of every table with a row for each symbol."""
-    for name in (roberta.EMBEDDING, "lm_head.bias", "lm_head.decoder.weight", "lm_head.decoder.bias"):
+    for name in (EMBEDDING, f"{HEAD}bias", *TIED_HEAD):
         if name in state:
             order = torch.arange(len(state[name]))
             order[list(SWAPPED)] = order[list(reversed(SWAPPED))]
@@ -153,32 +124,19 @@ def complete(settings: Settings, state: State) -> list[str]:
         state[f"{attention}.q_bias"] = state.pop(f"{attention}.query.bias")
         state[f"{attention}.v_bias"] = state.pop(f"{attention}.value.bias")
     _swap_rows(state)
-    for ours, theirs in HEAD.items():
-        for part in ("weight", "bias"):
-            if f"{ours}.{part}" in state:
-                state[f"{theirs}.{part}"] = state.pop(f"{ours}.{part}")
     return []
 
 
-def read_config(config: Settings) -> Settings:
+def _read(config: Settings, settings: Settings) -> Settings:
     """Return fairseq's settings: every token attends to all, with k relative positions on each side."""
-    config = {"layer_norm_eps": DEFAULT_EPSILON, "relative_attention": False, "pad_token_id": 0, **config}
-    for key, value in HUGGINGFACE_FIXED.items():
-        if config.get(key, value) != value:
-            raise ConversionError(f"config.json: {key} is {config[key]!r}; this package's DeBERTa needs {value!r}")
     if config.get("embedding_size", config.get("hidden_size")) != config.get("hidden_size"):
         raise ConversionError("config.json: embedding_size differs from hidden_size; fairseq's RoBERTa has one width")
-    settings = roberta.read_sizes(config)
-    settings.update(roberta.FIXED, layer_norm_eps=config["layer_norm_eps"])
-    longest = config["max_position_embeddings"]
-    k = config.get("max_relative_positions", -1)
-    products = _products(config.get("pos_att_type"))
+    k = config.get("max_relative_positions") or -1
     return {
-        **settings,
-        roberta.LENGTH: longest,
-        "no_token_positional_embeddings": not config.get("position_biased_input", True),
-        "relative_attention": products,
-        "max_relative_positions": longest if k < 1 else k,
+        EPSILON: config.get(EPSILON, 1e-7),
+        NO_ABSOLUTE: not config.get("position_biased_input", True),
+        "relative_attention": _products(config.get("pos_att_type")),
+        "max_relative_positions": settings[LENGTH] if k < 1 else k,
         "global_relative_positions": 0,
         "global_tokens": 0,
         "window_size": "all",
@@ -189,20 +147,19 @@ def read_config(config: Settings) -> Settings:
 def _products(pos_att_type: str | list[str] | None) -> str:
     """Return the value of ``--relative-attention`` for ``pos_att_type``, a list or words joined by ``|``."""
     words = pos_att_type.lower().split("|") if isinstance(pos_att_type, str) else pos_att_type or []
-    words = sorted(word.strip() for word in words)
+    words = sorted(str(word).strip() for word in words)
     if not words or set(words) - {"c2p", "p2c"} or len(set(words)) != len(words):
         raise ConversionError(f"config.json: pos_att_type is {pos_att_type!r}; it must be c2p, p2c or c2p|p2c")
     return ",".join(words)
 
 
-def _write_config(settings: Settings) -> Settings:
+def _write(settings: Settings) -> Settings:
     if settings.get("relative_attention", "none") == "none":
         raise ConversionError("the model has no relative attention, which DeBERTa needs: choose another --model-type")
-    longest, k = settings[roberta.LENGTH], settings["max_relative_positions"]
-    windows = str(settings["window_size"]).split(",")
-    if any(window != "all" and int(window) < longest - 1 for window in windows):
+    longest, window_size = settings[LENGTH], settings["window_size"]
+    if min(per_layer("window_size", window_size, settings["encoder_layers"])) < longest - 1:
         raise ConversionError(
-            f"window_size is {settings['window_size']}, but Hugging Face's DeBERTa attends to the whole sequence of up "
+            f"window_size is {window_size}, but Hugging Face's DeBERTa attends to the whole sequence of up "
             f"to {longest} tokens: train with --window-size all, or with a window of at least {longest - 1}"
         )
     if settings.get("global_tokens") and settings.get("global_relative_positions"):
@@ -210,19 +167,11 @@ def _write_config(settings: Settings) -> Settings:
             "the model has coarse relative positions for global tokens (global_relative_positions), which Hugging "
             "Face's DeBERTa lacks: only a model trained with --global-tokens 0 converts"
         )
-    shared = {**settings, "no_token_positional_embeddings": False, "relative_attention": "none"}
     return {
-        **roberta.write_shared_config(shared),
-        **HUGGINGFACE_FIXED,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "layer_norm_eps": settings.get("layer_norm_eps", 1e-5),
-        "max_position_embeddings": longest,
-        "max_relative_positions": k,
+        EPSILON: settings.get(EPSILON, 1e-5),
+        "max_relative_positions": settings["max_relative_positions"],
         "pos_att_type": settings["relative_attention"].split(","),
-        "position_biased_input": not settings["no_token_positional_embeddings"],
-        "type_vocab_size": 0,
-        "legacy": True,
+        "position_biased_input": not settings[NO_ABSOLUTE],
     }
 
 
@@ -246,13 +195,15 @@ DEBERTA = replace(
     model_type="deberta",
     architecture="DebertaForMaskedLM",
     prefix="deberta.",
-    names=names,
-    position_offset=roberta.OFFSET,
-    read_config=read_config,
-    write_config=_write_config,
+    shared=SHARED,
+    read_more=_read,
+    write_more=_write,
+    huggingface_tied=((EMBEDDING, TIED_HEAD[0]), (f"{HEAD}bias", TIED_HEAD[1])),
     arch="poolingformer_deberta",
     poolingformer_arch="poolingformer_deberta",
-    arch_defaults={**roberta.ROBERTA.arch_defaults, "layer_norm_eps": 1e-5, "no_token_positional_embeddings": True},
+    arch_defaults={**roberta.ROBERTA.arch_defaults, EPSILON: 1e-5, NO_ABSOLUTE: True},
+    kinds=(RELATIVE,),
+    offset_rows=False,
     absorb=absorb,
     complete=complete,
     unprefixed=("cls.",),

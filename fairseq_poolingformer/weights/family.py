@@ -1,57 +1,116 @@
-"""A Hugging Face model family as a table of settings, and the conversion that all families share."""
+"""A family of Hugging Face's models as a value: its names, its sizes, its settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from fairseq_poolingformer.settings import upper_half
-from fairseq_poolingformer.weights import heads as task_heads
-from fairseq_poolingformer.weights.loading import TASK_HEADS
-
-Settings = dict[str, Any]
-State = dict[str, Tensor]
-
-LEVEL_TWO = ".self_attn.pooled_"  # in the name of every parameter of the second attention level
-HEADS = ("classification_heads.", *TASK_HEADS)  # fairseq's names for heads beside the language model
+from fairseq_poolingformer.settings import DEFAULTS, TwoLevels, upper_half
+from fairseq_poolingformer.weights import ConversionError, Settings, State
+from fairseq_poolingformer.weights.loading import one_sided, two_sided
+from fairseq_poolingformer.weights.names import GLOBAL, NAMES, NO_ABSOLUTE, POOLED, RELATIVE, parameters
 
 
-class ConversionError(ValueError):
-    """A folder or checkpoint that cannot be converted without changing what the model computes."""
+@dataclass(frozen=True)
+class SharedSettings:
+    """The settings that mean the same in ``config.json`` and in a fairseq checkpoint, or have one possible value.
+
+    Attributes:
+        theirs, ours: what Hugging Face and fairseq call such models, for messages.
+        sizes: Hugging Face's setting -> fairseq's; a ``config.json`` has them all.
+        rates: Hugging Face's setting -> fairseq's, and the value where there is none.
+        lengths: fairseq's setting of a number of positions -> Hugging Face's, how many more that one counts, and its
+            value where there is none; None where a ``config.json`` has it.
+        fixed: fairseq's setting -> the only value that Hugging Face's models can have.
+        their_fixed: Hugging Face's setting -> the only value that fairseq's models can have.
+        forgotten: the same of settings that today's ``config.json`` has no more, or has by default.
+        written: what else a ``config.json`` that is written has.
+        refusals: what these models lack of ``kinds`` -> the sentence that says so, with a place for the value.
+        absent: Hugging Face's setting -> its value where ``config.json`` has none, if that is another than the fixed.
+        absent_here: the same of fairseq's settings.
+    """
+
+    theirs: str
+    ours: str
+    sizes: Mapping[str, str]
+    rates: Mapping[str, tuple[str, float]]
+    lengths: Mapping[str, tuple[str, int, int | None]]
+    fixed: Settings
+    their_fixed: Settings
+    forgotten: Settings
+    written: Settings
+    refusals: Mapping[str, str]
+    absent: Settings = field(default_factory=dict)
+    absent_here: Settings = field(default_factory=dict)
+
+    def read(self, config: Settings) -> Settings:
+        """Return fairseq's settings.
+
+        Raises:
+            ConversionError: ``config.json`` lacks a setting, or has a value that fairseq's models cannot have.
+        """
+        for key, value in {**self.forgotten, **self.their_fixed}.items():
+            if (given := config.get(key, self.absent.get(key, value))) != value:
+                raise ConversionError(f"config.json: {key} is {given!r}; {self.ours} needs {value!r}")
+        needed = [*self.sizes, *(key for key, _, default in self.lengths.values() if default is None)]
+        if missing := sorted(key for key in needed if config.get(key) is None):
+            raise ConversionError(f"config.json lacks {', '.join(missing)}")
+        return {
+            **{ours: config[key] for key, ours in self.sizes.items()},
+            **{ours: float(_given(config, key, value)) for key, (ours, value) in self.rates.items()},
+            **{ours: _given(config, key, value) - more for ours, (key, more, value) in self.lengths.items()},
+            **self.fixed,
+        }
+
+    def write(self, settings: Settings) -> Settings:
+        """Return this part of ``config.json``.
+
+        Raises:
+            ConversionError: the model has a setting that Hugging Face's cannot have.
+        """
+        for key, value in self.fixed.items():
+            if (given := settings.get(key, self.absent_here.get(key, value))) != value:
+                raise ConversionError(f"{key} is {given!r}; {self.theirs} only {value!r}")
+        return {
+            **{key: settings[ours] for key, ours in self.sizes.items()},
+            **{key: _given(settings, ours, value) for key, (ours, value) in self.rates.items()},
+            **{key: settings[ours] + more for ours, (key, more, _) in self.lengths.items()},
+            **self.their_fixed,
+            **self.written,
+        }
+
+
+def _given(settings: Settings, key: str, default: Any) -> Any:
+    return default if settings.get(key) is None else settings[key]
 
 
 @dataclass(frozen=True)
 class Family:
     """One Hugging Face model family: its names and settings, and what fairseq stores elsewhere.
 
-    To add a family, make one of these values and list it in :mod:`fairseq_poolingformer.weights`.
+    To add a family, make one of these values, list it in :mod:`.convert`, and its names in :mod:`.names`.
 
     Attributes:
-        model_type: ``model_type`` of its ``config.json``.
+        model_type: ``model_type`` of its ``config.json``, and a key of ``NAMES``.
         architecture: the class that ``config.json`` names on the way back.
         prefix: the start of the parameters' names in a Hugging Face model with a head, with its dot.
-        names: settings -> {Hugging Face name without prefix: fairseq name}, one entry for each parameter.
+        shared: the settings that both sides have.
         huggingface_tied: groups of names of one parameter, the token embedding first; the first name of a group is the
-            one in ``names``, and the one written.
+            one that is written.
         fairseq_tied: fairseq's names of the token embedding; its checkpoints have all of them.
         position_tables: fairseq position table -> the setting that says how many positions it has, the encoder's first.
-        position_offset: how many more rows fairseq has before position 0 than Hugging Face.
-        needed: the settings that a fairseq checkpoint must have.
-        read_config: ``config.json`` -> settings; raises ConversionError for what fairseq cannot express.
-        write_config: settings -> ``config.json``; raises ConversionError for what the family cannot express.
         arch: fairseq architecture with the same computation, without its ``_base`` or ``_large``.
         poolingformer_arch: this package's architecture that also takes the weights, likewise; "" where ``arch`` is one.
         arch_sizes: "base", "large" -> the sizes of these architectures.
         arch_defaults: other settings of these architectures that may differ between models.
+        pooled_layers: "base", "large" -> the layers with level two in ``poolingformer_arch``.
         task: the task that checkpoints name.
         dictionaries: names under which fairseq's tasks look for the dictionary.
-        two_levels: the family is one of this package's models for transformers, which keep both levels.
-        pooled_layers: "base", "large" -> the layers with level two in ``poolingformer_arch``.
-        sliding_window: level one is a window with global tokens, not the whole sequence.
+        kinds: what its attention may have beside one level, as :func:`~.names.parameters` takes it.
+        offset_rows: its tables of positions have the rows before position 0, as fairseq's do.
+        read_more: ``config.json``, shared settings -> more; raises ConversionError for what fairseq cannot express.
+        write_more: settings -> more of ``config.json``; raises ConversionError for what the family cannot express.
         absorb: settings, Hugging Face state -> notes; removes the parameters that only Hugging Face has.
         complete: settings, Hugging Face state -> notes; adds the parameters that only Hugging Face has.
         modernize: fairseq state; renames the parameters of older checkpoints in place.
@@ -67,23 +126,21 @@ class Family:
     model_type: str
     architecture: str
     prefix: str
-    names: Callable[[Settings], dict[str, str]]
+    shared: SharedSettings
     huggingface_tied: tuple[tuple[str, ...], ...]
     fairseq_tied: tuple[str, ...]
     position_tables: Mapping[str, str]
-    position_offset: int
-    needed: tuple[str, ...]
-    read_config: Callable[[Settings], Settings]
-    write_config: Callable[[Settings], Settings]
     arch: str
     poolingformer_arch: str
     arch_sizes: Mapping[str, Mapping[str, int]]
     arch_defaults: Mapping[str, Any]
+    pooled_layers: Mapping[str, str]
     task: str
     dictionaries: tuple[str, ...]
-    two_levels: bool = False
-    pooled_layers: Mapping[str, str] = field(default_factory=dict)
-    sliding_window: bool = False
+    kinds: Collection[str] = ()
+    offset_rows: bool = True
+    read_more: Callable[[Settings, Settings], Settings] = lambda config, settings: {}
+    write_more: Callable[[Settings], Settings] = lambda settings: {}
     absorb: Callable[[Settings, State], list[str]] = lambda settings, state: []
     complete: Callable[[Settings, State], list[str]] = lambda settings, state: []
     modernize: Callable[[State], None] = lambda state: None
@@ -96,9 +153,86 @@ class Family:
     special_tokens: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def two_levels(self) -> bool:
+        """Whether it is one of this package's models for transformers, which keep both levels."""
+        return POOLED in self.kinds
+
+    @property
+    def sliding_window(self) -> bool:
+        """Whether level one is a window with global tokens, not the whole sequence, and there is no level two."""
+        return GLOBAL in self.kinds and not self.two_levels
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The settings that a fairseq checkpoint must have."""
+        return (*(ours for ours in self.shared.sizes.values() if ours != "vocab_size"), *self.position_tables.values())
+
+    @property
     def input_length(self) -> str:
         """The name of the setting that says how many tokens the encoder takes."""
         return next(iter(self.position_tables.values()))
+
+    @property
+    def seq2seq(self) -> bool:
+        """Whether it has a decoder."""
+        return len(self.position_tables) > 1
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The names of the settings of the two levels in its ``config.json``."""
+        return tuple(n for n in DEFAULTS if RELATIVE in self.kinds or "relative" not in n) if self.two_levels else ()
+
+    def read_config(self, config: Settings) -> Settings:
+        """Return the fairseq settings of a ``config.json``.
+
+        Raises:
+            ConversionError: fairseq cannot express the model.
+        """
+        settings = self.shared.read(config)
+        settings |= self.read_more(config, settings)
+        levels = asdict(TwoLevels.of(config))  # lists as text
+        settings |= {name: levels[name] for name in self.levels if config.get(name) is not None}
+        if not self.sliding_window:
+            return settings
+        windows = one_sided(config.get("attention_window", 512), settings["encoder_layers"])
+        return {
+            **settings,
+            "window_size": ",".join(map(str, windows[:1] if len(set(windows)) == 1 else windows)),
+            "pooled_layers": "none",
+            "separate_global_projections": True,
+            "global_tokens": 1,
+        }
+
+    def write_config(self, settings: Settings) -> Settings:
+        """Return the ``config.json`` of a fairseq model's settings.
+
+        Raises:
+            ConversionError: the family cannot express the model.
+        """
+        flags = asdict(TwoLevels.of(settings))
+        for kind, given, none in (
+            (RELATIVE, flags["relative_attention"], "none"),
+            (GLOBAL, flags["separate_global_projections"], False),
+        ):
+            if kind not in self.kinds and given != none and kind in self.shared.refusals:
+                raise ConversionError(self.shared.refusals[kind].format(given))
+        config = self.shared.write(settings)
+        config |= {name: flags[name] for name in self.levels} | self.write_more(settings)
+        return {**config, "attention_window": two_sided(settings)} if self.sliding_window else config
+
+    def parameters(self, settings: Settings) -> list[str]:
+        """Return fairseq's names of a model's parameters; the token embedding, which comes first, appears once."""
+        return parameters(settings, self.kinds, self.seq2seq)
+
+    def names(self, settings: Settings) -> dict[str, str]:
+        """Return Hugging Face's name without prefix -> fairseq's, one entry for each parameter of a model."""
+        embedding, *others = self.parameters(settings)
+        theirs = NAMES[self.model_type].theirs
+        return {self.huggingface_tied[0][0]: embedding, **{theirs(name): name for name in others}}
+
+    def tables(self, settings: Settings) -> Mapping[str, str]:
+        """Return ``position_tables`` of a model, which may have none."""
+        return {} if settings.get(NO_ABSOLUTE) else self.position_tables
 
     def size_flags(self, settings: Settings, size: str) -> dict[str, int]:
         """Return the sizes that differ from the architecture of a size; all where the family has no such size."""
@@ -116,189 +250,3 @@ class Family:
     def default_arch(self, settings: Settings) -> str:
         """Return ``arch`` in the size that needs the fewest flags to become this model."""
         return f"{self.arch}_{min(self.arch_sizes, key=lambda size: len(self.size_flags(settings, size)))}"
-
-
-@dataclass(frozen=True)
-class Converted:
-    """The result of a conversion.
-
-    Attributes:
-        settings: fairseq's settings (names and values of its ``args``), or Hugging Face's ``config.json``.
-        state: the parameters under their new names, in their own dtype.
-        notes: sentences that tell a person what was dropped or filled in.
-    """
-
-    settings: Settings
-    state: State
-    notes: list[str]
-
-
-def state_to_fairseq(family: Family, settings: Settings, state: State, drop_heads: bool) -> tuple[State, list[str]]:
-    """Rename Hugging Face parameters to fairseq's, one for one.
-
-    Args:
-        family: the family of the model.
-        settings: fairseq settings made from its ``config.json``.
-        state: Hugging Face name -> tensor.
-        drop_heads: leave out classification and question-answering heads instead of refusing them.
-
-    Returns:
-        fairseq name -> tensor, and notes on what was left out.
-
-    Raises:
-        ConversionError: a parameter is missing, unknown, of the wrong size, or would be lost.
-    """
-    state = _without_prefix(family.prefix, _with_present_names(state))
-    state = {name: tensor for name, tensor in state.items() if name not in family.buffers}
-    head = None if drop_heads else task_heads.head_of_huggingface(state, family.model_type)
-    own = task_heads.taken(state, {theirs: ours for ours, theirs in head.names.items()}) if head else {}
-    heads = [name for name in state if name.startswith(family.heads)]
-    notes = _drop(state, heads, drop_heads, "heads", "--drop-heads")
-    notes += family.absorb(settings, state)
-    for name in family.zero:
-        bias = state.pop(name, None)
-        if bias is not None and bool(bias.any()):
-            raise ConversionError(f"{name} is not zero, and fairseq has no place for it")
-    for tied in family.huggingface_tied:
-        _untie(state, tied)
-    names = family.names(settings)
-    _check_names(state, names, f"Hugging Face {family.model_type} of this config.json")
-
-    converted = {fairseq: state[huggingface] for huggingface, fairseq in names.items()}
-    for table in position_tables(family, settings):
-        # fairseq counts positions from padding_idx + 1 = 2; real tokens never use rows 0 and 1.
-        unused = converted[table].new_zeros(family.position_offset, converted[table].size(1))
-        converted[table] = torch.cat([unused, converted[table]]) if len(unused) else converted[table]
-    converted.update(dict.fromkeys(family.fairseq_tied, converted[family.fairseq_tied[0]]))
-    converted.update({name: torch.tensor([value]) for name, value in family.buffers.items()})
-    check_sizes(family, settings, converted)
-    return {**converted, **own}, notes
-
-
-def state_to_huggingface(
-    family: Family, settings: Settings, state: State, drop_heads: bool, drop_pooled: bool
-) -> tuple[State, list[str]]:
-    """Rename fairseq parameters to Hugging Face's; this undoes :func:`state_to_fairseq`.
-
-    Args:
-        family: the family to convert to.
-        settings: the settings (``args``) of the fairseq checkpoint.
-        state: fairseq name -> tensor.
-        drop_heads: leave out classification heads instead of refusing them.
-        drop_pooled: leave out the parameters of level two instead of refusing them.
-
-    Returns:
-        Hugging Face name -> tensor, no two sharing memory, and notes on what was left out.
-
-    Raises:
-        ConversionError: a parameter is missing, unknown, of the wrong size, or would be lost.
-    """
-    state = {name: tensor for name, tensor in state.items() if name not in family.buffers}
-    head = None if drop_heads else task_heads.head_of_fairseq(state, family.model_type)
-    own = task_heads.taken(state, head.names) if head else {}
-    heads = [name for name in state if name.startswith(HEADS)]
-    kept = set(family.names(settings).values())
-    pooled = [name for name in state if LEVEL_TWO in name and name not in kept]
-    what = "heads, which --model-type poolingformer-roberta has" if task_heads.head_of_fairseq(state) else "heads"
-    notes = _drop(state, heads, drop_heads, what, "--drop-heads")
-    notes += _drop(state, pooled, drop_pooled, "parameters of the second attention level", "--drop-pooled")
-    _untie(state, family.fairseq_tied)
-    names = {fairseq: huggingface for huggingface, fairseq in family.names(settings).items()}
-    _check_names(state, names, "fairseq model of these settings")
-    check_sizes(family, settings, state)
-
-    for table in position_tables(family, settings):
-        state[table] = state[table][family.position_offset :]
-    converted = {names[name]: tensor.detach().clone().contiguous() for name, tensor in state.items()}
-    notes += family.complete(settings, converted)
-    if head:
-        left = [name for name in converted if name.startswith(task_heads.LANGUAGE_MODEL)]
-        notes += _drop(converted, left, True, f"the language model's head, which a {head.task} model does not use", "")
-    bare = family.unprefixed
-    named = {name if name.startswith(bare) else family.prefix + name: value for name, value in converted.items()}
-    return {**named, **own}, notes
-
-
-def position_tables(family: Family, settings: Settings) -> Mapping[str, str]:
-    """Return the model's tables of absolute positions, which may be none."""
-    return {} if settings.get("no_token_positional_embeddings") else family.position_tables
-
-
-def check_sizes(family: Family, settings: Settings, state: State) -> None:
-    """Check that the tables of embeddings and positions have the sizes in the settings."""
-    width = settings["encoder_embed_dim"]
-    rows = {table: settings[key] + 2 for table, key in position_tables(family, settings).items()}
-    if "vocab_size" in settings:
-        rows[family.fairseq_tied[0]] = settings["vocab_size"]
-    for name, count in rows.items():
-        if tuple(state[name].shape) != (count, width):
-            raise ConversionError(
-                f"{name} is {tuple(state[name].shape)} where the configuration asks for {(count, width)}: "
-                "the weights and the configuration belong to different models"
-            )
-
-
-def _with_present_names(state: State) -> State:
-    """Rename ``LayerNorm.gamma`` and ``LayerNorm.beta``, the names in weights that come from TensorFlow."""
-    former = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-    renamed = {}
-    for name, tensor in state.items():
-        old = next((old for old in former if name.endswith(old)), None)
-        renamed[name.removesuffix(old) + former[old] if old else name] = tensor
-    return renamed
-
-
-def _without_prefix(prefix: str, state: State) -> State:
-    """Drop the prefix that only models with a head have; refuse a name that comes with and without it."""
-    bare = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
-    if len(bare) != len(state):
-        twice = sorted(name for name in state if prefix + name in state)
-        raise ConversionError(
-            f"these parameters come both with and without {prefix!r}: {listed(twice)}; remove one of each pair"
-        )
-    return bare
-
-
-def _drop(state: State, names: list[str], allowed: bool, what: str, option: str) -> list[str]:
-    """Remove ``names`` from ``state``; return the note that says so."""
-    if not names:
-        return []
-    if not allowed:
-        raise ConversionError(
-            f"the converted model has no place for the {what}: {listed(names)}; "
-            f"{option} leaves them out, and the converted model computes without them"
-        )
-    for name in names:
-        del state[name]
-    return [f"left out {what}: {listed(names)}"]
-
-
-def _untie(state: State, tied: tuple[str, ...]) -> None:
-    """Check that the tied parameters that are present are equal, and keep one under the first name."""
-    present = [name for name in tied if name in state]
-    if not present:
-        return  # _check_names names it with all other missing parameters
-    kept = state[present[0]]
-    for name in present[1:]:
-        if not torch.equal(kept, state[name]):
-            raise ConversionError(
-                f"{present[0]} and {name} differ: only a model in which they are one parameter converts"
-            )
-    for name in present:
-        del state[name]
-    state[tied[0]] = kept
-
-
-def _check_names(state: State, names: Iterable[str], what: str) -> None:
-    """Refuse a state whose names are not exactly ``names``."""
-    missing = sorted(set(names) - set(state))
-    unexpected = sorted(set(state) - set(names))
-    if missing or unexpected:
-        raise ConversionError(
-            f"these are not the parameters of a {what}: missing: {listed(missing)}; unexpected: {listed(unexpected)}"
-        )
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return names for a message: all of them, since a person will search for one."""
-    return ", ".join(names) or "none"

@@ -20,9 +20,9 @@ from safetensors.torch import load_file, save_file
 from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError, load, read
 from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError, plain_settings
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
-from fairseq_poolingformer.patches.untrusted_files.own_options import LARGEST_FILE, recorded_folder
+from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE, recorded_folder
+from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
 from fairseq_poolingformer.weights.card import Training
-from fairseq_poolingformer.weights.family import ConversionError, Settings, State, listed
 from fairseq_poolingformer.weights.heads import LONGEST_LABEL, labels_of
 from fairseq_poolingformer.weights.tensor_digests import add_digests, check_digests
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_poolingformer.settings import DEFAULTS
-from fairseq_poolingformer.weights.family import Family, Settings
+from fairseq_poolingformer.weights import Settings
+from fairseq_poolingformer.weights.family import Family
 
 # The flags always name these and the positions, so that nobody trains with another attention by accident.
 LEVELS = ("window_size", "pooled_layers", "separate_global_projections", "global_tokens", "global_relative_positions")
@@ -67,7 +68,7 @@ def model_flags(family: Family, settings: Settings) -> str:
 
     Args:
         family: the Hugging Face family that the model comes from.
-        settings: the result of :func:`fairseq_poolingformer.weights.to_fairseq`.
+        settings: the result of :func:`fairseq_poolingformer.weights.convert.to_fairseq`.
 
     Returns:
         One line for a shell, from ``--arch`` on.

@@ -1,14 +1,23 @@
-"""Load short, one-level checkpoints into longer, two-level models: extend positions, fill in new parameters, log it."""
+"""Make short, one-level weights fit longer, two-level models, under this project's own names.
+
+fairseq's checkpoints begin here, and so do :meth:`from_short` and the conversion of LED and Longformer: one function
+extends positions, one copies projections, one halves windows.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from fairseq_poolingformer.settings import per_layer
+from fairseq_poolingformer.weights import ConversionError, Settings, State
 
 logger = logging.getLogger(__name__)
+
+OFFSET = 2  # rows of a table of positions before position 0: padding_idx + 1
 
 COPIED = {  # parameters that start as copies: Longformer §4; coarse positions beside DeBERTa's; a tied head
     "self_attn.global_q_proj": "self_attn.q_proj",
@@ -62,10 +71,107 @@ def resize_relative_positions(table: Tensor, tokens_per_row: int, num_rows: int,
     return table[(middle // tokens_per_row).clamp(-k, k - 1) + k].clone()
 
 
+def with_unused_rows(table: Tensor) -> Tensor:
+    """Put the rows before position 0, which no token uses, before a table that lacks them, (n, C), as LED's do."""
+    return torch.cat([table.new_zeros(OFFSET, table.size(1)), table])
+
+
+def copied(names: Iterable[str], state: State, sources: Mapping[str, str]) -> State:
+    """Return copies for the parameters that a state dict lacks, of those that they start from.
+
+    Args:
+        names: of the model's parameters.
+        state: the state dict.
+        sources: a part of a name -> that of the parameter to copy, as in COPIED.
+    """
+    found = {}
+    for name in names:
+        source = next((name.replace(new, old) for new, old in sources.items() if new in name), None)
+        if name not in state and source in state:
+            found[name] = state[source].clone()
+    return found
+
+
+def one_sided(attention_window: int | list[int], layers: int) -> list[int]:
+    """Return each layer's window to one side from Hugging Face's two-sided ``attention_window``.
+
+    Raises:
+        ConversionError: it is not even, not positive, or a list of another length.
+    """
+    windows = attention_window if isinstance(attention_window, list | tuple) else [attention_window] * layers
+    if len(windows) != layers or any(type(window) is not int or window % 2 or window < 2 for window in windows):
+        raise ConversionError(
+            f"config.json: attention_window is {attention_window!r}; it must be one positive even number, "
+            f"or one for each of the {layers} encoder layers"
+        )
+    return [window // 2 for window in windows]
+
+
+def two_sided(settings: Settings) -> list[int]:
+    """Return Hugging Face's ``attention_window`` of each layer; this undoes :func:`one_sided`.
+
+    Raises:
+        ConversionError: transformers cannot run these windows.
+    """
+    window_size = settings.get("window_size")
+    if window_size is None:
+        raise ConversionError(
+            "the checkpoint's settings have no window_size, so the model has full attention: "
+            "convert it with --model-type bart, roberta or xlm-roberta"
+        )
+    if "all" in str(window_size):
+        raise ConversionError(
+            f"window_size is {window_size}, full attention, but this Hugging Face model needs a window: "
+            "convert with --model-type bart, roberta or xlm-roberta"
+        )
+    layers = settings["encoder_layers"]
+    sides = per_layer("window_size", window_size, layers)
+    if min(sides) < 2:  # Hugging Face's code fails with less
+        raise ConversionError(f"window_size {window_size}: Hugging Face needs at least 2 tokens on each side")
+    windows = [2 * side for side in sides]
+    if odd := sorted({window for window in windows if max(windows) % window}):
+        raise ConversionError(
+            f"window_size {window_size}: Hugging Face pads inputs to a multiple of the largest window, {max(windows)} "
+            f"tokens on both sides together, and each layer's window must divide that; {', '.join(map(str, odd))} does "
+            "not. Train with windows that divide the largest"
+        )
+    return windows
+
+
 def adapt_state_dict(
-    model: nn.Module, state: dict[str, Tensor], offset: int, pooled_init: str = "random", marks: Sequence[str] = ()
+    own: State, state: State, offset: int, pooled_init: str = "random", marks: Sequence[str] = ()
 ) -> None:
-    """Make a pretrained state dict fit ``model``, in place; a state dict that fits stays as it is.
+    """Make a pretrained state dict of fairseq fit a model, in place; one that fits stays as it is.
+
+    - Embeddings without the marks of the downstream tasks get the model's own random rows for them.
+    - Query, key and value projections in one matrix, as fairseq had them until 2019, are split.
+    - The rest is :func:`fit`.
+
+    The log says all of this. ``load_state_dict`` refuses everything else that is missing or unexpected.
+
+    Args:
+        own: the state dict of the model that will load it.
+        state: the state dict.
+        offset, pooled_init: as :func:`fit` takes them.
+        marks: the last symbols of the model's dictionary, where they are those of
+            :data:`~fairseq_poolingformer.text.marks.MARKS`.
+
+    Raises:
+        ValueError: an embedding has another size than the model's, or the state dict has parameters of scores of
+            relative positions that the model does not compute.
+    """
+    _add_marks(own, state, marks)
+    _check_embeddings(own, state)
+    split_projections(state)
+    fit(own, state, offset, pooled_init)
+    if missing := [name for name in own if name not in state]:
+        logger.warning("missing in the checkpoint: %s", ", ".join(missing))
+    if unexpected := [name for name in state if name not in own]:
+        logger.warning("in the checkpoint but not in the model: %s", ", ".join(unexpected))
+
+
+def fit(own: State, state: State, offset: int = OFFSET, pooled_init: str = "random", new: Collection[str] = ()) -> None:
+    """Make short, one-level weights fit a model, in place, as far as that can be done; the log says what was done.
 
     - Position tables of another length are extended or cut.
     - Missing global projections become copies of the ordinary ones.
@@ -75,27 +181,17 @@ def adapt_state_dict(
     - Relative positions are resized (:func:`resize_relative_positions`), and missing coarse ones are made from the fine
       ones. Coarse positions that the model lacks are dropped, and so are absolute ones if it has only relative ones.
     - Global projections that the model lacks are dropped, as Longformer's table 10 does.
-    - Embeddings without the marks of the downstream tasks get the model's own random rows for them.
-    - Query, key and value projections in one matrix, as fairseq had them until 2019, are split.
-
-    The log says all of this. ``load_state_dict`` refuses everything else that is missing or unexpected.
 
     Args:
-        model: the model that will load it.
-        state: the state dict.
+        own: the model's parameters by this project's names.
+        state: the short ones.
         offset: leading rows of position tables that are not positions.
         pooled_init: ``level-one`` copies level one's projections to a second level that the state dict lacks.
-        marks: the last symbols of the model's dictionary, where they are those of
-            :data:`~fairseq_poolingformer.text.marks.MARKS`.
+        new: parts of the names of other parameters that keep the model's own values where the state dict lacks them.
 
     Raises:
-        ValueError: an embedding has another size than the model's, or the state dict has parameters of scores of
-            relative positions that the model does not compute.
+        ValueError: the state dict has parameters of scores of relative positions that the model does not compute.
     """
-    own = model.state_dict()
-    _add_marks(own, state, marks)
-    _check_embeddings(own, state)
-    split_projections(state)
     for name in [n for n in state if n.endswith("embed_positions.weight") and n in own]:
         have, want = state[name].size(0), own[name].size(0)
         if have != want:
@@ -104,51 +200,33 @@ def adapt_state_dict(
             logger.info("%s: %d positions -> %d, %s", name, have - offset, want - offset, how)
     _fit_relative_positions(own, state)
     _leave_out_positions(own, state)
-    heads = [name for name in state if name.startswith(TASK_HEADS) and name not in own]
-    for name in heads:
-        del state[name]
-    if heads:
-        logger.info("left out, since this task has no such head: %s", ", ".join(heads))
-    projections = [name for name in state if ".self_attn.global_" in name and name not in own]
-    for name in projections:
-        del state[name]
-    if projections:
-        logger.warning(
-            "left out, since the model has no separate global projections: %s",
-            ", ".join(projections),
-        )
-    given = set(state)
-    missing = [name for name in own if name not in given]
-    copied, fresh = [], []
-    sources = COPIED | POOLED if pooled_init == "level-one" else COPIED
-    for name in missing:
-        source = next((name.replace(new, old) for new, old in sources.items() if new in name), None)
-        if source in given:
-            state[name] = state[source].clone()
-            copied.append(name)
-        elif any(part in name for part in NEW):
-            state[name] = own[name].clone()
-            fresh.append(name)
-    if copied:
-        logger.info("copied from the ordinary projections: %s", ", ".join(copied))
+    lacking = [name for name in state if name not in own]
+    _leave_out(state, (n for n in lacking if n.startswith(TASK_HEADS)), "this task has no such head")
+    reason = "the model has no separate global projections"
+    _leave_out(state, (n for n in lacking if ".self_attn.global_" in n), reason, logging.WARNING)
+    copies = copied(own, state, COPIED | POOLED if pooled_init == "level-one" else COPIED)
+    state.update(copies)
+    fresh = [name for name in own if name not in state and any(part in name for part in (*NEW, *new))]
+    state.update({name: own[name].clone() for name in fresh})
+    if copies:
+        logger.info("copied from the ordinary projections: %s", ", ".join(copies))
     if fresh:
         logger.info("newly initialized: %s", ", ".join(fresh))
-    still_missing = [name for name in own if name not in state]
-    unexpected = [name for name in state if name not in own]
-    if still_missing:
-        logger.warning("missing in the checkpoint: %s", ", ".join(still_missing))
-    if unexpected:
-        logger.warning("in the checkpoint but not in the model: %s", ", ".join(unexpected))
 
 
-def _fit_relative_positions(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
+def _leave_out(state: State, names: Iterable[str], reason: str, level: int = logging.INFO) -> None:
+    names = list(names)
+    for name in names:
+        del state[name]
+    if names:
+        logger.log(level, "left out, since %s: %s", reason, ", ".join(names))
+
+
+def _fit_relative_positions(own: State, state: State) -> None:
     """Resize tables of relative positions to the model's sizes, in place."""
     _check_products(own, state)
     unused = [n for n in state if n not in own and any(part in n for part in COARSE)]
-    for name in unused:
-        del state[name]
-    if unused:
-        logger.info("left out, since the model has no coarse relative positions: %s", ", ".join(unused))
+    _leave_out(state, unused, "the model has no coarse relative positions")
     for name in [n for n in own if n.endswith(".relative_positions.weight")]:
         if name not in state:
             continue
@@ -162,7 +240,7 @@ def _fit_relative_positions(own: dict[str, Tensor], state: dict[str, Tensor]) ->
         _resize(state, name, state[name], 1, own[name].size(0), 1)
 
 
-def _check_products(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
+def _check_products(own: State, state: State) -> None:
     """Refuse a state dict that has parameters of a product (c2p, p2c) that the model does not compute."""
     have, want = _products(state), _products(own)
     if set(have) <= set(want):
@@ -177,19 +255,19 @@ def _check_products(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
     )
 
 
-def _products(state: dict[str, Tensor]) -> list[str]:
+def _products(state: State) -> list[str]:
     """Return the products of ``--relative-attention`` whose parameters a state dict has."""
     projections = {"c2p": ".relative_projections.k_proj.weight", "p2c": ".relative_projections.q_proj.weight"}
     return [product for product, part in projections.items() if any(name.endswith(part) for name in state)]
 
 
-def _resize(state: dict[str, Tensor], name: str, table: Tensor, old: int, num_rows: int, new: int) -> None:
+def _resize(state: State, name: str, table: Tensor, old: int, num_rows: int, new: int) -> None:
     if name not in state or (table.size(0), old) != (num_rows, new):
         logger.info("%s: %d rows, each of %d distances -> %d, each of %d", name, table.size(0), old, num_rows, new)
         state[name] = resize_relative_positions(table, old, num_rows, new)
 
 
-def _leave_out_positions(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
+def _leave_out_positions(own: State, state: State) -> None:
     """Drop absolute positions if the model has relative positions instead."""
     if not any(name.endswith(".relative_positions.weight") for name in own):
         return
@@ -198,7 +276,7 @@ def _leave_out_positions(own: dict[str, Tensor], state: dict[str, Tensor]) -> No
         logger.info("left out: %s, since the model has relative positions (--absolute-positions keeps both)", name)
 
 
-def split_projections(state: dict[str, Tensor]) -> None:
+def split_projections(state: State) -> None:
     """Split ``in_proj_weight``, (3C, C), and ``in_proj_bias``, (3C,), into those of q, k and v."""
     for name in [n for n in state if n.endswith((".in_proj_weight", ".in_proj_bias"))]:
         head, _, kind = name.rpartition(".in_proj_")
@@ -206,7 +284,7 @@ def split_projections(state: dict[str, Tensor]) -> None:
             state[f"{head}.{letter}_proj.{kind}"] = part
 
 
-def _add_marks(own: dict[str, Tensor], state: dict[str, Tensor], marks: Sequence[str]) -> None:
+def _add_marks(own: State, state: State, marks: Sequence[str]) -> None:
     """Append the model's rows of the marks to every embedding and output layer that lacks just these."""
     added = False
     for name in [
@@ -219,7 +297,7 @@ def _add_marks(own: dict[str, Tensor], state: dict[str, Tensor], marks: Sequence
         logger.info("newly initialized: the embeddings of %s", ", ".join(marks))
 
 
-def _check_embeddings(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
+def _check_embeddings(own: State, state: State) -> None:
     for name in [n for n in own if n.endswith("embed_tokens.weight")]:
         if name in state and own[name].shape != state[name].shape:
             raise ValueError(

@@ -15,8 +15,8 @@ from sentencepiece import SentencePieceProcessor
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.marks import MARKS, MASK, appended
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
-from fairseq_poolingformer.weights import files, tokenizer_files, unigram
-from fairseq_poolingformer.weights.family import ConversionError
+from fairseq_poolingformer.weights import ConversionError, files, gpt2_bpe, unigram
+from fairseq_poolingformer.weights.gpt2_bpe import MASK_TOKEN
 
 HUGGINGFACE_NAME = "sentencepiece.bpe.model"
 NAMES = (HUGGINGFACE_NAME, *SentencePieceTokenizer.files)
@@ -131,19 +131,19 @@ def write_huggingface(folder: Path, model: Path, rows: int, max_length: int, lan
         contents = unigram.tokenizer_json(model, languages, has_mask)
         (folder / SentencePieceTokenizer.files[0]).write_bytes(model.read_bytes())
         files.write_json(folder / "tokenizer.json", contents)
-        tokenizer_files.write_tokenizer_config(
+        gpt2_bpe.write_tokenizer_config(
             folder,
             tokenizer_class="PreTrainedTokenizerFast",
             model_max_length=max_length,
-            mask_token=tokenizer_files.MASK_TOKEN if has_mask else None,
+            mask_token=MASK_TOKEN if has_mask else None,
         )
         return
     (folder / HUGGINGFACE_NAME).write_bytes(model.read_bytes())
-    tokenizer_files.write_tokenizer_config(
+    gpt2_bpe.write_tokenizer_config(
         folder,
         tokenizer_class="XLMRobertaTokenizer",
         model_max_length=max_length,
-        mask_token=tokenizer_files.MASK_TOKEN,
+        mask_token=MASK_TOKEN,
         **({"additional_special_tokens": list(MARKS)} if has_marks else {}),
     )
 

@@ -78,6 +78,12 @@ def check_folder(folder: Path) -> None:
         check_digests(path)
 
 
+def shapes_in_folder(folder: Path) -> dict[str, list[int]]:
+    """Return the shape of every tensor in a model's folder, from its files' headers alone."""
+    headers = [_read_header(path)[0] for path in _weights(folder)]
+    return {name: entry["shape"] for header in headers for name, entry in header.items() if name != METADATA}
+
+
 def add_to_folder(folder: Path) -> None:
     """Add digests to every file of weights in a model's folder."""
     for path in _weights(folder):

@@ -117,6 +117,10 @@ def test_fairseq_prints_nothing(tmp_path):
         (lambda state: state.update({"module.layers.0.attn.attn.persistent_memory.key": torch.ones(1)}), "persistent"),
         (lambda state: state.update({"module.layers.0.other": torch.ones(1)}), "no place for layers.0.other"),
         (lambda state: state.update(published_state(9)), "the model has 9 symbols, but train of the data folder has 6"),
+        (
+            lambda state: state["module.key_pe"][0, 0].fill_(torch.nan),
+            "20 of 80 numbers of module.key_pe are NaN or inf",
+        ),
     ],
 )
 def test_other_checkpoints_are_refused(tmp_path, capsys, change, message):

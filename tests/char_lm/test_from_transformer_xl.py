@@ -118,6 +118,7 @@ def test_probabilities_are_those_of_the_published_evaluation(tmp_path, capsys, l
         (lambda state: state.update({"r_emb": torch.ones(1)}), "no place for r_emb"),
         (lambda state: state.update(published_state(9)), "the model has 9 symbols, but the data folder has 5"),
         (lambda state: state.update({"step": 3}), "is not a state dict"),
+        (lambda state: state["r_w_bias"][0].fill_(torch.inf), "4 of 8 numbers of r_w_bias are NaN or infinite"),
     ],
 )
 def test_other_state_dicts_are_refused(tmp_path, capsys, change, message):

@@ -26,7 +26,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaForSequenceClassification,
 )
 from fairseq_poolingformer.settings import DEFAULTS
-from fairseq_poolingformer.weights import to_fairseq
+from fairseq_poolingformer.weights.convert import to_fairseq
 from fairseq_poolingformer.weights.files import read_config, read_huggingface_weights
 from tests.huggingface.test_bart import WIDE, outputs, run
 from tests.models import tiny_huggingface
@@ -263,4 +263,18 @@ def test_sizes_beyond_reason_are_refused_before_a_model_is_made(tmp_path, short,
     (tmp_path / "config.json").write_text(json.dumps(config | {name: value}))
     load = PoolingformerMBartForConditionalGeneration
     with pytest.raises(ValueError, match=f"its setting {name} is .*, and must be a whole number up to"):
+        (load.from_short if short else load.from_pretrained)(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("num_hidden_layers", 900), ("hidden_size", 2**16), ("vocab_size", 2**22), ("max_position_embeddings", 2**24)],
+)
+@pytest.mark.parametrize("short", [False, True])
+def test_sizes_beyond_the_weights_are_refused_before_a_model_is_made(tmp_path, short, name, value):
+    model, load = tiny_huggingface.model("roberta"), PoolingformerRobertaForMaskedLM
+    (model if short else load.from_short(model)).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {name: value}))
+    with pytest.raises(ValueError, match=f"its setting {name} is {value:,}, and its weights have no more than"):
         (load.from_short if short else load.from_pretrained)(tmp_path)

@@ -6,7 +6,6 @@ import os
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.text import data_folder
 from fairseq_poolingformer.text.data_folder import (
     BYTES,
     DOCUMENTS,
@@ -17,6 +16,7 @@ from fairseq_poolingformer.text.data_folder import (
     check_folder,
     tokenizer_config,
 )
+from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE
 from fairseq_poolingformer.text.sequences import SequencesWriter
 
 
@@ -152,9 +152,9 @@ def test_a_large_file_without_the_digest_of_its_sample_is_a_sentence(tmp_path):
 def test_large_files_are_not_read(tmp_path, monkeypatch):
     write_tokenizer(tmp_path, "dict.txt")
     for path, limit, read in (
-        (tmp_path / "corpus.json", data_folder.MAX_CORPUS_BYTES, lambda: DataFolder(tmp_path, DOCUMENTS).corpus()),
-        (tmp_path / "dict.txt", data_folder.MAX_TEXT_BYTES, lambda: DataFolder(tmp_path, DOCUMENTS).dictionary()),
-        (tmp_path / "tokenizer" / "encoder.json", data_folder.MAX_TEXT_BYTES, lambda: tokenizer_config(tmp_path)),
+        (tmp_path / "corpus.json", LARGEST_FILE, lambda: DataFolder(tmp_path, DOCUMENTS).corpus()),
+        (tmp_path / "dict.txt", LARGEST_FILE, lambda: DataFolder(tmp_path, DOCUMENTS).dictionary()),
+        (tmp_path / "tokenizer" / "encoder.json", LARGEST_FILE, lambda: tokenizer_config(tmp_path)),
     ):
         with open(path, "wb") as file:
             file.truncate(limit + 1)  # a hole, which takes no disk

@@ -8,8 +8,8 @@ from huggingface_hub import ModelCard
 
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load
 from fairseq_poolingformer.cli import convert
-from fairseq_poolingformer.weights import FAMILIES, default_model_type
 from fairseq_poolingformer.weights.card import Training, corpus_of, model_card
+from fairseq_poolingformer.weights.convert import FAMILIES, default_model_type
 from tests.models import tiny_huggingface
 
 

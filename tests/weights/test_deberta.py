@@ -9,7 +9,8 @@ from safetensors.torch import load_file
 from transformers import DebertaForSequenceClassification, DebertaModel, DebertaTokenizer
 
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from fairseq_poolingformer.weights import ConversionError, files, to_fairseq
+from fairseq_poolingformer.weights import ConversionError, files
+from fairseq_poolingformer.weights.convert import to_fairseq
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
 from tests.weights.test_gpt2_bpe import TEXTS

@@ -9,7 +9,8 @@ from fairseq.data.encoders.gpt2_bpe import GPT2BPE, GPT2BPEConfig
 from transformers import BartTokenizer
 
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from fairseq_poolingformer.weights import FAMILIES, ConversionError, gpt2_bpe, tokenizer_files
+from fairseq_poolingformer.weights import ConversionError, gpt2_bpe
+from fairseq_poolingformer.weights.convert import FAMILIES
 from tests.models import tiny_huggingface
 
 ORIGINAL = Path(__file__).parents[3] / "shared" / "data" / "gpt2_bpe"
@@ -31,9 +32,7 @@ def fairseq_ids(folder: Path, text: str) -> list[int]:
 
 def convert(source: Path, output: Path, rows: int) -> Path:
     output.mkdir()
-    tokenizer_files.write_gpt2_files(
-        output, gpt2_bpe.to_fairseq_files(*tokenizer_files.read_huggingface_tokenizer(source), rows)
-    )
+    gpt2_bpe.write_gpt2_files(output, gpt2_bpe.to_fairseq_files(*gpt2_bpe.read_huggingface_tokenizer(source), rows))
     return output
 
 
@@ -63,7 +62,7 @@ def test_tiny_vocabulary_keeps_every_row(tmp_path):
     assert len(dictionary) == len(vocab) - 1  # without <mask>, as fairseq's own dict.txt
     assert dictionary.add_symbol("<mask>") == vocab["<mask>"]
     assert dictionary.index("madeupword0000") == vocab["madeupword0000"]
-    back = tokenizer_files.read_gpt2_files(converted / "tokenizer")
+    back = gpt2_bpe.read_gpt2_files(converted / "tokenizer")
     assert gpt2_bpe.to_huggingface_vocab(back, len(vocab)) == vocab
     assert back.merges == tiny_huggingface.MERGES
 
@@ -73,9 +72,7 @@ def test_tokenizer_json_alone_is_enough(tmp_path):
     source = write_vocab(tmp_path / "hf", vocab, tiny_huggingface.MERGES)
     BartTokenizer.from_pretrained(source).save_pretrained(tmp_path / "new")
     assert not (tmp_path / "new" / "vocab.json").exists()
-    assert tokenizer_files.read_huggingface_tokenizer(tmp_path / "new") == tokenizer_files.read_huggingface_tokenizer(
-        source
-    )
+    assert gpt2_bpe.read_huggingface_tokenizer(tmp_path / "new") == gpt2_bpe.read_huggingface_tokenizer(source)
 
 
 def test_tokens_added_after_mask_keep_their_rows(tmp_path):
@@ -89,10 +86,10 @@ def test_tokens_added_after_mask_keep_their_rows(tmp_path):
     assert dictionary.index("<doc-sep>") == rows
     assert dictionary.index("<mask>") == rows - 1
 
-    back = tokenizer_files.read_gpt2_files(converted / "tokenizer")
+    back = gpt2_bpe.read_gpt2_files(converted / "tokenizer")
     folder = tmp_path / "back"
     folder.mkdir()
-    tokenizer_files.write_huggingface_tokenizer(
+    gpt2_bpe.write_huggingface_tokenizer(
         folder, gpt2_bpe.to_huggingface_vocab(back, rows + 3), back, FAMILIES["bart"], 40
     )
     tokenizer = BartTokenizer.from_pretrained(folder)
@@ -109,7 +106,7 @@ def test_dictionary_without_mask_row(tmp_path):
     assert gpt2_bpe.to_fairseq_files(vocab, tiny_huggingface.MERGES, len(vocab) - 1) == made
     del vocab["<mask>"]
     assert gpt2_bpe.to_huggingface_vocab(made, len(vocab)) == vocab
-    tokenizer_files.write_huggingface_tokenizer(tmp_path, vocab, made, FAMILIES["bart"], 40)
+    gpt2_bpe.write_huggingface_tokenizer(tmp_path, vocab, made, FAMILIES["bart"], 40)
     tokenizer = BartTokenizer.from_pretrained(tmp_path)
     assert len(tokenizer) == len(vocab)
     assert max(tokenizer("the <mask>")["input_ids"]) < len(vocab)
@@ -117,12 +114,12 @@ def test_dictionary_without_mask_row(tmp_path):
 
 @pytest.mark.skipif(not ORIGINAL.is_dir(), reason="the original GPT-2 BPE files are not here")
 def test_original_files_are_rebuilt(tmp_path):
-    original = tokenizer_files.read_gpt2_files(ORIGINAL)
+    original = gpt2_bpe.read_gpt2_files(ORIGINAL)
     vocab = gpt2_bpe.to_huggingface_vocab(original, 50265)
     assert vocab["<mask>"] == 50264
     assert vocab["Ġthe"] == 5
     source = write_vocab(tmp_path / "hf", vocab, original.merges)
-    rebuilt = gpt2_bpe.to_fairseq_files(*tokenizer_files.read_huggingface_tokenizer(source), 50265)
+    rebuilt = gpt2_bpe.to_fairseq_files(*gpt2_bpe.read_huggingface_tokenizer(source), 50265)
     gpt2_bpe.check_same(rebuilt, original)
     assert rebuilt == original
     check_ids(source, convert(source, tmp_path / "fairseq", 50265))

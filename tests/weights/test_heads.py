@@ -8,7 +8,7 @@ import transformers
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from fairseq_poolingformer import huggingface, weights
+from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.text.marks import MARKS
 from fairseq_poolingformer.weights import ConversionError
@@ -86,7 +86,7 @@ def flat(output):
 @torch.no_grad()
 def test_every_head_leaves_with_the_model_and_comes_back(folder, task):
     settings, model = trained(folder, task)
-    converted = weights.to_huggingface(settings, model.state_dict())
+    converted = convert.to_huggingface(settings, model.state_dict())
     (name,) = converted.settings["architectures"]
     assert name.endswith(ENDS.get(task, ""))
     cls = getattr(huggingface, name)
@@ -108,7 +108,7 @@ def test_every_head_leaves_with_the_model_and_comes_back(folder, task):
     for mine, other in zip(found, flat(expected), strict=task != "triviaqa"):
         real = tokens.ne(1) if mine.shape == tokens.shape else ...
         torch.testing.assert_close(mine[real], other[real], rtol=0, atol=1e-5)
-    back = weights.to_fairseq({**converted.settings, "labels": settings.get("labels")}, dict(theirs.state_dict()))
+    back = convert.to_fairseq({**converted.settings, "labels": settings.get("labels")}, dict(theirs.state_dict()))
     kept = {name: value for name, value in model.state_dict().items() if not name.startswith("encoder.lm_head.")}
     assert all(torch.equal(back.state[name], value) for name, value in kept.items())
     assert back.settings["task"] == task
@@ -116,18 +116,18 @@ def test_every_head_leaves_with_the_model_and_comes_back(folder, task):
     for name in kept.get(task, ["labels"]):
         assert back.settings.get(name) == settings.get(name)
     without = {name: value for name, value in converted.settings.items() if name != "max_segments"}
-    back = weights.to_fairseq(without, dict(theirs.state_dict()))
+    back = convert.to_fairseq(without, dict(theirs.state_dict()))
     assert back.settings.get("max_segments") == (5 if task == "coreference" else None)
 
 
 def test_one_level_and_a_head_that_transformers_lacks(folder):
     settings, model = trained(folder, "wikihop", LONGFORMER)
-    converted = weights.to_huggingface(settings, model.state_dict())
+    converted = convert.to_huggingface(settings, model.state_dict())
     assert converted.settings["architectures"] == ["PoolingformerRobertaForWikihop"]
     with pytest.raises(ConversionError, match="--model-type poolingformer-roberta has"):
-        weights.to_huggingface(settings, model.state_dict(), model_type="longformer")
+        convert.to_huggingface(settings, model.state_dict(), model_type="longformer")
     settings, model = trained(folder, "document_classification", LONGFORMER)
-    converted = weights.to_huggingface(settings, model.state_dict())
+    converted = convert.to_huggingface(settings, model.state_dict())
     assert converted.settings["architectures"] == ["LongformerForSequenceClassification"]
     assert converted.settings["id2label"] == {"0": "bad", "1": "so so", "2": "good"}
     theirs = transformers.LongformerForSequenceClassification(transformers.LongformerConfig(**converted.settings))
@@ -168,4 +168,4 @@ def test_a_head_that_lacks_a_parameter_is_named(folder):
     settings, model = trained(folder, "document_classification")
     state = {name: value for name, value in model.state_dict().items() if not name.endswith("head.out_proj.weight")}
     with pytest.raises(ValueError, match=r"no matrix document_classification_head\.out_proj\.weight"):
-        weights.to_huggingface(settings, state)
+        convert.to_huggingface(settings, state)

@@ -20,7 +20,8 @@ from fairseq_poolingformer.huggingface import PoolingformerMBartForConditionalGe
 from fairseq_poolingformer.models import shipped_reader as reader
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from fairseq_poolingformer.weights import ConversionError, files, to_fairseq, to_huggingface
+from fairseq_poolingformer.weights import ConversionError, files
+from fairseq_poolingformer.weights.convert import to_fairseq, to_huggingface
 from fairseq_poolingformer.weights.sentencepiece_model import LANGUAGES
 from tests.huggingface.test_bart import enlarge
 from tests.models import tiny_huggingface

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BartForSequenceClassification
 
-from fairseq_poolingformer import weights as conversion
-from fairseq_poolingformer.weights import ConversionError, files, led
+from fairseq_poolingformer.weights import ConversionError, files, loading
+from fairseq_poolingformer.weights import convert as conversion
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
 
@@ -84,10 +84,10 @@ def test_a_config_that_is_no_object(tmp_path, capsys, content):
 
 def test_windows_that_transformers_cannot_run():
     """Its models pad inputs to a multiple of the largest window, which each layer's own must divide."""
-    assert led.two_sided({"encoder_layers": 3, "window_size": "3,15,5"}) == [6, 30, 10]
+    assert loading.two_sided({"encoder_layers": 3, "window_size": "3,15,5"}) == [6, 30, 10]
     for window_size in ("4,6,4", "2,3,5"):
         with pytest.raises(ConversionError, match="each layer's window must divide"):
-            led.two_sided({"encoder_layers": 3, "window_size": window_size})
+            loading.two_sided({"encoder_layers": 3, "window_size": window_size})
 
 
 def broken(state, config, change):
@@ -188,7 +188,31 @@ def test_a_setting_that_is_no_size_is_named(size):
 
 @pytest.mark.parametrize("shape", [(), (3,)])
 def test_an_embedding_that_is_no_matrix_is_refused(shape):
-    settings = dict.fromkeys(conversion.FAMILIES["bart"].needed, False)
-    settings |= {**conversion.FAMILIES["bart"].arch_sizes["base"], "arch": "bart_base"}
+    settings = {**dict.fromkeys(conversion.FAMILIES["bart"].needed, 8), "arch": "bart_base"}
     with pytest.raises(ConversionError, match="no token embedding"):
         conversion.to_huggingface(settings, {"encoder.embed_tokens.weight": torch.zeros(shape)}, model_type="bart")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("max_source_positions", None, "no size"),
+        ("pool_type", 3, "not a text"),
+        ("activation_fn", ["gelu"], "not a text"),
+        ("separate_global_projections", 0.5, "not true or false"),
+        ("global_tokens", "1", "not a whole number"),
+        ("dropout", "0.1", "not a number"),
+    ],
+)
+def test_a_setting_of_another_type_is_named(name, value, what):
+    settings = {**dict.fromkeys(conversion.FAMILIES["bart"].needed, 8), "arch": "poolingformer_bart_base", name: value}
+    with pytest.raises(ConversionError, match=f"{name} .*, which is {what}"):
+        conversion.to_huggingface(settings, {}, model_type="poolingformer-bart")
+
+
+@pytest.mark.parametrize("model_type", ["poolingformer-bart", "poolingformer-mbart"])
+def test_a_config_without_positions_is_refused(model_type):
+    config = {**tiny_huggingface.config("bart").to_dict(), "model_type": model_type, "max_position_embeddings": None}
+    config |= dict.fromkeys(("normalize_before", "add_final_layer_norm"), model_type.endswith("mbart"))
+    with pytest.raises(ConversionError, match="lacks max_decoder_position_embeddings, max_position_embeddings"):
+        conversion.to_fairseq(config, {})

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from fairseq_poolingformer.tasks.question_answering.head import QuestionAnsweringHead
-from fairseq_poolingformer.weights import ConversionError, files, to_fairseq
+from fairseq_poolingformer.weights import ConversionError, files
+from fairseq_poolingformer.weights.convert import to_fairseq
 from tests.models import tiny_huggingface
 from tests.weights.conftest import run
 from tests.weights.test_roberta import ROWS, assert_agree, batch, globals_at, load, poolingformer

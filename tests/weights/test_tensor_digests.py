@@ -11,8 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGeneration
 from fairseq_poolingformer.models import shipped_reader as reader
-from fairseq_poolingformer.weights import files
-from fairseq_poolingformer.weights.family import ConversionError
+from fairseq_poolingformer.weights import ConversionError, files
 from fairseq_poolingformer.weights.tensor_digests import KEY, ChangedTensorsError, add_digests, check_digests
 from tests.models import tiny_huggingface
 

@@ -20,18 +20,16 @@ import typing
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 from fairseq_poolingformer.checkpoint_reader.errors import ConfigurationError
 from fairseq_poolingformer.checkpoint_reader.option_schema import Option, accepted, entry
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
+from fairseq_poolingformer.text.recorded_folder import recorded_folder, sizes_of_what_is_read
 
 NAMES = ("arch", "task", "criterion", "optimizer", "_name")
 KINDS = {"model": "arch", "task": "task", "criterion": "criterion"}  # section of a configuration -> name in a Namespace
-LARGEST_FILE = 2**26  # bytes of a dictionary or a description of data
 DDP, NO_DDP = "ddp_backend", "legacy_ddp"  # which no loss refuses; a model that is read is not trained by it
-LONGEST_PATH = 4096  # characters
 # groups of options, and those of their names that a resume speaks of; None for all
 SPOKEN_OF: dict[str, set[str] | None] = {
     "task": None,
@@ -275,42 +273,15 @@ def recorded_data(state: Mapping[str, Any]) -> Any:
 def data_folder(checkpoint: Path, recorded: Any) -> Path:
     """Return the folder in which to look for a checkpoint's dictionary and tokenizer where the user names none.
 
-    That is the checkpoint's own folder; where that has neither, the :func:`recorded_folder`, whose name is logged.
+    That is the checkpoint's own folder; where that has neither, the one that :func:`recorded_folder` returns, whose
+    name is logged.
 
     Args:
         checkpoint: its file.
         recorded: what it records as its training's data.
     """
-    folder = None if _sizes(checkpoint.parent) else recorded_folder(recorded)
+    folder = None if sizes_of_what_is_read(checkpoint.parent) else recorded_folder(recorded)
     if folder is None:
         return checkpoint.parent
     logger.info("the dictionary is looked for in the data folder that %s records: %s", checkpoint, folder)
     return folder
-
-
-def recorded_folder(recorded: Any) -> Path | None:
-    """Return the data folder that a checkpoint records, if it is one.
-
-    It is one if it has a dictionary or a ``corpus.json``, and what is read of it with a model are files of a bounded
-    size, no devices and no pipes. So a stranger's file can at most make a command read a data folder of the user's.
-
-    Args:
-        recorded: what the checkpoint records, which may be anything.
-    """
-    first = recorded[0] if isinstance(recorded, list) and recorded else recorded
-    if not isinstance(first, str) or "\0" in first or not 0 < len(first) <= LONGEST_PATH or not first.split(":")[0]:
-        return None
-    folder = Path(first.split(":")[0])
-    sizes = _sizes(folder)
-    return folder if sizes and max(sizes) <= LARGEST_FILE else None
-
-
-def _sizes(folder: Path) -> list[int]:
-    """Return the sizes of a data folder's files that are read with a model; anything but a file counts as too large."""
-    sizes = []
-    with contextlib.suppress(OSError):  # not there, not a folder, not readable
-        for path in (*folder.glob("dict*.txt"), folder / "corpus.json", folder / "tokenizer/config.json"):
-            with contextlib.suppress(FileNotFoundError):
-                status = path.stat()
-                sizes.append(status.st_size if S_ISREG(status.st_mode) else LARGEST_FILE + 1)
-    return sizes
