@@ -8,34 +8,32 @@ wherever fairseq was imported first.
 
 import os
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 
 __version__ = "0.1.0"
 
-# modules that register something with fairseq when they are imported
-REGISTERED = (
-    *("models.bart", "models.roberta", "char_lm.models", "char_lm.task", "char_lm.loss"),
-    *(f"training.{name}" for name in ("clipped_adagrad", "fused_adamw", "staged_lr", "linear_cross_entropy")),
-    *(f"tasks.summarization.{name}" for name in ("task", "scorer")),
-    *(f"tasks.masked_lm.{name}" for name in ("task", "loss")),
-    *(f"tasks.question_answering.{name}" for name in ("task", "loss")),
-    *(f"tasks.{name}.task" for name in ("classification", "coreference", "hotpotqa", "triviaqa", "wikihop")),
-    "tasks.shared.loss",
-)
+# modules beside those of the tasks that register something with fairseq when they are imported
+TRAINING = ("clipped_adagrad", "fused_adamw", "staged_lr", "linear_cross_entropy")
 
 
-def register() -> None:
+def register(tasks: Iterable[str] | None = None) -> None:
     """Patch fairseq (:mod:`fairseq_poolingformer.patches`) and register the plugin; calling it again changes nothing.
+
+    Args:
+        tasks: register these alone, with the models that they train, to use their checkpoints; None for everything.
 
     Raises:
         ModuleNotFoundError: fairseq is not installed.
         ImportError: torch is too old to load checkpoints safely.
     """
     from fairseq_poolingformer import patches
+    from fairseq_poolingformer.tasks import registry
 
     patches.apply()
-    for name in REGISTERED:
-        import_module(f"{__name__}.{name}")
+    registry.register(tasks)
+    for name in TRAINING if tasks is None else ():
+        import_module(f"{__name__}.training.{name}")
 
 
 class _UserDir(list):

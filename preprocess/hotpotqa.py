@@ -16,15 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.hotpotqa.examples import AnswerType
-from fairseq_poolingformer.tasks.hotpotqa.predictions import PARAGRAPH_SCORES
-from fairseq_poolingformer.tasks.hotpotqa.scores import Fact, facts_of
-from fairseq_poolingformer.tasks.shared.answer_spans import MAX_ANSWER_LENGTH
-from fairseq_poolingformer.tasks.shared.examples import MAX_QUESTION_LENGTH
+from fairseq_poolingformer.tasks.hotpotqa.examples import AnswerType, HotpotqaSplit
+from fairseq_poolingformer.tasks.hotpotqa.scores import PARAGRAPH_SCORES, Fact, facts_of
+from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH, MAX_QUESTION_LENGTH
 from fairseq_poolingformer.tasks.shared.normalized_text import find_answers, hotpotqa_words
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.blanks import byte_offsets
-from fairseq_poolingformer.text.data_folder import HOTPOTQA
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import BadLine
@@ -304,7 +301,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         reader = functools.partial(parse, selection=selection)
         table = functools.partial(answer_lengths.table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH)
         return task_corpus.make_corpus(
-            *(args, "hotpotqa", "hotpotqa", HOTPOTQA, read_elements, reader, encode),
+            *(args, "hotpotqa", "hotpotqa", HotpotqaSplit.layout, read_elements, reader, encode),
             settings=settings,
             inputs=inputs,
             table=table,

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.tasks.classification.labelled_files import HYPERPARTISAN_LABELS, read_ground_truth
 from fairseq_poolingformer.tasks.classification.news_text import clean
+from fairseq_poolingformer.tasks.classification.scores import HYPERPARTISAN_LABELS, read_ground_truth
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.xml_elements import read_elements
 

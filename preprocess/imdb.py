@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.tasks.classification.labelled_files import IMDB_LABELS, imdb_id
+from fairseq_poolingformer.tasks.classification.scores import IMDB_LABELS, imdb_id
 
 from .pipeline import command, labelled
 from .pipeline.labelled import LabelledDocument

@@ -7,7 +7,8 @@ import functools
 import sys
 from collections.abc import Sequence
 
-from fairseq_poolingformer.tasks.classification.labelled_files import id_of, label_of
+from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit
+from fairseq_poolingformer.tasks.classification.scores import id_of, label_of
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_lines import BadLine
 
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             args,
             "labelled_text",
             "document_classification",
-            labelled.CLASSIFICATION,
+            ClassificationSplit.layout,
             read_lines,
             parse,
             functools.partial(labelled.encode, labels=tuple(labels)),

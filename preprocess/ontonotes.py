@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_poolingformer.tasks.coreference.conll import ConllDocument, RawDocument, parse_document, split_documents
-from fairseq_poolingformer.text.data_folder import COREFERENCE
+from fairseq_poolingformer.tasks.coreference.examples import CoreferenceSplit
 from fairseq_poolingformer.text.dictionary import UNK
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
@@ -113,7 +113,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = task_corpus.make_parser("ontonotes", __doc__.split("\n")[0], files)
 
     def make_corpus(args):
-        return task_corpus.make_corpus(args, "ontonotes", "coreference", COREFERENCE, read_files, parse, encode)
+        layout = CoreferenceSplit.layout
+        return task_corpus.make_corpus(args, "ontonotes", "coreference", layout, read_files, parse, encode)
 
     return task_corpus.main(parser, make_corpus, argv)
 

@@ -17,13 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.shared.answer_spans import MAX_ANSWER_LENGTH
-from fairseq_poolingformer.tasks.shared.examples import MAX_QUESTION_LENGTH
+from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH, MAX_QUESTION_LENGTH
 from fairseq_poolingformer.tasks.shared.normalized_text import find_answers
+from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaSplit
 from fairseq_poolingformer.tasks.triviaqa.scores import DOMAINS, PAGE_LISTS, prediction_key, right_answers
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.blanks import byte_offsets
-from fairseq_poolingformer.text.data_folder import TRIVIAQA
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
@@ -204,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         inputs = {"evidence": describe_evidence(folder)}
         table = functools.partial(answer_lengths.table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH)
         return task_corpus.make_corpus(
-            args, "triviaqa", "triviaqa", TRIVIAQA, reader, parse, encode, inputs=inputs, table=table
+            args, "triviaqa", "triviaqa", TriviaqaSplit.layout, reader, parse, encode, inputs=inputs, table=table
         )
 
     return task_corpus.main(parser, make_corpus, argv)

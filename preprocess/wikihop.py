@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.wikihop.examples import LONGEST
+from fairseq_poolingformer.tasks.wikihop.examples import LONGEST, WikihopSplit
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.data_folder import WIKIHOP
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
@@ -105,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def make_corpus(args):
         return task_corpus.make_corpus(
-            args, "wikihop", "wikihop", WIKIHOP, read_elements, parse, encode, table=answer_lengths.table
+            args, "wikihop", "wikihop", WikihopSplit.layout, read_elements, parse, encode, table=answer_lengths.table
         )
 
     return task_corpus.main(parser, make_corpus, argv)

@@ -15,10 +15,9 @@ MODULES = [
     "text.tokenizers",
     "text.dictionary",
     "cli.score",
-    "cli.score_qa",
-    "cli.score_task",
+    "tasks.question_answering.scores",
     "cli.convert",
-    "tasks.question_answering.answers",
+    "tasks.question_answering.head",
     "tasks.question_answering.labels",
     "tasks.question_answering.predictions",
     "tasks.wikihop.examples",
@@ -35,7 +34,7 @@ def test_imports_no_fairseq_and_configures_no_logging():
     """Not even where fairseq is at hand."""
     imports = "".join(
         f"import fairseq_poolingformer.{name}\nassert 'fairseq' not in sys.modules, '{name}'\n"
-        for name in ("attention", "cli.score", "cli.score_qa", "cli.score_task", "cli.convert")
+        for name in ("attention", "cli.score", "cli.convert")
     )
     check = "assert logging.getLogger().level == logging.WARNING and not logging.getLogger().handlers\n"
     subprocess.run([sys.executable, "-c", f"import logging, sys\n{imports}{check}"], check=True)
@@ -59,7 +58,7 @@ def test_help_needs_no_fairseq_and_prints_nothing_else():
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize("command", ["main", "score", "score_qa"])
+@pytest.mark.parametrize("command", ["main", "score"])
 def test_commands_without_a_model_import_no_library_before_they_need_it(command):
     check = (
         f"import sys, fairseq_poolingformer.cli.{command}\n"

@@ -16,7 +16,7 @@ from omegaconf import II
 
 from fairseq_poolingformer.char_lm.carried_memory import CarriedMemory
 from fairseq_poolingformer.char_lm.text_stream import TextBlocks, TextStream
-from fairseq_poolingformer.tasks.shared.one_dictionary import OneDictionaryConfig, OneDictionaryTask
+from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask
 from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.dictionary import read_symbols

@@ -11,6 +11,7 @@ from torch import nn
 from fairseq_poolingformer.cli.command import load_fairseq
 from fairseq_poolingformer.cli.options import DTYPES
 from fairseq_poolingformer.patches.fixes.mistakes import require_checkpoint
+from fairseq_poolingformer.tasks import registry
 
 
 def load_models(
@@ -32,7 +33,7 @@ def load_models(
     """
     for path in paths:
         require_checkpoint(Path(path))
-    load_fairseq()
+    load_fairseq(None if task is None else (task,))
     from fairseq import checkpoint_utils
     from fairseq.tasks import TASK_REGISTRY
 
@@ -44,6 +45,8 @@ def load_models(
         with explained(path):
             state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
         trained = getattr(getattr(state.get("cfg"), "task", None), "_name", None)
+        if trained in registry.tasks():
+            registry.tasks()[trained].register()
         known = isinstance(trained, str) and trained in TASK_REGISTRY  # fairseq itself refuses an unknown task
         if task is not None and known and not issubclass(TASK_REGISTRY[trained], TASK_REGISTRY[task]):
             raise ValueError(f"{path}: a checkpoint of --task {trained}; give one of --task {task}")

@@ -16,17 +16,17 @@ from tqdm import tqdm
 from fairseq_poolingformer.cli.command import UsageError, natural, positive, run_command
 from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import add_device_options, add_shard_options, check_shard, shard
-from fairseq_poolingformer.tasks.question_answering.answers import BestAnswers, best_answers, mean_log_probabilities
-from fairseq_poolingformer.tasks.question_answering.example_ids import ExampleIds
-from fairseq_poolingformer.tasks.question_answering.labels import MAX_ANSWER_LENGTH, count_longer, read_answers
-from fairseq_poolingformer.tasks.question_answering.official_predictions import Prediction
-from fairseq_poolingformer.tasks.question_answering.prediction_files import (
+from fairseq_poolingformer.tasks.question_answering.examples import SegmentLimits
+from fairseq_poolingformer.tasks.question_answering.head import BestAnswers, best_answers, mean_log_probabilities
+from fairseq_poolingformer.tasks.question_answering.labels import count_longer, read_answers
+from fairseq_poolingformer.tasks.question_answering.official_predictions import (
+    Prediction,
     read_predictions,
     whole_text_file,
     write_predictions,
 )
-from fairseq_poolingformer.tasks.question_answering.predictions import official_predictions, readable_lines
-from fairseq_poolingformer.tasks.question_answering.segments import SegmentLimits
+from fairseq_poolingformer.tasks.question_answering.predictions import ExampleIds, official_predictions, readable_lines
+from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 _EPILOG = """\

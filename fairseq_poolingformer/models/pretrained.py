@@ -17,8 +17,8 @@ from fairseq_poolingformer.models.attention_flags import AttentionFlags, set_def
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import explained
 from fairseq_poolingformer.patches.untrusted_files.hub_archives import model_folder
-from fairseq_poolingformer.text.marks import MARKS, count_marks
 from fairseq_poolingformer.weights.loading import adapt_state_dict
+from fairseq_poolingformer.weights.marks import match_marks
 
 Architecture = tuple[Callable[[argparse.Namespace], None], Mapping[str, Any]]
 
@@ -102,6 +102,5 @@ class LoadsCheckpoints:
         super().upgrade_state_dict_named(state_dict, name)
         if name == "":
             pooled_init = AttentionFlags.of(self.args).pooled_init
-            dictionary = self.encoder.dictionary
-            marks = MARKS if count_marks(dictionary.symbols) else ()
-            adapt_state_dict(self, state_dict, dictionary.pad() + 1, pooled_init, marks)
+            match_marks(self.state_dict(), state_dict)
+            adapt_state_dict(self, state_dict, self.encoder.dictionary.pad() + 1, pooled_init)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.text.file_kinds import HEAD_BYTES, other_than_text
 from fairseq_poolingformer.text.json_lines import type_name
+
+# an object whose first value is a string; a line of JSON with a label is another form
+_OF_STRINGS = re.compile(r'\s*\{\s*(?!"(?:id|label|probability)"\s*:)"(?:[^"\\]|\\.)*"\s*:\s*"')
+
+
+def is_object_of_strings(beginning: str) -> bool:
+    """Whether a file that begins so holds one JSON object of strings."""
+    return _OF_STRINGS.match(beginning) is not None
 
 
 def read_text_file(path: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
+from fairseq_poolingformer.weights import marks
 from fairseq_poolingformer.weights.bart import BART, MBART
 from fairseq_poolingformer.weights.deberta import DEBERTA
 from fairseq_poolingformer.weights.family import (
@@ -123,7 +124,7 @@ def to_huggingface(
         if name in settings and (type(settings[name]) is not int or settings[name] < 1):
             raise ConversionError(f"the checkpoint's settings have {name} {settings[name]!r}, which is no size")
     notes = _attention_notes(family, settings, drop_pooled) if settings["arch"].startswith(OWN_ARCHS) else []
-    state = dict(state)
+    state = {name: tensor for name, tensor in state.items() if name != marks.NAMES}
     level_two = [name for name in family.names(settings).values() if LEVEL_TWO in name]
     if level_two and not any(name in state for name in level_two):
         raise ConversionError(

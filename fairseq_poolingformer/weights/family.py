@@ -9,13 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.weights.loading import TASK_HEADS
+from fairseq_poolingformer.weights.loading import TASK_HEAD
 
 Settings = dict[str, Any]
 State = dict[str, Tensor]
 
 LEVEL_TWO = ".self_attn.pooled_"  # in the name of every parameter of the second attention level
-HEADS = ("classification_heads.", *TASK_HEADS)  # fairseq's names for heads beside the language model
 
 
 class ConversionError(ValueError):
@@ -190,7 +189,7 @@ def state_to_huggingface(
         ConversionError: a parameter is missing, unknown, of the wrong size, or would be lost.
     """
     state = {name: tensor for name, tensor in state.items() if name not in family.buffers}
-    heads = [name for name in state if name.startswith(HEADS)]
+    heads = [name for name in state if name.startswith("classification_heads.") or TASK_HEAD.match(name)]
     kept = set(family.names(settings).values())
     pooled = [name for name in state if LEVEL_TWO in name and name not in kept]
     notes = _drop(state, heads, drop_heads, "heads", "--drop-heads")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import re
 
 import torch
 from torch import Tensor, nn
@@ -20,11 +20,14 @@ COPIED = {  # parameters that start as copies: Longformer §4; coarse positions 
 }
 POOLED = {f"self_attn.pooled_{letter}_proj": f"self_attn.{letter}_proj" for letter in "qkv"}
 POSITIONS = "encoder.embed_positions.weight"  # absolute ones of the encoder: BART's, sentence_encoder's
-HEADS = ("question_answering", "document_classification", "wikihop", "triviaqa", "hotpotqa", "coreference")
-TASK_HEADS = tuple(f"{name}_head." for name in HEADS)  # dropped where the model has none
+TASK_HEAD = re.compile(r"[^.]+_head\.")  # begins the names of a task's head, which is dropped where the model has none
 RELATIVE = ("relative_positions.", ".relative_projections.")
 COARSE = (".global_relative_positions.", ".relative_projections.global_")  # those of pairs with a global token
-NEW = ("self_attn.pooled_", *RELATIVE, *TASK_HEADS)  # parameters that keep the model's own random initialization
+
+
+def is_new(name: str) -> bool:
+    """Whether a parameter keeps the model's own random initialization where a pretrained checkpoint lacks it."""
+    return TASK_HEAD.match(name) is not None or any(part in name for part in ("self_attn.pooled_", *RELATIVE))
 
 
 def extend_positions(table: Tensor, num_rows: int, offset: int) -> Tensor:
@@ -62,9 +65,7 @@ def resize_relative_positions(table: Tensor, tokens_per_row: int, num_rows: int,
     return table[(middle // tokens_per_row).clamp(-k, k - 1) + k].clone()
 
 
-def adapt_state_dict(
-    model: nn.Module, state: dict[str, Tensor], offset: int, pooled_init: str = "random", marks: Sequence[str] = ()
-) -> None:
+def adapt_state_dict(model: nn.Module, state: dict[str, Tensor], offset: int, pooled_init: str = "random") -> None:
     """Make a pretrained state dict fit ``model``, in place; a state dict that fits stays as it is.
 
     - Position tables of another length are extended or cut.
@@ -75,7 +76,6 @@ def adapt_state_dict(
     - Relative positions are resized (:func:`resize_relative_positions`), and missing coarse ones are made from the fine
       ones. Coarse positions that the model lacks are dropped, and so are absolute ones if it has only relative ones.
     - Global projections that the model lacks are dropped, as Longformer's table 10 does.
-    - Embeddings without the marks of the downstream tasks get the model's own random rows for them.
     - Query, key and value projections in one matrix, as fairseq had them until 2019, are split.
 
     The log says all of this. ``load_state_dict`` refuses everything else that is missing or unexpected.
@@ -85,15 +85,12 @@ def adapt_state_dict(
         state: the state dict.
         offset: leading rows of position tables that are not positions.
         pooled_init: ``level-one`` copies level one's projections to a second level that the state dict lacks.
-        marks: the last symbols of the model's dictionary, where they are those of
-            :data:`~fairseq_poolingformer.text.marks.MARKS`.
 
     Raises:
         ValueError: an embedding has another size than the model's, or the state dict has parameters of scores of
             relative positions that the model does not compute.
     """
     own = model.state_dict()
-    _add_marks(own, state, marks)
     _check_embeddings(own, state)
     split_projections(state)
     for name in [n for n in state if n.endswith("embed_positions.weight") and n in own]:
@@ -104,7 +101,7 @@ def adapt_state_dict(
             logger.info("%s: %d positions -> %d, %s", name, have - offset, want - offset, how)
     _fit_relative_positions(own, state)
     _leave_out_positions(own, state)
-    heads = [name for name in state if name.startswith(TASK_HEADS) and name not in own]
+    heads = [name for name in state if TASK_HEAD.match(name) and name not in own]
     for name in heads:
         del state[name]
     if heads:
@@ -126,7 +123,7 @@ def adapt_state_dict(
         if source in given:
             state[name] = state[source].clone()
             copied.append(name)
-        elif any(part in name for part in NEW):
+        elif is_new(name):
             state[name] = own[name].clone()
             fresh.append(name)
     if copied:
@@ -204,19 +201,6 @@ def split_projections(state: dict[str, Tensor]) -> None:
         head, _, kind = name.rpartition(".in_proj_")
         for letter, part in zip("qkv", state.pop(name).chunk(3), strict=True):
             state[f"{head}.{letter}_proj.{kind}"] = part
-
-
-def _add_marks(own: dict[str, Tensor], state: dict[str, Tensor], marks: Sequence[str]) -> None:
-    """Append the model's rows of the marks to every embedding and output layer that lacks just these."""
-    added = False
-    for name in [
-        n for n in state if n in own and n.endswith(("embed_tokens.weight", "lm_head.weight", "lm_head.bias"))
-    ]:
-        if marks and len(own[name]) - len(state[name]) == len(marks) and own[name].shape[1:] == state[name].shape[1:]:
-            state[name] = torch.cat([state[name], own[name][-len(marks) :].to(state[name])])
-            added = True
-    if added:
-        logger.info("newly initialized: the embeddings of %s", ", ".join(marks))
 
 
 def _check_embeddings(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:

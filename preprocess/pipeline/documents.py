@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from fairseq_poolingformer.text.data_folder import DOCUMENTS, DOCUMENTS_WITH_TEXT
+from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
 
 from .encode import encode_texts
 from .parts import Parse

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fairseq_poolingformer.text.data_folder import CLASSIFICATION
+from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from . import task_corpus
@@ -113,7 +113,7 @@ def make_corpus(
         parse=parse,
         settings=settings,
         inputs=inputs,
-        layout=CLASSIFICATION,
+        layout=ClassificationSplit.layout,
         encode=functools.partial(encode, labels=tuple(labels)),
         entries={"kind": "document_classification", "format": 1, "labels": list(labels)},
         table=table,

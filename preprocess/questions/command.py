@@ -4,8 +4,7 @@ import argparse
 import functools
 from collections.abc import Callable
 
-from fairseq_poolingformer.tasks.question_answering.segments import SegmentLimits
-from fairseq_poolingformer.text.data_folder import QUESTIONS
+from fairseq_poolingformer.tasks.question_answering.examples import QuestionAnsweringSplit, SegmentLimits
 
 from ..pipeline import command as pipeline_command
 from ..pipeline import task_corpus
@@ -66,7 +65,7 @@ def make_corpus(args: argparse.Namespace, kind: str, unit: str, parse: Callable,
         args,
         kind,
         kind,
-        QUESTIONS,
+        QuestionAnsweringSplit.layout,
         functools.partial(read_lines, max_line_bytes=args.max_line_bytes),
         parse,
         examples.encode,

@@ -5,9 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.question_answering.folder import QuestionAnsweringSplit
+from fairseq_poolingformer.tasks.question_answering.examples import (
+    QuestionAnsweringSplit,
+    SegmentLimits,
+    Segments,
+    cut_into_segments,
+)
 from fairseq_poolingformer.tasks.question_answering.labels import (
-    MAX_ANSWER_LENGTH,
     Answers,
     AnswerType,
     Label,
@@ -15,7 +19,7 @@ from fairseq_poolingformer.tasks.question_answering.labels import (
     label_segments,
     read_answers,
 )
-from fairseq_poolingformer.tasks.question_answering.segments import SegmentLimits, Segments, cut_into_segments
+from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.table import aligned
 

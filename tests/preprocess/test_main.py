@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
-from preprocess.__main__ import CORPORA, main
+from fairseq_poolingformer.tasks.registry import corpora
+from preprocess.__main__ import main
 from tests.integration.conftest import ROOT
 
 
-@pytest.mark.parametrize("name", CORPORA)
+@pytest.mark.parametrize("name", corpora())
 def test_every_corpus_has_a_command(name, capsys):
     with pytest.raises(SystemExit) as stopped:
         main([name, "--help"])

@@ -11,7 +11,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from torch import Tensor
 
-from fairseq_poolingformer.tasks.question_answering.answers import AnswerLogits
+from fairseq_poolingformer.tasks.question_answering.head import AnswerLogits
 
 _LOSSES = ("loss", "span_loss", "paragraph_loss", "type_loss")
 _ACCURACIES = ("type", "paragraph", "span", "answered_paragraph", "answered_span")

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder
+from fairseq_poolingformer.tasks.summarization import PAIRS
+from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.sequences import SequencesWriter
 from preprocess.pipeline.report import length_table
 
