@@ -71,11 +71,7 @@ class ClassificationExamples(Examples):
         self.split, self.symbols, self.use_global = split, symbols, use_global
         self.room, self.max_segments = max_positions - 2, max_segments
         counts = count_pieces(split.document.sizes, self.room, max_segments)
-        self._sizes = np.minimum(split.document.sizes, counts * self.room) + 2 * counts
-
-    @property
-    def sizes(self) -> np.ndarray:
-        return self._sizes
+        self.sizes = np.minimum(split.document.sizes, counts * self.room) + 2 * counts
 
     def segments(self, example: int) -> list[Segment]:
         document = self.split.document[example]

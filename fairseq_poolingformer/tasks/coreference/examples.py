@@ -121,12 +121,7 @@ class CoreferenceExamples(Examples):
         self._borders = [
             cut_document(split.word[number], split.sentence[number], room) for number in range(len(split.word))
         ]
-        self._sizes = np.array([self._size(borders, max_positions) for borders in self._borders], np.int64)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """(n,) tokens of each document's segments; of a longer one, the most that a stretch can have."""
-        return self._sizes
+        self.sizes = np.array([self._size(borders, max_positions) for borders in self._borders], np.int64)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch whose stretches are drawn."""

@@ -132,11 +132,7 @@ class HotpotqaExamples(Examples):
         marks = 2 * (split.paragraph.sizes // len(PARAGRAPH_COLUMNS)) + split.sentence.sizes // len(SENTENCE_COLUMNS)
         body = split.document.sizes.astype(np.int64) + marks
         pieces = count_pieces(body, self.room, max_segments)
-        self._sizes = np.minimum(body, pieces * self.room) + pieces * (question + num_symbols)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        return self._sizes
+        self.sizes = np.minimum(body, pieces * self.room) + pieces * (question + num_symbols)
 
     def segments(self, example: int) -> list[Segment]:
         marks = self.symbols.marks

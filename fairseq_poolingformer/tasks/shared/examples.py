@@ -53,12 +53,13 @@ class Segment:
 
 
 class Examples(ABC):
-    """The examples of a split; a task subclasses it."""
+    """The examples of a split; a task subclasses it.
 
-    @property
-    @abstractmethod
-    def sizes(self) -> np.ndarray:
-        """(n,) tokens of all segments of each example together."""
+    Attributes:
+        sizes: (n,) tokens of all segments of each example together.
+    """
+
+    sizes: np.ndarray
 
     @abstractmethod
     def segments(self, example: int) -> list[Segment]:

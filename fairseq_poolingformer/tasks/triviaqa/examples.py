@@ -105,7 +105,7 @@ class TriviaqaExamples(Examples):
         kept = np.minimum(whole, max_length - question - NUM_SPECIAL_SYMBOLS) if max_length else whole
         pieces = count_pieces(kept, self.room, max_segments)
         self.document_length = np.minimum(kept, pieces * self.room)
-        self._sizes = self.document_length + pieces * (question + NUM_SPECIAL_SYMBOLS)
+        self.sizes = self.document_length + pieces * (question + NUM_SPECIAL_SYMBOLS)
         self._trainable = self._has_answer()
         answered = split.answer.sizes > 0
         self.num_cut_off = int(np.count_nonzero(answered & ~self._trainable))
@@ -115,10 +115,6 @@ class TriviaqaExamples(Examples):
                 "not trained on",
                 *(split.document.prefix, len(split), np.count_nonzero(~answered), self.num_cut_off),
             )
-
-    @property
-    def sizes(self) -> np.ndarray:
-        return self._sizes
 
     @property
     def trainable(self) -> np.ndarray:

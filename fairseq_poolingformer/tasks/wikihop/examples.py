@@ -138,11 +138,7 @@ class WikihopExamples(Examples):
                 "%s: %d examples lose the end of their supports, beyond --max-segments %d",
                 *(split.supports.prefix, self.num_shortened, max_segments),
             )
-        self._sizes = np.minimum(self.support_tokens, pieces * self.room) + pieces * prefix
-
-    @property
-    def sizes(self) -> np.ndarray:
-        return self._sizes
+        self.sizes = np.minimum(self.support_tokens, pieces * self.room) + pieces * prefix
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch whose orders are drawn."""
