@@ -91,3 +91,16 @@ def test_registration_does_not_depend_on_the_order(first):
         "assert 'rouge' in scoring.SCORER_REGISTRY\n"
     )
     subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_a_task_is_registered_without_the_others():
+    """As poolingformer-predict does; nor are the character models, BART or the optimizers imported."""
+    check = (
+        "import sys, fairseq_poolingformer as plugin; plugin.register(('wikihop',))\n"
+        "from fairseq.tasks import TASK_REGISTRY\n"
+        "own = sorted(m[22:] for m in sys.modules if m.startswith('fairseq_poolingformer.'))\n"
+        "print(*{m.split('.')[1] for m in own if m.startswith('tasks.')}, 'wikihop' in TASK_REGISTRY)\n"
+        "print(*(m for m in own if m.startswith(('char_lm', 'models.bart')) or m.endswith('.scores')))"
+    )
+    result = subprocess.run([sys.executable, "-c", check], check=True, capture_output=True, text=True)
+    assert set(result.stdout.split()) == {"registry", "shared", "wikihop", "True"}

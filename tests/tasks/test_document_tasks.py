@@ -199,7 +199,7 @@ def test_a_roberta_gets_new_rows_for_the_marks_alone(wikihop, tmp_path, caplog):
         assert torch.equal(found[:rows], state[f"encoder.{name}"])
         assert torch.equal(found[rows:], own[f"encoder.{name}"][rows:])
     assert [task.dictionary[rows + number] for number in range(len(MARKS))] == list(MARKS)
-    # the other way the names say what to leave out; without names, and with any other number of rows, nothing is guessed
+    # the other way names say what to leave out; without them, and with any other number of rows, nothing is guessed
     del own["mark_names"]
     with pytest.raises(ValueError, match="dictionary must be the checkpoint's own"):
         roberta.load_state_dict(own)

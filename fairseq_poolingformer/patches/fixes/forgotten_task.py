@@ -9,7 +9,6 @@ from typing import Any
 from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError
 from fairseq_poolingformer.patches.patching import replace, set_within
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.tasks.summarization import PAIRS
 
 PACKAGE = __package__.partition(".")[0]
 READ_DOCUMENTS = ("long_masked_lm", "masked_lm", "language_modeling")  # and fairseq's variants of the last two
@@ -72,6 +71,8 @@ def _readers(folder: Path) -> tuple[str, ...]:
     kind = corpus.get("kind") or corpus.get("corpus")
     if (named := registry.of_kind(kind)) is not None:
         return (named.name,)
+    from fairseq_poolingformer.tasks.summarization import PAIRS
+
     if all((folder / name).is_file() for name in PAIRS.dictionaries):
         return ("long_summarization",)
     return READ_DOCUMENTS if "corpus" in corpus and (folder / "dict.txt").is_file() else ()
