@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.tasks.classification.news_text import clean
 from fairseq_poolingformer.tasks.classification.scores import HYPERPARTISAN_LABELS, read_ground_truth
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.xml_elements import read_elements
 
+from .news_text import clean
 from .pipeline import command, labelled, named_splits, task_corpus
 from .pipeline.labelled import LabelledDocument
 from .pipeline.records import InputError, Record, Reject, describe_file, open_compressed

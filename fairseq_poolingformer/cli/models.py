@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch.utils.data import DataLoader
+from tqdm import tqdm
 
 from fairseq_poolingformer.cli.command import load_fairseq
 from fairseq_poolingformer.cli.options import DTYPES
@@ -53,3 +55,33 @@ def load_models(
         (model,), _, loaded = checkpoint_utils.load_model_ensemble_and_task([path], task=loaded, state=state)
         models.append(model)
     return [model.to(device=device, dtype=DTYPES[precision]).eval() for model in models], loaded
+
+
+def read_batches(
+    dataset: Any, batches: Sequence[Sequence[int]], device: str, num_workers: int, unit: str
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Read the batches of a fairseq dataset with a progress bar.
+
+    Args:
+        dataset: gives items, and joins them with ``collater``.
+        batches: numbers of its items.
+        device: to put the second of each pair on.
+        num_workers: processes that read.
+        unit: of the progress bar, which counts items.
+
+    Yields:
+        Each batch on the CPU, and on the device.
+    """
+    from fairseq import utils
+
+    loader = DataLoader(
+        dataset,
+        batch_sampler=batches,
+        collate_fn=dataset.collater,
+        num_workers=num_workers,
+        pin_memory="cuda" in device,
+    )
+    with tqdm(total=sum(map(len, batches)), unit=unit, disable=None) as progress:
+        for batch in loader:
+            yield batch, utils.apply_to_sample(lambda x: x.to(device, non_blocking=True), batch)
+            progress.update(len(batch["id"]))

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
-from tqdm import tqdm
 
 from fairseq_poolingformer.cli.command import natural, positive, run_command, take_user_dir
-from fairseq_poolingformer.cli.models import load_models
+from fairseq_poolingformer.cli.models import load_models, read_batches
 from fairseq_poolingformer.cli.options import add_device_options
 from fairseq_poolingformer.tasks import registry
 
@@ -109,24 +107,12 @@ def predict(model, task, subset: str, predictor, device: str, max_tokens: int, n
         max_tokens: of a batch, padding not counted; an example of more is a batch by itself.
         num_workers: processes that read data.
     """
-    from fairseq import utils
-
     task.read_whole()
     task.load_dataset(subset)
     dataset = task.dataset(subset)
-    loader = DataLoader(
-        dataset,
-        batch_sampler=batches(dataset.sizes, max_tokens),
-        collate_fn=dataset.collater,
-        num_workers=num_workers,
-        pin_memory="cuda" in device,
-    )
-    with tqdm(total=len(dataset), unit="example", disable=None) as progress:
-        for batch in loader:
-            on_device = utils.apply_to_sample(lambda x: x.to(device, non_blocking=True), batch)
-            output, _ = model(**on_device["net_input"])
-            predictor.add(batch["id"].tolist(), _on_cpu(output), batch)
-            progress.update(len(batch["id"]))
+    for batch, on_device in read_batches(dataset, batches(dataset.sizes, max_tokens), device, num_workers, "example"):
+        output, _ = model(**on_device["net_input"])
+        predictor.add(batch["id"].tolist(), _on_cpu(output), batch)
 
 
 def _on_cpu(output: Any) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
-from fairseq_poolingformer.weights import marks
 from fairseq_poolingformer.weights.bart import BART, MBART
 from fairseq_poolingformer.weights.deberta import DEBERTA
 from fairseq_poolingformer.weights.family import (
@@ -24,6 +23,7 @@ from fairseq_poolingformer.weights.family import (
 )
 from fairseq_poolingformer.weights.led import LED
 from fairseq_poolingformer.weights.longformer import LONGFORMER
+from fairseq_poolingformer.weights.marks import NAMES, leave_out_marks
 from fairseq_poolingformer.weights.poolingformer import (
     POOLINGFORMER_BART,
     POOLINGFORMER_MBART,
@@ -124,7 +124,9 @@ def to_huggingface(
         if name in settings and (type(settings[name]) is not int or settings[name] < 1):
             raise ConversionError(f"the checkpoint's settings have {name} {settings[name]!r}, which is no size")
     notes = _attention_notes(family, settings, drop_pooled) if settings["arch"].startswith(OWN_ARCHS) else []
-    state = {name: tensor for name, tensor in state.items() if name != marks.NAMES}
+    state = dict(state)
+    notes += leave_out_marks(state) if drop_heads else []
+    state.pop(NAMES, None)
     level_two = [name for name in family.names(settings).values() if LEVEL_TWO in name]
     if level_two and not any(name in state for name in level_two):
         raise ConversionError(

@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 NAMES = (
     "mark_names"  # in a state dict: the marks of the last rows, in UTF-8, a line each; a model without marks lacks it
 )
+TABLES = ("embed_tokens.weight", "lm_head.weight", "lm_head.bias")  # whose last rows are those of marks
 UNNAMED = MARKS[:7]  # of checkpoints from before there were names
 
 
@@ -39,7 +40,7 @@ def match_marks(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
         state: the checkpoint's; without names it has no marks, or those of :data:`UNNAMED`.
     """
     marks = decode_names(own[NAMES]) if NAMES in own else ()
-    tables = [n for n in state if n in own and n.endswith(("embed_tokens.weight", "lm_head.weight", "lm_head.bias"))]
+    tables = [name for name in state if name in own and name.endswith(TABLES)]
     words = {name: len(own[name]) - len(marks) for name in tables}  # rows of other symbols
     if NAMES in state:
         trained = decode_names(state.pop(NAMES))
@@ -63,3 +64,13 @@ def match_marks(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
     ):
         if different := [mark for mark in some if mark not in others]:
             logger.info(what, ", ".join(different))
+
+
+def leave_out_marks(state: dict[str, Tensor]) -> list[str]:
+    """Take the marks, which only a task's head reads, out of a state dict that names them; a sentence that says so."""
+    if NAMES not in state:
+        return []
+    marks = decode_names(state.pop(NAMES))
+    for name in [name for name in state if name.endswith(TABLES)]:
+        state[name] = state[name][: -len(marks)]
+    return [f"left out the embeddings of the task's marks: {', '.join(marks)}"]

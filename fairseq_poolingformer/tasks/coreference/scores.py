@@ -1,4 +1,10 @@
-"""The official figures of coreference for files in the column format of CoNLL-2012."""
+"""The figures of CoNLL-2012: MUC, B³ and CEAF-φ₄ as version 8.01 of the official scorer counts them.
+
+Pradhan et al., ACL 2014. An entity, or *chain*, is a sequence of mentions; a mention is any hashable value. Every
+figure is a quotient whose numerator and denominator are summed over documents. A mention that only one side has counts
+as wrong, nothing is added to the other side. Where a side names a mention twice, which OntoNotes never does, the
+numbers are the scorer's too.
+"""
 
 from __future__ import annotations
 

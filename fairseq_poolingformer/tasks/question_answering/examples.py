@@ -1,7 +1,7 @@
-"""Cuts documents into overlapping segments: ``<s> question </s> </s> document tokens </s>``.
+"""The arrays of a split, memory-mapped, and its documents cut into overlapping segments.
 
-The functions work on a whole split at once and need only lengths, never a document. Positions in a document count its
-tokens from 0; spans are half-open.
+A segment is ``<s> question </s> </s> document tokens </s>``. The functions that cut work on a whole split at once and
+need only lengths, never a document. Positions in a document count its tokens from 0; spans are half-open.
 """
 
 from __future__ import annotations
@@ -163,7 +163,13 @@ ANNOTATION_COLUMNS = ("answer_type", "paragraph", "first_token", "end_token")
 
 @dataclass(frozen=True)
 class QuestionAnsweringSplit(Split):
-    """One split; every field has one sequence for each example."""
+    """One split; every field has one sequence for each example.
+
+    Attributes:
+        question, document: dictionary ids.
+        start, end: offsets of each document token in the corpus's unit.
+        paragraph, annotation: rows of :data:`PARAGRAPH_COLUMNS` and of :data:`ANNOTATION_COLUMNS`.
+    """
 
     layout: ClassVar[Layout] = Layout(
         made_with="poolingformer-preprocess natural_questions or tydiqa",

@@ -1,4 +1,16 @@
-"""The output layers of question answering: logits of spans, paragraphs and answer types from an encoder's features."""
+"""The output layers of question answering, and the choice of one answer for each example from their logits.
+
+The heads count as independent: an answer in paragraph p has the log-odds
+
+    log P(p) / P(no paragraph) + max(yes, no, long only, short + span)
+
+against "no answer". Here yes, no, long only and short are the log-odds of the answer types against null, and span is
+the log-odds of start and end against "no span", of the best span inside p. The largest of these over paragraphs, then
+over segments, chooses the long and the short answer together, so that one lies in the other. The official evaluations
+compare a score of each with a threshold: the long answer's score is the log-odds of its paragraph plus those of any
+answer type against null; the short answer's is the log-odds of its span and type against the types without a short
+answer, null and long only.
+"""
 
 from __future__ import annotations
 

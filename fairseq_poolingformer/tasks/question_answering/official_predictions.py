@@ -1,7 +1,7 @@
-"""Predictions as the official evaluations of Natural Questions and TyDi QA read them.
+"""Predictions as the official evaluations of Natural Questions and TyDi QA read them, and files of them.
 
-Natural Questions: nq_eval.py of github.com/google-research-datasets/natural-questions. TyDi QA: tydi_eval.py of
-github.com/google-research-datasets/tydiqa.
+Natural Questions: nq_eval.py of github.com/google-research-datasets/natural-questions, one JSON object a file. TyDi QA:
+tydi_eval.py of github.com/google-research-datasets/tydiqa, lines of JSON. A name with ``.gz`` is compressed.
 """
 
 from __future__ import annotations

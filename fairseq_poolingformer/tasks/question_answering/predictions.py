@@ -1,4 +1,4 @@
-"""Turns the best answers of a split into official predictions, and into lines that people can read."""
+"""Turns the best answers of a split into official predictions, under the examples' own ids, and into readable lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Computes the figures that the official evaluations print, and lays them out."""
+"""The figures that the official evaluations print, laid out, and notes about the data behind them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares predictions with gold answers by the rules of the official evaluations.
+"""Compares predictions with gold answers by the rules of the official evaluations: precision, recall and F1.
 
 Rules of Natural Questions: https://github.com/google-research-datasets/natural-questions (nq_eval.py). Rules of TyDi
 QA's primary tasks: https://github.com/google-research-datasets/tydiqa (tydi_eval.py).

@@ -1,4 +1,4 @@
-"""Checks of long runs that all tasks share: the dictionary of a checkpoint, and examples that spoil an update."""
+"""The base of all tasks over data folders: checks of dictionaries, criterions and sizes, and one dictionary."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Documents in the form that models read: ``<s> tokens </s>``, cut to a number of tokens."""
+"""Sequences of a data folder as models read them: ``<s> tokens </s>``, cut to a number of tokens."""
 
 from __future__ import annotations
 
