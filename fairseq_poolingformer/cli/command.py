@@ -132,6 +132,11 @@ def take_user_dir(arguments: Sequence[str]) -> list[str]:
     return rest
 
 
+def add_user_dir(parser: argparse.ArgumentParser) -> None:
+    """Let a command's help name ``--user-dir``, which :func:`take_user_dir` reads first."""
+    parser.add_argument("--user-dir", metavar="DIR", help="a package that adds a task of your own (docs/own_task.md)")
+
+
 def load_fairseq(tasks: Sequence[str] | None = None) -> None:
     """Import fairseq without its messages and register the plugin, or of its tasks only these.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.cli.command import natural, positive, run_command, take_user_dir
+from fairseq_poolingformer.cli.command import add_user_dir, natural, positive, run_command, take_user_dir
 from fairseq_poolingformer.cli.models import load_models, read_batches
 from fairseq_poolingformer.cli.options import add_device_options
 from fairseq_poolingformer.tasks import registry
@@ -67,6 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_device_options(parser)
     add("--num-workers", type=natural, default=1, metavar="N", help="processes that read data (default: %(default)s)")
+    add_user_dir(parser)
     return parser
 
 

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from fairseq_poolingformer.cli.command import UsageError, add_gold, given_predictions, run_command, take_user_dir
+from fairseq_poolingformer.cli.command import (
+    UsageError,
+    add_gold,
+    add_user_dir,
+    given_predictions,
+    run_command,
+    take_user_dir,
+)
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.text.whole_file import write_lines
 
@@ -81,6 +88,7 @@ def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
     )
     add_gold(parser, "the released files with the answers")
     parser.add_argument("--task", metavar="NAME", help="whose predictions these are (default: the file tells)")
+    add_user_dir(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, unrounded")
     return parser
 
