@@ -8,12 +8,16 @@ wherever fairseq was imported first.
 
 import os
 import sys
+from collections.abc import Iterable
 
 __version__ = "0.1.0"
 
 
-def register() -> None:
+def register(tasks: Iterable[str] | None = None) -> None:
     """Patch fairseq (:mod:`fairseq_poolingformer.patches`) and register the plugin; calling it again changes nothing.
+
+    Args:
+        tasks: register these alone, with the models that they train, to use their checkpoints; None for everything.
 
     Raises:
         ModuleNotFoundError: fairseq is not installed.
@@ -22,7 +26,7 @@ def register() -> None:
     from fairseq_poolingformer import patches, registration
 
     patches.apply()
-    registration.register()
+    registration.register(tasks)
 
 
 class _UserDir(list):

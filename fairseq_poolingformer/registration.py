@@ -4,21 +4,20 @@ Architectures are registered at once: their flags, which ``--arch`` needs, are i
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from types import FunctionType
 from typing import Any
 
-from fairseq_poolingformer.tasks.registry import TASKS
+from fairseq_poolingformer.tasks import registry
 
 PACKAGE = __package__
-AT_ONCE = ("models.bart", "models.roberta", "char_lm.models")
-# fairseq's registry -> name -> the module that registers it
+# fairseq's registry -> name -> the module that registers it; the tasks of this package are added to these
 LATER: dict[str, dict[str, str]] = {
-    "task": {"char_lm": f"{PACKAGE}.char_lm.task", **{name: f"{task.package}.task" for name, task in TASKS.items()}},
+    "task": {},
     "criterion": {
         "char_lm": f"{PACKAGE}.char_lm.loss",
-        "document_task": f"{PACKAGE}.tasks.shared.loss",
+        "document_task": f"{PACKAGE}.tasks.shared.task",
         "linear_cross_entropy": f"{PACKAGE}.training.linear_cross_entropy",
         "long_masked_lm": f"{PACKAGE}.tasks.masked_lm.loss",
         "question_answering": f"{PACKAGE}.tasks.question_answering.loss",
@@ -29,18 +28,29 @@ LATER: dict[str, dict[str, str]] = {
 }
 
 
-def register() -> None:
-    """Register everything; doing so again changes nothing."""
+def register(names: Iterable[str] | None = None) -> None:
+    """Register everything; doing so again changes nothing.
+
+    Args:
+        names: of the tasks whose architectures are registered; None for all.
+    """
     from fairseq import tasks
     from fairseq.registry import REGISTRIES
 
+    found = tuple(registry.tasks().values())
+    for task in found:
+        if task.package.startswith(f"{PACKAGE}."):
+            LATER["task"][task.name] = f"{task.package}.task"
     for kind, modules in LATER.items():
         own = {"registry": tasks.TASK_REGISTRY, "dataclass_registry": tasks.TASK_DATACLASS_REGISTRY}
-        for registry in (own if kind == "task" else REGISTRIES[kind]).values():
-            if isinstance(registry, dict):
-                _with_later_entries(registry, modules)
-    for name in AT_ONCE:
-        import_module(f"{PACKAGE}.{name}")
+        for entries in (own if kind == "task" else REGISTRIES[kind]).values():
+            if isinstance(entries, dict):
+                _with_later_entries(entries, modules)
+    for task in found:
+        if names is None or task.name in names:
+            import_module(task.models)
+            if task.name not in LATER["task"]:  # of another package
+                task.register()
 
 
 class LazyRegistry(dict):

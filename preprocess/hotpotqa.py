@@ -16,14 +16,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.hotpotqa.examples import AnswerType
-from fairseq_poolingformer.tasks.hotpotqa.predictions import PARAGRAPH_SCORES
-from fairseq_poolingformer.tasks.hotpotqa.scores import Fact, facts_of
-from fairseq_poolingformer.tasks.shared.answer_spans import MAX_ANSWER_LENGTH
-from fairseq_poolingformer.tasks.shared.examples import MAX_QUESTION_LENGTH
+from fairseq_poolingformer.tasks.hotpotqa.examples import AnswerType, HotpotqaSplit
+from fairseq_poolingformer.tasks.hotpotqa.scores import PARAGRAPH_SCORES, Fact, facts_of
+from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH, MAX_QUESTION_LENGTH
 from fairseq_poolingformer.tasks.shared.normalized_text import find_answers, hotpotqa_words
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.data_folder import HOTPOTQA
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import BadLine
@@ -291,7 +288,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         read_elements,
         functools.partial(parse, selection=selection),
         name="hotpotqa",
-        layout=HOTPOTQA,
+        layout=HotpotqaSplit.layout,
         encode=encode,
         settings={"max_paragraphs": selection.most, "min_score": selection.threshold} if files else {},
         inputs={"paragraph_scores": described} if files else {},

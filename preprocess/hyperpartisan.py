@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from fairseq_poolingformer.tasks.classification.labelled_files import HYPERPARTISAN_LABELS, read_ground_truth
-from fairseq_poolingformer.tasks.classification.news_text import clean
+from fairseq_poolingformer.tasks.classification.scores import HYPERPARTISAN_LABELS, read_ground_truth
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.xml_elements import read_elements
 
 from .labelled_text import LabelledDocument, corpus_of, make_shared_parser
+from .news_text import clean
 from .pipeline import command, splits, task_corpus
 from .pipeline.records import InputError, Record, describe_file, read_files
 from .pipeline.report import task_table, with_lines

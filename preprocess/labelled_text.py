@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.classification.labelled_files import id_of, label_of
+from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit
+from fairseq_poolingformer.tasks.classification.scores import id_of, label_of
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.data_folder import CLASSIFICATION
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
@@ -50,7 +50,9 @@ def corpus_of(labels: Sequence[str], **fields: object) -> Corpus:
     """
     entries = {"kind": KIND, "format": 1, "labels": list(labels)}
     fields = {"table": task_table, **fields}
-    return Corpus(layout=CLASSIFICATION, encode=encoder_of(labels), entries=entries, unique_ids=True, **fields)
+    return Corpus(
+        layout=ClassificationSplit.layout, encode=encoder_of(labels), entries=entries, unique_ids=True, **fields
+    )
 
 
 def encoder_of(labels: Sequence[str]) -> functools.partial:
@@ -113,7 +115,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     if not args.labels and not args.train:
         raise InputError("--labels: give them where there is no --train to find them in")
     labels = args.labels or find_labels(read_lines(expand(args.train)))
-    fields = {"layout": CLASSIFICATION, "encode": encoder_of(labels), "entries": {"labels": labels}}
+    fields = {"layout": ClassificationSplit.layout, "encode": encoder_of(labels), "entries": {"labels": labels}}
     return task_corpus.make_corpus(args, read_lines, parse, name="labelled_text", kind=KIND, **fields)
 
 

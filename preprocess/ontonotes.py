@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 
 from fairseq_poolingformer.tasks.coreference.conll import ConllDocument, RawDocument, parse_document, split_documents
-from fairseq_poolingformer.text.data_folder import COREFERENCE
+from fairseq_poolingformer.tasks.coreference.examples import CoreferenceSplit
 from fairseq_poolingformer.text.dictionary import UNK
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
@@ -108,7 +108,7 @@ def notes(document: ConllDocument) -> list[str]:
     return found
 
 
-_FIELDS = {"name": "ontonotes", "kind": "coreference", "layout": COREFERENCE, "encode": encode}
+_FIELDS = {"name": "ontonotes", "kind": "coreference", "layout": CoreferenceSplit.layout, "encode": encode}
 make_parser = functools.partial(task_corpus.make_parser, "ontonotes", __doc__, "*_gold_conll, plain, .gz or .bz2")
 make_corpus = functools.partial(task_corpus.make_corpus, read=read_documents, parse=parse, **_FIELDS)
 main = functools.partial(command.main, make_parser, make_corpus)

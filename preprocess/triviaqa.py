@@ -17,12 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.shared.answer_spans import MAX_ANSWER_LENGTH
-from fairseq_poolingformer.tasks.shared.examples import MAX_QUESTION_LENGTH
+from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH, MAX_QUESTION_LENGTH
 from fairseq_poolingformer.tasks.shared.normalized_text import find_answers
+from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaSplit
 from fairseq_poolingformer.tasks.triviaqa.scores import DOMAINS, PAGE_LISTS, prediction_key, right_answers
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.data_folder import TRIVIAQA
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer, byte_offsets
@@ -199,7 +198,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         functools.partial(read, evidence=args.evidence_folder),
         parse,
         name="triviaqa",
-        layout=TRIVIAQA,
+        layout=TriviaqaSplit.layout,
         encode=encode,
         inputs={"evidence": describe_evidence(args.evidence_folder)},
         table=functools.partial(answer_table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH),

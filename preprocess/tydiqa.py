@@ -8,9 +8,8 @@ paragraphs.
 import functools
 import sys
 
-from fairseq_poolingformer.tasks.question_answering.annotations import TYDIQA_KEYS, tydiqa_annotation
-from fairseq_poolingformer.tasks.question_answering.example_ids import example_id_text
-from fairseq_poolingformer.tasks.question_answering.spans import tydiqa_span
+from fairseq_poolingformer.tasks.question_answering.gold import TYDIQA_KEYS, tydiqa_annotation, tydiqa_span
+from fairseq_poolingformer.tasks.question_answering.predictions import example_id_text
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_lines import BadLine
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.wikihop.examples import LONGEST
+from fairseq_poolingformer.tasks.wikihop.examples import LONGEST, WikihopSplit
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.data_folder import WIKIHOP
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
@@ -96,7 +95,7 @@ def encode(tokenizer: Tokenizer, example: WikihopExample) -> Encoded | Reject:
     return Encoded(arrays, {"id": one_line(example.id), "candidates": names, "notes": "; ".join(notes)})
 
 
-_FIELDS = {"name": "wikihop", "layout": WIKIHOP, "encode": encode, "table": answer_table}
+_FIELDS = {"name": "wikihop", "layout": WikihopSplit.layout, "encode": encode, "table": answer_table}
 make_parser = functools.partial(task_corpus.make_parser, "wikihop", __doc__, "QAngaroo's JSON, plain, .gz or .bz2")
 make_corpus = functools.partial(task_corpus.make_corpus, read=read_elements, parse=parse, **_FIELDS)
 main = functools.partial(command.main, make_parser, make_corpus)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text import tokenizers
-from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder
+from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.dictionary import smallest_dtype
 from fairseq_poolingformer.text.sequences import SequencesWriter
 from fairseq_poolingformer.text.whole_file import write_lines

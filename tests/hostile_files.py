@@ -24,7 +24,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from tests.checkpoint_reader.crafted import NUMPY
-from tests.patches.untrusted_files.test_configuration import EVALUATED
+from tests.patches.untrusted_files.test_literals import EVALUATED
 
 State = dict[str, Any]
 Writer = Callable[[Path, State, Path], None]  # the file to write, the state of a good checkpoint, the marker

@@ -15,10 +15,9 @@ MODULES = [
     "text.tokenizers",
     "text.dictionary",
     "cli.score",
-    "cli.score_qa",
-    "cli.score_task",
+    "tasks.question_answering.scores",
     "cli.convert",
-    "tasks.question_answering.answers",
+    "tasks.question_answering.head",
     "tasks.question_answering.labels",
     "tasks.question_answering.predictions",
     "tasks.wikihop.examples",
@@ -35,7 +34,7 @@ def test_imports_no_fairseq_and_configures_no_logging():
     """Not even where fairseq is at hand."""
     imports = "".join(
         f"import fairseq_poolingformer.{name}\nassert 'fairseq' not in sys.modules, '{name}'\n"
-        for name in ("attention", "cli.score", "cli.score_qa", "cli.score_task", "cli.convert")
+        for name in ("attention", "cli.score", "cli.convert")
     )
     check = "assert logging.getLogger().level == logging.WARNING and not logging.getLogger().handlers\n"
     subprocess.run([sys.executable, "-c", f"import logging, sys\n{imports}{check}"], check=True)
@@ -59,7 +58,7 @@ def test_help_needs_no_fairseq_and_prints_nothing_else():
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize("command", ["main", "score", "score_qa"])
+@pytest.mark.parametrize("command", ["main", "score"])
 def test_commands_without_a_model_import_no_library_before_they_need_it(command):
     check = (
         f"import sys, fairseq_poolingformer.cli.{command}\n"
@@ -92,3 +91,16 @@ def test_registration_does_not_depend_on_the_order(first):
         "assert 'rouge' in scoring.SCORER_REGISTRY\n"
     )
     subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_a_task_is_registered_without_the_others():
+    """As poolingformer-predict does; nor are the character models, BART or the optimizers imported."""
+    check = (
+        "import sys, fairseq_poolingformer as plugin; plugin.register(('wikihop',))\n"
+        "from fairseq.tasks import TASK_REGISTRY\n"
+        "own = sorted(m[22:] for m in sys.modules if m.startswith('fairseq_poolingformer.'))\n"
+        "print(*{m.split('.')[1] for m in own if m.startswith('tasks.')}, 'wikihop' in TASK_REGISTRY)\n"
+        "print(*(m for m in own if m.startswith(('char_lm', 'models.bart')) or m.endswith('.scores')))"
+    )
+    result = subprocess.run([sys.executable, "-c", check], check=True, capture_output=True, text=True)
+    assert set(result.stdout.split()) == {"registry", "shared", "wikihop", "True"}

@@ -17,8 +17,8 @@ PLUGIN = "fairseq_poolingformer"
 
 # each layer may import those before it; a module belongs to the first layer that names it, then to its package's
 FAIRSEQ_SIDE = (
-    *("tasks.*.task", "tasks.*.loss", "tasks.*.dataset", "tasks.shared.one_dictionary", "tasks.shared.data_checks"),
-    *("tasks.summarization.scorer", "tasks.summarization.framed_dataset", "tasks.summarization.stored_tokens"),
+    *("tasks.*.task", "tasks.*.loss", "tasks.shared.base_task"),
+    *("tasks.summarization.scorer", "tasks.summarization.dataset"),
 )
 LAYERS = [
     ("checkpoint_reader.*",),

@@ -13,7 +13,7 @@ from fairseq.tasks import register_task
 from omegaconf import II
 
 from fairseq_poolingformer.char_lm.data import CarriedMemory, TextBlocks, TextStream, byte_dictionary, load_text
-from fairseq_poolingformer.tasks.shared.one_dictionary import OneDictionaryConfig, OneDictionaryTask
+from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask
 
 logger = logging.getLogger(__name__)
 

@@ -2,11 +2,13 @@
 
 import argparse
 import contextlib
+import importlib
 import logging
 import os
 import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 
 class UsageError(ValueError):
@@ -77,6 +79,24 @@ def _nobody_reads_the_output() -> bool:
     return bool(poll.poll(0))
 
 
+def add_gold(parser: argparse.ArgumentParser, help_of_gold: str) -> None:
+    """Add what every command that scores has: ``--gold`` and the predictions, as an argument or an option."""
+    parser.add_argument("file", nargs="?", metavar="FILE", help="the predictions, in the official format")
+    parser.add_argument("--predictions", metavar="FILE", help="the same")
+    parser.add_argument("--gold", nargs="+", required=True, metavar="FILE", help=help_of_gold)
+
+
+def given_predictions(args: argparse.Namespace) -> str:
+    """The file of predictions.
+
+    Raises:
+        UsageError: there is none, or there are two.
+    """
+    if (args.file is None) == (args.predictions is None):
+        raise UsageError("give one file of predictions")
+    return args.file or args.predictions
+
+
 def positive(text: str) -> int:
     """The type of an option that is a whole number, 1 or more."""
     return _whole_number(text, 1)
@@ -93,8 +113,32 @@ def _whole_number(text: str, least: int) -> int:
     return int(text)
 
 
-def load_fairseq() -> None:
-    """Import fairseq without its messages and register the plugin.
+def take_user_dir(arguments: Sequence[str]) -> list[str]:
+    """Import the package that ``--user-dir`` names, which may add a task; return the other arguments.
+
+    Raises:
+        SystemExit: there is no such folder.
+    """
+    parser = argparse.ArgumentParser(prog="poolingformer", add_help=False, allow_abbrev=False)
+    parser.add_argument("--user-dir", type=Path)
+    found, rest = parser.parse_known_args(arguments)
+    if found.user_dir is not None:
+        folder = found.user_dir.resolve()
+        if not folder.is_dir():
+            parser.error(f"--user-dir {found.user_dir}: no such folder")
+        if folder.name not in sys.modules:
+            sys.path.insert(0, str(folder.parent))
+            importlib.import_module(folder.name)
+    return rest
+
+
+def add_user_dir(parser: argparse.ArgumentParser) -> None:
+    """Let a command's help name ``--user-dir``, which :func:`take_user_dir` reads first."""
+    parser.add_argument("--user-dir", metavar="DIR", help="a package that adds a task of your own (docs/own_task.md)")
+
+
+def load_fairseq(tasks: Sequence[str] | None = None) -> None:
+    """Import fairseq without its messages and register the plugin, or of its tasks only these.
 
     A command that builds a model calls this after parsing its arguments and before importing anything of fairseq, so
     that ``--help`` and mistyped arguments are answered at once. Only warnings are logged from then on.
@@ -115,4 +159,4 @@ def load_fairseq() -> None:
         ) from None
     import fairseq_poolingformer
 
-    fairseq_poolingformer.register()
+    fairseq_poolingformer.register(tasks)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from fairseq_poolingformer import __version__
 from fairseq_poolingformer.cli.command import output_for_a_while, run_command
+from fairseq_poolingformer.tasks.registry import corpora
 
 # each command is also installed as poolingformer-COMMAND
 COMMANDS = {
@@ -17,16 +18,19 @@ COMMANDS = {
     "convert": ("fairseq_poolingformer.cli.convert", "convert checkpoints between Hugging Face and fairseq"),
     "summarize": ("fairseq_poolingformer.cli.summarize", "summarize text files"),
     "show": ("fairseq_poolingformer.cli.show", "show what a model looks at in a document"),
-    "score": ("fairseq_poolingformer.cli.score", "score summaries with every flavour of ROUGE"),
-    "predict-qa": ("fairseq_poolingformer.cli.predict_qa", "answer the questions of a data folder"),
-    "score-qa": ("fairseq_poolingformer.cli.score_qa", "score answers as the official scripts do"),
     "predict": ("fairseq_poolingformer.cli.predict", "predict a data folder of any downstream task"),
-    "score-task": ("fairseq_poolingformer.cli.score_task", "score predictions of a downstream task"),
+    "score": ("fairseq_poolingformer.cli.score", "score summaries or predictions as the official scripts do"),
     "eval-mlm": ("fairseq_poolingformer.cli.eval_mlm", "evaluate masked language models, by distance"),
     "eval-lm": ("fairseq_poolingformer.char_lm.eval_lm", "evaluate a character language model"),
     "sample-lm": ("fairseq_poolingformer.char_lm.sample_lm", "let a character language model write"),
     "average-checkpoints": ("fairseq_poolingformer.cli.average_checkpoints", "average the parameters of checkpoints"),
     "completion": ("fairseq_poolingformer.cli.main", "print a shell's completion of all this"),
+}
+# former names, which stay for one version: module and function
+FORMER = {
+    "predict-qa": ("fairseq_poolingformer.cli.predict_qa", "main"),
+    "score-qa": ("fairseq_poolingformer.cli.score", "main_of_questions"),
+    "score-task": ("fairseq_poolingformer.cli.score", "main_of_tasks"),
 }
 LIBRARIES = ("torch", "fairseq", "fairseq-fixed", "transformers")
 SHELLS = ("bash", "zsh", "tcsh")
@@ -59,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with output_for_a_while():
             print(versions() if name == "--version" else usage())
         return 0
+    if name in FORMER:
+        module, function = FORMER[name]
+        return getattr(importlib.import_module(module), function)(options)
     if name not in COMMANDS:
         print(f"{usage()}\n\npoolingformer: there is no command {name}", file=sys.stderr)
         return 2
@@ -93,15 +100,11 @@ def whole_parser() -> argparse.ArgumentParser:
     commands = whole.add_subparsers()
     for name, (module, text) in COMMANDS.items():
         if name == "preprocess":  # its corpora have parsers of their own
-            commands.add_parser(name, help=text).add_argument("corpus", choices=_corpora())
+            commands.add_parser(name, help=text).add_argument("corpus", choices=[*corpora(), "check"])
         else:
             parser = importlib.import_module(module).make_parser()
             commands.add_parser(name, help=text, parents=[parser], add_help=False)
     return whole
-
-
-def _corpora() -> list[str]:
-    return [*importlib.import_module("fairseq_poolingformer.preprocess.__main__").CORPORA, "check"]
 
 
 if __name__ == "__main__":

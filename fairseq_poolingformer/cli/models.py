@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch.utils.data import DataLoader
+from tqdm import tqdm
 
 from fairseq_poolingformer.cli.command import load_fairseq
 from fairseq_poolingformer.cli.options import DTYPES
 from fairseq_poolingformer.patches.fixes.mistakes import require_checkpoint
+from fairseq_poolingformer.tasks import registry
 
 
 def load_models(
@@ -32,7 +35,7 @@ def load_models(
     """
     for path in paths:
         require_checkpoint(Path(path))
-    load_fairseq()
+    load_fairseq(None if task is None else (task,))
     from fairseq import checkpoint_utils
     from fairseq.tasks import TASK_REGISTRY
 
@@ -44,9 +47,41 @@ def load_models(
         with explained(path):
             state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
         trained = getattr(getattr(state.get("cfg"), "task", None), "_name", None)
+        if trained in registry.tasks():
+            registry.tasks()[trained].register()
         known = isinstance(trained, str) and trained in TASK_REGISTRY  # fairseq itself refuses an unknown task
         if task is not None and known and not issubclass(TASK_REGISTRY[trained], TASK_REGISTRY[task]):
             raise ValueError(f"{path}: a checkpoint of --task {trained}; give one of --task {task}")
         (model,), _, loaded = checkpoint_utils.load_model_ensemble_and_task([path], task=loaded, state=state)
         models.append(model)
     return [model.to(device=device, dtype=DTYPES[precision]).eval() for model in models], loaded
+
+
+def read_batches(
+    dataset: Any, batches: Sequence[Sequence[int]], device: str, num_workers: int, unit: str
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Read the batches of a fairseq dataset with a progress bar.
+
+    Args:
+        dataset: gives items, and joins them with ``collater``.
+        batches: numbers of its items.
+        device: to put the second of each pair on.
+        num_workers: processes that read.
+        unit: of the progress bar, which counts items.
+
+    Yields:
+        Each batch on the CPU, and on the device.
+    """
+    from fairseq import utils
+
+    loader = DataLoader(
+        dataset,
+        batch_sampler=batches,
+        collate_fn=dataset.collater,
+        num_workers=num_workers,
+        pin_memory="cuda" in device,
+    )
+    with tqdm(total=sum(map(len, batches)), unit=unit, disable=None) as progress:
+        for batch in loader:
+            yield batch, utils.apply_to_sample(lambda x: x.to(device, non_blocking=True), batch)
+            progress.update(len(batch["id"]))

@@ -6,42 +6,40 @@ import argparse
 import json
 import sys
 from dataclasses import fields, is_dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
-from tqdm import tqdm
 
-from fairseq_poolingformer.cli import predict_qa
-from fairseq_poolingformer.cli.command import natural, positive, run_command
-from fairseq_poolingformer.cli.models import load_models
+from fairseq_poolingformer.cli.command import add_user_dir, natural, positive, run_command, take_user_dir
+from fairseq_poolingformer.cli.models import load_models, read_batches
 from fairseq_poolingformer.cli.options import add_device_options
-from fairseq_poolingformer.cli.score_task import KINDS
+from fairseq_poolingformer.tasks import registry
 
-_QUESTIONS = ("natural_questions", "tydiqa")
 _EPILOG = """\
 examples:
   poolingformer-predict data-bin/wikihop --path run/checkpoint_best.pt --subset valid --output predictions.json
-  poolingformer-score-task wikihop --gold qangaroo_v1.1/wikihop/dev.json --predictions predictions.json
+  poolingformer-score predictions.json --gold qangaroo_v1.1/wikihop/dev.json
 
-The data folder says which task it is. For Natural Questions and TyDi QA this is poolingformer-predict-qa, with its
-options.
+The data folder says which task it is. A task may have options of its own, as question answering has:
+  poolingformer-predict data-bin/nq --help
 """
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command and return its exit status."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if any(_kind(Path(argument)) in _QUESTIONS for argument in arguments):  # the folder may follow options
-        return predict_qa.main(arguments)
+    """Run the command of the task whose data folder is among the arguments, and return its exit status."""
+    arguments = take_user_dir(sys.argv[1:] if arguments is None else arguments)
+    task = next(filter(None, (_task_of(Path(argument)) for argument in arguments)), None)
+    if task is not None and task.predict not in ("", __spec__.name):
+        return import_module(task.predict).main(arguments)
     return run_command(make_parser(), run, arguments)
 
 
-def _kind(folder: Path) -> str | None:
-    """The kind of a data folder; None of anything else."""
+def _task_of(folder: Path) -> registry.Task | None:
+    """The task of a finished data folder; None of anything else."""
     try:
-        return json.loads((folder / "corpus.json").read_text(encoding="utf-8")).get("kind")
+        return registry.of_kind(json.loads((folder / "corpus.json").read_text(encoding="utf-8")).get("kind"))
     except (OSError, ValueError, AttributeError):
         return None
 
@@ -69,6 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add_device_options(parser)
     add("--num-workers", type=natural, default=1, metavar="N", help="processes that read data (default: %(default)s)")
+    add_user_dir(parser)
     return parser
 
 
@@ -78,11 +77,13 @@ def run(args: argparse.Namespace) -> None:
         raise FileNotFoundError(f"{args.output.parent}: no such folder to write {args.output.name} into")
     if not args.data.is_dir():
         raise FileNotFoundError(f"{args.data}: no such folder")
-    kind = _kind(args.data)
-    if kind not in KINDS:
-        raise ValueError(f"{args.data}: no finished data folder of a downstream task ({', '.join(KINDS)})")
+    found = _task_of(args.data)
+    if found is None or not found.predict:
+        known = ", ".join(name for name, task in registry.tasks().items() if task.predict)
+        raise ValueError(f"{args.data}: not a finished data folder of a task that is predicted ({known})")
+    kind = found.name
     (model,), task = load_models([args.path], args.device, args.precision, task=kind, data=args.data)
-    from fairseq_poolingformer.tasks.shared.one_dictionary import check_encoder
+    from fairseq_poolingformer.tasks.shared.base_task import check_encoder
 
     if args.max_positions is not None:
         check_encoder(model, kind, args.max_positions)
@@ -107,24 +108,12 @@ def predict(model, task, subset: str, predictor, device: str, max_tokens: int, n
         max_tokens: of a batch, padding not counted; an example of more is a batch by itself.
         num_workers: processes that read data.
     """
-    from fairseq import utils
-
     task.read_whole()
     task.load_dataset(subset)
     dataset = task.dataset(subset)
-    loader = DataLoader(
-        dataset,
-        batch_sampler=batches(dataset.sizes, max_tokens),
-        collate_fn=dataset.collater,
-        num_workers=num_workers,
-        pin_memory="cuda" in device,
-    )
-    with tqdm(total=len(dataset), unit="example", disable=None) as progress:
-        for batch in loader:
-            on_device = utils.apply_to_sample(lambda x: x.to(device, non_blocking=True), batch)
-            output, _ = model(**on_device["net_input"])
-            predictor.add(batch["id"].tolist(), _on_cpu(output), batch)
-            progress.update(len(batch["id"]))
+    for batch, on_device in read_batches(dataset, batches(dataset.sizes, max_tokens), device, num_workers, "example"):
+        output, _ = model(**on_device["net_input"])
+        predictor.add(batch["id"].tolist(), _on_cpu(output), batch)
 
 
 def _on_cpu(output: Any) -> Any:

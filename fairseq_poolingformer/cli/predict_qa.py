@@ -10,23 +10,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
-from tqdm import tqdm
 
 from fairseq_poolingformer.cli.command import UsageError, natural, positive, run_command
-from fairseq_poolingformer.cli.models import load_models
+from fairseq_poolingformer.cli.models import load_models, read_batches
 from fairseq_poolingformer.cli.options import add_device_options, add_shard_options, check_shard, shard
-from fairseq_poolingformer.tasks.question_answering.answers import BestAnswers, best_answers, mean_log_probabilities
-from fairseq_poolingformer.tasks.question_answering.example_ids import ExampleIds
-from fairseq_poolingformer.tasks.question_answering.labels import MAX_ANSWER_LENGTH, count_longer, read_answers
-from fairseq_poolingformer.tasks.question_answering.official_predictions import Prediction
-from fairseq_poolingformer.tasks.question_answering.prediction_files import (
+from fairseq_poolingformer.tasks.question_answering.examples import SegmentLimits
+from fairseq_poolingformer.tasks.question_answering.head import BestAnswers, best_answers, mean_log_probabilities
+from fairseq_poolingformer.tasks.question_answering.labels import count_longer, read_answers
+from fairseq_poolingformer.tasks.question_answering.official_predictions import (
+    Prediction,
     read_predictions,
     whole_text_file,
     write_predictions,
 )
-from fairseq_poolingformer.tasks.question_answering.predictions import official_predictions, readable_lines
-from fairseq_poolingformer.tasks.question_answering.segments import SegmentLimits
+from fairseq_poolingformer.tasks.question_answering.predictions import ExampleIds, official_predictions, readable_lines
+from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 
 _EPILOG = """\
@@ -175,30 +173,17 @@ def predict(
     Returns:
         (n,) records as in :class:`BestAnswers`; those of other examples have no answer.
     """
-    from fairseq import utils
-
     segments, best = dataset.segments, BestAnswers(len(dataset.split))
     numbers = np.arange(segments.bounds[examples.start], segments.bounds[examples.stop])
     # the longest first: a batch that does not fit into memory fails at once
     order = numbers[np.argsort(-segments.size[numbers], kind="stable")]
     batches = dataset.batch_by_size(order, max_tokens=max_tokens)
-    loader = DataLoader(
-        dataset,
-        batch_sampler=batches,
-        collate_fn=dataset.collater,
-        num_workers=num_workers,
-        pin_memory="cuda" in device,
-    )
-    with tqdm(total=len(numbers), unit="segment", disable=None) as progress:
-        for batch in loader:
-            index = batch["id"].numpy()
-            batch = utils.apply_to_sample(lambda x: x.to(device, non_blocking=True), batch)
-            log_probs = mean_log_probabilities([model(**batch["net_input"])[0] for model in models])
-            places = batch["net_input"]["head_inputs"]
-            masks = places["paragraph_ids"], places["span_mask"], batch["has_text"], batch["document_has_paragraphs"]
-            answers = best_answers(log_probs, *masks, max_answer_length)
-            best.add(answers, segments.example[index], segments.first_token[index], batch)
-            progress.update(len(index))
+    for read, batch in read_batches(dataset, batches, device, num_workers, "segment"):
+        log_probs = mean_log_probabilities([model(**batch["net_input"])[0] for model in models])
+        places, index = batch["net_input"]["head_inputs"], read["id"].numpy()
+        masks = places["paragraph_ids"], places["span_mask"], batch["has_text"], batch["document_has_paragraphs"]
+        answers = best_answers(log_probs, *masks, max_answer_length)
+        best.add(answers, segments.example[index], segments.first_token[index], batch)
     return best.records
 
 

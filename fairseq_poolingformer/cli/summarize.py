@@ -14,7 +14,8 @@ from fairseq_poolingformer.patches.fixes.mistakes import require_checkpoint
 from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.patches.untrusted_files.own_options import data_folder, recorded_data
-from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, tokenizer_config
+from fairseq_poolingformer.tasks.summarization import PAIRS
+from fairseq_poolingformer.text.data_folder import DataFolder, tokenizer_config
 from fairseq_poolingformer.text.tokenizers import is_saved
 
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn

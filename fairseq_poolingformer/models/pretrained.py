@@ -15,8 +15,8 @@ from torch import Tensor
 import fairseq_poolingformer
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface, PoolingformerRobertaHubInterface
 from fairseq_poolingformer.settings import TwoLevels, set_defaults
-from fairseq_poolingformer.text.marks import MARKS, count_marks
 from fairseq_poolingformer.weights.loading import adapt_state_dict
+from fairseq_poolingformer.weights.marks import match_marks
 
 Architecture = tuple[Callable[[argparse.Namespace], None], Mapping[str, Any]]
 
@@ -104,6 +104,6 @@ class LoadsCheckpoints:
         super().upgrade_state_dict_named(state_dict, name)
         if name == "":
             pooled_init = TwoLevels.of(self.args).pooled_init
-            dictionary = self.encoder.dictionary
-            marks = MARKS if count_marks(dictionary.symbols) else ()
-            adapt_state_dict(self.state_dict(), state_dict, dictionary.pad() + 1, pooled_init, marks)
+            own = self.state_dict()
+            match_marks(own, state_dict)
+            adapt_state_dict(own, state_dict, self.encoder.dictionary.pad() + 1, pooled_init)

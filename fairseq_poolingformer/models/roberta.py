@@ -28,7 +28,8 @@ from fairseq_poolingformer.models.pretrained import (
 from fairseq_poolingformer.settings import PAPER_LAYERS, TwoLevelFlags
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.optimizers import HEAD
-from fairseq_poolingformer.weights.loading import HEADS, NEW
+from fairseq_poolingformer.weights.loading import is_new
+from fairseq_poolingformer.weights.marks import NAMES, encode_names
 
 
 class PoolingformerRobertaEncoder(RobertaEncoder):
@@ -124,7 +125,7 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
 
     @classmethod
     def build_model(cls, args, task) -> PoolingformerRoberta:
-        """Build the model with the task's dictionary."""
+        """Build the model with the task's dictionary, whose last symbols are the task's ``marks``, if it has some."""
         if OmegaConf.is_config(args):
             OmegaConf.set_struct(args, False)
         if not safe_hasattr(args, "max_positions"):
@@ -135,7 +136,10 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
                 "--no-absolute-positions without --relative-attention leaves the model without any positions: add "
                 "--relative-attention c2p,p2c, or give --absolute-positions"
             )
-        return cls(args, PoolingformerRobertaEncoder(args, task.source_dictionary))
+        model = cls(args, PoolingformerRobertaEncoder(args, task.source_dictionary))
+        if marks := getattr(task, "marks", ()):
+            model.register_buffer(NAMES, encode_names(marks))
+        return model
 
     def forward(
         self,
@@ -168,14 +172,14 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
         """Add the head of a task, and leave the language model's out of training.
 
         Args:
-            name: one of :data:`~.loading.HEADS`; the parameters' names begin with ``NAME_head``.
+            name: the task's; the parameters' names begin with ``NAME_head``.
             head: takes (B, T, C) features and ``head_inputs``.
 
         Raises:
-            ValueError: checkpoints could not be loaded with a head of that name, or there is a head already.
+            ValueError: the name cannot begin a parameter's, or there is a head already.
         """
-        if name not in HEADS or self.head_name is not None:
-            raise ValueError(f"name must be one of {', '.join(HEADS)}, for a model without a head; got {name}")
+        if not name.isidentifier() or self.head_name is not None:
+            raise ValueError(f"name must be letters, digits and _, for a model without a head; got {name}")
         self.head_name = f"{name}_head"
         self.add_module(self.head_name, head)
         for parameter in head.parameters():
@@ -193,9 +197,9 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
                 parameter.requires_grad_(False)
 
     def _freeze(self, pretrained_positions: int) -> None:
-        """Freeze all parameters but new ones: those of NEW, and absolute positions beyond the pretrained ones."""
+        """Freeze all parameters but new ones (:func:`is_new`) and absolute positions beyond the pretrained ones."""
         for name, parameter in self.named_parameters():
-            parameter.requires_grad_(any(part in name for part in NEW))
+            parameter.requires_grad_(is_new(name))
         encoder = self.encoder.sentence_encoder
         if encoder.embed_positions is None:
             return

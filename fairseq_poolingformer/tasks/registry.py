@@ -1,17 +1,23 @@
-"""The tasks: one line for each.
+"""The tasks: one line for each, here or in somebody's own package.
 
-Nothing of a task is imported before it is asked for.
+A package of its own adds a task by the same line in its ``__init__.py``, ``TASK = add(Task(...))``, and is found by its
+entry point ``NAME = "package:TASK"`` of the group ``fairseq_poolingformer.tasks``, or by ``--user-dir``; see
+docs/own_task.md. Nothing of a task is imported before it is asked for.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from types import ModuleType
 
-OWN = "fairseq_poolingformer.tasks"
+GROUP = OWN = "fairseq_poolingformer.tasks"
+PARTS = ("models", "task", "loss", "scorer")  # a task's modules that register something with fairseq
 
 
 @dataclass(frozen=True)
@@ -20,45 +26,175 @@ class Task:
 
     Attributes:
         name: of fairseq's ``--task``; ``corpus.json`` of a data folder has it as ``kind``.
-        package: the Python package of its modules: ``examples``, ``head``, ``loss``, ``task``, ``predictions``,
-            ``scores``; a task has those that it needs.
+        package: the Python package of its modules: :data:`PARTS`, ``scores``, and whatever these import; a task has
+            those that it needs.
+        kinds: other values of ``kind`` in ``corpus.json``.
         corpora: the commands that preprocess data for it, with one line of help each.
-        figures: the official figures that ``scores`` computes, for help.
+        commands: the package of these commands' modules; "" for ``package``.
+        figures: the official figures that ``scores`` computes, for help; "" where there are none.
+        models: the module of the architectures that it trains.
+        predict: the module of the command that predicts it; "" where none does.
     """
 
     name: str
     package: str
+    kinds: tuple[str, ...] = ()
     corpora: Mapping[str, str] = field(default_factory=dict)
+    commands: str = ""
     figures: str = ""
+    models: str = "fairseq_poolingformer.models.roberta"
+    predict: str = "fairseq_poolingformer.cli.predict"
 
     def module(self, name: str) -> ModuleType | None:
         """Import one of the task's modules; None if it has no such module."""
         full = f"{self.package}.{name}"
         return import_module(full) if find_spec(full) else None
 
+    def command(self, corpus: str) -> ModuleType:
+        """Import the module whose ``main`` preprocesses a corpus."""
+        return import_module(f"{self.commands or self.package}.{corpus}")
 
-TASKS = {
+    def register(self) -> None:
+        """Import the modules that register something with fairseq."""
+        import_module(self.models)
+        for part in PARTS:
+            self.module(part)
+
+
+def _own(name: str, folder: str, **entries) -> Task:
+    return Task(name, f"{OWN}.{folder}", commands="fairseq_poolingformer.preprocess", **entries)
+
+
+_TASKS = {
     task.name: task
     for task in (
-        Task("long_summarization", f"{OWN}.summarization", figures="ROUGE"),
-        Task("long_masked_lm", f"{OWN}.masked_lm"),
-        Task("question_answering", f"{OWN}.question_answering", figures="F1 of long and short answers"),
+        _own(
+            "long_summarization",
+            "summarization",
+            corpora={
+                "arxiv_pubmed": "arXiv, PubMed, BigPatent and any other summarization corpus in JSON lines",
+                "facts": "made documents, five facts scattered in real prose, no download",
+                "stdlib": "the Python installation itself: sources and their docstrings, no download",
+            },
+            figures="ROUGE",
+            models="fairseq_poolingformer.models.bart",
+            predict="",
+        ),
+        _own(
+            "long_masked_lm",
+            "masked_lm",
+            corpora={
+                "wikipedia": "a dump of Wikipedia, or of another wiki, in any language, for language models",
+                "plain_text": "text files, a document each or a document each block of lines, for language models",
+            },
+            predict="",
+        ),
         Task(
+            "char_lm",
+            "fairseq_poolingformer.char_lm",
+            corpora={"char_lm": "enwik8, text8 or any other text, bytes as symbols, for character language models"},
+            commands="fairseq_poolingformer.preprocess",
+            models="fairseq_poolingformer.char_lm.models",
+            predict="",
+        ),
+        _own(
+            "question_answering",
+            "question_answering",
+            kinds=("natural_questions", "tydiqa"),
+            corpora={
+                "natural_questions": "questions about Wikipedia pages: Natural Questions, both formats",
+                "tydiqa": "questions about Wikipedia pages in eleven languages: TyDi QA, primary tasks",
+            },
+            figures="F1 of long and short answers (Natural Questions, TyDi QA)",
+            predict="fairseq_poolingformer.cli.predict_qa",
+        ),
+        _own(
             "document_classification",
-            f"{OWN}.classification",
+            "classification",
+            corpora={
+                "imdb": "film reviews with a sentiment each: the folder aclImdb",
+                "hyperpartisan": "news articles, hyperpartisan or not: the XML pair of the 2019 task",
+                "labelled_text": "any documents with a label each, lines of JSON",
+            },
             figures="accuracy; precision, recall and F1 of each label (IMDB, Hyperpartisan, others)",
         ),
-        Task("wikihop", f"{OWN}.wikihop", figures="accuracy (WikiHop, MedHop)"),
-        Task(
+        _own(
+            "wikihop",
+            "wikihop",
+            corpora={"wikihop": "questions about several documents with candidate answers: WikiHop and MedHop"},
+            figures="accuracy (WikiHop, MedHop)",
+        ),
+        _own(
             "triviaqa",
-            f"{OWN}.triviaqa",
+            "triviaqa",
+            corpora={"triviaqa": "questions about Wikipedia or web pages: TriviaQA with its evidence files"},
             figures="exact match and F1 of questions (Wikipedia), or of questions and documents (web)",
         ),
-        Task(
+        _own(
             "hotpotqa",
-            f"{OWN}.hotpotqa",
+            "hotpotqa",
+            corpora={"hotpotqa": "questions about several paragraphs with supporting facts: HotpotQA with distractors"},
             figures="exact match, F1, precision and recall of answers, of supporting facts, and joint",
         ),
-        Task("coreference", f"{OWN}.coreference", figures="MUC, B³, CEAF-φ4 and the mean of their F1 (CoNLL-2012)"),
+        _own(
+            "coreference",
+            "coreference",
+            corpora={
+                "ontonotes": "documents whose mentions are marked, in the column format of CoNLL-2012: OntoNotes, for "
+                "coreference"
+            },
+            figures="MUC, B³, CEAF-φ4 and the mean of their F1 (CoNLL-2012)",
+        ),
     )
 }
+
+
+def add(task: Task) -> Task:
+    """Add a task of another package, and return it; fairseq knows it at once where fairseq is imported.
+
+    Raises:
+        ValueError: there is another one of that name.
+    """
+    if _TASKS.setdefault(task.name, task) != task:
+        raise ValueError(
+            f"there is a task {task.name} already, in {_TASKS[task.name].package}; give the one in {task.package} "
+            "another name"
+        )
+    if sys.modules.get("fairseq") is not None:
+        task.register()
+    return task
+
+
+def tasks() -> Mapping[str, Task]:
+    """All tasks by name, those of installed packages among them.
+
+    Raises:
+        ValueError: an installed package names a task that cannot be imported.
+    """
+    for entry in _entry_points():
+        module = sys.modules.get(entry.module)
+        if entry.name in _TASKS or (module is not None and not hasattr(module, entry.attr)):
+            continue  # the latter is being imported and will add itself
+        try:
+            add(entry.load())
+        except (ImportError, AttributeError) as error:
+            raise ValueError(
+                f"the task {entry.name} of an installed package ({entry.value}) cannot be imported: {error}; repair or "
+                "uninstall that package"
+            ) from error
+    return _TASKS
+
+
+@cache
+def _entry_points() -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP))
+
+
+def corpora() -> dict[str, Task]:
+    """The task of each command that preprocesses a corpus."""
+    return {corpus: task for task in tasks().values() for corpus in task.corpora}
+
+
+def of_kind(kind: object) -> Task | None:
+    """The task whose data folders have this ``kind`` in ``corpus.json``; None for no known one."""
+    return next((task for task in tasks().values() if kind in (task.name, *task.kinds)), None)

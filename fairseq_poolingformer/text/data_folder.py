@@ -18,7 +18,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,53 +58,6 @@ class Layout:
         return dict.fromkeys(self.ids, id_dtype) | dict.fromkeys(self.numbers, np.dtype(np.int32))
 
 
-def pair_array(side: str, source: str = "source", target: str = "target") -> str:
-    """fairseq's name of one side of a corpus of pairs, such as ``source-target.source``."""
-    return f"{source}-{target}.{side}"
-
-
-PAIRS = Layout(
-    made_with="poolingformer-preprocess arxiv_pubmed or stdlib",
-    ids=(pair_array("source"), pair_array("target")),
-    texts=("id", "summary"),
-    dictionaries=("dict.source.txt", "dict.target.txt"),
-    outputs=(pair_array("target"),),
-)
-DOCUMENTS = Layout(made_with="poolingformer-preprocess wikipedia or plain_text", ids=("",))
-DOCUMENTS_WITH_TEXT = replace(DOCUMENTS, texts=("id", "text"))
-QUESTIONS = Layout(
-    made_with="poolingformer-preprocess natural_questions or tydiqa",
-    ids=("question", "document"),
-    numbers=("start", "end", "paragraph", "annotation"),
-    texts=("id", "notes"),
-)
-WIKIHOP = Layout(
-    made_with="poolingformer-preprocess wikihop",
-    ids=("question", "candidates", "supports"),
-    numbers=("candidate_sizes", "support_sizes", "answer"),
-    texts=("id", "candidates", "notes"),
-)
-CLASSIFICATION = Layout(
-    made_with="poolingformer-preprocess imdb, hyperpartisan or labelled_text", ids=("document",), numbers=("label",)
-)
-TRIVIAQA = Layout(
-    made_with="poolingformer-preprocess triviaqa",
-    ids=("question", "document"),
-    numbers=("answer",),
-    texts=("id", "notes"),
-)
-HOTPOTQA = Layout(
-    made_with="poolingformer-preprocess hotpotqa",
-    ids=("question", "document"),
-    numbers=("paragraph", "sentence", "answer", "answer_type"),
-    texts=("id", "titles", "notes"),
-)
-COREFERENCE = Layout(
-    made_with="poolingformer-preprocess ontonotes",
-    ids=("document",),
-    numbers=("word", "sentence", "speaker", "mention"),
-    texts=("id", "words", "notes"),
-)
 BYTES = Layout(made_with="poolingformer-preprocess char_lm", ids=("",), texts=())
 
 

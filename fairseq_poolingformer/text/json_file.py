@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,13 @@ _FIRST_BYTES = {
     b"\x93NUMPY": ("an array of numpy", "give the text that it was made from"),
     b"version https://git-lfs": ("a Git LFS pointer", "fetch the file itself with git lfs pull"),
 }
+# an object whose first value is a string; a line of JSON with a label is another form
+_OF_STRINGS = re.compile(r'\s*\{\s*(?!"(?:id|label|probability)"\s*:)"(?:[^"\\]|\\.)*"\s*:\s*"')
+
+
+def is_object_of_strings(beginning: str) -> bool:
+    """Whether a file that begins so holds one JSON object of strings."""
+    return _OF_STRINGS.match(beginning) is not None
 
 
 def read_text_file(path: Path) -> str:

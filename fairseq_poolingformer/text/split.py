@@ -45,6 +45,12 @@ class Split:
         found.check()
         return found
 
+    @classmethod
+    def lines(cls, folder: Path, split: str, text: str = "id") -> list[str]:
+        """The lines of a text of a split, one for each example; errors as :meth:`open`."""
+        with open(DataFolder(Path(folder), cls.layout).text(split, text), encoding="utf-8", newline="\n") as file:
+            return file.read().split("\n")[:-1]
+
     def __len__(self) -> int:
         return len(self._first())
 

@@ -18,7 +18,9 @@ from fairseq_poolingformer.weights import heads as task_heads
 from fairseq_poolingformer.weights.bart import BART, LED, MBART, POOLINGFORMER_BART, POOLINGFORMER_MBART
 from fairseq_poolingformer.weights.deberta import DEBERTA
 from fairseq_poolingformer.weights.family import Family
-from fairseq_poolingformer.weights.loading import COPIED, OFFSET, TASK_HEADS, copied, with_unused_rows
+from fairseq_poolingformer.weights.loading import COPIED, OFFSET, TASK_HEAD, copied, with_unused_rows
+from fairseq_poolingformer.weights.marks import NAMES as MARK_NAMES
+from fairseq_poolingformer.weights.marks import leave_out_marks
 from fairseq_poolingformer.weights.names import NAMES
 from fairseq_poolingformer.weights.roberta import LONGFORMER, POOLINGFORMER_ROBERTA, ROBERTA, XLM_ROBERTA
 
@@ -30,7 +32,6 @@ FAMILIES = {
     )
 }
 OWN_ARCHS = ("poolingformer_", "led_", "longformer_")  # the other architectures are fairseq's, with full attention
-HEADS = ("classification_heads.", *TASK_HEADS)  # fairseq's names for heads beside the language model
 KINDS = {
     bool: (bool, "true or false"),
     int: (int, "a whole number"),
@@ -159,6 +160,8 @@ def to_huggingface(
             "training: train it first, or leave the level out with --drop-pooled"
         )
     state = dict(state)
+    notes += leave_out_marks(state) if drop_heads else []
+    state.pop(MARK_NAMES, None)
     family.modernize(state)
     embedding = next((state[name] for name in family.fairseq_tied if name in state), None)
     if embedding is None or embedding.dim() != 2:
@@ -172,7 +175,7 @@ def to_huggingface(
     if head := None if drop_heads else task_heads.head_of_fairseq(state, family.model_type):
         config |= {"architectures": [head.architecture(family.architecture)], **head.config(settings, state)}
     of_head = task_heads.taken(state, head.names) if head else {}
-    heads = [name for name in state if name.startswith(HEADS)]
+    heads = [name for name in state if name.startswith("classification_heads.") or TASK_HEAD.match(name)]
     pooled = [name for name in state if LEVEL_TWO in name and name not in own]
     notes += _drop(state, heads, drop_heads, what, "--drop-heads")
     notes += _drop(state, pooled, drop_pooled, "parameters of the second attention level", "--drop-pooled")

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fairseq_poolingformer.tasks.shared.examples import MARKS
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_symbols
 from fairseq_poolingformer.text.gpt2_bpe import byte_symbols
-from fairseq_poolingformer.text.marks import MARKS, MASK, appended, count_marks
 from fairseq_poolingformer.weights import ConversionError, files
 from fairseq_poolingformer.weights.family import Family
+from fairseq_poolingformer.weights.marks import MASK, appended, count_marks
 
 FILLER = "madeupword"  # fairseq's name for rows that only round up the size of a dictionary
 END_OF_TEXT = "<|endoftext|>"

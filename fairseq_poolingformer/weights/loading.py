@@ -7,7 +7,8 @@ extends positions, one copies projections, one halves windows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -29,11 +30,14 @@ COPIED = {  # parameters that start as copies: Longformer §4; coarse positions 
 }
 POOLED = {f"self_attn.pooled_{letter}_proj": f"self_attn.{letter}_proj" for letter in "qkv"}
 POSITIONS = "encoder.embed_positions.weight"  # absolute ones of the encoder: BART's, sentence_encoder's
-HEADS = ("question_answering", "document_classification", "wikihop", "triviaqa", "hotpotqa", "coreference")
-TASK_HEADS = tuple(f"{name}_head." for name in HEADS)  # dropped where the model has none
+TASK_HEAD = re.compile(r"[^.]+_head\.")  # begins the names of a task's head, which is dropped where the model has none
 RELATIVE = ("relative_positions.", ".relative_projections.")
 COARSE = (".global_relative_positions.", ".relative_projections.global_")  # those of pairs with a global token
-NEW = ("self_attn.pooled_", *RELATIVE, *TASK_HEADS)  # parameters that keep the model's own random initialization
+
+
+def is_new(name: str) -> bool:
+    """Whether a parameter keeps the model's own random initialization where a pretrained checkpoint lacks it."""
+    return TASK_HEAD.match(name) is not None or any(part in name for part in ("self_attn.pooled_", *RELATIVE))
 
 
 def extend_positions(table: Tensor, num_rows: int, offset: int) -> Tensor:
@@ -138,12 +142,9 @@ def two_sided(settings: Settings) -> list[int]:
     return windows
 
 
-def adapt_state_dict(
-    own: State, state: State, offset: int, pooled_init: str = "random", marks: Sequence[str] = ()
-) -> None:
+def adapt_state_dict(own: State, state: State, offset: int, pooled_init: str = "random") -> None:
     """Make a pretrained state dict of fairseq fit a model, in place; one that fits stays as it is.
 
-    - Embeddings without the marks of the downstream tasks get the model's own random rows for them.
     - Query, key and value projections in one matrix, as fairseq had them until 2019, are split.
     - The rest is :func:`fit`.
 
@@ -153,14 +154,11 @@ def adapt_state_dict(
         own: the state dict of the model that will load it.
         state: the state dict.
         offset, pooled_init: as :func:`fit` takes them.
-        marks: the last symbols of the model's dictionary, where they are those of
-            :data:`~fairseq_poolingformer.text.marks.MARKS`.
 
     Raises:
         ValueError: an embedding has another size than the model's, or the state dict has parameters of scores of
             relative positions that the model does not compute.
     """
-    _add_marks(own, state, marks)
     _check_embeddings(own, state)
     split_projections(state)
     fit(own, state, offset, pooled_init)
@@ -201,12 +199,12 @@ def fit(own: State, state: State, offset: int = OFFSET, pooled_init: str = "rand
     _fit_relative_positions(own, state)
     _leave_out_positions(own, state)
     lacking = [name for name in state if name not in own]
-    _leave_out(state, (n for n in lacking if n.startswith(TASK_HEADS)), "this task has no such head")
+    _leave_out(state, filter(TASK_HEAD.match, lacking), "this task has no such head")
     reason = "the model has no separate global projections"
     _leave_out(state, (n for n in lacking if ".self_attn.global_" in n), reason, logging.WARNING)
     copies = copied(own, state, COPIED | POOLED if pooled_init == "level-one" else COPIED)
     state.update(copies)
-    fresh = [name for name in own if name not in state and any(part in name for part in (*NEW, *new))]
+    fresh = [name for name in own if name not in state and (is_new(name) or any(part in name for part in new))]
     state.update({name: own[name].clone() for name in fresh})
     if copies:
         logger.info("copied from the ordinary projections: %s", ", ".join(copies))
@@ -282,19 +280,6 @@ def split_projections(state: State) -> None:
         head, _, kind = name.rpartition(".in_proj_")
         for letter, part in zip("qkv", state.pop(name).chunk(3), strict=True):
             state[f"{head}.{letter}_proj.{kind}"] = part
-
-
-def _add_marks(own: State, state: State, marks: Sequence[str]) -> None:
-    """Append the model's rows of the marks to every embedding and output layer that lacks just these."""
-    added = False
-    for name in [
-        n for n in state if n in own and n.endswith(("embed_tokens.weight", "lm_head.weight", "lm_head.bias"))
-    ]:
-        if marks and len(own[name]) - len(state[name]) == len(marks) and own[name].shape[1:] == state[name].shape[1:]:
-            state[name] = torch.cat([state[name], own[name][-len(marks) :].to(state[name])])
-            added = True
-    if added:
-        logger.info("newly initialized: the embeddings of %s", ", ".join(marks))
 
 
 def _check_embeddings(own: State, state: State) -> None:

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor
 
+from fairseq_poolingformer.tasks.shared.examples import MARKS
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
-from fairseq_poolingformer.text.marks import MARKS, MASK, appended
 from fairseq_poolingformer.text.tokenizers import SentencePieceTokenizer
 from fairseq_poolingformer.weights import ConversionError, files, gpt2_bpe, unigram
 from fairseq_poolingformer.weights.gpt2_bpe import MASK_TOKEN
+from fairseq_poolingformer.weights.marks import MASK, appended
 
 HUGGINGFACE_NAME = "sentencepiece.bpe.model"
 NAMES = (HUGGINGFACE_NAME, *SentencePieceTokenizer.files)

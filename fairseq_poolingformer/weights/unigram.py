@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS
-from fairseq_poolingformer.text.marks import MASK
 from fairseq_poolingformer.text.unigram import fields
 from fairseq_poolingformer.text.unigram import is_unigram as has_unigrams
 from fairseq_poolingformer.weights import ConversionError
+from fairseq_poolingformer.weights.marks import MASK
 
 # fields and types of sentencepiece_model.proto
 PIECES, TRAINER, NORMALIZER = 1, 2, 3

@@ -5,7 +5,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 
-from fairseq_poolingformer.text.data_folder import DOCUMENTS, DOCUMENTS_WITH_TEXT
+from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
 
 from .command import add_number
 from .encode import encode_texts

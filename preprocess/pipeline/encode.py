@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fairseq_poolingformer.text.data_folder import PAIRS, Layout
+from fairseq_poolingformer.tasks.summarization import PAIRS
+from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.dictionary import EOS, replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 

@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text import tokenizers
-from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, Layout
+from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 from fairseq_poolingformer.text.whole_file import write_lines
 
 from . import data_folder

@@ -7,9 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.question_answering.folder import QuestionAnsweringSplit
+from fairseq_poolingformer.tasks.question_answering.examples import (
+    QuestionAnsweringSplit,
+    SegmentLimits,
+    Segments,
+    cut_into_segments,
+)
 from fairseq_poolingformer.tasks.question_answering.labels import (
-    MAX_ANSWER_LENGTH,
     Answers,
     AnswerType,
     Label,
@@ -17,8 +21,7 @@ from fairseq_poolingformer.tasks.question_answering.labels import (
     label_segments,
     read_answers,
 )
-from fairseq_poolingformer.tasks.question_answering.segments import SegmentLimits, Segments, cut_into_segments
-from fairseq_poolingformer.text.data_folder import QUESTIONS
+from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
 from fairseq_poolingformer.text.table import aligned
 
 from ..pipeline import command, task_corpus
@@ -63,7 +66,7 @@ def make_corpus(
         functools.partial(read_lines, max_line_bytes=args.max_line_bytes),
         parse,
         name=name,
-        layout=QUESTIONS,
+        layout=QuestionAnsweringSplit.layout,
         encode=examples.encode,
         settings={**settings, "max_line_bytes": args.max_line_bytes},
         # 2: ids are JSON values, and GPT-2's tokens have the offsets of whole characters

@@ -147,7 +147,7 @@ def checked_answer(
 
 
 def encode(tokenizer: Tokenizer, example: QuestionExample) -> Encoded | Reject:
-    """Make the arrays of :mod:`fairseq_poolingformer.tasks.question_answering.folder` for an example.
+    """Make the arrays of :mod:`fairseq_poolingformer.tasks.question_answering.examples` for an example.
 
     An answer becomes all tokens that share text with it; a note says where they hold more or less than the answer. A
     paragraph without a token is left out. A short answer without a token becomes a long answer, and a long answer

@@ -207,8 +207,8 @@ score_one() {
   for pattern in "${gold[@]}"; do
     mapfile -t -O "${#files[@]}" files < <(compgen -G "$pattern" || echo "$pattern")
   done
-  run "$python" -m fairseq_poolingformer.cli.score_task "$task" --gold "${files[@]}" \
-    --predictions "$run_folder/predictions" --json "$run_folder/scores.json"
+  run "$python" -m fairseq_poolingformer.cli.score "$run_folder/predictions" --gold "${files[@]}" \
+    --task "$task" --json "$run_folder/scores.json"
 }
 
 run_experiments prepare

@@ -8,14 +8,17 @@ An epoch has the segments with an answer, and a share of those without.
 import argparse
 from pathlib import Path
 
-from fairseq_poolingformer.tasks.question_answering.folder import QuestionAnsweringSplit
+from fairseq_poolingformer.tasks.question_answering.examples import (
+    QuestionAnsweringSplit,
+    SegmentLimits,
+    cut_into_segments,
+)
 from fairseq_poolingformer.tasks.question_answering.labels import (
     PARTIAL_SEGMENTS,
     LabelCounts,
     label_segments,
     read_answers,
 )
-from fairseq_poolingformer.tasks.question_answering.segments import SegmentLimits, cut_into_segments
 
 
 def main() -> None:

@@ -150,7 +150,7 @@ predict() {
     paths+=${paths:+:}$out/$member/checkpoints/checkpoint_best.pt
   done
   [[ $dry_run == 1 ]] || mkdir -p "$run_folder"
-  command=("$python" -m fairseq_poolingformer.cli.predict_qa "$data_folder")
+  command=("$python" -m fairseq_poolingformer.cli.predict "$data_folder")
   shards "$run_folder/predict.%.out" "${command[@]}" --path "$paths" --subset test \
     --max-positions "$length" --doc-stride "$doc_stride" --max-tokens "$predict_tokens" --precision "$precision" \
     --output "$run_folder/predictions.%.json" --readable "$run_folder/predictions.%.tsv"
@@ -166,8 +166,8 @@ score() {
   for pattern in "${dev_patterns[@]}"; do
     mapfile -t -O "${#gold[@]}" gold < <(compgen -G "$pattern" || echo "$pattern")
   done
-  run "$python" -m fairseq_poolingformer.cli.score_qa --gold "${gold[@]}" \
-    --predictions "$run_folder/predictions.json" --json "$run_folder/scores.json" \
+  run "$python" -m fairseq_poolingformer.cli.score "$run_folder/predictions.json" --gold "${gold[@]}" \
+    --task question_answering --json "$run_folder/scores.json" \
     --min-annotations "$min_annotations"
 }
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fairseq_poolingformer.cli import predict
+from fairseq_poolingformer.cli import predict, predict_qa
 
 
 @pytest.mark.parametrize("kind", ["natural_questions", "tydiqa", "wikihop", None])
@@ -14,7 +14,7 @@ def test_folders_of_questions_go_to_their_own_command(tmp_path, monkeypatch, kin
     if kind:
         (tmp_path / "corpus.json").write_text(json.dumps({"kind": kind}))
     taken = []
-    monkeypatch.setattr(predict.predict_qa, "main", lambda arguments: taken.append(("questions", arguments)))
+    monkeypatch.setattr(predict_qa, "main", lambda arguments: taken.append(("questions", arguments)))
     monkeypatch.setattr(predict, "run", lambda args: taken.append(("task", args.data)))
     flags = ["--path", "model.pt", "--output", "predictions.json"]
     arguments = [str(tmp_path), *flags] if first else [*flags, str(tmp_path)]

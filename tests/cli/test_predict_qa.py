@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from fairseq_poolingformer.cli.predict_qa import join, main, predict
-from fairseq_poolingformer.tasks.question_answering.answers import AnswerLogits
-from fairseq_poolingformer.tasks.question_answering.example_ids import ExampleIds
+from fairseq_poolingformer.tasks.question_answering.head import AnswerLogits
 from fairseq_poolingformer.tasks.question_answering.official_predictions import (
     NaturalQuestionsPrediction,
     TydiqaPrediction,
+    write_predictions,
 )
-from fairseq_poolingformer.tasks.question_answering.prediction_files import write_predictions
+from fairseq_poolingformer.tasks.question_answering.predictions import ExampleIds
 from tests.tasks.question_answering.folders import random_examples
 from tests.tasks.question_answering.test_labels import labelled
 from tests.tasks.question_answering.test_predictions import predictions

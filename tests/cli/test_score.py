@@ -168,3 +168,93 @@ def test_a_reader_that_has_seen_enough_is_no_mistake(files):
     done = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True)
     os.close(write_end)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+CONLL = "#begin document (a); part 000\n{}#end document\n"
+WORD = "a\t0\t0\tword\t-\t*\t-\t-\t-\t-\t*\t({})\n"
+TRIVIAQA = {"Domain": "Wikipedia", "Data": [{"QuestionId": "q", "Answer": {"NormalizedAliases": ["x"]}}]}
+HOTPOTQA = [{"_id": "q", "answer": "x", "supporting_facts": [["t", 0]]}]
+WIKIHOP = [{"id": "q", "query": "?", "candidates": ["x", "y"], "supports": [], "answer": "x"}]
+LABELLED = '{"id": "d", "text": "t", "label": "x"}\n'
+NATURAL_QUESTIONS = {
+    "example_id": 1,
+    "annotations": [{"long_answer": {"start_token": 3, "end_token": 9}, "short_answers": [], "yes_no_answer": "NONE"}],
+}
+TYDIQA = {
+    "example_id": 1,
+    "language": "thai",
+    "annotations": [
+        {
+            "passage_answer": {"candidate_index": 4},
+            "minimal_answer": {"plaintext_start_byte": 3, "plaintext_end_byte": 9},
+            "yes_no_answer": "NONE",
+        }
+    ],
+}
+ANSWER = {"example_id": 1, "long_answer": {"start_token": 3, "end_token": 9}, "long_answer_score": 1.0}
+PASSAGE = {"example_id": 1, "language": "thai", "passage_answer_index": 4, "passage_answer_score": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("gold", "predictions", "output", "former"),
+    [
+        ("\n".join(REFERENCES), "".join(generated(k, REFERENCES[k]) for k in range(3)), "ROUGE of 3 examples", None),
+        (json.dumps(WIKIHOP), '{\n "q": "x"}', "accuracy            100.00", "wikihop"),
+        (json.dumps(TRIVIAQA), '{"q": "x"}', "exact_match  100.00", "triviaqa"),
+        (json.dumps(HOTPOTQA), '{"answer": {"q": "x"}, "sp": {"q": [["t", 0]]}}', "joint_em      100.00", "hotpotqa"),
+        (
+            LABELLED,
+            '{"id": "d", "label": "x", "probability": 1}',
+            "accuracy            100.00",
+            "document_classification",
+        ),
+        (
+            CONLL.format(2 * WORD.format(1)),
+            CONLL.format(2 * WORD.format(5)),
+            "conll_f1            100.00",
+            "coreference",
+        ),
+        (
+            json.dumps(NATURAL_QUESTIONS),
+            json.dumps({"predictions": [ANSWER | {"short_answers_score": 0}]}),
+            "Natural Questions: 1 examples, 1 predictions",
+            "",
+        ),
+        (
+            json.dumps(TYDIQA),
+            json.dumps(PASSAGE | {"minimal_answer_score": 0}),
+            "TyDi QA: 1 examples, 1 predictions",
+            "",
+        ),
+    ],
+    ids=["summaries", "wikihop", "triviaqa", "hotpotqa", "labels", "coreference", "natural_questions", "tydiqa"],
+)
+def test_the_file_says_whose_predictions_it_holds(files, capsys, gold, predictions, output, former):
+    """The same output as by the former names."""
+    gold, predictions = files(gold=gold, predictions=predictions)
+    flags = ["--no-perl"] if former is None else []
+    assert score.main([predictions, "--gold", gold, *flags]) == 0
+    found = capsys.readouterr()
+    assert output in found.out
+    if former is not None:
+        old = ["--gold", gold, "--predictions", predictions]
+        assert (score.main_of_tasks([former, *old]) if former else score.main_of_questions(old)) == 0
+        assert capsys.readouterr() == found
+        assert score.main([predictions, "--gold", gold, "--task", former or "question_answering"]) == 0
+        assert capsys.readouterr() == found
+
+
+def test_an_unknown_form_and_an_ambiguous_one(files, capsys):
+    gold, plain, strings = files(gold="?", plain="text\n", strings='{"q": "x"}')
+    assert score.main([plain, "--gold", gold]) == 1
+    message = capsys.readouterr().err
+    assert f"poolingformer-score: {plain}: not recognized; name the task with --task. The forms are " in message
+    assert 'hotpotqa: an object with "answer" and "sp"; coreference: the column format of CoNLL-2012' in message
+    assert score.main([strings, "--gold", gold]) == 1
+    assert "strings: may be of wikihop or triviaqa; give --task with one of them" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        score.main([strings, "--gold", gold, "--task", "qa"])
+    assert "--task qa: no such task; choose one of long_summarization, " in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        score.main(["--gold", gold, "--task", "wikihop"])
+    assert "give one file of predictions" in capsys.readouterr().err

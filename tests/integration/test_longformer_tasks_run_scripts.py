@@ -46,7 +46,7 @@ def test_the_numbers_are_the_papers(experiment, task, batch, wanted):
     assert {name: train.get(name) for name in wanted} == wanted
     assert int(train["--batch-size"]) * int(train["--update-freq"]) * 8 == batch
     assert "--no-global-attention" not in words
-    assert options(steps["score_task"][0])["--predictions"] == f"/out/{experiment}/predictions"
+    assert steps["score"][0][3] == f"/out/{experiment}/predictions"
 
 
 def test_hotpotqa_trains_a_second_stage_on_the_paragraphs_that_the_first_one_keeps():

@@ -48,7 +48,7 @@ def test_the_numbers_are_the_papers(experiment, arch, pretrained, batch, lr):
     assert attention(steps["train"]) == FULL
     assert int(train["--batch-size"]) * int(train["--update-freq"]) * 8 == batch
     assert int(train["--warmup-updates"]) == int(train["--total-num-update"]) // 10
-    predict = options(steps["predict_qa"])
+    predict = options(steps["predict"])
     assert predict["--output"] == f"/out/{experiment}/predictions.json"
     corpus, flag = (
         ("tydiqa", "--sentencepiece-model") if experiment == "tydi_large" else ("natural_questions", "--gpt2-bpe")
@@ -103,9 +103,11 @@ def test_segments_that_see_a_part_are_trained_on_where_that_is_wanted(tmp_path, 
 def test_an_ensemble_predicts_with_all_members_into_a_folder_of_its_own():
     output = call_dry("experiments=nq_ensemble", "gpus=0")
     members = ["nq_large", "nq_large_lr1", "nq_large_lr3"]
-    predict, join, score = (shlex.split(line) for line in output.splitlines() if "_qa " in line)
+    predict, join, score = (
+        shlex.split(line) for line in output.splitlines() if "cli.predict " in line or "cli.score " in line
+    )
     assert options(predict)["--path"].split(":") == [f"/out/{name}/checkpoints/checkpoint_best.pt" for name in members]
-    assert options(join)["--output"] == options(score)["--predictions"] == "/out/nq_ensemble/predictions.json"
+    assert options(join)["--output"] == score[3] == "/out/nq_ensemble/predictions.json"
     assert options(score)["--json"] == "/out/nq_ensemble/scores.json"
     assert "nothing to train: nq_ensemble averages nq_large,nq_large_lr1,nq_large_lr3" in output
     assert output.splitlines()[-1].split() == ["nq_ensemble", "-", "-", "79.8", "61.6"]
@@ -113,8 +115,8 @@ def test_an_ensemble_predicts_with_all_members_into_a_folder_of_its_own():
 
 def test_an_ensemble_by_option_has_no_published_figure_of_another():
     output = call_dry("experiments=nq_large", "name=ab", "ensemble=a,b", "steps=predict,score", "gpus=0")
-    (score,) = (shlex.split(line) for line in output.splitlines() if "score_qa" in line)
-    assert options(score)["--predictions"] == "/out/ab/predictions.json"
+    (score,) = (shlex.split(line) for line in output.splitlines() if "cli.score " in line)
+    assert score[3] == "/out/ab/predictions.json"
     assert output.splitlines()[-1].split() == ["ab", "-", "-"]
 
 

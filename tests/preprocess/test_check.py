@@ -7,7 +7,8 @@ import pytest
 from fairseq import tasks
 
 from fairseq_poolingformer import register
-from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder
+from fairseq_poolingformer.tasks.summarization import PAIRS
+from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess.__main__ import main
 from tests.preprocess.conftest import contents

@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
-from preprocess.__main__ import CORPORA, main
+from fairseq_poolingformer.tasks.registry import corpora
+from preprocess.__main__ import main
 from tests.integration.conftest import ROOT
 
 
-@pytest.mark.parametrize("name", [*CORPORA, "check"])
+@pytest.mark.parametrize("name", [*corpora(), "check"])
 def test_every_command_has_one_form(name, capsys):
     """``make_parser()`` and ``main(arguments)``."""
     module = importlib.import_module(f"preprocess.{name}")

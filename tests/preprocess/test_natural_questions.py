@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.example_ids import ExampleIds
 from fairseq_poolingformer.tasks.question_answering.labels import AnswerType
+from fairseq_poolingformer.tasks.question_answering.predictions import ExampleIds
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import natural_questions
 from preprocess.pipeline.records import Record

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from fairseq_poolingformer.tasks.coreference.conll import parse_document, split_documents
-from fairseq_poolingformer.tasks.coreference.examples import CoreferenceSplit, genre_of, read_names
+from fairseq_poolingformer.tasks.coreference.examples import CoreferenceSplit, genre_of
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import ontonotes
 from tests.preprocess.conftest import contents
@@ -35,7 +35,7 @@ def test_words_pieces_speakers_and_mentions_are_those_of_the_file(tokenizer, tmp
     pieces_of = load_tokenizer(tmp_path / "data")
     documents = read(TRAIN)
     split = CoreferenceSplit.open(tmp_path / "data", "train")
-    names = read_names(tmp_path / "data", "train")
+    names = CoreferenceSplit.lines(tmp_path / "data", "train")
     assert names == [document.name for document in documents]
     assert [genre_of(name) for name in names] == [1, 1, 4, 7]
     words = (tmp_path / "data" / "train.words.txt").read_text(encoding="utf-8").splitlines()
@@ -91,7 +91,7 @@ def test_bad_documents_are_named_and_the_good_ones_kept(gpt2_folder, tmp_path):
     options = ("--gpt2-bpe", gpt2_folder, "--train", path)
     assert convert(tmp_path / "data", *options) != 0  # more bad ones than --max-reject-fraction
     assert convert(tmp_path / "data", *options, "--max-reject-fraction", "1") == 0
-    assert len(read_names(tmp_path / "data", "train")) == 4
+    assert len(CoreferenceSplit.lines(tmp_path / "data", "train")) == 4
     rejects = [json.loads(line) for line in (tmp_path / "data" / "train.rejects.jsonl").read_text().splitlines()]
     assert {reject["file"] for reject in rejects} == {str(path)}
     expected = [

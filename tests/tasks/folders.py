@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from fairseq.data import Dictionary
 
-from fairseq_poolingformer.tasks.shared.examples import Symbols
-from fairseq_poolingformer.text.marks import MARKS
+from fairseq_poolingformer.tasks.shared.examples import MARKS, Symbols
 from fairseq_poolingformer.text.sequences import SequencesWriter
 
 WORDS = 40

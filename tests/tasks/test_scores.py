@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from fairseq_poolingformer.cli import score_task
+from fairseq_poolingformer.cli import score
 from fairseq_poolingformer.tasks.classification import scores as document_classification_scores
 from fairseq_poolingformer.tasks.wikihop import scores as wikihop_scores
 
@@ -26,7 +26,7 @@ def test_wikihop_counts_a_missing_prediction_as_wrong(tmp_path, capsys):
     ]
     predictions = write(tmp_path / "p.json", {"1": "a", "2": "c", "4": "a"})
     flags = ["wikihop", "--gold", *map(str, files), "--predictions", str(predictions), "--json", str(tmp_path / "s")]
-    assert score_task.main(flags) == 0
+    assert score.main_of_tasks(flags) == 0
     assert json.loads((tmp_path / "s").read_text()) == {
         "kind": "wikihop",
         "accuracy": 50.0,

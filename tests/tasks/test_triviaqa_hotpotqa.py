@@ -7,8 +7,8 @@ import torch
 from fairseq import options, tasks
 from fairseq.logging import metrics
 
-from fairseq_poolingformer.cli import predict, score_task
-from fairseq_poolingformer.tasks.shared.loss import DocumentTaskCriterion
+from fairseq_poolingformer.cli import predict, score
+from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
 from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.models.tiny_bart import USER_DIR
 from tests.tasks.released_files import HOTPOTQA_QUESTIONS, hotpotqa_folder, triviaqa_folder
@@ -60,7 +60,7 @@ def figures(folder, kind, checkpoint, gold):
     found, scores = (checkpoint.with_name(f"{checkpoint.stem}.{name}.json") for name in ("predictions", "scores"))
     flags = ["--path", str(checkpoint), "--output", str(found), "--device", "cpu", "--num-workers", "0"]
     assert predict.main([str(folder), *flags]) == 0
-    assert score_task.main([kind, "--gold", str(gold), "--predictions", str(found), "--json", str(scores)]) == 0
+    assert score.main_of_tasks([kind, "--gold", str(gold), "--predictions", str(found), "--json", str(scores)]) == 0
     return json.loads(scores.read_text(encoding="utf-8"))
 
 

@@ -6,16 +6,10 @@ import os
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.text.data_folder import (
-    BYTES,
-    DOCUMENTS,
-    DOCUMENTS_WITH_TEXT,
-    PAIRS,
-    QUESTIONS,
-    DataFolder,
-    check_folder,
-    tokenizer_config,
-)
+from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
+from fairseq_poolingformer.tasks.question_answering.examples import QuestionAnsweringSplit
+from fairseq_poolingformer.tasks.summarization import PAIRS
+from fairseq_poolingformer.text.data_folder import BYTES, DataFolder, check_folder, tokenizer_config
 from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE
 from fairseq_poolingformer.text.sequences import SequencesWriter
 
@@ -45,7 +39,7 @@ def test_fairseqs_names(tmp_path):
 
 
 def test_sequences_come_back(tmp_path):
-    folder = DataFolder(tmp_path, QUESTIONS)
+    folder = DataFolder(tmp_path, QuestionAnsweringSplit.layout)
     write_array(folder, "train", "question")
     assert folder.sequences("train", "question")[0].tolist() == [5, 6, 2]
     assert folder.splits("question") == ["train"]
@@ -56,9 +50,13 @@ def test_sequences_come_back(tmp_path):
     [
         (PAIRS, lambda f: f.dictionary(), r"dict\.source\.txt: not found; give .* arxiv_pubmed or stdlib"),
         (BYTES, lambda f: f.corpus(), r"corpus\.json: not found; .* Run the same command again; it continues"),
-        (QUESTIONS, lambda f: f.text("test", "id"), r"test\.id\.txt: not found; .* natural_questions or tydiqa"),
         (
-            QUESTIONS,
+            QuestionAnsweringSplit.layout,
+            lambda f: f.text("test", "id"),
+            r"test\.id\.txt: not found; .* natural_questions or tydiqa",
+        ),
+        (
+            QuestionAnsweringSplit.layout,
             lambda f: f.array("train", "question"),
             r"train\.question\.idx: not found; give a data folder made",
         ),

@@ -10,8 +10,8 @@ from transformers import AutoTokenizer
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
-from fairseq_poolingformer.text.marks import MARKS
-from fairseq_poolingformer.weights import ConversionError
+from fairseq_poolingformer.tasks.shared.examples import MARKS
+from fairseq_poolingformer.weights import ConversionError, convert
 from fairseq_poolingformer.weights.files import read_training, write_checkpoint
 from tests.models import tiny_huggingface
 from tests.tasks.folders import random_wikihop, write_wikihop

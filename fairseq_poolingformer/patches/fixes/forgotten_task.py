@@ -8,10 +8,9 @@ from typing import Any
 
 from fairseq_poolingformer.checkpoint_reader.errors import CheckpointError
 from fairseq_poolingformer.patches.patching import set_within
-from fairseq_poolingformer.text.data_folder import PAIRS
+from fairseq_poolingformer.tasks import registry
 
 PACKAGE = __package__.partition(".")[0]
-TASK_OF_KIND = {"natural_questions": "question_answering", "tydiqa": "question_answering"}  # others are named alike
 READ_DOCUMENTS = ("long_masked_lm", "masked_lm", "language_modeling")  # and fairseq's variants of the last two
 
 
@@ -36,31 +35,30 @@ def _check_folder(cfg: Any) -> None:
         return
     folder = Path(data.split(":")[0])
     readers = _readers(folder)
-    if readers and not any(issubclass(task, TASK_REGISTRY[reader]) for reader in readers):
+    known = tuple(TASK_REGISTRY[reader] for reader in readers if reader in TASK_REGISTRY)
+    if readers and not issubclass(task, known):
         raise ValueError(f"{folder} is a data folder for --task {readers[0]}, not for --task {name}: give the former")
 
 
 def _make_absolute(cfg: Any) -> None:
     """Give the configuration, which checkpoints keep, data folders that are found from every folder."""
-    from fairseq.tasks import TASK_REGISTRY
-
     name, data = getattr(cfg, "_name", None), getattr(cfg, "data", None)
-    if name in TASK_REGISTRY and TASK_REGISTRY[name].__module__.startswith(f"{PACKAGE}.") and isinstance(data, str):
+    if name in registry.tasks() and isinstance(data, str):
         cfg.data = ":".join(os.path.abspath(folder) for folder in data.split(":"))
 
 
 def _readers(folder: Path) -> tuple[str, ...]:
     """The tasks that read a finished data folder; none where the folder is of another kind."""
-    from fairseq.tasks import TASK_REGISTRY
-
     try:
         corpus = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return ()  # the task says what is wrong with it
     corpus = corpus if isinstance(corpus, dict) else {}
     kind = corpus.get("kind") or corpus.get("corpus")
-    if isinstance(kind, str) and (named := TASK_OF_KIND.get(kind, kind)) in TASK_REGISTRY:
-        return (named,)
+    if (named := registry.of_kind(kind)) is not None:
+        return (named.name,)
+    from fairseq_poolingformer.tasks.summarization import PAIRS
+
     if all((folder / name).is_file() for name in PAIRS.dictionaries):
         return ("long_summarization",)
     return READ_DOCUMENTS if "corpus" in corpus and (folder / "dict.txt").is_file() else ()
@@ -103,8 +101,8 @@ def _check_checkpoint(path: str, state: Mapping[str, Any], task: Any) -> None:
 
     holder = getattr(state.get("cfg"), "task", None) or state.get("args")
     name = getattr(holder, "_name", None) or getattr(holder, "task", None)
-    trained = TASK_REGISTRY.get(name) if isinstance(name, str) else None
-    if trained is None or not trained.__module__.startswith(f"{PACKAGE}."):
+    trained = TASK_REGISTRY.get(name) if name in registry.tasks() else None
+    if trained is None:
         return
     if not isinstance(task, trained) and type(task).__module__.startswith(("fairseq.", f"{PACKAGE}.")):
         raise CheckpointError(f"{path}: a checkpoint of --task {name}, and this command has another; give this one")

@@ -6,18 +6,16 @@ has several, which the head joins.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from fairseq_poolingformer.tasks.shared.examples import Examples, Segment, Symbols, count_pieces, cut
-from fairseq_poolingformer.text.data_folder import CLASSIFICATION, DataFolder, Layout
+from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.split import Split, refuse
-from fairseq_poolingformer.text.whole_file import write_lines
 
 NO_LABEL = -1
 
@@ -26,7 +24,9 @@ NO_LABEL = -1
 class ClassificationSplit(Split):
     """One split; ``label`` has a number in the labels of ``corpus.json``, or is empty where the input has none."""
 
-    layout: ClassVar[Layout] = CLASSIFICATION
+    layout: ClassVar[Layout] = Layout(
+        made_with="poolingformer-preprocess imdb, hyperpartisan or labelled_text", ids=("document",), numbers=("label",)
+    )
 
     document: Sequences
     label: Sequences
@@ -42,9 +42,10 @@ def read_labels(folder: Path) -> list[str]:
         FileNotFoundError: the folder is not finished.
         ValueError: it is a folder of another kind.
     """
-    labels = DataFolder(Path(folder), CLASSIFICATION).corpus().get("labels")
+    layout = ClassificationSplit.layout
+    labels = DataFolder(Path(folder), layout).corpus().get("labels")
     if not labels:
-        raise ValueError(f"{folder}: no labels in corpus.json; make the folder with {CLASSIFICATION.made_with}")
+        raise ValueError(f"{folder}: no labels in corpus.json; make the folder with {layout.made_with}")
     return labels
 
 
@@ -70,11 +71,7 @@ class ClassificationExamples(Examples):
         self.split, self.symbols, self.use_global = split, symbols, use_global
         self.room, self.max_segments = max_positions - 2, max_segments
         counts = count_pieces(split.document.sizes, self.room, max_segments)
-        self._sizes = np.minimum(split.document.sizes, counts * self.room) + 2 * counts
-
-    @property
-    def sizes(self) -> np.ndarray:
-        return self._sizes
+        self.sizes = np.minimum(split.document.sizes, counts * self.room) + 2 * counts
 
     def segments(self, example: int) -> list[Segment]:
         document = self.split.document[example]
@@ -87,33 +84,3 @@ class ClassificationExamples(Examples):
     def targets(self, example: int) -> dict[str, int | np.ndarray]:
         label = self.split.label[example]
         return {"label": int(label[0]) if len(label) else NO_LABEL}
-
-
-class ClassificationPredictor:
-    """The most probable label of each document, written as JSON lines of id, label and the label's probability.
-
-    Args:
-        folder: the data folder.
-        split: e.g. "valid".
-    """
-
-    def __init__(self, folder: Path, split: str) -> None:
-        self._labels = read_labels(folder)
-        text = DataFolder(Path(folder), CLASSIFICATION).text(split, "id").read_text(encoding="utf-8")
-        self._ids = text.split("\n")[:-1]
-        self._found: dict[int, tuple[str, float]] = {}
-
-    def add(self, numbers: list[int], output: Any, batch: dict[str, Any]) -> None:
-        """Take (B, L) logits of the labels."""
-        probabilities, best = output.softmax(-1).max(-1)
-        for number, label, probability in zip(numbers, best.tolist(), probabilities.tolist(), strict=True):
-            self._found[number] = self._labels[label], probability
-
-    def write(self, path: Path) -> None:
-        """Write the predictions in the order of the data folder."""
-        lines = []
-        for number in sorted(self._found):
-            label, probability = self._found[number]
-            record = {"id": self._ids[number], "label": label, "probability": round(probability, 6)}
-            lines.append(json.dumps(record, ensure_ascii=False))
-        write_lines(path, lines)

@@ -1,5 +1,6 @@
 """fairseq's ``--task document_classification``: IMDB, Hyperpartisan, and any documents with a label each."""
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,42 @@ from torch import Tensor
 from fairseq_poolingformer.tasks.classification.examples import (
     NO_LABEL,
     ClassificationExamples,
-    ClassificationPredictor,
     ClassificationSplit,
     read_labels,
 )
 from fairseq_poolingformer.tasks.classification.head import ClassificationHead
-from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig, choice_loss
-from fairseq_poolingformer.text.data_folder import CLASSIFICATION
+from fairseq_poolingformer.tasks.shared.heads import choice_loss
+from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
+from fairseq_poolingformer.text.whole_file import write_lines
+
+
+class ClassificationPredictor:
+    """The most probable label of each document, written as JSON lines of id, label and the label's probability.
+
+    Args:
+        folder: the data folder.
+        split: e.g. "valid".
+    """
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self._labels = read_labels(folder)
+        self._ids = ClassificationSplit.lines(folder, split)
+        self._found: dict[int, tuple[str, float]] = {}
+
+    def add(self, numbers: list[int], output: Any, batch: dict[str, Any]) -> None:
+        """Take (B, L) logits of the labels."""
+        probabilities, best = output.softmax(-1).max(-1)
+        for number, label, probability in zip(numbers, best.tolist(), probabilities.tolist(), strict=True):
+            self._found[number] = self._labels[label], probability
+
+    def write(self, path: Path) -> None:
+        """Write the predictions in the order of the data folder."""
+        lines = []
+        for number in sorted(self._found):
+            label, probability = self._found[number]
+            record = {"id": self._ids[number], "label": label, "probability": round(probability, 6)}
+            lines.append(json.dumps(record, ensure_ascii=False))
+        write_lines(path, lines)
 
 
 @register_task("document_classification", dataclass=DocumentTaskConfig)
@@ -24,7 +54,7 @@ class DocumentClassificationTask(DocumentTask):
     """Finds the label of a document (Longformer, §6.3). Checkpoints keep the names of the labels."""
 
     kind = "document_classification"
-    layout = CLASSIFICATION
+    layout = ClassificationSplit.layout
 
     def build_head(self, embed_dim: int, dropout: float) -> ClassificationHead:
         return ClassificationHead(embed_dim, len(read_labels(self.data_folder)), dropout)

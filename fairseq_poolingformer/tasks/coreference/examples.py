@@ -6,19 +6,14 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from torch import Tensor
 
-from fairseq_poolingformer.tasks.coreference.conll import write_document
-from fairseq_poolingformer.tasks.coreference.spans import Antecedents, merge_clusters
 from fairseq_poolingformer.tasks.shared.examples import Examples, Segment, Symbols
-from fairseq_poolingformer.text.data_folder import COREFERENCE, DataFolder, Layout
+from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.split import Split, refuse
-from fairseq_poolingformer.text.whole_file import write_lines
 
 MENTION_COLUMNS = ("first_word", "end_word", "cluster")
 # of OntoNotes: broadcast conversation, broadcast news, magazines, newswire, the Bible, telephone, the web
@@ -38,7 +33,12 @@ class CoreferenceSplit(Split):
         mention: rows of :data:`MENTION_COLUMNS`, as the corpus has them; clusters count from 1.
     """
 
-    layout: ClassVar[Layout] = COREFERENCE
+    layout: ClassVar[Layout] = Layout(
+        made_with="poolingformer-preprocess ontonotes",
+        ids=("document",),
+        numbers=("word", "sentence", "speaker", "mention"),
+        texts=("id", "words", "notes"),
+    )
     document: Sequences
     word: Sequences
     sentence: Sequences
@@ -121,12 +121,7 @@ class CoreferenceExamples(Examples):
         self._borders = [
             cut_document(split.word[number], split.sentence[number], room) for number in range(len(split.word))
         ]
-        self._sizes = np.array([self._size(borders, max_positions) for borders in self._borders], np.int64)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """(n,) tokens of each document's segments; of a longer one, the most that a stretch can have."""
-        return self._sizes
+        self.sizes = np.array([self._size(borders, max_positions) for borders in self._borders], np.int64)
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch whose stretches are drawn."""
@@ -191,39 +186,26 @@ class CoreferenceExamples(Examples):
         return int(np.searchsorted(ends, borders[0], side="right")), int(np.searchsorted(starts, borders[-1]))
 
 
-class CoreferencePredictor:
-    """The entities of each document, written in the column format.
+def merge_clusters(mentions: np.ndarray) -> np.ndarray:
+    """Make one entity of those that have a mention in common, since a span has one entity in training.
 
     Args:
-        folder: the data folder.
-        split: e.g. "valid".
+        mentions: (M, 3) start, end and entity, 1 or more.
+
+    Returns:
+        (M', 3) the same without repetitions; entities are numbered from 1.
     """
+    joined: dict[int, int] = {}
 
-    def __init__(self, folder: Path, split: str) -> None:
-        self._names = read_names(folder, split)
-        self._words = DataFolder(Path(folder), COREFERENCE).text(split, "words")
-        self._sentence = CoreferenceSplit.open(folder, split).sentence
-        self._clusters: dict[int, list[list[tuple[int, int]]]] = {}
+    def root(entity: int) -> int:
+        while joined.setdefault(entity, entity) != entity:
+            entity = joined[entity]
+        return entity
 
-    def add(self, numbers: list[int], output: Sequence[Sequence[Tensor]], batch: dict[str, Any]) -> None:
-        """Take the fields of :class:`Antecedents` of each document."""
-        for number, fields in zip(numbers, output, strict=True):
-            self._clusters[number] = Antecedents(*fields).clusters()
-
-    def write(self, path: Path) -> None:
-        """Write the documents in the order of the data folder."""
-        with open(self._words, encoding="utf-8", newline="\n") as lines:
-            words = [line.rstrip("\n").split(" ") for line in lines]
-        write_lines(
-            path,
-            itertools.chain.from_iterable(
-                write_document(self._names[number], words[number], self._sentence[number].tolist(), clusters)
-                for number, clusters in sorted(self._clusters.items())
-            ),
-        )
-
-
-def read_names(folder: Path, split: str) -> list[str]:
-    """The names of a split's documents."""
-    with open(DataFolder(Path(folder), COREFERENCE).text(split, "id"), encoding="utf-8", newline="\n") as file:
-        return [line.rstrip("\n") for line in file]
+    entity_of: dict[tuple[int, int], int] = {}
+    for start, end, entity in mentions.tolist():
+        other = entity_of.setdefault((start, end), entity)
+        joined[root(entity)] = root(other)
+    numbers: dict[int, int] = {}
+    rows = [(*span, numbers.setdefault(root(entity), len(numbers) + 1)) for span, entity in entity_of.items()]
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_poolingformer.tasks.coreference.examples import GENRES
 from fairseq_poolingformer.tasks.coreference.spans import Antecedents, candidate_spans, keep_spans
-from fairseq_poolingformer.tasks.shared.heads import initialize
+from fairseq_poolingformer.tasks.shared.heads import initialize, wide
 
 SPANS_OF_A_BLOCK, PAIRS_OF_A_BLOCK = 1024, 4096
 DISTANCES = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # where a bucket of distances, counted in kept spans, begins
@@ -179,18 +179,18 @@ class CoreferenceHead(nn.Module):
         pieces, first, end = pieces[low:high], first - low, end - low
         position = torch.arange(high - low, device=pieces.device)
         inside = (position >= first[:, None]) & (position < end[:, None])
-        attention = _wide(self.attention(pieces)).squeeze(1).expand_as(inside).masked_fill(~inside, -torch.inf)
+        attention = wide(self.attention(pieces)).squeeze(1).expand_as(inside).masked_fill(~inside, -torch.inf)
         head = attention.softmax(1).to(pieces.dtype) @ pieces
         vectors = torch.cat([pieces[first], pieces[end - 1], head, self.dropout(self.span_width(width - 1))], 1)
         prior = self.width_prior_score(self.width_prior.weight)[width - 1]
-        return vectors, _wide(self.mention(vectors) + prior).squeeze(1)
+        return vectors, wide(self.mention(vectors) + prior).squeeze(1)
 
     def _coarse(self, vectors: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
         """(K, A) the numbers of the antecedents that each span keeps, and their coarse scores."""
         kept = len(vectors)
         source, target = self.dropout(self.coarse(vectors)), self.dropout(vectors)
-        bilinear = _wide(source @ target.T)
-        prior = _wide(self.distance_prior_score(self.dropout(self.distance_prior.weight))).squeeze(1)
+        bilinear = wide(source @ target.T)
+        prior = wide(self.distance_prior_score(self.dropout(self.distance_prior.weight))).squeeze(1)
         number = torch.arange(kept, device=vectors.device)
         chosen = []
         with torch.no_grad():
@@ -239,7 +239,7 @@ class CoreferenceHead(nn.Module):
         pairs = torch.cat([own[:, None] * other, self.dropout(torch.cat(features, 2))], 2)
         hidden = sides[0][row:end, None] + sides[1][numbers]
         hidden = hidden + F.linear(pairs, self.fine[0].weight[:, 2 * vectors.size(1) :])
-        scores = coarse + _wide(self.fine[1:](hidden)).squeeze(2)
+        scores = coarse + wide(self.fine[1:](hidden)).squeeze(2)
         scores = torch.cat([torch.zeros_like(scores[:, :1]), scores.masked_fill(distance < 1, -torch.inf)], 1)
         weights = scores.softmax(1).to(own.dtype)
         return scores, weights[:, :1] * own + (weights[:, None, 1:] @ other).squeeze(1)
@@ -309,8 +309,3 @@ def _entities(spans: Tensor, mentions: Tensor) -> Tensor:
 def _bucket(distance: Tensor) -> Tensor:
     """The number of a distance's bucket."""
     return torch.bucketize(distance, torch.tensor(DISTANCES, device=distance.device), right=True)
-
-
-def _wide(values: Tensor) -> Tensor:
-    """Float32 for half precision."""
-    return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -108,28 +108,3 @@ def link_clusters(spans: Sequence[tuple[int, int]], antecedents: Sequence[int]) 
     for span, cluster in zip(spans, cluster_of.tolist(), strict=True):
         clusters.setdefault(cluster, []).append(span)
     return [cluster for cluster in clusters.values() if len(cluster) > 1]
-
-
-def merge_clusters(mentions: np.ndarray) -> np.ndarray:
-    """Make one entity of those that have a mention in common, since a span has one entity in training.
-
-    Args:
-        mentions: (M, 3) start, end and entity, 1 or more.
-
-    Returns:
-        (M', 3) the same without repetitions; entities are numbered from 1.
-    """
-    joined: dict[int, int] = {}
-
-    def root(entity: int) -> int:
-        while joined.setdefault(entity, entity) != entity:
-            entity = joined[entity]
-        return entity
-
-    entity_of: dict[tuple[int, int], int] = {}
-    for start, end, entity in mentions.tolist():
-        other = entity_of.setdefault((start, end), entity)
-        joined[root(entity)] = root(other)
-    numbers: dict[int, int] = {}
-    rows = [(*span, numbers.setdefault(root(entity), len(numbers) + 1)) for span, entity in entity_of.items()]
-    return np.array(rows, dtype=np.int64).reshape(-1, 3)

@@ -1,6 +1,7 @@
 """fairseq's ``--task coreference``: OntoNotes, in the format of CoNLL-2012."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,44 @@ from fairseq.logging import metrics
 from fairseq.tasks import register_task
 from torch import Tensor
 
-from fairseq_poolingformer.tasks.coreference.examples import (
-    CoreferenceExamples,
-    CoreferencePredictor,
-    CoreferenceSplit,
-    read_names,
-)
+from fairseq_poolingformer.tasks.coreference.conll import write_document
+from fairseq_poolingformer.tasks.coreference.examples import CoreferenceExamples, CoreferenceSplit
 from fairseq_poolingformer.tasks.coreference.head import CoreferenceHead, marginal_loss, mention_loss
-from fairseq_poolingformer.tasks.coreference.metrics import CoreferenceScore, RecallPrecision, score_document
+from fairseq_poolingformer.tasks.coreference.scores import CoreferenceScore, RecallPrecision, score_document
 from fairseq_poolingformer.tasks.coreference.spans import Antecedents
 from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
-from fairseq_poolingformer.text.data_folder import COREFERENCE
+from fairseq_poolingformer.text.whole_file import write_lines
 
 SEGMENT_DISTANCES = 10  # told apart where --max-segments does not bound them
 METRICS = ("mentions", "muc", "b_cubed", "ceaf_e")
 COUNTS = tuple(counted.name for counted in fields(RecallPrecision))
+
+
+class CoreferencePredictor:
+    """The entities of each document, written in the column format.
+
+    Args:
+        folder: the data folder.
+        split: e.g. "valid".
+    """
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self._names, self._words = (CoreferenceSplit.lines(folder, split, text) for text in ("id", "words"))
+        self._sentence = CoreferenceSplit.open(folder, split).sentence
+        self._clusters: dict[int, list[list[tuple[int, int]]]] = {}
+
+    def add(self, numbers: list[int], output: Sequence[Sequence[Tensor]], batch: dict[str, Any]) -> None:
+        """Take the fields of :class:`Antecedents` of each document."""
+        for number, scored in zip(numbers, output, strict=True):
+            self._clusters[number] = Antecedents(*scored).clusters()
+
+    def write(self, path: Path) -> None:
+        """Write the documents in the order of the data folder."""
+        documents = (
+            write_document(self._names[n], self._words[n].split(" "), self._sentence[n].tolist(), clusters)
+            for n, clusters in sorted(self._clusters.items())
+        )
+        write_lines(path, itertools.chain.from_iterable(documents))
 
 
 @dataclass
@@ -57,7 +81,7 @@ class CoreferenceTask(DocumentTask):
 
     cfg: CoreferenceConfig
     kind = "coreference"
-    layout = COREFERENCE
+    layout = CoreferenceSplit.layout
     uses_global_tokens = False
 
     def __init__(self, cfg: CoreferenceConfig, dictionary: Dictionary) -> None:
@@ -80,7 +104,7 @@ class CoreferenceTask(DocumentTask):
         )
 
     def build_examples(self, folder: Path, split: str, max_segments: int) -> CoreferenceExamples:
-        names = read_names(folder, split)
+        names = CoreferenceSplit.lines(folder, split)
         arrays = CoreferenceSplit.open(folder, split)
         return CoreferenceExamples(arrays, names, self.symbols, self.cfg.max_positions, max_segments, self.cfg.seed)
 

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from collections.abc import Sequence as Several
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
 import numpy as np
-from torch import Tensor
 
-from fairseq_poolingformer.tasks.shared.answer_spans import SpanLogits, mark_spans
 from fairseq_poolingformer.tasks.shared.examples import (
     MAX_QUESTION_LENGTH,
     Examples,
@@ -27,8 +24,9 @@ from fairseq_poolingformer.tasks.shared.examples import (
     count_pieces,
     cut,
     cut_questions,
+    mark_spans,
 )
-from fairseq_poolingformer.text.data_folder import HOTPOTQA, Layout
+from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.split import Split, refuse
 
@@ -54,7 +52,12 @@ class HotpotqaSplit(Split):
     one after the last of every place of the answer; ``answer_type`` has one number, or none where it is not public.
     """
 
-    layout: ClassVar[Layout] = HOTPOTQA
+    layout: ClassVar[Layout] = Layout(
+        made_with="poolingformer-preprocess hotpotqa",
+        ids=("question", "document"),
+        numbers=("paragraph", "sentence", "answer", "answer_type"),
+        texts=("id", "titles", "notes"),
+    )
 
     question: Sequences
     document: Sequences
@@ -129,11 +132,7 @@ class HotpotqaExamples(Examples):
         marks = 2 * (split.paragraph.sizes // len(PARAGRAPH_COLUMNS)) + split.sentence.sizes // len(SENTENCE_COLUMNS)
         body = split.document.sizes.astype(np.int64) + marks
         pieces = count_pieces(body, self.room, max_segments)
-        self._sizes = np.minimum(body, pieces * self.room) + pieces * (question + num_symbols)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        return self._sizes
+        self.sizes = np.minimum(body, pieces * self.room) + pieces * (question + num_symbols)
 
     def segments(self, example: int) -> list[Segment]:
         marks = self.symbols.marks
@@ -218,55 +217,3 @@ class _Body:
             self.columns["piece"][position : position + size] = number
         position_of = np.flatnonzero(self.columns["piece"])
         self.answers = np.column_stack([position_of[answers[:, 0]], position_of[answers[:, 1] - 1] + 1])
-
-
-@dataclass(frozen=True)
-class MarkLogits:
-    """Logits of M marks of one kind.
-
-    Args:
-        logit: (M,) in float32 or float64.
-        row, place: (M,) the segment of each mark, and its position there.
-        example: (M,) its example.
-        number: (M,) of its paragraph or sentence in the example, from 0.
-    """
-
-    logit: Tensor
-    row: Tensor
-    place: Tensor
-    example: Tensor
-    number: Tensor
-
-
-@dataclass(frozen=True)
-class HotpotqaLogits:
-    """The head's output for B examples; ``answer_type`` is (B, 3)."""
-
-    span: SpanLogits
-    answer_type: Tensor
-    paragraph: MarkLogits
-    sentence: MarkLogits
-
-
-def supporting_sentences(paragraph: np.ndarray, sentences: Several[np.ndarray]) -> list[tuple[int, int]]:
-    """Choose the most probable supporting facts that come from exactly two paragraphs, one at least from each.
-
-    Paragraphs and sentences count as independent, so the two paragraphs are those with the largest sum of their own
-    log-odds and those of their chosen sentences: all with positive log-odds, or else the best one.
-
-    Args:
-        paragraph: (P,) log-odds that a paragraph is relevant.
-        sentences: for each of them, log-odds that its sentences are supporting facts; -inf where they were not read.
-
-    Returns:
-        Paragraph and sentence of each fact, ascending; of fewer paragraphs only where fewer have a sentence.
-    """
-    chosen: list[np.ndarray] = []
-    values = np.full(len(paragraph), -np.inf)
-    for number, odds in enumerate(sentences):
-        best = np.flatnonzero(odds == odds.max(initial=-np.inf))[:1]
-        chosen.append(np.flatnonzero(odds > 0) if (odds > 0).any() else best)
-        if len(odds) and odds[best] > -np.inf:
-            values[number] = paragraph[number] + odds[chosen[-1]].sum()
-    pair = sorted(number for number in np.argsort(-values, kind="stable")[:2].tolist() if values[number] > -np.inf)
-    return [(number, int(sentence)) for number in pair for sentence in chosen[number]]

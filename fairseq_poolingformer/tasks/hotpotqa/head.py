@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor, nn
 
-from fairseq_poolingformer.tasks.hotpotqa.examples import AnswerType, HotpotqaLogits, MarkLogits
-from fairseq_poolingformer.tasks.shared.heads import initialize, mean_over_segments, wide
-from fairseq_poolingformer.tasks.triviaqa.head import TriviaqaHead
+from fairseq_poolingformer.tasks.hotpotqa.examples import AnswerType
+from fairseq_poolingformer.tasks.shared.heads import (
+    MarkLogits,
+    SpanHead,
+    SpanLogits,
+    at_marks,
+    initialize,
+    mean_over_segments,
+    wide,
+)
+
+
+@dataclass(frozen=True)
+class HotpotqaLogits:
+    """The head's output for B examples; ``answer_type`` is (B, 3)."""
+
+    span: SpanLogits
+    answer_type: Tensor
+    paragraph: MarkLogits
+    sentence: MarkLogits
 
 
 class HotpotqaHead(nn.Module):
@@ -21,7 +40,7 @@ class HotpotqaHead(nn.Module):
 
     def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.span = TriviaqaHead(embed_dim, dropout)
+        self.span = SpanHead(embed_dim, dropout)
         self.answer_type = nn.Sequential(nn.Dropout(dropout), nn.Linear(embed_dim, len(AnswerType)))
         self.paragraph, self.sentence = (
             nn.Sequential(
@@ -44,7 +63,7 @@ class HotpotqaHead(nn.Module):
             features: (N, T, C), ``<s>`` first.
             example: (N,) int64, the example of each segment.
             num_examples: B.
-            piece: (N, T) int64, see :class:`~fairseq_poolingformer.tasks.shared.answer_spans.SpanLogits`.
+            piece: (N, T) int64, see :class:`~fairseq_poolingformer.tasks.shared.heads.SpanLogits`.
             paragraph, sentence: (N, T) int64, k at the mark of an example's k-th paragraph or sentence, counted from 1,
                 and 0 elsewhere.
         """
@@ -52,12 +71,6 @@ class HotpotqaHead(nn.Module):
         return HotpotqaLogits(
             span=self.span(features, example, num_examples, piece),
             answer_type=mean_over_segments(kinds, example, num_examples),
-            paragraph=_at_marks(self.paragraph, features, example, paragraph),
-            sentence=_at_marks(self.sentence, features, example, sentence),
+            paragraph=at_marks(self.paragraph, features, example, paragraph),
+            sentence=at_marks(self.sentence, features, example, sentence),
         )
-
-
-def _at_marks(layers: nn.Module, features: Tensor, example: Tensor, marks: Tensor) -> MarkLogits:
-    row, place = marks.nonzero(as_tuple=True)
-    logit = wide(layers(features[row, place]).squeeze(-1))
-    return MarkLogits(logit, row, place, example[row], marks[row, place] - 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -10,9 +11,18 @@ from fairseq_poolingformer.tasks.shared.normalized_text import Overlap, hotpotqa
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_values import as_object, list_of, text_of
 
+PARAGRAPH_SCORES = "paragraph_scores"  # a key beside those of the official format; null: not read
 _WHOLE_ANSWERS = (["yes"], ["no"], ["noanswer"])  # they share no word with any other answer
 
 Fact = tuple[str, int]  # a paragraph's title, and the number of a sentence in it from 0
+
+
+FORM = 'an object with "answer" and "sp"'
+
+
+def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
+    """Whether a file that begins so, beside gold data that does, is of this form."""
+    return re.match(r'\s*\{\s*"(answer|sp)"\s*:\s*\{', predictions) is not None
 
 
 @dataclass(frozen=True)

@@ -1,28 +1,111 @@
 """fairseq's ``--task hotpotqa``."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
-import torch.nn.functional as F
 from fairseq.data import Dictionary
 from fairseq.tasks import register_task
 from torch import Tensor
 
-from fairseq_poolingformer.tasks.hotpotqa.examples import (
-    UNKNOWN,
-    HotpotqaExamples,
-    HotpotqaLogits,
-    HotpotqaSplit,
+from fairseq_poolingformer.tasks.hotpotqa.examples import UNKNOWN, AnswerType, HotpotqaExamples, HotpotqaSplit
+from fairseq_poolingformer.tasks.hotpotqa.head import HotpotqaHead, HotpotqaLogits
+from fairseq_poolingformer.tasks.hotpotqa.scores import PARAGRAPH_SCORES, HotpotqaPredictions
+from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
+from fairseq_poolingformer.tasks.shared.heads import (
     MarkLogits,
+    best_spans,
+    choice_loss,
+    count_right_marks,
+    count_right_spans,
+    mark_losses,
+    span_losses,
 )
-from fairseq_poolingformer.tasks.hotpotqa.head import HotpotqaHead
-from fairseq_poolingformer.tasks.hotpotqa.predictions import HotpotqaPredictor
-from fairseq_poolingformer.tasks.shared.answer_spans import count_right_spans, span_losses
-from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig, choice_loss
-from fairseq_poolingformer.text.data_folder import HOTPOTQA
+from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from fairseq_poolingformer.text.whole_file import write_lines
 
 _PARTS = ("span", "type", "paragraph", "sentence")
+
+
+class HotpotqaPredictor:
+    """Answers and supporting facts, in the official format, and the scores of paragraphs for the second stage.
+
+    Args:
+        folder: the data folder.
+        split: e.g. "valid".
+        max_answer_length: tokens of an answer at most.
+    """
+
+    def __init__(self, folder: Path, split: str, max_answer_length: int = MAX_ANSWER_LENGTH) -> None:
+        self._ids = HotpotqaSplit.lines(folder, split)
+        self._titles = [json.loads(line) for line in HotpotqaSplit.lines(folder, split, "titles")]
+        self._split = HotpotqaSplit.open(folder, split)
+        self._tokenizer = load_tokenizer(folder)
+        self._max_answer_length = max_answer_length
+        self._found: dict[int, tuple[str, list[tuple[str, int]], list[tuple[str, float | None]]]] = {}
+
+    def add(self, numbers: list[int], output: HotpotqaLogits, batch: dict[str, Any]) -> None:
+        """Take the logits of a batch."""
+        spans = best_spans(output.span, self._max_answer_length)
+        tokens = batch["net_input"]["src_tokens"]
+        for row, number in enumerate(numbers):
+            answer_type = AnswerType(int(output.answer_type[row].argmax()))
+            answer = answer_type.name.lower()
+            if answer_type == AnswerType.SPAN:
+                found = tokens[spans.segment[row], spans.first[row] : spans.last[row] + 1]
+                answer = self._tokenizer.decode(found.tolist()).strip() if spans.score[row] > -np.inf else ""
+            counts = self._split.paragraphs(number)[:, 1]
+            paragraph = _of_example(output.paragraph, row, len(counts))
+            sentence = np.split(_of_example(output.sentence, row, int(counts.sum())), np.cumsum(counts)[:-1])
+            titles = self._titles[number]
+            facts = [(titles[place], fact) for place, fact in supporting_sentences(paragraph, sentence)]
+            read = zip(titles, paragraph.tolist(), strict=True)
+            scores = [(title, round(score, 4) if score > -np.inf else None) for title, score in read]
+            self._found[number] = answer, facts, scores
+
+    def write(self, path: Path) -> None:
+        """Write the predictions in the order of the data folder."""
+        found = {self._ids[number]: self._found[number] for number in sorted(self._found)}
+        answers, facts, scores = ({name: value[part] for name, value in found.items()} for part in range(3))
+        content = HotpotqaPredictions(answers, facts).to_json() | {PARAGRAPH_SCORES: scores}
+        write_lines(path, [json.dumps(content)])  # in ASCII: a lone surrogate in a title has no UTF-8
+
+
+def _of_example(marks: MarkLogits, example: int, count: int) -> np.ndarray:
+    """(count,) the logits of an example's marks, -inf where a mark was not read."""
+    values = np.full(count, -np.inf)
+    chosen = marks.example == example
+    values[marks.number[chosen].numpy()] = marks.logit[chosen].float().numpy()
+    return values
+
+
+def supporting_sentences(paragraph: np.ndarray, sentences: Sequence[np.ndarray]) -> list[tuple[int, int]]:
+    """Choose the most probable supporting facts that come from exactly two paragraphs, one at least from each.
+
+    Paragraphs and sentences count as independent, so the two paragraphs are those with the largest sum of their own
+    log-odds and those of their chosen sentences: all with positive log-odds, or else the best one.
+
+    Args:
+        paragraph: (P,) log-odds that a paragraph is relevant.
+        sentences: for each of them, log-odds that its sentences are supporting facts; -inf where they were not read.
+
+    Returns:
+        Paragraph and sentence of each fact, ascending; of fewer paragraphs only where fewer have a sentence.
+    """
+    chosen: list[np.ndarray] = []
+    values = np.full(len(paragraph), -np.inf)
+    for number, odds in enumerate(sentences):
+        best = np.flatnonzero(odds == odds.max(initial=-np.inf))[:1]
+        chosen.append(np.flatnonzero(odds > 0) if (odds > 0).any() else best)
+        if len(odds) and odds[best] > -np.inf:
+            values[number] = paragraph[number] + odds[chosen[-1]].sum()
+    pair = sorted(number for number in np.argsort(-values, kind="stable")[:2].tolist() if values[number] > -np.inf)
+    return [(number, int(sentence)) for number in pair for sentence in chosen[number]]
 
 
 @dataclass
@@ -43,7 +126,7 @@ class HotpotqaTask(DocumentTask):
 
     cfg: HotpotqaConfig
     kind = "hotpotqa"
-    layout = HOTPOTQA
+    layout = HotpotqaSplit.layout
 
     def __init__(self, cfg: HotpotqaConfig, dictionary: Dictionary) -> None:
         super().__init__(cfg, dictionary)
@@ -74,29 +157,16 @@ class HotpotqaTask(DocumentTask):
         parts = {
             "span": span_losses(output.span, target["first"], target["last"])[0].sum(),
             "type": type_loss,
-            "paragraph": _mark_losses(output.paragraph, target["relevant"], count).sum(),
-            "sentence": _mark_losses(output.sentence, target["supporting"], count).sum(),
+            "paragraph": mark_losses(output.paragraph, target["relevant"], count).sum(),
+            "sentence": mark_losses(output.sentence, target["supporting"], count).sum(),
         }
         loss = sum(self.weights[name] * part for name, part in parts.items())
         with torch.no_grad():
             sums = {f"{name}_loss": part.detach() for name, part in parts.items()}
             sums |= type_sums | count_right_spans(output.span, target["first"], target["last"])
-            sums |= _count_right_marks("paragraph", output.paragraph, target["relevant"])
-            sums |= _count_right_marks("sentence", output.sentence, target["supporting"])
+            sums |= count_right_marks("paragraph", output.paragraph, target["relevant"])
+            sums |= count_right_marks("sentence", output.sentence, target["supporting"])
         return loss, sums
 
     def predictor(self, folder: Path, split: str) -> HotpotqaPredictor:
         return HotpotqaPredictor(folder, split)
-
-
-def _mark_losses(marks: MarkLogits, target: Tensor, num_examples: int) -> Tensor:
-    """(B,) the mean binary cross entropy of each example's marks, 0 where it has none; ``target`` is (N, T)."""
-    wanted = target[marks.row, marks.place].to(marks.logit.dtype)
-    losses = F.binary_cross_entropy_with_logits(marks.logit, wanted, reduction="none")
-    count = torch.bincount(marks.example, minlength=num_examples).clamp(min=1)
-    return losses.new_zeros(num_examples).index_add(0, marks.example, losses) / count
-
-
-def _count_right_marks(name: str, marks: MarkLogits, target: Tensor) -> dict[str, Tensor]:
-    right = (marks.logit > 0) == (target[marks.row, marks.place] > 0)
-    return {f"_{name}_correct": right.sum(), f"_{name}_total": torch.ones_like(right).sum()}

@@ -27,7 +27,7 @@ class LongMaskedLMCriterion(FairseqCriterion):
 
         Args:
             model: a RoBERTa of fairseq's or of this package.
-            sample: a batch of :class:`~fairseq_poolingformer.tasks.masked_lm.dataset.MaskedLMDataset`.
+            sample: a batch of :class:`~fairseq_poolingformer.tasks.masked_lm.task.MaskedLMDataset`.
             reduce: unused; the loss is a sum.
 
         Returns:

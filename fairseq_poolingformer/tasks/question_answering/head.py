@@ -1,14 +1,31 @@
-"""The output layers of question answering: logits of spans, paragraphs and answer types from an encoder's features."""
+"""The output layers of question answering, and the choice of one answer for each example from their logits.
+
+The heads count as independent: an answer in paragraph p has the log-odds
+
+    log P(p) / P(no paragraph) + max(yes, no, long only, short + span)
+
+against "no answer". Here yes, no, long only and short are the log-odds of the answer types against null, and span is
+the log-odds of start and end against "no span", of the best span inside p. The largest of these over paragraphs, then
+over segments, chooses the long and the short answer together, so that one lies in the other. The official evaluations
+compare a score of each with a threshold: the long answer's score is the log-odds of its paragraph plus those of any
+answer type against null; the short answer's is the log-odds of its span and type against the types without a short
+answer, null and long only.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_poolingformer.tasks.question_answering.answers import AnswerLogits
 from fairseq_poolingformer.tasks.question_answering.labels import AnswerType
-from fairseq_poolingformer.tasks.shared.heads import initialize, wide
+from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
+from fairseq_poolingformer.tasks.shared.heads import best_span_from_each_start, initialize, wide
 
 
 class QuestionAnsweringHead(nn.Module):
@@ -85,3 +102,183 @@ def paragraph_means(features: Tensor, paragraph_ids: Tensor, num_paragraphs: int
     counts = values.new_zeros(batch * bins).index_add(0, index, torch.ones_like(values[:, 0]))
     sums, counts = sums.view(batch, bins, width)[:, 1:], counts.view(batch, bins)[:, 1:]
     return sums / counts.clamp(min=1).unsqueeze(-1), counts > 0
+
+
+@dataclass(frozen=True)
+class AnswerLogits:
+    """Logits of a batch of segments, in float32; -inf where a row has no such token or paragraph.
+
+    Args:
+        start, end: (B, T) of a span's first and last token; position 0, ``<s>``, means "no span".
+        paragraph: (B, P + 1) of each paragraph; 0 means "no paragraph".
+        answer_type: (B, 5) null, short, yes, no, long only: see :class:`~.labels.AnswerType`.
+    """
+
+    start: Tensor
+    end: Tensor
+    paragraph: Tensor
+    answer_type: Tensor
+
+
+@dataclass(frozen=True)
+class SegmentAnswers:
+    """The best answer of each segment of a batch; scores are natural log-odds.
+
+    Args:
+        score: (B,) compares segments; -inf where a segment has no room for an answer.
+        paragraph: (B,) number of the paragraph in the segment, from 1; without meaning where the document has none.
+        start, end: (B,) positions of the first and the last token of the best span in it.
+        long_score, span_score, yes_score, no_score: (B,) of the paragraph, and of the three kinds of short answers.
+    """
+
+    score: Tensor
+    paragraph: Tensor
+    start: Tensor
+    end: Tensor
+    long_score: Tensor
+    span_score: Tensor
+    yes_score: Tensor
+    no_score: Tensor
+
+
+def mean_log_probabilities(logits: Sequence[AnswerLogits]) -> AnswerLogits:
+    """Average the probabilities of an ensemble's models, or of a single model.
+
+    Args:
+        logits: each model's, of the same segments.
+
+    Returns:
+        The log of the mean probabilities.
+    """
+
+    def mean(name: str) -> Tensor:
+        each = torch.stack([getattr(one, name).float().log_softmax(-1) for one in logits])
+        return each.logsumexp(0) - math.log(len(logits))
+
+    return AnswerLogits(*(mean(name) for name in ("start", "end", "paragraph", "answer_type")))
+
+
+def best_answers(
+    log_probs: AnswerLogits,
+    paragraph_ids: Tensor,
+    span_mask: Tensor,
+    has_text: Tensor,
+    document_has_paragraphs: Tensor,
+    max_answer_length: int = MAX_ANSWER_LENGTH,
+) -> SegmentAnswers:
+    """Choose the best answer of each segment.
+
+    Args:
+        log_probs: of the segments.
+        paragraph_ids: (B, T) int64, p at the tokens of the segment's p-th paragraph, 0 elsewhere.
+        span_mask: (B, T) True where a span may begin or end, and at position 0.
+        has_text: (B, T) True at document tokens that hold some text; a span begins with one, so that it has text.
+        document_has_paragraphs: (B,) True where spans must lie inside one paragraph.
+        max_answer_length: tokens of a span at most.
+
+    Raises:
+        ValueError: ``max_answer_length`` is below 1.
+    """
+    if max_answer_length < 1:
+        raise ValueError(f"max_answer_length must be at least 1 token, got {max_answer_length}")
+    # a span stays inside its paragraph; a document without paragraphs counts as one, number 1
+    everywhere = span_mask.long()
+    everywhere[:, 0] = 0
+    region = torch.where(document_has_paragraphs.unsqueeze(1), paragraph_ids, everywhere)
+    begin = _log_odds(log_probs.start).masked_fill(~has_text, -torch.inf)
+    span, length = best_span_from_each_start(begin, _log_odds(log_probs.end), region, max_answer_length)
+    paragraph = _paragraph_odds(log_probs.paragraph, document_has_paragraphs)
+    best_span = torch.full_like(paragraph, -torch.inf).scatter_reduce(1, region, span, "amax")
+    types = _log_odds(log_probs.answer_type)
+    short, yes, no, long = types[:, 1:].unbind(1)
+
+    no_short_answer = F.softplus(long)  # log of 1 + exp(long): null or long only
+    without_span = torch.stack([yes, no, long], 1).amax(1, keepdim=True)
+    joint = paragraph + torch.maximum(without_span, short.unsqueeze(1) + best_span)
+    score, chosen = joint.masked_fill(best_span == -torch.inf, -torch.inf).max(1)
+    span_score, start = span.masked_fill(region != chosen.unsqueeze(1), -torch.inf).max(1)
+    return SegmentAnswers(
+        score=score,
+        paragraph=chosen,
+        start=start,
+        end=start + length.gather(1, start.unsqueeze(1)).squeeze(1),
+        long_score=paragraph.gather(1, chosen.unsqueeze(1)).squeeze(1) + types[:, 1:].logsumexp(1),
+        span_score=span_score + short - no_short_answer,
+        yes_score=yes - no_short_answer,
+        no_score=no - no_short_answer,
+    )
+
+
+def _log_odds(log_probs: Tensor) -> Tensor:
+    """(B, N) log-odds against the first column."""
+    return log_probs - log_probs[:, :1]
+
+
+def _paragraph_odds(log_probs: Tensor, document_has_paragraphs: Tensor) -> Tensor:
+    """(B, max(P, 1) + 1) log-odds of each paragraph, -inf where a row lacks it; 0 at 1 where the document has none."""
+    odds = F.pad(_log_odds(log_probs), (0, 1 if log_probs.size(1) == 1 else 0), value=-torch.inf)
+    odds[:, 0] = -torch.inf
+    odds[:, 1] = odds[:, 1].masked_fill(~document_has_paragraphs, 0.0)
+    return odds
+
+
+ANSWER_DTYPE = np.dtype(
+    [
+        *((name, np.float32) for name in ("score", "long_score", "span_score", "yes_score", "no_score")),
+        *((name, np.int32) for name in ("paragraph", "first_token", "end_token")),
+    ]
+)
+
+
+class BestAnswers:
+    """The best answer so far of each example: a few numbers an example, however many segments it has.
+
+    Args:
+        num_examples: n.
+
+    Attributes:
+        records: (n,) of :data:`ANSWER_DTYPE`: ``score`` is -inf where there is no answer, ``paragraph`` a row of the
+            example's paragraphs or -1, ``first_token`` and ``end_token`` a half-open span of document tokens.
+    """
+
+    def __init__(self, num_examples: int) -> None:
+        self.records = np.zeros(num_examples, ANSWER_DTYPE)
+        self.records["score"] = -np.inf
+        for name in ("paragraph", "first_token", "end_token"):
+            self.records[name] = -1
+
+    def add(
+        self, answers: SegmentAnswers, example: np.ndarray, first_token: np.ndarray, batch: dict[str, Tensor]
+    ) -> None:
+        """Compare the answers of a batch of segments with the best ones so far.
+
+        Args:
+            answers: of the segments.
+            example: (B,) number of each segment's example.
+            first_token: (B,) the first document token of each segment.
+            batch: the dataset's batch, with document_start, first_paragraph and document_has_paragraphs, (B,) each.
+
+        Raises:
+            ValueError: a score is NaN.
+        """
+        found = np.zeros(len(example), ANSWER_DTYPE)
+        for name in ("score", "long_score", "span_score", "yes_score", "no_score"):
+            found[name] = _numpy(getattr(answers, name))
+        if np.isnan(found["score"]).any():
+            raise ValueError(
+                f"the model's output for example {int(example[np.isnan(found['score']).argmax()])} is NaN; "
+                "in fp16 numbers can overflow: use bf16 or fp32"
+            )
+        row = _numpy(batch["first_paragraph"]) + _numpy(answers.paragraph) - 1
+        found["paragraph"] = np.where(_numpy(batch["document_has_paragraphs"]), row, -1)
+        shift = first_token - _numpy(batch["document_start"])
+        found["first_token"] = _numpy(answers.start) + shift
+        found["end_token"] = _numpy(answers.end) + shift + 1
+        ascending = np.argsort(found["score"], kind="stable")
+        found, example = found[ascending], example[ascending]
+        better = found["score"] > self.records["score"][example]
+        self.records[example[better]] = found[better]  # scores ascend, so an example's best segment is written last
+
+
+def _numpy(x: Tensor) -> np.ndarray:
+    return x.cpu().numpy()

@@ -7,14 +7,12 @@ from enum import IntEnum
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.question_answering.folder import (
+from fairseq_poolingformer.tasks.question_answering.examples import (
     ANNOTATION_COLUMNS,
     PARAGRAPH_COLUMNS,
     QuestionAnsweringSplit,
+    Segments,
 )
-from fairseq_poolingformer.tasks.question_answering.segments import Segments
-
-MAX_ANSWER_LENGTH = 30  # tokens of a predicted answer (ICML 2021, §3.2)
 
 
 class AnswerType(IntEnum):

@@ -1,20 +1,18 @@
 """fairseq's ``--criterion question_answering``."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions import register_criterion
 from fairseq.dataclass import FairseqDataclass
-from fairseq.logging import metrics
 from torch import Tensor
 
-from fairseq_poolingformer.tasks.question_answering.answers import AnswerLogits
+from fairseq_poolingformer.tasks.question_answering.head import AnswerLogits
+from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
 
 _LOSSES = ("loss", "span_loss", "paragraph_loss", "type_loss")
-_ACCURACIES = ("type", "paragraph", "span", "answered_paragraph", "answered_span")
 
 
 @dataclass
@@ -27,7 +25,7 @@ class QuestionAnsweringCriterionConfig(FairseqDataclass):
 
 
 @register_criterion("question_answering", dataclass=QuestionAnsweringCriterionConfig)
-class QuestionAnsweringCriterion(FairseqCriterion):
+class QuestionAnsweringCriterion(DocumentTaskCriterion):
     """The weighted sum of a segment's cross entropies: span, (start + end) / 2; paragraph; answer type.
 
     It logs the loss and its three parts, without their weights, in bits as fairseq's other criterions do. It also logs
@@ -58,7 +56,7 @@ class QuestionAnsweringCriterion(FairseqCriterion):
 
         Args:
             model: a RoBERTa of this package, with its question answering head.
-            sample: a batch of :class:`~.dataset.QuestionAnsweringDataset`.
+            sample: a batch of :class:`~.task.QuestionAnsweringDataset`.
             reduce: unused; the loss is a sum.
 
         Returns:
@@ -76,23 +74,6 @@ class QuestionAnsweringCriterion(FairseqCriterion):
         logging_output |= {"ntokens": sample["ntokens"], "nsentences": count, "sample_size": count}
         return loss, count, logging_output | count_correct(logits, target)
 
-    @classmethod
-    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Sum over batches and workers, divide, and log."""
-        totals = {name: sum(log.get(name, 0) for log in logging_outputs) for name in logging_outputs[0]}
-        count = totals["sample_size"]
-        for name in _LOSSES:
-            metrics.log_scalar(name, totals[name] / count / math.log(2), count, round=3)
-        for name in _ACCURACIES:
-            of = float(totals[f"_{name}_total"])
-            if of:
-                metrics.log_scalar(f"{name}_accuracy", float(totals[f"_{name}_correct"]) / of, of, round=4)
-
-    @staticmethod
-    def logging_outputs_can_be_summed() -> bool:
-        """Return True: every value in the logging outputs is a sum."""
-        return True
-
 
 def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return F.cross_entropy(logits, target, reduction="sum")
@@ -100,7 +81,7 @@ def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 @torch.no_grad()
 def count_correct(logits: AnswerLogits, target: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Count right answers as ``_NAME_correct`` and ``_NAME_total`` of each accuracy, in tensors on the device."""
+    """Count right answers, as ``_NAME_accuracy_correct`` and ``_NAME_accuracy_total`` on the device."""
     is_right = {
         "type": logits.answer_type.argmax(-1) == target["answer_type"],
         "paragraph": logits.paragraph.argmax(-1) == target["paragraph"],
@@ -108,8 +89,8 @@ def count_correct(logits: AnswerLogits, target: dict[str, Tensor]) -> dict[str, 
     }
     counts = {}
     for name, right in is_right.items():
-        counts |= {f"_{name}_correct": right.sum(), f"_{name}_total": torch.ones_like(right).sum()}
+        counts |= {f"_{name}_accuracy_correct": right.sum(), f"_{name}_accuracy_total": torch.ones_like(right).sum()}
     for name, asked in (("paragraph", target["paragraph"] > 0), ("span", target["start"] > 0)):
         right = is_right[name] & asked
-        counts |= {f"_answered_{name}_correct": right.sum(), f"_answered_{name}_total": asked.sum()}
+        counts |= {f"_answered_{name}_accuracy_correct": right.sum(), f"_answered_{name}_accuracy_total": asked.sum()}
     return counts

@@ -17,12 +17,17 @@ from fairseq_poolingformer.text.sequences import Sequences
 
 logger = logging.getLogger(__name__)
 
+# Marks of places: question, candidate of WikiHop, title and sentence of HotpotQA (Longformer, §6 and appendix D). No
+# data folder holds them: a task appends them to its dictionary, after <mask>. All tasks have these, so that the
+# checkpoint of one fits the next; a task may have more.
+MARKS = ("[q]", "[/q]", "[ent]", "[/ent]", "<t>", "</t>", "[s]")
 MAX_QUESTION_LENGTH = 64  # tokens of a question that is followed by a document
+MAX_ANSWER_LENGTH = 30  # tokens of a predicted answer (ICML 2021, §3.2)
 
 
 @dataclass(frozen=True)
 class Symbols:
-    """Indices of the dictionary that segments are built with; ``marks`` has those of :data:`~.text.marks.MARKS`."""
+    """Indices of the dictionary that segments are built with; ``marks`` has those of the task."""
 
     bos: int
     eos: int
@@ -48,12 +53,13 @@ class Segment:
 
 
 class Examples(ABC):
-    """The examples of a split; a task subclasses it."""
+    """The examples of a split; a task subclasses it.
 
-    @property
-    @abstractmethod
-    def sizes(self) -> np.ndarray:
-        """(n,) tokens of all segments of each example together."""
+    Attributes:
+        sizes: (n,) tokens of all segments of each example together.
+    """
+
+    sizes: np.ndarray
 
     @abstractmethod
     def segments(self, example: int) -> list[Segment]:
@@ -112,3 +118,24 @@ def count_pieces(sizes: np.ndarray, room: np.ndarray | int, max_pieces: int = 0,
     """(n,) how many pieces :func:`cut` makes of each document."""
     counts = np.maximum(-(-(np.asarray(sizes, np.int64) - overlap) // (np.asarray(room, np.int64) - overlap)), 1)
     return np.minimum(counts, max_pieces) if max_pieces else counts
+
+
+def mark_spans(spans: np.ndarray, begin: int, end: int, offset: int, size: int) -> dict[str, np.ndarray]:
+    """Make the targets of a segment that holds a part of a document.
+
+    Args:
+        spans: (A, 2) half-open right spans of the document's tokens; those that the segment does not hold whole do not
+            count.
+        begin, end: the document tokens of the segment.
+        offset: the position of the first of them in the segment.
+        size: tokens of the segment.
+
+    Returns:
+        ``first`` and ``last``, (size,) int64, 0 but at the first and at the last tokens of right spans. Bit d of
+        ``first`` says that a right span ends d tokens later, bit 62 that one ends still later; ``last`` is 1.
+    """
+    held = spans[(spans[:, 0] >= begin) & (spans[:, 1] <= end)] - begin + offset
+    first, last = np.zeros((2, size), np.int64)
+    np.bitwise_or.at(first, held[:, 0], 1 << np.minimum(held[:, 1] - held[:, 0] - 1, 62))
+    last[held[:, 1] - 1] = 1
+    return {"first": first, "last": last}

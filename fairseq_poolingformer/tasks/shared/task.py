@@ -1,22 +1,107 @@
 """The base of Longformer's downstream tasks: long documents in segments, one head, marks in the dictionary."""
 
 import logging
+import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import torch.nn.functional as F
+import torch
+from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.data import Dictionary
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from fairseq_poolingformer.tasks.shared.dataset import SegmentsDataset
-from fairseq_poolingformer.tasks.shared.examples import Examples, Symbols
-from fairseq_poolingformer.tasks.shared.one_dictionary import OneDictionaryConfig, OneDictionaryTask, check_encoder
-from fairseq_poolingformer.text.marks import MARKS
+from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask, check_encoder
+from fairseq_poolingformer.tasks.shared.examples import MARKS, Examples, Symbols
+from fairseq_poolingformer.training.sized_dataset import SizedDataset
 
 logger = logging.getLogger(__name__)
+
+
+class SegmentsDataset(SizedDataset):
+    """Examples of a downstream task; the rows of a batch are all segments of its examples.
+
+    Args:
+        examples: of a split.
+        pad: the dictionary's index of padding.
+        shuffle: order examples by chance among those of similar length.
+    """
+
+    def __init__(self, examples: Examples, pad: int, shuffle: bool = False) -> None:
+        super().__init__(examples.sizes, shuffle)
+        self.examples, self.pad = examples, pad
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the examples which epoch is read."""
+        self.examples.set_epoch(epoch)
+
+    def used(self) -> np.ndarray:
+        """The numbers of the trainable examples."""
+        return np.flatnonzero(self.examples.trainable)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        index = int(index)
+        return {
+            "id": index,
+            "segments": self.examples.segments(index),
+            "inputs": self.examples.inputs(index),
+            "targets": self.examples.targets(index),
+        }
+
+    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Make a batch of B examples with N segments together, padded on the right.
+
+        Args:
+            samples: items of this dataset.
+
+        Returns:
+            ``id`` (B,). ``net_input``: src_tokens (N, T); global_mask (N, T); head_inputs: example (N,), the number in
+            the batch of each row's example; num_examples, B; the segments' inputs (N, T) and those of examples.
+            ``target``: the segments' targets (N, T) and those of examples.
+        """
+        if not samples:
+            return {}
+        segments = [segment for sample in samples for segment in sample["segments"]]
+        counts = torch.tensor([len(sample["segments"]) for sample in samples])
+        head_inputs = {"example": torch.arange(len(samples)).repeat_interleave(counts), "num_examples": len(samples)}
+        return {
+            "id": torch.tensor([sample["id"] for sample in samples]),
+            "nsentences": len(samples),
+            "ntokens": sum(len(segment.tokens) for segment in segments),
+            "net_input": {
+                "src_tokens": _pad([segment.tokens for segment in segments], self.pad),
+                "global_mask": _pad([segment.global_mask for segment in segments], False),
+                "head_inputs": head_inputs
+                | _padded([segment.inputs for segment in segments])
+                | _joined([sample["inputs"] for sample in samples]),
+            },
+            "target": _padded([segment.targets for segment in segments])
+            | _joined([sample["targets"] for sample in samples]),
+        }
+
+
+def _padded(rows: list[dict[str, np.ndarray]]) -> dict[str, Tensor]:
+    return {name: _pad([row[name] for row in rows], 0) for name in rows[0]}
+
+
+def _joined(values: list[dict[str, Any]]) -> dict[str, Tensor | list[Tensor]]:
+    joined: dict[str, Tensor | list[Tensor]] = {}
+    for name, first in values[0].items():
+        column = [value[name] for value in values]
+        joined[name] = list(map(torch.as_tensor, column)) if isinstance(first, np.ndarray) else torch.tensor(column)
+    return joined
+
+
+def _pad(rows: list[np.ndarray], value: int) -> Tensor:
+    """Integers become int64, booleans stay as they are."""
+    tensors = [torch.from_numpy(row if row.dtype == bool else row.astype(np.int64)) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=value)
 
 
 @dataclass
@@ -47,7 +132,7 @@ class Predictor(Protocol):
 class DocumentTask(OneDictionaryTask):
     """A task over documents in segments; subclasses say how to cut them, and give the head, its loss and predictions.
 
-    ``<mask>`` and the marks of :mod:`~fairseq_poolingformer.text.marks` follow the data folder's dictionary.
+    ``<mask>`` and the marks follow the data folder's dictionary.
 
     Raises:
         ValueError: an option is out of range.
@@ -55,10 +140,11 @@ class DocumentTask(OneDictionaryTask):
 
     criterion = "document_task"
     kind: ClassVar[str]  # "kind" of its data folders' corpus.json, and its head's name
+    marks: ClassVar[tuple[str, ...]] = MARKS  # a task with marks of its own puts them behind these
 
     def __init__(self, cfg, dictionary: Dictionary) -> None:
         dictionary.add_symbol("<mask>")  # as RoBERTa's and XLM-R's embeddings have it
-        marks = {mark: dictionary.add_symbol(mark, overwrite=True) for mark in MARKS}
+        marks = {mark: dictionary.add_symbol(mark, overwrite=True) for mark in self.marks}
         super().__init__(cfg, dictionary)
         self.symbols = Symbols(dictionary.bos(), dictionary.eos(), dictionary.pad(), marks)
         self.check_lengths()
@@ -93,7 +179,7 @@ class DocumentTask(OneDictionaryTask):
 
         Args:
             output: of the head.
-            target: of :class:`~fairseq_poolingformer.tasks.shared.dataset.SegmentsDataset`.
+            target: of :class:`~fairseq_poolingformer.tasks.shared.task.SegmentsDataset`.
 
         Returns:
             The loss summed over examples; sums to log: ``NAME_loss`` for each part of several, and
@@ -145,16 +231,45 @@ class DocumentTask(OneDictionaryTask):
         self.datasets[split] = SegmentsDataset(examples, self.symbols.pad, shuffle=is_training)
 
 
-def choice_loss(logits: Tensor, choice: Tensor, unknown: int, name: str) -> tuple[Tensor, dict[str, Tensor]]:
-    """Compute the cross entropy of choices, and count the right ones.
+@register_criterion("document_task", dataclass=FairseqDataclass)
+class DocumentTaskCriterion(FairseqCriterion):
+    """The loss of a :class:`~fairseq_poolingformer.tasks.shared.task.DocumentTask`, summed over examples.
 
-    Args:
-        logits: (B, K).
-        choice: (B,) int64 the right ones; ``unknown`` where there is none, which counts nothing.
-        unknown: a number that is no choice.
-        name: of the counts, as :meth:`DocumentTask.loss` returns them.
+    It logs the loss and its parts as means over examples in bits, as fairseq's criterions do, and each share that the
+    task counts.
     """
-    loss = F.cross_entropy(logits, choice, ignore_index=unknown, reduction="sum")
-    known = choice != unknown
-    right = (logits.argmax(-1) == choice) & known
-    return loss, {f"_{name}_correct": right.sum(), f"_{name}_total": known.sum()}
+
+    def forward(self, model, sample: dict[str, Any], reduce: bool = True):
+        """Compute the loss of a batch.
+
+        Args:
+            model: a RoBERTa of this package with the task's head.
+            sample: a batch of :class:`~fairseq_poolingformer.tasks.shared.task.SegmentsDataset`.
+            reduce: unused; the loss is a sum.
+
+        Returns:
+            The loss summed over examples, the number of examples, and the sums to log.
+        """
+        output, _ = model(**sample["net_input"])
+        loss, sums = self.task.loss(output, sample["target"])
+        count = sample["nsentences"]
+        logging_output = {"loss": loss.detach(), "ntokens": sample["ntokens"], "nsentences": count}
+        return loss, count, logging_output | {"sample_size": count} | sums
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        """Sum over batches and workers, divide, and log."""
+        totals = {name: sum(log.get(name, 0) for log in logging_outputs) for name in logging_outputs[0]}
+        count = totals["sample_size"]
+        for name in totals:
+            if name == "loss" or name.endswith("_loss"):
+                metrics.log_scalar(name, totals[name] / count / math.log(2), count, round=3)
+            elif name.endswith("_correct"):
+                share = name.removeprefix("_").removesuffix("_correct")
+                if of := float(totals[f"_{share}_total"]):
+                    metrics.log_scalar(share, float(totals[name]) / of, of, round=4)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """Return True: every value in the logging outputs is a sum."""
+        return True

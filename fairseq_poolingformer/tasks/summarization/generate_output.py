@@ -54,8 +54,8 @@ def one_line(text: str) -> str:
 
 
 def is_generate_output(lines: Sequence[str]) -> bool:
-    """Whether the lines are fairseq-generate's output rather than one plain summary each."""
-    return any(_END_OF_GENERATION.match(line) or _is_record(line, "HD") for line in lines)
+    """Whether the lines are fairseq-generate's output, or its beginning, rather than one plain summary each."""
+    return any(_END_OF_GENERATION.match(line) or _is_record(line, "STHD") for line in lines)
 
 
 def read_generate_output(files: dict[str, Sequence[str]]) -> Generated:

@@ -19,11 +19,11 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_poolingformer.models.dictionary_bpe import DictionaryBPE
-from fairseq_poolingformer.tasks.shared.data_checks import CheckedConfig, CheckedTask
-from fairseq_poolingformer.tasks.summarization.framed_dataset import FramedDataset
+from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig, CheckedTask
+from fairseq_poolingformer.tasks.summarization import PAIRS, pair_array
+from fairseq_poolingformer.tasks.summarization.dataset import FramedDataset, StoredTokens
 from fairseq_poolingformer.tasks.summarization.rouge import ROUGE_TYPES, mean_f1
-from fairseq_poolingformer.tasks.summarization.stored_tokens import StoredTokens
-from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder, check_file, pair_array
+from fairseq_poolingformer.text.data_folder import DataFolder, check_file
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.sized_dataset import LengthBucketDataset
 

@@ -7,15 +7,12 @@ right.
 
 from __future__ import annotations
 
-import json
 import logging
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.shared.answer_spans import MAX_ANSWER_LENGTH, SpanLogits, best_spans, mark_spans
 from fairseq_poolingformer.tasks.shared.examples import (
     MAX_QUESTION_LENGTH,
     Examples,
@@ -24,12 +21,11 @@ from fairseq_poolingformer.tasks.shared.examples import (
     count_pieces,
     cut,
     cut_questions,
+    mark_spans,
 )
-from fairseq_poolingformer.text.data_folder import TRIVIAQA, DataFolder, Layout
+from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.split import Split, refuse
-from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from fairseq_poolingformer.text.whole_file import write_lines
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +36,12 @@ NUM_SPECIAL_SYMBOLS = 3  # <s>, </s> between question and document, </s>
 class TriviaqaSplit(Split):
     """One split; ``answer`` has the first document token and the one after the last of every occurrence, ascending."""
 
-    layout: ClassVar[Layout] = TRIVIAQA
+    layout: ClassVar[Layout] = Layout(
+        made_with="poolingformer-preprocess triviaqa",
+        ids=("question", "document"),
+        numbers=("answer",),
+        texts=("id", "notes"),
+    )
 
     question: Sequences
     document: Sequences
@@ -104,7 +105,7 @@ class TriviaqaExamples(Examples):
         kept = np.minimum(whole, max_length - question - NUM_SPECIAL_SYMBOLS) if max_length else whole
         pieces = count_pieces(kept, self.room, max_segments)
         self.document_length = np.minimum(kept, pieces * self.room)
-        self._sizes = self.document_length + pieces * (question + NUM_SPECIAL_SYMBOLS)
+        self.sizes = self.document_length + pieces * (question + NUM_SPECIAL_SYMBOLS)
         self._trainable = self._has_answer()
         answered = split.answer.sizes > 0
         self.num_cut_off = int(np.count_nonzero(answered & ~self._trainable))
@@ -114,10 +115,6 @@ class TriviaqaExamples(Examples):
                 "not trained on",
                 *(split.document.prefix, len(split), np.count_nonzero(~answered), self.num_cut_off),
             )
-
-    @property
-    def sizes(self) -> np.ndarray:
-        return self._sizes
 
     @property
     def trainable(self) -> np.ndarray:
@@ -146,39 +143,3 @@ class TriviaqaExamples(Examples):
         room = self.room[example]
         is_held = (spans[:, 1] <= self.document_length[example]) & (spans[:, 0] // room == (spans[:, 1] - 1) // room)
         return np.bincount(example[is_held], minlength=len(self.split)) > 0
-
-
-class TriviaqaPredictor:
-    """The best span of each question, written as the official script reads it: {key: answer}.
-
-    A question of the Wikipedia set has one answer, the best of all its documents; of the web set, one of each document.
-
-    Args:
-        folder: the data folder.
-        split: e.g. "valid".
-        max_answer_length: tokens of an answer at most.
-    """
-
-    def __init__(self, folder: Path, split: str, max_answer_length: int = MAX_ANSWER_LENGTH) -> None:
-        lines = DataFolder(Path(folder), TRIVIAQA).text(split, "id").read_text(encoding="utf-8").split("\n")[:-1]
-        self._keys = [json.loads(line)[0] for line in lines]
-        self._tokenizer = load_tokenizer(folder)
-        self._max_answer_length = max_answer_length
-        self._best: dict[str, tuple[float, str]] = {}
-
-    def add(self, numbers: list[int], output: SpanLogits, batch: dict[str, Any]) -> None:
-        """Take the logits of a batch."""
-        spans = best_spans(output, self._max_answer_length)
-        tokens = batch["net_input"]["src_tokens"]
-        for row, number in enumerate(numbers):
-            score = float(spans.score[row])
-            found = tokens[spans.segment[row], spans.first[row] : spans.last[row] + 1]
-            answer = self._tokenizer.decode(found.tolist()).strip() if score > -np.inf else ""
-            key = self._keys[number]
-            if key not in self._best or score > self._best[key][0]:
-                self._best[key] = (score, answer)
-
-    def write(self, path: Path) -> None:
-        """Write the predictions in the order of the data folder."""
-        ordered = {key: self._best[key][1] for key in self._keys if key in self._best}
-        write_lines(path, [json.dumps(ordered, indent=1)])  # in ASCII: a lone surrogate has no UTF-8

@@ -7,16 +7,24 @@ every question and document, whose key is ``QUESTION--FILENAME``.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.shared.normalized_text import overlap, triviaqa_words
-from fairseq_poolingformer.text.json_file import read_json_file
+from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
 from fairseq_poolingformer.text.json_values import as_object, list_of, text_of
 
 DOMAINS = WIKIPEDIA, WEB = ("Wikipedia", "Web")
 PAGE_LISTS = ("EntityPages", "SearchResults")
+
+
+FORM = "an object of question -> answer"
+
+
+def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
+    """Whether a file that begins so, beside gold data that does, is of this form."""
+    return is_object_of_strings(predictions) and not gold.lstrip().startswith("[")
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,55 @@
 """fairseq's ``--task triviaqa``."""
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from fairseq.tasks import register_task
 from torch import Tensor
 
-from fairseq_poolingformer.tasks.shared.answer_spans import SpanLogits, count_right_spans, span_losses
+from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
+from fairseq_poolingformer.tasks.shared.heads import SpanHead, SpanLogits, best_spans, count_right_spans, span_losses
 from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
-from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaExamples, TriviaqaPredictor, TriviaqaSplit
-from fairseq_poolingformer.tasks.triviaqa.head import TriviaqaHead
-from fairseq_poolingformer.text.data_folder import TRIVIAQA
+from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaExamples, TriviaqaSplit
+from fairseq_poolingformer.text.tokenizers import load_tokenizer
+from fairseq_poolingformer.text.whole_file import write_lines
+
+
+class TriviaqaPredictor:
+    """The best span of each question, written as the official script reads it: {key: answer}.
+
+    A question of the Wikipedia set has one answer, the best of all its documents; of the web set, one of each document.
+
+    Args:
+        folder: the data folder.
+        split: e.g. "valid".
+        max_answer_length: tokens of an answer at most.
+    """
+
+    def __init__(self, folder: Path, split: str, max_answer_length: int = MAX_ANSWER_LENGTH) -> None:
+        self._keys = [json.loads(line)[0] for line in TriviaqaSplit.lines(folder, split)]
+        self._tokenizer = load_tokenizer(folder)
+        self._max_answer_length = max_answer_length
+        self._best: dict[str, tuple[float, str]] = {}
+
+    def add(self, numbers: list[int], output: SpanLogits, batch: dict[str, Any]) -> None:
+        """Take the logits of a batch."""
+        spans = best_spans(output, self._max_answer_length)
+        tokens = batch["net_input"]["src_tokens"]
+        for row, number in enumerate(numbers):
+            score = float(spans.score[row])
+            found = tokens[spans.segment[row], spans.first[row] : spans.last[row] + 1]
+            answer = self._tokenizer.decode(found.tolist()).strip() if score > -np.inf else ""
+            key = self._keys[number]
+            if key not in self._best or score > self._best[key][0]:
+                self._best[key] = (score, answer)
+
+    def write(self, path: Path) -> None:
+        """Write the predictions in the order of the data folder."""
+        ordered = {key: self._best[key][1] for key in self._keys if key in self._best}
+        write_lines(path, [json.dumps(ordered, indent=1)])  # in ASCII: a lone surrogate has no UTF-8
 
 
 @dataclass
@@ -31,10 +70,10 @@ class TriviaqaTask(DocumentTask):
 
     cfg: TriviaqaConfig
     kind = "triviaqa"
-    layout = TRIVIAQA
+    layout = TriviaqaSplit.layout
 
-    def build_head(self, embed_dim: int, dropout: float) -> TriviaqaHead:
-        return TriviaqaHead(embed_dim, dropout)
+    def build_head(self, embed_dim: int, dropout: float) -> SpanHead:
+        return SpanHead(embed_dim, dropout)
 
     def build_examples(self, folder: Path, split: str, max_segments: int) -> TriviaqaExamples:
         return TriviaqaExamples(
@@ -49,7 +88,7 @@ class TriviaqaTask(DocumentTask):
 
     @staticmethod
     def loss(output: SpanLogits, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Every right span counts: see :func:`~fairseq_poolingformer.tasks.shared.answer_spans.span_losses`."""
+        """Every right span counts: see :func:`~fairseq_poolingformer.tasks.shared.heads.span_losses`."""
         losses, _ = span_losses(output, target["first"], target["last"])
         return losses.sum(), count_right_spans(output, target["first"], target["last"])
 

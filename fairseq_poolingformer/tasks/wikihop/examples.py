@@ -8,20 +8,17 @@ and candidates, and goes on with supports where the one before ends.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from fairseq_poolingformer.tasks.shared.examples import Examples, Segment, Symbols, count_pieces, cut
-from fairseq_poolingformer.text.data_folder import WIKIHOP, DataFolder, Layout
+from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.text.split import Split, refuse
-from fairseq_poolingformer.text.whole_file import write_lines
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +33,12 @@ class WikihopSplit(Split):
     ``answer`` has the number of the right candidate, or is empty where the input has no answer.
     """
 
-    layout: ClassVar[Layout] = WIKIHOP
+    layout: ClassVar[Layout] = Layout(
+        made_with="poolingformer-preprocess wikihop",
+        ids=("question", "candidates", "supports"),
+        numbers=("candidate_sizes", "support_sizes", "answer"),
+        texts=("id", "candidates", "notes"),
+    )
 
     question: Sequences
     candidates: Sequences
@@ -136,11 +138,7 @@ class WikihopExamples(Examples):
                 "%s: %d examples lose the end of their supports, beyond --max-segments %d",
                 *(split.supports.prefix, self.num_shortened, max_segments),
             )
-        self._sizes = np.minimum(self.support_tokens, pieces * self.room) + pieces * prefix
-
-    @property
-    def sizes(self) -> np.ndarray:
-        return self._sizes
+        self.sizes = np.minimum(self.support_tokens, pieces * self.room) + pieces * prefix
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch whose orders are drawn."""
@@ -215,33 +213,3 @@ def refuse_long(question: Sequences, is_too_long: np.ndarray, max_positions: int
             f"candidates fill more than seven eighths of --max-positions {max_positions}; give a larger one, or leave "
             "the example out of the input"
         )
-
-
-def read_names(folder: Path, split: str) -> list[str]:
-    """Read the ids of a split's examples."""
-    return DataFolder(Path(folder), WIKIHOP).text(split, "id").read_text(encoding="utf-8").split("\n")[:-1]
-
-
-class WikihopPredictor:
-    """The most probable candidate of each example, written as the official script reads it: {id: candidate}.
-
-    Args:
-        folder: the data folder.
-        split: e.g. "valid".
-    """
-
-    def __init__(self, folder: Path, split: str) -> None:
-        data = DataFolder(Path(folder), WIKIHOP)
-        self._ids = read_names(folder, split)
-        self._candidates = data.text(split, "candidates").read_text(encoding="utf-8").split("\n")[:-1]
-        self._answers: dict[str, str] = {}
-
-    def add(self, numbers: list[int], output: Any, batch: dict[str, Any]) -> None:
-        """Take (B, K) logits of the candidates."""
-        for number, best in zip(numbers, output.argmax(-1).tolist(), strict=True):
-            self._answers[self._ids[number]] = json.loads(self._candidates[number])[best]
-
-    def write(self, path: Path) -> None:
-        """Write the predictions in the order of the data folder."""
-        ordered = {name: self._answers[name] for name in self._ids if name in self._answers}
-        write_lines(path, [json.dumps(ordered, indent=1)])  # in ASCII: a lone surrogate has no UTF-8

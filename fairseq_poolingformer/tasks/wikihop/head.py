@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fairseq_poolingformer.tasks.shared.heads import initialize, wide
+from fairseq_poolingformer.tasks.shared.heads import at_marks, initialize
 
 JOINS = ["sum", "mean"]
 
@@ -44,11 +44,10 @@ class WikihopHead(nn.Module):
             (B, K) float32 (float64 for float64), minus infinity beyond an example's candidates.
         """
         width = int(num_candidates.max())
-        row, place = candidate.nonzero(as_tuple=True)
-        scores = wide(self.score(self.dropout(features[row, place])).squeeze(-1))
-        index = example[row] * width + candidate[row, place] - 1
-        sums = scores.new_zeros(num_examples * width).index_add(0, index, scores).view(num_examples, width)
+        marks = at_marks(lambda x: self.score(self.dropout(x)), features, example, candidate)
+        index = marks.example * width + marks.number
+        sums = marks.logit.new_zeros(num_examples * width).index_add(0, index, marks.logit).view(num_examples, width)
         if self.join == "mean":
             sums = sums / torch.bincount(example, minlength=num_examples).unsqueeze(1)
-        beyond = torch.arange(width, device=scores.device) >= num_candidates.unsqueeze(1)
+        beyond = torch.arange(width, device=sums.device) >= num_candidates.unsqueeze(1)
         return sums.masked_fill(beyond, -torch.inf)

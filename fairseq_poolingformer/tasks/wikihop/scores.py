@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.json_file import read_json_file
+from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
+
+FORM = "an object of id -> candidate"
+
+
+def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
+    """Whether a file that begins so, beside gold data that does, is of this form."""
+    return is_object_of_strings(predictions) and not gold.lstrip().startswith("{")
 
 
 def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:

@@ -1,5 +1,6 @@
 """fairseq's ``--task wikihop``: WikiHop and MedHop."""
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -8,19 +9,37 @@ from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import register_task
 from torch import Tensor
 
-from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig, choice_loss
-from fairseq_poolingformer.tasks.wikihop.examples import (
-    NO_ANSWER,
-    Order,
-    WikihopExamples,
-    WikihopPredictor,
-    WikihopSplit,
-    read_names,
-)
+from fairseq_poolingformer.tasks.shared.heads import choice_loss
+from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
+from fairseq_poolingformer.tasks.wikihop.examples import NO_ANSWER, Order, WikihopExamples, WikihopSplit
 from fairseq_poolingformer.tasks.wikihop.head import JOINS, WikihopHead
-from fairseq_poolingformer.text.data_folder import WIKIHOP
+from fairseq_poolingformer.text.whole_file import write_lines
 
 SEPARATORS = "support_separators"  # in a checkpoint's task state, too: older ones have one </s>
+
+
+class WikihopPredictor:
+    """The most probable candidate of each example, written as the official script reads it: {id: candidate}.
+
+    Args:
+        folder: the data folder.
+        split: e.g. "valid".
+    """
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self._ids = WikihopSplit.lines(folder, split)
+        self._candidates = WikihopSplit.lines(folder, split, "candidates")
+        self._answers: dict[str, str] = {}
+
+    def add(self, numbers: list[int], output: Any, batch: dict[str, Any]) -> None:
+        """Take (B, K) logits of the candidates."""
+        for number, best in zip(numbers, output.argmax(-1).tolist(), strict=True):
+            self._answers[self._ids[number]] = json.loads(self._candidates[number])[best]
+
+    def write(self, path: Path) -> None:
+        """Write the predictions in the order of the data folder."""
+        ordered = {name: self._answers[name] for name in self._ids if name in self._answers}
+        write_lines(path, [json.dumps(ordered, indent=1)])  # in ASCII: a lone surrogate has no UTF-8
 
 
 @dataclass
@@ -44,7 +63,7 @@ class WikihopTask(DocumentTask):
 
     cfg: WikihopConfig
     kind = "wikihop"
-    layout = WIKIHOP
+    layout = WikihopSplit.layout
 
     def check_lengths(self) -> None:
         """Raise ValueError where an option is out of range."""
@@ -56,7 +75,7 @@ class WikihopTask(DocumentTask):
         return WikihopHead(embed_dim, dropout, str(self.cfg.segment_logits))
 
     def build_examples(self, folder: Path, split: str, max_segments: int) -> WikihopExamples:
-        names = read_names(folder, split)
+        names = WikihopSplit.lines(folder, split)
         is_shuffled = split == self.cfg.train_subset and not self.cfg.keep_order
         return WikihopExamples(
             WikihopSplit.open(folder, split),

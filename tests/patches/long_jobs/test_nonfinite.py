@@ -11,7 +11,7 @@ from fairseq.tasks.translation import TranslationConfig
 from torch import nn
 
 from fairseq_poolingformer.patches.long_jobs.nonfinite import FirstNonfinite, NonfiniteError, _most_skipped
-from fairseq_poolingformer.tasks.shared.data_checks import CheckedConfig
+from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig
 from tests.patches.helpers import train
 
 POISONED = 5  # an example of the training split

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.text.data_folder import DOCUMENTS_WITH_TEXT, PAIRS
+from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS_WITH_TEXT
+from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.dictionary import EOS
 from preprocess.pipeline.encode import encode_texts
 from preprocess.pipeline.records import Example

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.text.data_folder import PAIRS
+from fairseq_poolingformer.tasks.summarization import PAIRS
 from preprocess.pipeline import parts
 from preprocess.pipeline.encode import Encoded
 from preprocess.pipeline.parts import Encoding, Part, encode_part, encode_split, group

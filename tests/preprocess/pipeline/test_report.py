@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit
-from fairseq_poolingformer.text.data_folder import PAIRS, DataFolder
+from fairseq_poolingformer.tasks.summarization import PAIRS
+from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.sequences import SequencesWriter
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import labelled_text, plain_text

@@ -1,6 +1,7 @@
 """The report of a question answering corpus, by hand."""
 
-from fairseq_poolingformer.text.data_folder import QUESTIONS, DataFolder
+from fairseq_poolingformer.tasks.question_answering.examples import QuestionAnsweringSplit
+from fairseq_poolingformer.text.data_folder import DataFolder
 from preprocess.pipeline.report import Made
 from preprocess.questions.corpus import table
 from tests.tasks.question_answering.folders import Example, write_folder
@@ -18,7 +19,7 @@ def test_the_table_by_hand(tmp_path):
     write_folder(tmp_path, {"valid": examples}, kind="tydiqa")
     (tmp_path / "valid.id.txt").write_text("1\tthai\n2\tfinnish\n3\tthai\n", encoding="utf-8")
     (tmp_path / "valid.notes.txt").write_text("odd; strange\n\nodd\n", encoding="utf-8")
-    folder = DataFolder(tmp_path, QUESTIONS)
+    folder = DataFolder(tmp_path, QuestionAnsweringSplit.layout)
     lines = table(Made(folder, "tydiqa", ["valid"], [80, 200], {"valid": 9}), doc_stride=10).split("\n")
     rows = [" ".join(line.replace(" %", "").split()) for line in lines[1:4]]
     assert rows == [

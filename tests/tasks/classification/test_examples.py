@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.tasks.classification.examples import (
-    ClassificationExamples,
-    ClassificationPredictor,
-    ClassificationSplit,
-    read_labels,
-)
+from fairseq_poolingformer.tasks.classification.examples import ClassificationExamples, ClassificationSplit, read_labels
+from fairseq_poolingformer.tasks.classification.task import ClassificationPredictor
 from tests.tasks.folders import SYMBOLS, words, write
 
 SIZES = (0, 1, 5, 6, 7, 12, 13, 40)

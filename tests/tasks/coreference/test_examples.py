@@ -6,13 +6,13 @@ import torch
 
 from fairseq_poolingformer.tasks.coreference.examples import (
     CoreferenceExamples,
-    CoreferencePredictor,
     CoreferenceSplit,
     cut_document,
     genre_of,
 )
 from fairseq_poolingformer.tasks.coreference.scores import read_files
 from fairseq_poolingformer.tasks.coreference.spans import Antecedents
+from fairseq_poolingformer.tasks.coreference.task import CoreferencePredictor
 from tests.tasks.folders import SYMBOLS, write
 
 

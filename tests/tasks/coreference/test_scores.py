@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_poolingformer.cli import score_task
-from fairseq_poolingformer.tasks.coreference.metrics import b_cubed, ceaf_e, muc, score_document
-from fairseq_poolingformer.tasks.coreference.scores import read_files, score
+from fairseq_poolingformer.cli.score import main_of_tasks
+from fairseq_poolingformer.tasks.coreference.scores import b_cubed, ceaf_e, muc, read_files, score, score_document
 from tests.tasks.coreference.official_coreference import METRICS, write
 
 CASES = json.loads((Path(__file__).parent / "fixtures" / "official_coreference.json").read_text())["documents"]
@@ -71,7 +70,7 @@ def test_the_command_prints_the_figures_and_writes_them(tmp_path, capsys):
     write(tmp_path / "key", [[[(0, 1), (2, 4), (5, 6)]]])
     write(tmp_path / "response", [[[(0, 1), (2, 4)]]])
     arguments = ["coreference", "--gold", tmp_path / "key", "--predictions", tmp_path / "response"]
-    assert score_task.main(list(map(str, [*arguments, "--json", tmp_path / "scores.json"]))) == 0
+    assert main_of_tasks(list(map(str, [*arguments, "--json", tmp_path / "scores.json"]))) == 0
     assert json.loads((tmp_path / "scores.json").read_text())["muc_recall"] == 50
     assert "muc_recall" in capsys.readouterr().out
 

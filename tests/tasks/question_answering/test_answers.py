@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.tasks.question_answering.answers import (
+from fairseq_poolingformer.tasks.question_answering.head import (
     AnswerLogits,
     BestAnswers,
     best_answers,

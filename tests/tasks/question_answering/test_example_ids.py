@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.example_ids import ExampleIds, example_id_text
+from fairseq_poolingformer.tasks.question_answering.predictions import ExampleIds, example_id_text
 from tests.tasks.question_answering.folders import random_examples, write_folder
 
 EXAMPLES = random_examples(4)

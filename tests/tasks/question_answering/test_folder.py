@@ -4,13 +4,15 @@ from dataclasses import fields
 
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.folder import QuestionAnsweringSplit
-from fairseq_poolingformer.text.data_folder import QUESTIONS
+from fairseq_poolingformer.tasks.question_answering.examples import QuestionAnsweringSplit
 from tests.tasks.question_answering.folders import random_examples, write_folder
 
 
 def test_the_arrays_are_those_that_preprocessing_writes():
-    assert {field.name for field in fields(QuestionAnsweringSplit)} == {*QUESTIONS.ids, *QUESTIONS.numbers}
+    assert {field.name for field in fields(QuestionAnsweringSplit)} == {
+        *QuestionAnsweringSplit.layout.ids,
+        *QuestionAnsweringSplit.layout.numbers,
+    }
 
 
 def test_damaged_folders_are_refused(tmp_path):

@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.annotations import NaturalQuestionsAnnotation, TydiqaAnnotation
-from fairseq_poolingformer.tasks.question_answering.gold import GoldExample, read_gold
+from fairseq_poolingformer.tasks.question_answering.gold import (
+    NO_SPAN,
+    GoldExample,
+    NaturalQuestionsAnnotation,
+    Span,
+    TydiqaAnnotation,
+    read_gold,
+)
 from fairseq_poolingformer.tasks.question_answering.official_predictions import TydiqaPrediction
-from fairseq_poolingformer.tasks.question_answering.score_report import pair_report
+from fairseq_poolingformer.tasks.question_answering.report import pair_report
 from fairseq_poolingformer.tasks.question_answering.scoring import score_tydiqa
-from fairseq_poolingformer.tasks.question_answering.spans import NO_SPAN, Span
 
 REAL = Path(__file__).parents[4] / "shared" / "data"
 NULL = {"start_byte": -1, "end_byte": -1, "start_token": -1, "end_token": -1}

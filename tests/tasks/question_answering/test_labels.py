@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from fairseq.data import Dictionary
 
-from fairseq_poolingformer.tasks.question_answering.dataset import QuestionAnsweringDataset
-from fairseq_poolingformer.tasks.question_answering.folder import QuestionAnsweringSplit
+from fairseq_poolingformer.tasks.question_answering.examples import (
+    QuestionAnsweringSplit,
+    SegmentLimits,
+    cut_into_segments,
+)
 from fairseq_poolingformer.tasks.question_answering.labels import (
     Label,
     LabelCounts,
@@ -16,7 +19,7 @@ from fairseq_poolingformer.tasks.question_answering.labels import (
     label_segments,
     read_answers,
 )
-from fairseq_poolingformer.tasks.question_answering.segments import SegmentLimits, cut_into_segments
+from fairseq_poolingformer.tasks.question_answering.task import QuestionAnsweringDataset
 from tests.tasks.question_answering.folders import Example, random_examples, write_folder
 
 NEGATIVE, PARTIAL, POSITIVE = Label

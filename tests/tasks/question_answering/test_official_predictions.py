@@ -2,11 +2,11 @@
 
 import pytest
 
+from fairseq_poolingformer.tasks.question_answering.gold import NO_SPAN, Span
 from fairseq_poolingformer.tasks.question_answering.official_predictions import (
     NaturalQuestionsPrediction,
     TydiqaPrediction,
 )
-from fairseq_poolingformer.tasks.question_answering.spans import NO_SPAN, Span
 
 
 def test_missing_answers_are_none():

@@ -5,11 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.precision_recall import (
-    OperatingPoint,
-    Outcomes,
-    PrecisionRecallCurve,
-)
+from fairseq_poolingformer.tasks.question_answering.scoring import OperatingPoint, Outcomes, PrecisionRecallCurve
 from tests.tasks.question_answering import naive_scores
 from tests.tasks.question_answering.random_answers import natural_questions_set
 

@@ -5,12 +5,13 @@ import json
 
 import pytest
 
+from fairseq_poolingformer.tasks.question_answering.gold import NO_SPAN, Span
 from fairseq_poolingformer.tasks.question_answering.official_predictions import (
     NaturalQuestionsPrediction,
     TydiqaPrediction,
+    read_predictions,
+    write_predictions,
 )
-from fairseq_poolingformer.tasks.question_answering.prediction_files import read_predictions, write_predictions
-from fairseq_poolingformer.tasks.question_answering.spans import NO_SPAN, Span
 
 NATURAL_QUESTIONS = [
     NaturalQuestionsPrediction(-7, Span(10, 90, 1, 9), 13.5, (Span(20, 30, 2, 3), Span(40, 50, 4, 5)), 2.25),

@@ -1,14 +1,13 @@
 """Records of best answers to official predictions, by hand."""
 
-from fairseq_poolingformer.tasks.question_answering.answers import BestAnswers
-from fairseq_poolingformer.tasks.question_answering.example_ids import ExampleIds
-from fairseq_poolingformer.tasks.question_answering.folder import QuestionAnsweringSplit
+from fairseq_poolingformer.tasks.question_answering.examples import QuestionAnsweringSplit
+from fairseq_poolingformer.tasks.question_answering.gold import NO_SPAN, Span
+from fairseq_poolingformer.tasks.question_answering.head import BestAnswers
 from fairseq_poolingformer.tasks.question_answering.official_predictions import (
     NaturalQuestionsPrediction,
     TydiqaPrediction,
 )
-from fairseq_poolingformer.tasks.question_answering.predictions import official_predictions
-from fairseq_poolingformer.tasks.question_answering.spans import NO_SPAN, Span
+from fairseq_poolingformer.tasks.question_answering.predictions import ExampleIds, official_predictions
 from tests.tasks.question_answering.folders import Example, write_folder
 
 EXAMPLES = [

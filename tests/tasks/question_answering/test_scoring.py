@@ -5,14 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_poolingformer.tasks.question_answering.annotations import NaturalQuestionsAnnotation, TydiqaAnnotation
-from fairseq_poolingformer.tasks.question_answering.gold import GoldExample, read_gold
+from fairseq_poolingformer.tasks.question_answering.gold import (
+    NO_SPAN,
+    GoldExample,
+    NaturalQuestionsAnnotation,
+    Span,
+    TydiqaAnnotation,
+    read_gold,
+)
 from fairseq_poolingformer.tasks.question_answering.official_predictions import (
     NaturalQuestionsPrediction,
     TydiqaPrediction,
+    read_predictions,
 )
-from fairseq_poolingformer.tasks.question_answering.prediction_files import read_predictions
-from fairseq_poolingformer.tasks.question_answering.score_report import (
+from fairseq_poolingformer.tasks.question_answering.report import (
     average_over_languages,
     official_averages,
     official_metrics,
@@ -24,7 +30,6 @@ from fairseq_poolingformer.tasks.question_answering.scoring import (
     score_tydiqa,
     score_tydiqa_languages,
 )
-from fairseq_poolingformer.tasks.question_answering.spans import NO_SPAN, Span
 from tests.tasks.question_answering import naive_scores
 from tests.tasks.question_answering.official_scripts import official_figures
 from tests.tasks.question_answering.random_answers import CLONES, MAKERS, write_set

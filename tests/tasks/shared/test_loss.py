@@ -7,7 +7,7 @@ import pytest
 import torch
 from fairseq.logging import metrics
 
-from fairseq_poolingformer.tasks.shared.loss import DocumentTaskCriterion
+from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
 
 
 def logged(outputs):

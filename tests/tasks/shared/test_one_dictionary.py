@@ -3,10 +3,10 @@
 import pytest
 from fairseq.data import Dictionary
 
-from fairseq_poolingformer.tasks.shared.data_checks import CheckedTask
+from fairseq_poolingformer.tasks.shared.base_task import CheckedTask
 from fairseq_poolingformer.text.dictionary import symbols_digest
 from tests.tasks.folders import random_wikihop, write_wikihop
-from tests.tasks.shared.test_data_checks import setup
+from tests.tasks.shared.test_base_task import setup
 
 
 def test_the_digest_is_that_of_the_file_whatever_the_task_adds(tmp_path):

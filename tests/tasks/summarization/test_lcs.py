@@ -4,7 +4,7 @@ import random
 
 from rouge_score import rouge_scorer
 
-from fairseq_poolingformer.tasks.summarization.lcs import lcs_length, summary_lcs_hits
+from fairseq_poolingformer.tasks.summarization.rouge import lcs_length, summary_lcs_hits
 
 
 def test_lcs_picks_rouge_scores_subsequence_among_ties():

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.tasks.shared.answer_spans import SpanLogits
 from fairseq_poolingformer.tasks.shared.examples import Symbols
-from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaExamples, TriviaqaPredictor, TriviaqaSplit
+from fairseq_poolingformer.tasks.shared.heads import SpanLogits
+from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaExamples, TriviaqaSplit
+from fairseq_poolingformer.tasks.triviaqa.task import TriviaqaPredictor
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from tests.tasks.folders import write
 from tests.tasks.released_files import triviaqa_folder

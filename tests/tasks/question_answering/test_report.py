@@ -1,12 +1,9 @@
 """Averages over languages, by hand."""
 
-from fairseq_poolingformer.tasks.question_answering.annotations import TydiqaAnnotation
-from fairseq_poolingformer.tasks.question_answering.gold import GoldExample
+from fairseq_poolingformer.tasks.question_answering.gold import NO_SPAN, GoldExample, TydiqaAnnotation
 from fairseq_poolingformer.tasks.question_answering.official_predictions import TydiqaPrediction
-from fairseq_poolingformer.tasks.question_answering.precision_recall import OperatingPoint
-from fairseq_poolingformer.tasks.question_answering.score_report import average_over_languages, pair_report
-from fairseq_poolingformer.tasks.question_answering.scoring import score_tydiqa_languages
-from fairseq_poolingformer.tasks.question_answering.spans import NO_SPAN
+from fairseq_poolingformer.tasks.question_answering.report import average_over_languages, pair_report
+from fairseq_poolingformer.tasks.question_answering.scoring import OperatingPoint, score_tydiqa_languages
 
 
 def test_average_over_languages_by_hand():

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from fairseq_poolingformer.tasks.shared.dataset import SegmentsDataset
 from fairseq_poolingformer.tasks.shared.examples import Examples, Segment
+from fairseq_poolingformer.tasks.shared.task import SegmentsDataset
 
 
 class Numbers(Examples):

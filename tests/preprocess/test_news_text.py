@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from fairseq_poolingformer.tasks.classification.news_text import clean
+from preprocess.news_text import clean
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_poolingformer.cli import score_qa
+from fairseq_poolingformer.cli import score
 from tests.tasks.question_answering.random_answers import natural_questions_set, tydiqa_set, write_set
 
-REAL = Path(__file__).parents[3] / "shared" / "data"
+REAL = Path(__file__).parents[4] / "shared" / "data"
 
 
 def run(capsys, *argv: object) -> tuple[int, str, str]:
-    status = score_qa.main([str(argument) for argument in argv])
+    status = score.main_of_questions([str(argument) for argument in argv])
     return status, *capsys.readouterr()
 
 

@@ -1,21 +1,25 @@
-"""``poolingformer-score-qa``: computes the official figures of Natural Questions and TyDi QA."""
+"""The official figures of Natural Questions and TyDi QA, and the options of ``poolingformer-score`` for them."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import math
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
-from fairseq_poolingformer.cli.command import positive, run_command
-from fairseq_poolingformer.tasks.question_answering.gold import GoldExample, read_gold
-from fairseq_poolingformer.tasks.question_answering.official_predictions import NATURAL_QUESTIONS, TYDIQA, Prediction
-from fairseq_poolingformer.tasks.question_answering.prediction_files import read_predictions, whole_text_file
-from fairseq_poolingformer.tasks.question_answering.score_notes import notes
-from fairseq_poolingformer.tasks.question_answering.score_report import (
+from fairseq_poolingformer.cli.command import add_gold, given_predictions, positive
+from fairseq_poolingformer.tasks.question_answering.gold import NATURAL_QUESTIONS, TYDIQA, GoldExample, read_gold
+from fairseq_poolingformer.tasks.question_answering.official_predictions import (
+    Prediction,
+    read_predictions,
+    whole_text_file,
+)
+from fairseq_poolingformer.tasks.question_answering.report import (
     average_over_languages,
+    notes,
     official_averages,
     official_metrics,
     pair_report,
@@ -31,11 +35,12 @@ from fairseq_poolingformer.tasks.question_answering.scoring import (
 )
 
 _NAMES = {NATURAL_QUESTIONS: "Natural Questions", TYDIQA: "TyDi QA"}
+FORM = 'an object with "predictions" (Natural Questions), or lines of JSON with "passage_answer_index" (TyDi QA)'
 _EPILOG = """\
 examples:
-  poolingformer-score-qa --gold v1.0/dev/nq-dev-*.jsonl.gz --predictions predictions.json --workers 5
-  poolingformer-score-qa --gold tydiqa-v1.0-dev.jsonl.gz --predictions predictions.jsonl --per-language
-  poolingformer-score-qa --gold test.jsonl --predictions test.json --thresholds 3.2 5.1 --json scores.json
+  poolingformer-score predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz --workers 5
+  poolingformer-score predictions.jsonl --gold tydiqa-v1.0-dev.jsonl.gz --per-language
+  poolingformer-score test.json --gold test.jsonl --thresholds 3.2 5.1 --json scores.json
 
 columns, with F1, P (precision) and R (recall) × 100:
   answered   examples with an answer to be found: at least --min-annotations annotators gave one
@@ -49,38 +54,26 @@ TyDi QA's paper and leaderboard report the average without English.
 """
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command and return its exit status."""
-    arguments = sys.argv[1:] if arguments is None else arguments
-    return run_command(make_parser(), run, [_spaced(argument) for argument in arguments])
+def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
+    """Whether a file that begins so is of this form; the arguments are those of every task's scores."""
+    first = predictions.lstrip().partition("\n")[0]
+    is_tydiqa = '"passage_answer_' in first
+    return is_tydiqa or re.match(r'\s*\{\s*"predictions"\s*:', predictions) is not None
 
 
-def _spaced(argument: str) -> str:
-    """Put a space before a negative number, since argparse takes -1e-3 and -inf for options."""
-    try:
-        float(argument)
-    except ValueError:
-        return argument
-    return f" {argument}"
-
-
-def make_parser() -> argparse.ArgumentParser:
+def make_parser(prog: str) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
-        prog="poolingformer-score-qa",
+        prog=prog,
         description="Compute the official figures of Natural Questions or TyDi QA, without the official scripts.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--gold",
-        nargs="+",
-        required=True,
-        metavar="FILE",
-        help="annotated examples, .jsonl or .jsonl.gz: Natural Questions, original or simplified, or TyDi QA's primary "
+    add_gold(
+        parser,
+        "annotated examples, .jsonl or .jsonl.gz: Natural Questions, original or simplified, or TyDi QA's primary "
         "tasks",
     )
-    parser.add_argument("--predictions", required=True, metavar="FILE", help="in the corpus's official format")
     parser.add_argument("--json", metavar="FILE", help="write every figure here, unrounded")
     parser.add_argument("--per-language", action="store_true", help="TyDi QA: a row for each language")
     parser.add_argument(
@@ -119,16 +112,17 @@ def threshold(text: str) -> float:
 
 def run(args: argparse.Namespace) -> None:
     """Print the figures and write them to ``--json``."""
+    file = given_predictions(args)
     kind, gold = read_gold(args.gold, args.workers)
-    predicted_kind, predictions = read_predictions(args.predictions)
+    predicted_kind, predictions = read_predictions(file)
     if kind != predicted_kind:
         raise ValueError(
-            f"{args.predictions} holds predictions in the format of {_NAMES[predicted_kind]}, but the gold data is of "
+            f"{file} holds predictions in the format of {_NAMES[predicted_kind]}, but the gold data is of "
             f"{_NAMES[kind]}"
         )
     if not gold.keys() & predictions.keys():
         cause = mistyped_ids(gold, predictions) or ": are they of another split?"
-        raise ValueError(f"{args.predictions} has no prediction for any example of the gold data{cause}")
+        raise ValueError(f"{file} has no prediction for any example of the gold data{cause}")
     thresholds = None if args.thresholds is None else tuple(args.thresholds)
     score = _natural_questions if kind == NATURAL_QUESTIONS else _tydiqa
     lines, figures = score(gold, predictions, args.min_annotations, thresholds, args.per_language)
@@ -191,7 +185,3 @@ def _tydiqa(
         "languages": {language: asdict(report) for language, report in languages.items()},
         "all": asdict(everything),
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,11 +1,13 @@
-"""Documents in the form that models read: ``<s> tokens </s>``, cut to a number of tokens."""
+"""Sequences of a data folder as models read them: ``<s> tokens </s>``, cut to a number of tokens."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
-from fairseq.data import BaseWrapperDataset
+from fairseq.data import BaseWrapperDataset, FairseqDataset
 from torch import Tensor
+
+from fairseq_poolingformer.text.sequences import Sequences
 
 
 class FramedDataset(BaseWrapperDataset):
@@ -41,6 +43,35 @@ class FramedDataset(BaseWrapperDataset):
 
     @property
     def sizes(self) -> np.ndarray:
+        return self._sizes
+
+    def num_tokens(self, index: int) -> int:
+        return int(self._sizes[index])
+
+    def size(self, index: int) -> int:
+        return int(self._sizes[index])
+
+
+class StoredTokens(FairseqDataset):
+    """Index tensors (T,), int64, read from a memory-mapped file.
+
+    Args:
+        sequences: the tokens.
+    """
+
+    def __init__(self, sequences: Sequences) -> None:
+        super().__init__()
+        self._sequences, self._sizes = sequences, sequences.sizes
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.from_numpy(self._sequences[index].astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(n,) lengths of the sequences."""
         return self._sizes
 
     def num_tokens(self, index: int) -> int:

@@ -7,13 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_poolingformer.tasks.shared.answer_spans import (
-    SpanLogits,
-    best_spans,
-    count_right_spans,
-    mark_spans,
-    span_losses,
-)
+from fairseq_poolingformer.tasks.shared.examples import mark_spans
+from fairseq_poolingformer.tasks.shared.heads import SpanLogits, best_spans, count_right_spans, span_losses
 
 
 def random_batch(seed, dtype=torch.float64):

@@ -1,14 +1,19 @@
-"""Cuts documents into overlapping segments: ``<s> question </s> </s> document tokens </s>``.
+"""The arrays of a split, memory-mapped, and its documents cut into overlapping segments.
 
-The functions work on a whole split at once and need only lengths, never a document. Positions in a document count its
-tokens from 0; spans are half-open.
+A segment is ``<s> question </s> </s> document tokens </s>``. The functions that cut work on a whole split at once and
+need only lengths, never a document. Positions in a document count its tokens from 0; spans are half-open.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+
+from fairseq_poolingformer.text.data_folder import Layout
+from fairseq_poolingformer.text.sequences import Sequences
+from fairseq_poolingformer.text.split import Split, refuse
 
 NUM_SPECIAL_SYMBOLS = 4  # <s>, </s> </s> between question and document, </s>
 
@@ -150,3 +155,42 @@ def _mix(x: np.ndarray) -> np.ndarray:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+PARAGRAPH_COLUMNS = ("first_token", "end_token", "candidate_index", "start_offset", "end_offset")
+ANNOTATION_COLUMNS = ("answer_type", "paragraph", "first_token", "end_token")
+
+
+@dataclass(frozen=True)
+class QuestionAnsweringSplit(Split):
+    """One split; every field has one sequence for each example.
+
+    Attributes:
+        question, document: dictionary ids.
+        start, end: offsets of each document token in the corpus's unit.
+        paragraph, annotation: rows of :data:`PARAGRAPH_COLUMNS` and of :data:`ANNOTATION_COLUMNS`.
+    """
+
+    layout: ClassVar[Layout] = Layout(
+        made_with="poolingformer-preprocess natural_questions or tydiqa",
+        ids=("question", "document"),
+        numbers=("start", "end", "paragraph", "annotation"),
+        texts=("id", "notes"),
+    )
+
+    question: Sequences
+    document: Sequences
+    start: Sequences
+    end: Sequences
+    paragraph: Sequences
+    annotation: Sequences
+
+    def paragraphs(self, example: int) -> np.ndarray:
+        """Return the (P, 5) rows of an example's paragraphs."""
+        return self.paragraph[example].reshape(-1, len(PARAGRAPH_COLUMNS))
+
+    def check(self) -> None:
+        for sequences, columns in ((self.paragraph, PARAGRAPH_COLUMNS), (self.annotation, ANNOTATION_COLUMNS)):
+            refuse(sequences, sequences.sizes % len(columns) != 0, f"not rows of {len(columns)}")
+        for sequences in (self.start, self.end):
+            refuse(sequences, sequences.sizes != self.document.sizes, "not one offset for each document token")

@@ -1,0 +1,64 @@
+"""The tasks, those of other packages among them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fairseq_poolingformer.tasks import registry
+from tests.integration.conftest import ROOT
+
+
+def test_every_task_has_its_parts():
+    for task in registry.tasks().values():
+        assert task.module("task") is not None
+        assert all(callable(task.command(corpus).main) for corpus in task.corpora)
+        scores = task.module("scores")
+        assert (scores is not None) == bool(task.figures)
+        assert scores is None or (scores.FORM and callable(scores.recognizes))
+        assert scores is None or callable(getattr(scores, "score", None) or scores.run)
+
+
+def test_a_data_folder_says_its_task():
+    assert registry.of_kind("tydiqa").name == registry.of_kind("question_answering").name == "question_answering"
+    assert registry.of_kind(None) is registry.of_kind(["wikihop"]) is registry.of_kind("other") is None
+
+
+def test_a_name_is_given_once():
+    with pytest.raises(ValueError, match=r"there is a task wikihop already, in .*tasks\.wikihop; give the one in mine"):
+        registry.add(registry.Task("wikihop", "mine"))
+    assert registry.add(registry.tasks()["wikihop"]) is registry.tasks()["wikihop"]
+
+
+def installed(tmp_path, value, code):
+    """Run code where a package with this entry point is installed."""
+    folder = tmp_path / "own-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(f"[fairseq_poolingformer.tasks]\nkey_sentence = {value}\n")
+    paths = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT / 'docs' / 'own_task')!r}]; "
+    return subprocess.run([sys.executable, "-c", paths + code], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_an_installed_package_adds_its_task(tmp_path):
+    code = (
+        "from fairseq_poolingformer.tasks import registry; print(registry.corpora()['key_lines'].name); "
+        "import fairseq.tasks, fairseq_poolingformer; "
+        "fairseq_poolingformer.register(); print('key_sentence' in fairseq.tasks.TASK_REGISTRY)"
+    )
+    result = installed(tmp_path, "key_sentence:TASK", code)
+    assert result.stdout.split() == ["key_sentence", "True"], result.stderr
+
+
+def test_a_package_that_imports_fairseq_first_adds_its_task(tmp_path):
+    """Its ``__init__`` runs while this project looks for the tasks of installed packages."""
+    code = "import fairseq.tasks, key_sentence; print('key_sentence' in fairseq.tasks.TASK_REGISTRY)"
+    result = installed(tmp_path, "key_sentence:TASK", code)
+    assert result.stdout.split() == ["True"], result.stderr
+
+
+def test_a_broken_package_is_named(tmp_path):
+    result = installed(
+        tmp_path, "no_such_package:TASK", "from fairseq_poolingformer.tasks import registry as r; r.tasks()"
+    )
+    assert "the task key_sentence of an installed package (no_such_package:TASK) cannot be imported" in result.stderr
