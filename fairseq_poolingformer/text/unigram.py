@@ -36,9 +36,9 @@ class UnigramModel:
         self._bytes = {int(processor.id_to_piece(p)[3:5], 16): p for p in usable if processor.is_byte(p)}
         text = {p: processor.id_to_piece(p) for p in usable if not processor.is_byte(p)}
         scores = {p: processor.get_score(p) for p in text}
-        # A user-defined symbol has no probability: its score is 0, and it is to win against all that it covers.
-        worst, best = (choose((s for s in scores.values() if s), default=0.0) for choose in (min, max))
-        self._pieces = {name: (p, scores[p] or best * len(name.encode()) - 0.1) for p, name in text.items()}
+        worst = min((score for score in scores.values() if score), default=0.0)
+        # A user-defined symbol has no probability, so its score is 0; sentencepiece counts 0.1 for each further byte.
+        self._pieces = {name: (p, scores[p] or 0.1 * (len(name.encode()) - 1)) for p, name in text.items()}
         self._longest: dict[str, int] = {}  # by their first two characters, the length of the longest piece
         for name in text.values():
             self._longest[name[:2]] = max(len(name), self._longest.get(name[:2], 1))

@@ -150,6 +150,23 @@ def test_an_unknown_character_is_worse_than_any_piece(tmp_path):
     assert pieces == ["\u2581", "ab", "cz"] == processor.encode("abcz", out_type=str)
 
 
+@pytest.mark.parametrize("symbol", ["ab", "abd", "注意"])
+@pytest.mark.parametrize("excess", [-0.05, 0.05])
+def test_a_user_defined_symbol_counts_a_tenth_for_each_byte_after_its_first(tmp_path, symbol, excess):
+    """As in sentencepiece, so that a longer piece with a slightly larger sum wins."""
+    longer = -1.0 + 0.1 * (len(symbol.encode()) - 1) + excess
+    proto = ModelProto.FromString(train(tmp_path / "any.model", character_coverage=1.0).read_bytes())
+    del proto.pieces[3:]
+    for piece, score in {"\u2581": -1.0, "c": -1.0, **dict.fromkeys(symbol, -0.001), f"c{symbol}": longer}.items():
+        proto.pieces.add(piece=piece, score=score)
+    proto.pieces.add(piece=symbol, score=0.0, type=ModelProto.SentencePiece.USER_DEFINED)
+    (tmp_path / "any.model").write_bytes(proto.SerializeToString())
+    processor, model = load(tmp_path / "any.model")
+    pieces = [processor.id_to_piece(piece) for piece in model.segment(f"\u2581c{symbol}")[0]]
+    assert pieces == processor.encode(f"c{symbol}", out_type=str)
+    assert pieces[1:] == (["c", symbol] if excess < 0 else [f"c{symbol}"])
+
+
 def test_only_so_many_words_are_remembered(folder, monkeypatch):
     monkeypatch.setattr(unigram, "_CACHED_WORDS", 5)
     processor, model = load(folder / "sentencepiece.bpe.model")
