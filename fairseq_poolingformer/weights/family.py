@@ -74,7 +74,7 @@ class SharedSettings:
                 raise ConversionError(f"{key} is {given!r}; {self.theirs} only {value!r}")
         return {
             **{key: settings[ours] for key, ours in self.sizes.items()},
-            **{key: _given(settings, ours, value) for key, (ours, value) in self.rates.items()},
+            **{key: float(_given(settings, ours, value)) for key, (ours, value) in self.rates.items()},
             **{key: settings[ours] + more for ours, (key, more, _) in self.lengths.items()},
             **self.their_fixed,
             **self.written,

@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq import checkpoint_utils, options
 from safetensors.torch import load_file
+from transformers import BartForConditionalGeneration
 
 from fairseq_poolingformer.weights import files
 from tests.models import tiny_huggingface
@@ -184,6 +185,16 @@ def test_round_trip_is_bit_identical(tmp_path, model_type):
     assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
     for name in ("dict.txt", "flags.txt", "tokenizer/encoder.json", "tokenizer/vocab.bpe"):
         assert (tmp_path / "fairseq" / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_a_rate_that_fairseq_writes_as_a_whole_number_opens_in_transformers(tmp_path):
+    """fairseq-train saves ``encoder_layerdrop`` as the integer 0, which transformers' configurations refuse."""
+    folder = tiny_huggingface.folder(tmp_path / "hf", "bart")
+    assert run("to-fairseq", folder, tmp_path / "fairseq") == 0
+    settings, state, _ = files.read_training(tmp_path / "fairseq" / "model.pt")
+    files.write_checkpoint(tmp_path / "fairseq" / "model.pt", {**settings, "encoder_layerdrop": 0, "dropout": 0}, state)
+    assert run("to-huggingface", tmp_path / "fairseq" / "model.pt", tmp_path / "back") == 0
+    BartForConditionalGeneration.from_pretrained(tmp_path / "back")
 
 
 def test_positions_lie_two_rows_down_in_led(tmp_path):
