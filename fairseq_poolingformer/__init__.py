@@ -9,6 +9,7 @@ wherever fairseq was imported first.
 import os
 import sys
 from collections.abc import Iterable
+from importlib.abc import MetaPathFinder
 
 __version__ = "0.1.0"
 
@@ -43,7 +44,41 @@ class _UserDir(list):
         return found
 
 
+# modules of version 0.1.0, or the packages that held them -> where they are
+MOVED = {
+    "cli.eval_lm": "char_lm.eval_lm",
+    "cli.sample_lm": "char_lm.sample_lm",
+    "cli.score_qa": "cli.score",
+    "cli.score_task": "cli.score",
+    "compat": "patches",
+    "criterions": "tasks",
+    "data": "tasks",
+    "downstream": "tasks",
+    "models.char_lm": "char_lm.models",
+    "models.conversion": "weights",
+    "models.loading": "weights.loading",
+    "models.looks": "show",
+    "models.reader": "models.shipped_reader",
+    "modules": "models",
+    "optim": "training",
+    "qa": "tasks.question_answering",
+    "scoring": "tasks.summarization",
+}
+
+
+class _Moved(MetaPathFinder):
+    """Says where a module is that is imported by its former name."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        own = name.removeprefix(f"{__name__}.")
+        former = next((old for old in MOVED if own == old or own.startswith(f"{old}.")), None)
+        if own != name and former is not None:
+            now = f"{__name__}.{MOVED[former]}"
+            raise ModuleNotFoundError(f"{__name__}.{former} is now {now} (CHANGELOG.md)", name=name)
+
+
 __path__ = _UserDir(__path__)
+sys.meta_path.insert(0, _Moved())  # first, since a folder that git leaves behind is a package for Python
 
 if sys.modules.get("fairseq") is not None:
     register()

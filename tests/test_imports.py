@@ -1,9 +1,13 @@
 """Modules that work without fairseq, and registration whatever was imported first."""
 
+import importlib.util
+import re
 import subprocess
 import sys
 
 import pytest
+
+import fairseq_poolingformer
 
 WITHOUT_FAIRSEQ = "import sys; sys.modules['fairseq'] = None; "
 
@@ -98,9 +102,21 @@ def test_a_task_is_registered_without_the_others():
     check = (
         "import sys, fairseq_poolingformer as plugin; plugin.register(('wikihop',))\n"
         "from fairseq.tasks import TASK_REGISTRY\n"
+        "found = 'wikihop' in TASK_REGISTRY\n"  # which imports it
         "own = sorted(m[22:] for m in sys.modules if m.startswith('fairseq_poolingformer.'))\n"
-        "print(*{m.split('.')[1] for m in own if m.startswith('tasks.')}, 'wikihop' in TASK_REGISTRY)\n"
+        "print(*{m.split('.')[1] for m in own if m.startswith('tasks.')}, found)\n"
         "print(*(m for m in own if m.startswith(('char_lm', 'models.bart')) or m.endswith('.scores')))"
     )
     result = subprocess.run([sys.executable, "-c", check], check=True, capture_output=True, text=True)
     assert set(result.stdout.split()) == {"registry", "shared", "wikihop", "True"}
+
+
+@pytest.mark.parametrize(("former", "now"), fairseq_poolingformer.MOVED.items())
+def test_a_former_name_says_the_new_one(former, now):
+    now = f"fairseq_poolingformer.{now}"
+    assert importlib.util.find_spec(now)
+    for name in (former, f"{former}.anything"):
+        with pytest.raises(ModuleNotFoundError, match=rf"{re.escape(former)} is now {re.escape(now)} "):
+            importlib.import_module(f"fairseq_poolingformer.{name}")
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'fairseq_poolingformer\.comp'"):
+        importlib.import_module("fairseq_poolingformer.comp")
