@@ -30,4 +30,4 @@ echo "  the oldest of each: ${oldest[*]}"
 cd "$root"
 export OMP_NUM_THREADS=1
 exec "$venv/bin/python" -m pytest -q tests/test_imports.py tests/integration/test_command_lines.py tests/text/test_tokenizers.py \
-  tests/checkpoint_reader/test_values.py </dev/null
+  tests/checkpoint_reader/test_builders.py </dev/null

@@ -19,7 +19,7 @@ def test_what_was_made_before_the_move_gives_what_it_gave(name, kind, tmp_path, 
     arrays, texts = OUTPUTS[name, kind](tmp_path)
     expected = HERE / name / "expected"
     before = load_file(expected / f"{kind}.safetensors") if arrays else {}
-    assert arrays.keys() == before.keys()
+    assert arrays.keys() - {"moved.mark_names"} == before.keys()  # checkpoints name their marks since then
     for key, value in before.items():
         tolerance = {"rtol": 2e-3, "atol": 1e-7} if key.startswith("moved.") else {"rtol": 1e-5, "atol": 1e-5}
         np.testing.assert_allclose(arrays[key], value, **tolerance, err_msg=key)

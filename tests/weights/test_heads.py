@@ -13,6 +13,7 @@ from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.tasks.shared.examples import MARKS
 from fairseq_poolingformer.weights import ConversionError, convert
 from fairseq_poolingformer.weights.files import read_training, write_checkpoint
+from fairseq_poolingformer.weights.marks import NAMES
 from tests.models import tiny_huggingface
 from tests.tasks.folders import random_wikihop, write_wikihop
 from tests.tasks.test_document_tasks import ENCODERS, make
@@ -109,7 +110,8 @@ def test_every_head_leaves_with_the_model_and_comes_back(folder, task):
         real = tokens.ne(1) if mine.shape == tokens.shape else ...
         torch.testing.assert_close(mine[real], other[real], rtol=0, atol=1e-5)
     back = convert.to_fairseq({**converted.settings, "labels": settings.get("labels")}, dict(theirs.state_dict()))
-    kept = {name: value for name, value in model.state_dict().items() if not name.startswith("encoder.lm_head.")}
+    left = ("encoder.lm_head.", NAMES)
+    kept = {name: value for name, value in model.state_dict().items() if not name.startswith(left)}
     assert all(torch.equal(back.state[name], value) for name, value in kept.items())
     assert back.settings["task"] == task
     kept = {"wikihop": ["segment_logits"], "coreference": ["head_hidden", "coreference_depth", "max_segments"]}
@@ -158,7 +160,7 @@ def test_the_command_keeps_marks_and_labels(tmp_path, capsys):
     settings, state, _ = read_training(tmp_path / "back" / "model.pt")
     assert (settings["task"], settings["labels"]) == ("document_classification", ["no", "yes"])
     own = model.state_dict()
-    assert all(torch.equal(state[name], own[name]) for name in own if "lm_head" not in name)
+    assert all(torch.equal(state[name], own[name]) for name in own if "lm_head" not in name and name != NAMES)
     assert (tmp_path / "back" / "dict.txt").read_text() == (folder / "dict.txt").read_text()
     again = load_file(tmp_path / "hf" / "model.safetensors")
     assert {"classifier.dense.weight", "classifier.out_proj.bias"} <= set(again)

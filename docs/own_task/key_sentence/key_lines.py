@@ -1,9 +1,10 @@
 """Make a data folder from lines of JSON with ``id``, ``sentences`` and, but for ``--test``, the number ``key``."""
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
-from fairseq_poolingformer.preprocess.pipeline import task_corpus
+from fairseq_poolingformer.preprocess.pipeline import command, task_corpus
 from fairseq_poolingformer.preprocess.pipeline.encode import Encoded
 from fairseq_poolingformer.preprocess.pipeline.records import Example, read_lines
 
@@ -17,11 +18,9 @@ class KeyExample(Example):
     key: tuple[int, ...]
 
 
-def parse(record, annotated):
-    def make(fields):
-        return KeyExample(str(fields["id"]), tuple(fields["sentences"]), (fields["key"],) if annotated else ())
-
-    return task_corpus.parse_object(record, make)
+@task_corpus.from_object
+def parse(fields, annotated):
+    return KeyExample(str(fields["id"]), tuple(fields["sentences"]), (fields["key"],) if annotated else ())
 
 
 def encode(tokenizer, example):
@@ -30,10 +29,7 @@ def encode(tokenizer, example):
     return Encoded(arrays | {"key": np.array(example.key, np.int64)}, {"id": example.id})
 
 
-def main(argv=None):
-    parser = task_corpus.make_parser("key_lines", __doc__, "lines of JSON")
-
-    def corpus(args):
-        return task_corpus.make_corpus(args, "key_lines", "key_sentence", LAYOUT, read_lines, parse, encode)
-
-    return task_corpus.main(parser, corpus, argv)
+make_parser = functools.partial(task_corpus.make_parser, "key_lines", __doc__, "lines of JSON")
+_FIELDS = {"name": "key_lines", "kind": "key_sentence", "layout": LAYOUT, "encode": encode}
+make_corpus = functools.partial(task_corpus.make_corpus, read=read_lines, parse=parse, **_FIELDS)
+main = functools.partial(command.main, make_parser, make_corpus)
