@@ -18,7 +18,7 @@ from collections.abc import Callable
 import torch
 from fairseq.optim.adam import Adam
 
-from fairseq_poolingformer import patches as compat
+from fairseq_poolingformer import patches
 from fairseq_poolingformer.training.optimizers import FusedAdamW
 
 # no ε, which fairseq adds before the second moment's bias correction
@@ -63,7 +63,7 @@ def main() -> None:
     add("--threads", type=int, default=1)
     add("--repeats", type=int, default=7)
     args = parser.parse_args()
-    compat.quiet_logging()
+    patches.quiet_logging()
     torch.set_num_threads(args.threads)
     device = torch.cuda.get_device_name() if args.device != "cpu" else platform.processor() or platform.machine()
     print(

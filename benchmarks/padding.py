@@ -14,7 +14,7 @@ import argparse
 import numpy as np
 from fairseq.data import Dictionary, LanguagePairDataset, data_utils
 
-from fairseq_poolingformer import patches as compat
+from fairseq_poolingformer import patches
 from fairseq_poolingformer.training.sized_dataset import length_order
 
 # tokens: median and 90th percentile of documents, of summaries
@@ -76,7 +76,7 @@ def main() -> None:
     add("--positions", type=int, nargs="+", default=[4096, 16384], help="lengths to cut documents to")
     add("--target-positions", type=int, default=256)
     args = parser.parse_args()
-    compat.quiet_logging()
+    patches.quiet_logging()
     documents, summaries = CORPORA[args.corpus]
     for positions in args.positions:
         rng = np.random.default_rng(0)

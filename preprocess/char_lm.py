@@ -24,12 +24,12 @@ from .pipeline import data_folder
 from .pipeline.command import log_to_stderr
 from .pipeline.progress import progress
 from .pipeline.records import InputError, describe_file, expand, open_compressed
+from .pipeline.splits import SPLITS
 from .wikitext.text8 import clean
 
 logger = logging.getLogger("preprocess")
 
 FORMAT = 1  # of the data folder; raise it when what is written changes
-SPLITS = ("train", "valid", "test")
 _BLOCK_BYTES = 2**20
 _DESCRIPTION = """\
 Make a data folder for --task char_lm from text: bytes are symbols. Of 100 MB, as enwik8 and text8 have, the first 90 MB

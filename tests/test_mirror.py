@@ -17,7 +17,6 @@ ELSEWHERE = {
     "text/blanks.py": "text/test_gpt2_bpe.py",
     "text/corpus_file.py": "text/test_data_folder.py",
     "text/file_kinds.py": "preprocess/pipeline/test_records.py",
-    "text/marks.py": "tasks/test_document_tasks.py",
 }
 
 

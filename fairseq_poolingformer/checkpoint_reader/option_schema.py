@@ -101,7 +101,7 @@ def accepted(name: str, value: Any, option: Option) -> bool:
     if name in LEFT_OUT:
         return False
     low, high = next((bounds for pattern, *bounds in SIZES if re.fullmatch(pattern, name)), (None, None))
-    is_number = _is_number(value)
+    number = is_number(value)
     if isinstance(value, int | float) and not abs(value) <= LARGEST:  # NaN, too
         raise _wrong(name, value, f"a number up to {LARGEST:,}")
     if isinstance(value, bool) and option.kind is object:
@@ -109,20 +109,20 @@ def accepted(name: str, value: Any, option: Option) -> bool:
     if option.choices:
         if not (isinstance(value, str) and value in option.choices):
             raise _wrong(name, value, f"one of {', '.join(option.choices)}")
-    elif high is not None and (option.kind is int or (option.kind in OPEN and (is_number or name not in TEXTS))):
-        if not (is_number and value == int(value) and low <= value <= high):
+    elif high is not None and (option.kind is int or (option.kind in OPEN and (number or name not in TEXTS))):
+        if not (number and value == int(value) and low <= value <= high):
             raise _wrong(name, value, f"a whole number from {low:,} to {high:,}")
     elif name in TEXTS and option.kind in (str, *OPEN):
         if not _fits(TEXTS[name], value):
             raise _wrong(name, value, "a plain value")
     elif option.kind in (int, float):
-        if not is_number or (option.kind is int and value != int(value)):
+        if not number or (option.kind is int and value != int(value)):
             raise _wrong(name, value, "a whole number" if option.kind is int else "a number")
     elif option.kind is bool:
-        if not (isinstance(value, bool) or (is_number and value in (0, 1)) or value in ("True", "False")):
+        if not (isinstance(value, bool) or (number and value in (0, 1)) or value in ("True", "False")):
             raise _wrong(name, value, "true or false")
     else:
-        return is_number and option.kind is object  # a number for a text may be that of an open file
+        return number and option.kind is object  # a number for a text may be that of an open file
     return True
 
 
@@ -154,14 +154,15 @@ def entry(holder: Any, name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether a value is a number; a truth value is not one."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _fits(pattern: str, value: Any) -> bool:
     """Whether a text, a number or a flat list of both has a form."""
     values = value if isinstance(value, list | tuple) else [value]
-    if len(values) > LONGEST or not all(isinstance(v, str) or (_is_number(v) and abs(v) <= LARGEST) for v in values):
+    if len(values) > LONGEST or not all(isinstance(v, str) or (is_number(v) and abs(v) <= LARGEST) for v in values):
         return False
     text = ",".join(map(str, values))
     return len(text) <= LONGEST and re.fullmatch(pattern, text) is not None

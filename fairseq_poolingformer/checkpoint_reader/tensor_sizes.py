@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fairseq_poolingformer.checkpoint_reader.errors import ConfigurationError
+from fairseq_poolingformer.checkpoint_reader.option_schema import COUNTS
 
 # option -> names of the tensors that have a row or column for each unit of it, and that dimension
 _UNITS = {
@@ -27,7 +28,6 @@ _UNITS = {
     "max_positions": (r"encoder\.sentence_encoder\.embed_positions\.weight", 0),
 }
 _LAYER = re.compile(r"(?:.*\.)?(?:layers?\.|\w+_l)(\d{1,9})(?:[._].*)?")
-_LAYERS = ("encoder_layers", "decoder_layers")
 _WIDTH = re.compile(r".*_(dim|hidden_size)")
 
 
@@ -42,7 +42,7 @@ def check_sizes(options: Mapping[str, Any], state: Mapping[str, Tensor]) -> None
         ConfigurationError: an option asks for more than the tensors hold.
     """
     found = 1 + max((int(match[1]) for name in state if (match := _LAYER.fullmatch(name))), default=-1)
-    for option in _LAYERS:
+    for option in COUNTS:
         count = options.get(option)
         if isinstance(count, int) and count > max(found, 1):
             raise ConfigurationError(

@@ -25,7 +25,7 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
     """BART with two-level attention in the encoder (ICML §3.2, thesis §3.1); its decoder is BART's.
 
     With ``--pooled-layers none`` and ``--separate-global-projections`` it is LED. ``--restore-file`` takes fairseq's
-    ``bart.base`` and ``bart.large`` as they are: see :func:`~.loading.adapt_state_dict`.
+    ``bart.base`` and ``bart.large`` as they are: see :func:`~.weights.loading.adapt_state_dict`.
     """
 
     dictionary_file = "dict.source.txt"

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.models.dictionary_bpe import DictionaryBPE
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
-
-MASK = "<mask>"
+from fairseq_poolingformer.weights.marks import MASK
 
 logger = logging.getLogger(__name__)
 

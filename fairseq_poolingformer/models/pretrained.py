@@ -100,7 +100,7 @@ class LoadsCheckpoints:
             return cls.hub_interface(loaded, folder)
 
     def upgrade_state_dict_named(self, state_dict: dict[str, Tensor], name: str) -> None:
-        """Adapt fairseq's own and older checkpoints; see :func:`~.loading.adapt_state_dict`."""
+        """Adapt fairseq's own and older checkpoints; see :func:`~.weights.loading.adapt_state_dict`."""
         super().upgrade_state_dict_named(state_dict, name)
         if name == "":
             pooled_init = TwoLevels.of(self.args).pooled_init

@@ -87,7 +87,7 @@ class PoolingformerRoberta(LoadsCheckpoints, RobertaModel):
     With ``--pooled-layers none`` and ``--separate-global-projections`` it is Longformer; with
     ``--relative-attention`` it is the DeBERTa fusion (thesis §2.4).
     ``--restore-file`` and ``--finetune-from-model`` take fairseq's ``roberta.*`` and ``xlmr.*`` as they are: see
-    :func:`~.loading.adapt_state_dict`.
+    :func:`~.weights.loading.adapt_state_dict`.
     """
 
     dictionary_file = "dict.txt"

@@ -22,7 +22,7 @@ from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Blanks, Toke
 _PATTERN = r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+$)|\s+(?!\S)|\s"
 # tiktoken searches every text for special tokens. If it knows none, its search matches before every byte and takes
 # longer than the encoding. So it gets one, and each call tells it to read that one as text.
-_SPECIAL_TOKEN = "<|endoftext|>"
+END_OF_TEXT = "<|endoftext|>"
 WHITE_SPACE = ("blank", "keep")
 _SPACE = r"[^\S\x1c-\x1f]"  # \s of that pattern; Python's has four characters more, which are punctuation to GPT-2
 _BLANKS = str.maketrans("\t\n\v\f\r", "     ")  # a byte for a byte: offsets stay what they are
@@ -67,7 +67,7 @@ class GPT2Tokenizer(Tokenizer):
         self._blanks = Blanks(str.isspace)
         self._size_of_token = np.array(list(map(len, tokens)))
         ranks = {token: rank for rank, token in enumerate(tokens)}
-        special = {_SPECIAL_TOKEN: len(tokens)}
+        special = {END_OF_TEXT: len(tokens)}
         self._bpe = tiktoken.Encoding("gpt2", pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens=special)
         self._text_of_index = {UNK: b"<unk>"}
         for token, index in zip(tokens, self._index_of_token.tolist(), strict=True):

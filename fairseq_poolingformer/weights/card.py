@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.settings import DEFAULTS, TABLE
+from fairseq_poolingformer.settings import DEFAULTS, TABLE, TwoLevels
 from fairseq_poolingformer.weights import Settings, State
-from fairseq_poolingformer.weights.family import Family
+from fairseq_poolingformer.weights.family import OWN_ARCHS, Family
 
 CARD = "README.md"
 SOURCE_CARD = "SOURCE_README.md"
@@ -156,8 +156,8 @@ def model_card(
 
 def _levels(family: Family, settings: Settings, library: str) -> int:
     """Return how many levels of attention the converted model has: 0 for one that sees the whole sequence."""
-    ours = library == "fairseq" and settings.get("arch", "").startswith(("poolingformer_", "led_", "longformer_"))
-    if settings.get("pooled_layers", "none") not in ("", "none") and (family.two_levels or ours):
+    ours = library == "fairseq" and settings.get("arch", "").startswith(OWN_ARCHS)
+    if (family.two_levels or ours) and TwoLevels.of(settings).layers_with_level_two():
         return 2
     return int(family.two_levels or family.sliding_window or ours)
 

@@ -12,12 +12,12 @@ import torch
 
 from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
-from fairseq_poolingformer.settings import DEFAULTS
+from fairseq_poolingformer.settings import DEFAULTS, TwoLevels
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
 from fairseq_poolingformer.weights import heads as task_heads
 from fairseq_poolingformer.weights.bart import BART, LED, MBART, POOLINGFORMER_BART, POOLINGFORMER_MBART
 from fairseq_poolingformer.weights.deberta import DEBERTA
-from fairseq_poolingformer.weights.family import Family
+from fairseq_poolingformer.weights.family import OWN_ARCHS, Family
 from fairseq_poolingformer.weights.loading import COPIED, OFFSET, TASK_HEAD, copied, with_unused_rows
 from fairseq_poolingformer.weights.marks import NAMES as MARK_NAMES
 from fairseq_poolingformer.weights.marks import leave_out_marks
@@ -31,7 +31,6 @@ FAMILIES = {
         *(POOLINGFORMER_BART, POOLINGFORMER_MBART, POOLINGFORMER_ROBERTA),
     )
 }
-OWN_ARCHS = ("poolingformer_", "led_", "longformer_")  # the other architectures are fairseq's, with full attention
 KINDS = {
     bool: (bool, "true or false"),
     int: (int, "a whole number"),
@@ -226,7 +225,7 @@ def _default_model_type(settings: Settings, sentencepiece: bool, drop_pooled: bo
     is_bart = _is_bart(arch)
     full_attention = not arch.startswith(OWN_ARCHS)
     relative = settings.get("relative_attention", "none") != "none"
-    two_levels = arch.startswith("poolingformer_") and settings.get("pooled_layers", "none") not in ("", "none")
+    two_levels = arch.startswith("poolingformer_") and TwoLevels.of(settings).layers_with_level_two()
     if is_bart and settings.get("encoder_normalize_before"):  # mBART's layout; only its Poolingformer has windows
         return MBART.model_type if full_attention or drop_pooled else POOLINGFORMER_MBART.model_type
     if two_levels and not drop_pooled:
@@ -261,11 +260,10 @@ def _attention_notes(family: Family, settings: Settings, drop_pooled: bool) -> l
     """Return notes on the settings of this package's attention that Hugging Face's configuration cannot hold."""
     if family.two_levels:
         return []
-    pooled_layers = settings.get("pooled_layers", "none")
-    if pooled_layers not in ("", "none") and not drop_pooled:
+    if TwoLevels.of(settings).layers_with_level_two() and not drop_pooled:
         raise ConversionError(
-            f"the model has a second attention level (pooled_layers {pooled_layers}), which no Hugging Face model "
-            "has; leave it out with --drop-pooled, and the converted model computes without it"
+            f"the model has a second attention level (pooled_layers {settings['pooled_layers']}), which no Hugging "
+            "Face model has; leave it out with --drop-pooled, and the converted model computes without it"
         )
     if family is DEBERTA:  # it refuses models with windows
         return []

@@ -11,6 +11,8 @@ from fairseq_poolingformer.weights import ConversionError, Settings, State
 from fairseq_poolingformer.weights.loading import one_sided, two_sided
 from fairseq_poolingformer.weights.names import GLOBAL, NAMES, NO_ABSOLUTE, POOLED, RELATIVE, parameters
 
+OWN_ARCHS = ("poolingformer_", "led_", "longformer_")  # the other architectures are fairseq's, with full attention
+
 
 @dataclass(frozen=True)
 class SharedSettings:

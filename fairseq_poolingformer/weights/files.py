@@ -206,11 +206,6 @@ def write_huggingface_weights(folder: Path, state: State) -> None:
     add_digests(folder / WEIGHTS[0])
 
 
-def read_checkpoint(path: Path) -> tuple[Settings, State]:
-    """Return the model settings and the parameters of a fairseq checkpoint; see :func:`read_training`."""
-    return read_training(path)[:2]
-
-
 def read_training(path: Path) -> tuple[Settings, State, Training]:
     """Return the model settings and the parameters of a fairseq checkpoint, and what it tells of its training.
 

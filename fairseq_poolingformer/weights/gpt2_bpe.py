@@ -15,13 +15,12 @@ from typing import Any
 
 from fairseq_poolingformer.tasks.shared.examples import MARKS
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, read_symbols
-from fairseq_poolingformer.text.gpt2_bpe import byte_symbols
+from fairseq_poolingformer.text.gpt2_bpe import END_OF_TEXT, byte_symbols
 from fairseq_poolingformer.weights import ConversionError, files
 from fairseq_poolingformer.weights.family import Family
 from fairseq_poolingformer.weights.marks import MASK, appended, count_marks
 
 FILLER = "madeupword"  # fairseq's name for rows that only round up the size of a dictionary
-END_OF_TEXT = "<|endoftext|>"
 VERSION = "#version: 0.2"
 # As published: <mask> includes the space before it, as the tokens that it replaces do.
 MASK_TOKEN = {

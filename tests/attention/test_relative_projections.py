@@ -6,7 +6,7 @@ import torch
 from fairseq_poolingformer.attention import Pairs, RelativeProjections, TwoLevelAttention, Window
 
 C, H, T = 8, 2, 14
-K, K_G, LONGEST = 6, 3, 18  # so that 6 distances share a row of the coarse table
+K, K_G = 6, 3  # so that 6 distances share a row of the coarse table
 
 
 def build(window, products=("c2p", "p2c"), reach=None, coarse=True):

@@ -11,11 +11,11 @@ from fairseq import checkpoint_utils
 from fairseq.data import Dictionary
 from omegaconf import OmegaConf
 
-from fairseq_poolingformer import patches as compat
+from fairseq_poolingformer import patches
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load, read
 from fairseq_poolingformer.patches import CheckpointError
 
-compat.apply()
+patches.apply()
 
 
 class NoData:

@@ -35,7 +35,7 @@ def make(path, **settings):
     settings = {**LEVELS, "max_source_positions": 50, **settings}
     model, task = load_fairseq(checkpoint, **settings)
     enlarge(model, ".pooled_")
-    stored, _ = files.read_checkpoint(checkpoint)
+    stored, *_ = files.read_training(checkpoint)
     files.write_checkpoint(checkpoint, {**stored, **settings}, model.state_dict())
     assert run("to-huggingface", checkpoint, path / "long") == 0
     return model, task, path / "long"
@@ -93,7 +93,7 @@ def test_every_setting_is_kept(tmp_path, settings):
 def test_weights_go_to_transformers_and_back_bit_for_bit(made, tmp_path):
     model, _, folder = made
     assert run("to-fairseq", folder, tmp_path / "back") == 0
-    settings, state = files.read_checkpoint(tmp_path / "back" / "model.pt")
+    settings, state, _ = files.read_training(tmp_path / "back" / "model.pt")
     own = model.state_dict()
     assert own.keys() == state.keys()
     assert all(torch.equal(own[name], state[name]) for name in own)

@@ -31,7 +31,7 @@ def make(path, **settings):
     model = load(checkpoint, **settings).float()
     enlarge(model, ".pooled_")
     enlarge(model, "global_")
-    stored, _ = files.read_checkpoint(checkpoint)
+    stored, *_ = files.read_training(checkpoint)
     files.write_checkpoint(checkpoint, {**stored, **settings}, model.state_dict())
     assert run("to-huggingface", checkpoint, path / "long") == 0
     return model.double(), path / "long"
@@ -89,7 +89,7 @@ def test_gradients_reach_the_shared_tables_and_are_fairseqs(made):
 def test_weights_go_to_transformers_and_back_bit_for_bit(tmp_path, changes):
     model, folder = make(tmp_path, **changes)
     assert run("to-fairseq", folder, tmp_path / "back") == 0
-    settings, state = files.read_checkpoint(tmp_path / "back" / "model.pt")
+    settings, state, _ = files.read_training(tmp_path / "back" / "model.pt")
     own = model.state_dict()
     assert own.keys() == state.keys()
     assert all(torch.equal(own[name].to(state[name].dtype), state[name]) for name in own)

@@ -32,8 +32,6 @@ from tests.huggingface.test_bart import WIDE, outputs, run
 from tests.models import tiny_huggingface
 from tests.weights.test_roberta import batch, globals_at
 
-FUSION = ["--relative-attention", "c2p"]
-
 
 @torch.no_grad()
 def test_an_led_opens_as_a_poolingformer_without_level_two(tmp_path):

@@ -96,7 +96,7 @@ def test_the_recipes_do_what_they_say(tmp_path, monkeypatch, capsys):
     for name, value in expected.items():
         torch.testing.assert_close(trained.state_dict()[name], value, rtol=1e-4, atol=1e-6, msg=name)
     assert run("to-fairseq", "summarizer", "back") == 0
-    _, back = files.read_checkpoint(Path("back", "model.pt"))
+    _, back, _ = files.read_training(Path("back", "model.pt"))
     own = trained.model.state_dict()
     assert all(torch.equal(own[name], value) for name, value in back.items() if name in own)
     assert len(own.keys() & back.keys()) > 100

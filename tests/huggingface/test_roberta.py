@@ -36,7 +36,7 @@ def made(tmp_path_factory):
     checkpoint = path / "fairseq" / "model.pt"
     model = load(checkpoint, **LEVELS).float()
     enlarge(model, ".pooled_")
-    stored, _ = files.read_checkpoint(checkpoint)
+    stored, *_ = files.read_training(checkpoint)
     files.write_checkpoint(checkpoint, {**stored, **LEVELS}, model.state_dict())
     assert run("to-huggingface", checkpoint, path / "long") == 0
     return model.double(), path / "long"
@@ -77,7 +77,7 @@ def test_gradients_of_the_loss_are_fairseqs(made):
 def test_weights_go_to_transformers_and_back_bit_for_bit(made, tmp_path):
     model, folder = made
     assert run("to-fairseq", folder, tmp_path / "back") == 0
-    _, state = files.read_checkpoint(tmp_path / "back" / "model.pt")
+    _, state, _ = files.read_training(tmp_path / "back" / "model.pt")
     own = model.float().state_dict()
     model.double()
     assert own.keys() == state.keys()

@@ -7,11 +7,8 @@ from transformers.models.bart.modeling_bart import BartDecoder, BartEncoder
 from transformers.models.roberta.modeling_roberta import RobertaEncoder
 
 from fairseq_poolingformer.huggingface import (
-    PoolingformerBartConfig,
     PoolingformerBartForConditionalGeneration,
-    PoolingformerMBartConfig,
     PoolingformerMBartForConditionalGeneration,
-    PoolingformerRobertaConfig,
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaForQuestionAnswering,
     PoolingformerRobertaForSequenceClassification,
@@ -35,7 +32,6 @@ MODELS = (
     PoolingformerRobertaForSequenceClassification,
     PoolingformerRobertaForQuestionAnswering,
 )
-CONFIGS = (PoolingformerBartConfig, PoolingformerMBartConfig, PoolingformerRobertaConfig)
 
 
 def make(model_class, **settings):

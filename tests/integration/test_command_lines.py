@@ -154,9 +154,9 @@ def test_summarize_says_what_it_cuts_and_agrees_with_generate(generated, tmp_pat
 
 HUB = """
 import torch
-from fairseq_poolingformer import patches as compat
+from fairseq_poolingformer import patches
 from fairseq_poolingformer.models import PoolingformerBART
-compat.quiet_logging()
+patches.quiet_logging()
 hub = PoolingformerBART.from_pretrained({folder!r}, "checkpoint_best.pt", {data!r})
 document = open({document!r}, encoding="utf-8").read()
 assert len(hub.encode(document)) == 128, len(hub.encode(document))

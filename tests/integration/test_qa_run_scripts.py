@@ -12,7 +12,6 @@ from tests.forked_python import PYTHON
 from tests.integration.test_run_scripts import SCRIPTS, call, dry_run, module, options, tool
 from tests.tasks.question_answering.folders import Example, write_folder
 
-ROOT = Path(__file__).parents[2]
 FULL = ("128", "512", "15-20", "5", "4", "ldconv")
 BASE = ("128", "512", "6-8", "5", "4", "ldconv")
 

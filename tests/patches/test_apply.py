@@ -12,7 +12,7 @@ from fairseq.models.ema import EMA
 from fairseq.optim import FP16Optimizer
 from fairseq.trainer import Trainer
 
-from fairseq_poolingformer import patches as compat
+from fairseq_poolingformer import patches
 from fairseq_poolingformer.patches.patching import find, replace
 from tests.patches.helpers import PACKAGE
 
@@ -30,7 +30,7 @@ REPLACED = [
 
 def test_apply_twice_is_apply_once():
     before = [vars(owner)[name] for owner, name in REPLACED]
-    compat.apply()
+    patches.apply()
     assert [vars(owner)[name] for owner, name in REPLACED] == before
 
 
@@ -46,9 +46,9 @@ def test_the_list_has_every_patch_and_nothing_else():
     for path in folder.glob("*/*.py"):
         names = re.findall(r"^def (\w+)\(\s*original: Callable", path.read_text(encoding="utf-8"), re.MULTILINE)
         found |= {f"{path.parent.name}.{path.stem}.{name}" for name in names if not name.startswith("_")}
-    listed = {patch for _, patch in compat.REPLACED}
+    listed = {patch for _, patch in patches.REPLACED}
     assert found == listed
-    assert all(callable(find(patch)) for patch in (*listed, *compat.DONE_AT_ONCE))
+    assert all(callable(find(patch)) for patch in (*listed, *patches.DONE_AT_ONCE))
 
 
 def test_a_library_is_changed_for_one_module_alone():
@@ -82,13 +82,13 @@ def test_a_name_that_is_gone_is_an_error():
 def test_torch_before_safe_loading_is_refused(monkeypatch):
     monkeypatch.delattr(torch.serialization, "get_unsafe_globals_in_checkpoint")
     with pytest.raises(ImportError, match=r"torch 2\.6"):
-        compat.apply()
+        patches.apply()
 
 
 def test_quiet_logging(monkeypatch):
     root = logging.getLogger()
     monkeypatch.setattr(root, "level", logging.DEBUG)
-    compat.quiet_logging()
+    patches.quiet_logging()
     assert root.level == logging.WARNING
-    compat.quiet_logging(logging.INFO)
+    patches.quiet_logging(logging.INFO)
     assert root.level == logging.INFO

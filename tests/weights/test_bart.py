@@ -115,7 +115,7 @@ def convert_poolingformer(tmp_path, **settings):
     assert run("to-fairseq", source, tmp_path / "fairseq", "--arch", "poolingformer_bart_base") == 0
     path = tmp_path / "fairseq" / "model.pt"
     model, _ = load_fairseq(path, **settings)
-    stored, _ = files.read_checkpoint(path)
+    stored, *_ = files.read_training(path)
     files.write_checkpoint(path, {**stored, **settings}, model.state_dict())
     return path, model
 
@@ -144,7 +144,7 @@ def test_level_two_is_left_out_only_on_demand(tmp_path, capsys):
     assert not (tmp_path / "back").exists()
     assert run("to-huggingface", path, tmp_path / "back", "--drop-pooled") == 0
     assert "encoder.layers.1.self_attn.pooled_k_pool_weight" in capsys.readouterr().out
-    settings, state = files.read_checkpoint(path)
+    settings, state, _ = files.read_training(path)
     kept = {name: tensor for name, tensor in state.items() if ".pooled_" not in name}
     files.write_checkpoint(path, {**settings, "pooled_layers": "none"}, kept)
     back = tiny_huggingface.MODELS["led"].from_pretrained(tmp_path / "back").eval()
@@ -179,7 +179,7 @@ def test_round_trip_is_bit_identical(tmp_path, model_type):
     assert different <= {"_name_or_path", "forced_eos_token_id"}
 
     assert run("to-fairseq", tmp_path / "back", tmp_path / "again") == 0
-    first, second = (files.read_checkpoint(tmp_path / name / "model.pt") for name in ("fairseq", "again"))
+    first, second = (files.read_training(tmp_path / name / "model.pt") for name in ("fairseq", "again"))
     assert {**first[0], "data": None} == {**second[0], "data": None}
     assert first[1].keys() == second[1].keys()
     assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
@@ -200,7 +200,7 @@ def test_a_rate_that_fairseq_writes_as_a_whole_number_opens_in_transformers(tmp_
 def test_positions_lie_two_rows_down_in_led(tmp_path):
     source = tiny_huggingface.folder(tmp_path / "hf", "led")
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
-    _, state = files.read_checkpoint(tmp_path / "fairseq" / "model.pt")
+    _, state, _ = files.read_training(tmp_path / "fairseq" / "model.pt")
     theirs = load_file(source / "model.safetensors")["led.encoder.embed_positions.weight"]
     assert state["encoder.embed_positions.weight"].shape == (50, 24)
     assert torch.equal(state["encoder.embed_positions.weight"][2:], theirs)
@@ -214,7 +214,7 @@ def test_positions_lie_two_rows_down_in_led(tmp_path):
 def test_flags_build_the_model_of_the_checkpoint(tmp_path, model_type, arch):
     source = tiny_huggingface.folder(tmp_path / "hf", model_type, activation_function="gelu_new", dropout=0.2)
     assert run("to-fairseq", source, tmp_path / "fairseq", "--arch", arch) == 0
-    settings, _ = files.read_checkpoint(tmp_path / "fairseq" / "model.pt")
+    settings, *_ = files.read_training(tmp_path / "fairseq" / "model.pt")
     flags = (tmp_path / "fairseq" / "flags.txt").read_text().split()
     parsed = vars(options.parse_args_and_arch(options.get_training_parser(), [str(tmp_path), *flags]))
     del settings["task"], settings["data"]
@@ -227,7 +227,7 @@ def test_a_fine_tuned_checkpoint(tmp_path, capsys):
     assert run("to-fairseq", source_folder, tmp_path / "fairseq") == 0
     model = load_for_translation(tmp_path / "fairseq" / "model.pt")
     assert len(model.encoder.dictionary) == ROWS - 1
-    settings, _ = files.read_checkpoint(tmp_path / "fairseq" / "model.pt")
+    settings, *_ = files.read_training(tmp_path / "fairseq" / "model.pt")
     del settings["data"]
     trained = {"args": None, "cfg": {"model": argparse.Namespace(**settings)}, "model": model.state_dict()}
     (tmp_path / "runs").mkdir()

@@ -149,7 +149,7 @@ def test_text_has_the_ids_of_hugging_face(tmp_path):
 def test_flags_build_the_model_of_the_checkpoint(tmp_path, changes):
     source = tiny_huggingface.folder(tmp_path / "hf", "deberta", **changes)
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
-    settings, _ = files.read_checkpoint(tmp_path / "fairseq" / "model.pt")
+    settings, *_ = files.read_training(tmp_path / "fairseq" / "model.pt")
     flags = (tmp_path / "fairseq" / "flags.txt").read_text().split()
     parsed = vars(options.parse_args_and_arch(options.get_training_parser(), [str(tmp_path), *flags]))
     del settings["task"], settings["data"]
@@ -186,7 +186,7 @@ def test_what_fairseq_cannot_express_is_refused(change, message):
 )
 def test_what_hugging_face_cannot_express_is_refused(tmp_path, capsys, settings, message):
     path = converted(tmp_path)
-    stored, state = files.read_checkpoint(path)
+    stored, state, _ = files.read_training(path)
     files.write_checkpoint(path, {**stored, **settings}, state)
     assert run("to-huggingface", path, tmp_path / "back", "--model-type", "deberta") == 1
     assert message in capsys.readouterr().err
@@ -213,7 +213,7 @@ def test_models_without_relative_attention_are_named(tmp_path, capsys, model_typ
 
 def test_a_bias_of_the_keys_is_not_lost(tmp_path, capsys):
     path = converted(tmp_path)
-    settings, state = files.read_checkpoint(path)
+    settings, state, _ = files.read_training(path)
     state["encoder.sentence_encoder.layers.2.self_attn.k_proj.bias"] += 1
     files.write_checkpoint(path, settings, state)
     assert run("to-huggingface", path, tmp_path / "back") == 1

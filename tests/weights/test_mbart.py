@@ -76,7 +76,7 @@ def checkpoint(tmp_path_factory):
     settings = {"window_size": "4,16,32", "pooled_window_size": "256", "pooled_layers": "2", "global_tokens": 1}
     model, _ = load_fairseq(folder / "model.pt", **settings)
     enlarge(model, ".pooled_")
-    stored, _ = files.read_checkpoint(folder / "model.pt")
+    stored, *_ = files.read_training(folder / "model.pt")
     files.write_checkpoint(folder / "model.pt", {**stored, **settings}, model.state_dict())
     return folder / "model.pt"
 
@@ -102,7 +102,8 @@ def test_the_quickstarts_model_computes_the_same_in_transformers_and_back(checkp
     assert (huggingface_outputs(theirs, source, target)[1] - expected[1]).abs().max() > 1e-2
 
     assert run("to-fairseq", converted, tmp_path / "back") == 0
-    (before, state), (after, again) = (files.read_checkpoint(p) for p in (checkpoint, tmp_path / "back" / "model.pt"))
+    paths = (checkpoint, tmp_path / "back" / "model.pt")
+    (before, state, _), (after, again, _) = map(files.read_training, paths)
     assert state.keys() == again.keys()
     assert all(torch.equal(state[name], again[name]) for name in state)
     names = ("window_size", "pooled_layers", "encoder_normalize_before", "decoder_normalize_before", "dropout")
@@ -153,7 +154,7 @@ def test_the_quickstarts_tokenizer_gives_the_same_ids(checkpoint, converted, tmp
 
 
 def test_half_pre_norm_is_refused(checkpoint):
-    settings, state = files.read_checkpoint(checkpoint)
+    settings, state, _ = files.read_training(checkpoint)
     with pytest.raises(ConversionError, match="decoder_normalize_before is False; Hugging Face's mBART has only True"):
         to_huggingface({**settings, "decoder_normalize_before": False}, state)
 

@@ -134,7 +134,7 @@ def test_round_trip_is_bit_identical(tmp_path, model_type):
     assert different <= {"_name_or_path"}
 
     assert run("to-fairseq", tmp_path / "back", tmp_path / "again") == 0
-    first, second = (files.read_checkpoint(tmp_path / name / "model.pt") for name in ("fairseq", "again"))
+    first, second = (files.read_training(tmp_path / name / "model.pt") for name in ("fairseq", "again"))
     assert {**first[0], "data": None} == {**second[0], "data": None}
     assert first[1].keys() == second[1].keys()
     assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
@@ -205,7 +205,7 @@ def test_a_checkpoint_of_2019(tmp_path):
     source = tiny_huggingface.folder(tmp_path / "hf", "roberta")
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
     path = tmp_path / "fairseq" / "model.pt"
-    settings, state = files.read_checkpoint(path)
+    settings, state, _ = files.read_training(path)
     old = as_of_2019(state)
     assert "decoder.sentence_encoder.layers.0.self_attn.in_proj_weight" in old
     del old["decoder.sentence_encoder.version"]
@@ -223,7 +223,7 @@ def poolingformer(tmp_path, **settings):
     assert run("to-fairseq", source, tmp_path / "fairseq", "--arch", "poolingformer_roberta_base") == 0
     path = tmp_path / "fairseq" / "model.pt"
     model = load(path, **settings).float()
-    stored, _ = files.read_checkpoint(path)
+    stored, *_ = files.read_training(path)
     return path, {**stored, **settings}, model
 
 
@@ -259,7 +259,7 @@ def test_poolingformer_without_level_two_is_a_longformer(tmp_path, capsys):
 def test_flags_build_the_model_of_the_checkpoint(tmp_path, model_type, arch):
     source = tiny_huggingface.folder(tmp_path / "hf", model_type, hidden_dropout_prob=0.2)
     assert run("to-fairseq", source, tmp_path / "fairseq", "--arch", arch) == 0
-    settings, _ = files.read_checkpoint(tmp_path / "fairseq" / "model.pt")
+    settings, *_ = files.read_training(tmp_path / "fairseq" / "model.pt")
     flags = (tmp_path / "fairseq" / "flags.txt").read_text().split()
     assert "--task" not in flags
     parsed = vars(options.parse_args_and_arch(options.get_training_parser(), [str(tmp_path), *flags]))
@@ -271,7 +271,7 @@ def test_a_trained_checkpoint(tmp_path):
     """Training writes "cfg" in place of "args", with every setting of the model and the task."""
     source = tiny_huggingface.folder(tmp_path / "hf", "longformer")
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
-    _, state = files.read_checkpoint(tmp_path / "fairseq" / "model.pt")
+    _, state, _ = files.read_training(tmp_path / "fairseq" / "model.pt")
     flags = (tmp_path / "fairseq" / "flags.txt").read_text().split()
     arch = flags[flags.index("--arch") + 1]
     args = tiny_roberta.parse(tmp_path / "fairseq", *flags, arch=arch)

@@ -96,7 +96,7 @@ def test_outputs_and_round_trip(tmp_path, source, model):
     for text in TEXTS:
         assert tokenizer(text)["input_ids"] == original(text)["input_ids"]
     assert run("to-fairseq", tmp_path / "back", tmp_path / "again") == 0
-    first, second = (files.read_checkpoint(tmp_path / name / "model.pt") for name in ("fairseq", "again"))
+    first, second = (files.read_training(tmp_path / name / "model.pt") for name in ("fairseq", "again"))
     assert {**first[0], "data": None} == {**second[0], "data": None}
     assert first[1].keys() == second[1].keys()
     assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
@@ -109,14 +109,14 @@ def test_folders_as_fairseq_publishes_them(tmp_path, source):
     assert run("to-fairseq", source, tmp_path / "fairseq") == 0
     published = tmp_path / "xlmr.tiny"
     published.mkdir()
-    settings, state = files.read_checkpoint(tmp_path / "fairseq" / "model.pt")
+    settings, state, _ = files.read_training(tmp_path / "fairseq" / "model.pt")
     files.write_checkpoint(published / "model.pt", {**settings, "data": ""}, state)
     shutil.copy(source / "sentencepiece.bpe.model", published)
     assert run("to-huggingface", published / "model.pt", tmp_path / "back") == 1
     assert run("to-huggingface", published / "model.pt", tmp_path / "back", "--tokenizer", published) == 0
     assert json.loads((tmp_path / "back" / "config.json").read_text())["model_type"] == "xlm-roberta"
 
-    settings, state = files.read_checkpoint(published / "model.pt")
+    settings, state, _ = files.read_training(published / "model.pt")
     settings.update(arch="poolingformer_xlmr_base", window_size="4", pooled_layers="none")
     files.write_checkpoint(published / "long.pt", settings, state)
     assert run("to-huggingface", published / "long.pt", tmp_path / "long", "--tokenizer", published) == 0

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.checkpoint_reader.errors import ConfigurationError
-from fairseq_poolingformer.checkpoint_reader.option_schema import Option, accepted, entry
+from fairseq_poolingformer.checkpoint_reader.option_schema import Option, accepted, entry, is_number
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
 from fairseq_poolingformer.text.recorded_folder import recorded_folder, sizes_of_what_is_read
 
@@ -63,7 +63,7 @@ def restricted(state: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
     """Return a checkpoint's state with a configuration that holds nothing but what the schema allows.
 
     Args:
-        state: what fairseq saves, as :func:`~.checkpoint_files.load` returns it.
+        state: what fairseq saves, as :func:`~.checkpoints.load` returns it.
         checkpoint: the file, beside which the dictionary may lie.
 
     Raises:
@@ -185,7 +185,7 @@ def declared(kind: str, name: str | None) -> dict[str, Option]:
 
 
 def _of_setting(value: Any) -> Option:
-    return Option(_kind(type(value)), (), value if _is_number(value) else None)
+    return Option(_kind(type(value)), (), value if is_number(value) else None)
 
 
 def _of_field(field: dataclasses.Field) -> Option:
@@ -211,15 +211,11 @@ def _kind(kind: Any) -> type | None:
     return kind if kind in (bool, int, float, str) else None
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _kept(options: Mapping[str, Option], given: Mapping[str, Any], checkpoint: Path) -> dict[str, Any]:
     """Return those of the given options that are declared: as given, or their default."""
     kept = {}
     for name, value in given.items():
-        if value is None and name in options and _is_number(options[name].default):
+        if value is None and name in options and is_number(options[name].default):
             continue  # as if it were not given: nothing computes with a None
         if name == "data" and name in options:
             kept[name] = str(data_folder(checkpoint, value))

@@ -123,10 +123,6 @@ class CoreferenceExamples(Examples):
         ]
         self.sizes = np.array([self._size(borders, max_positions) for borders in self._borders], np.int64)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch whose stretches are drawn."""
-        self.epoch = epoch
-
     def segments(self, example: int) -> list[Segment]:
         document, symbols = self.split.document[example], self.symbols
         borders = self._stretch(example)

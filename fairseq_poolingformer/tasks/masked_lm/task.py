@@ -192,10 +192,6 @@ class LongMaskedLMTask(OneDictionaryTask):
             cfg.mask_names_share,
         )
 
-    def max_positions(self) -> int:
-        """The most tokens of a block."""
-        return self.cfg.max_positions
-
     def build_model(self, cfg, from_checkpoint: bool = False):
         """Build the model.
 

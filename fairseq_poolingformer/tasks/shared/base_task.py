@@ -176,6 +176,10 @@ class OneDictionaryTask(CheckedTask):
         task.remember({path.name: symbols})
         return task
 
+    def max_positions(self) -> int:
+        """The most tokens of a segment."""
+        return self.cfg.max_positions
+
     @property
     def source_dictionary(self) -> Dictionary:
         """The dictionary of the inputs."""

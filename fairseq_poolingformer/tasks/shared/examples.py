@@ -78,8 +78,9 @@ class Examples(ABC):
         """(n,) bool, True at examples that training and its validation use; prediction uses all of them."""
         return np.ones(len(self), bool)
 
-    def set_epoch(self, epoch: int) -> None:  # noqa: B027
+    def set_epoch(self, epoch: int) -> None:
         """Take the epoch's number; only for some tasks what is read depends on it."""
+        self.epoch = epoch
 
     def __len__(self) -> int:
         return len(self.sizes)

@@ -190,10 +190,6 @@ class DocumentTask(OneDictionaryTask):
     def predictor(self, folder: Path, split: str) -> Predictor:
         """Return an empty collection of predictions."""
 
-    def max_positions(self) -> int:
-        """Return the most tokens of a segment."""
-        return self.cfg.max_positions
-
     def filter_indices_by_size(
         self,
         indices: np.ndarray,

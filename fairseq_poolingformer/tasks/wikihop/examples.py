@@ -140,10 +140,6 @@ class WikihopExamples(Examples):
             )
         self.sizes = np.minimum(self.support_tokens, pieces * self.room) + pieces * prefix
 
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch whose orders are drawn."""
-        self.epoch = epoch
-
     def segments(self, example: int) -> list[Segment]:
         """Cut an example; candidates have the numbers of the data folder, in whatever order they are."""
         marks, symbols = self.symbols.marks, self.symbols

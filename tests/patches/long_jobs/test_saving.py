@@ -12,7 +12,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.file_io import PathManager
 
-from fairseq_poolingformer import patches as compat
+from fairseq_poolingformer import patches
 from fairseq_poolingformer.checkpoint_reader import checkpoints as checkpoint_files
 from fairseq_poolingformer.checkpoint_reader.files import damage
 from fairseq_poolingformer.checkpoint_reader.zip_archive import ZipArchive
@@ -21,7 +21,7 @@ from fairseq_poolingformer.patches.long_jobs.saving import replace_damaged, repl
 from fairseq_poolingformer.text import whole_file
 from tests.patches.helpers import train
 
-compat.apply()
+patches.apply()
 
 
 @pytest.fixture
