@@ -46,6 +46,7 @@ class _UserDir(list):
 
 # modules of version 0.1.0, or the packages that held them -> where they are
 MOVED = {
+    "attention.weights": "attention.probabilities",
     "cli.eval_lm": "char_lm.eval_lm",
     "cli.sample_lm": "char_lm.sample_lm",
     "cli.score_qa": "cli.score",

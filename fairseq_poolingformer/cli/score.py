@@ -115,28 +115,31 @@ def _recognized(arguments: Sequence[str]) -> ModuleType:
     """The scores of the task whose predictions the arguments name.
 
     Raises:
+        FileNotFoundError: a file that is named is not there, or none is named.
         ValueError: it is of no task's form, or of several tasks'.
     """
-    options, files = _files(arguments)
-    gold = _beginning(options["--gold"][0]) if options.get("--gold") else ""
-    predictions = _beginning(files[0]) if files else ""
+    options, files, others = _files(arguments)
+    for missing in (name for name in options.get("--gold", ()) if not Path(name).is_file()):
+        raise FileNotFoundError(f"--gold {missing}: no such file")
+    gold, predictions = (_beginning(names[0]) if names else "" for names in (options.get("--gold"), files))
     known = {task.name: task.module("scores") for task in registry.tasks().values() if task.figures}
     fitting = [name for name, scores in known.items() if scores.recognizes(predictions, gold, options)]
     if len(fitting) == 1:
         return known[fitting[0]]
     if fitting:
         raise ValueError(f"{files[0]}: may be of {' or '.join(fitting)}; give --task with one of them")
+    if not files:
+        is_there = f"{others[0]} is not a file" if others else "none is named"
+        raise FileNotFoundError(f"give the file of predictions ({is_there}); poolingformer-score --help has examples")
     forms = "; ".join(f"{name}: {scores.FORM}" for name, scores in known.items())
-    raise ValueError(
-        f"{files[0] if files else 'no file of predictions'}: not recognized; name the task with --task. The forms are "
-        + forms
-    )
+    raise ValueError(f"{files[0]}: not recognized; name the task with --task. The forms are {forms}")
 
 
-def _files(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """The values that follow each option, and the files among all that can be the predictions."""
+def _files(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str], list[str]]:
+    """The values that follow each option; of all that can be the predictions, the files, and what is not a file."""
     options: dict[str, list[str]] = {}
-    rest: list[str] = []
+    files: list[str] = []
+    others: list[str] = []
     name = ""
     for argument in arguments:
         if argument.startswith("--"):
@@ -147,9 +150,9 @@ def _files(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
         most = NAMING_FILES.get(name, 0)
         if most is None or len(values) < most:
             values.append(argument)
-        elif Path(argument).is_file():
-            rest.append(argument)
-    return options, rest
+        else:
+            (files if Path(argument).is_file() else others).append(argument)
+    return options, files, others
 
 
 def _beginning(file: str) -> str:

@@ -258,3 +258,18 @@ def test_an_unknown_form_and_an_ambiguous_one(files, capsys):
     with pytest.raises(SystemExit):
         score.main(["--gold", gold, "--task", "wikihop"])
     assert "give one file of predictions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere", "--gold", "there"], "give the file of predictions (nowhere is not a file)"),
+        (["--gold", "there"], "give the file of predictions (none is named)"),
+        (["there", "--gold", "nowhere"], "--gold nowhere: no such file"),
+    ],
+)
+def test_a_file_that_is_not_there_is_named(arguments, message, tmp_path, monkeypatch, capsys):
+    (tmp_path / "there").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    assert score.main(arguments) != 0
+    assert message in capsys.readouterr().err
