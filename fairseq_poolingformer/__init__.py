@@ -71,9 +71,11 @@ class _Moved(MetaPathFinder):
     """Says where a module is that is imported by its former name."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if not name.startswith(f"{__name__}."):
+            return  # every import of the process asks
         own = name.removeprefix(f"{__name__}.")
-        former = next((old for old in MOVED if own == old or own.startswith(f"{old}.")), None)
-        if own != name and former is not None:
+        former = next((old for old in MOVED if f"{own}.".startswith(f"{old}.")), None)
+        if former is not None:
             now = f"{__name__}.{MOVED[former]}"
             raise ModuleNotFoundError(f"{__name__}.{former} is now {now} (CHANGELOG.md)", name=name)
 

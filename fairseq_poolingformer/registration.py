@@ -41,11 +41,9 @@ def register(names: Iterable[str] | None = None) -> None:
     for task in found:
         if task.package.startswith(f"{PACKAGE}."):
             LATER["task"][task.name] = f"{task.package}.task"
-    for kind, modules in LATER.items():
-        own = {"registry": tasks.TASK_REGISTRY, "dataclass_registry": tasks.TASK_DATACLASS_REGISTRY}
-        for entries in (own if kind == "task" else REGISTRIES[kind]).values():
-            if isinstance(entries, dict):
-                _with_later_entries(entries, modules)
+    kinds = {**REGISTRIES, "task": {"": tasks.TASK_REGISTRY, "dataclasses": tasks.TASK_DATACLASS_REGISTRY}}
+    pairs = [(entries, modules) for kind, modules in LATER.items() for entries in kinds[kind].values()]
+    _with_later_entries([(entries, modules) for entries, modules in pairs if type(entries) is dict])
     for task in found:
         if names is None or task.name in names:
             import_module(task.models)
@@ -108,21 +106,21 @@ class _Later:
         self.module = module
 
 
-def _with_later_entries(registry: dict[str, Any], modules: Mapping[str, str]) -> None:
+def _with_later_entries(registries: list[tuple[dict[str, Any], Mapping[str, str]]]) -> None:
     """Have fairseq, and whoever else holds one of its registries, use a :class:`LazyRegistry` in its place."""
     from fairseq.registry import REGISTRIES
 
-    if isinstance(registry, LazyRegistry):
+    if not registries:
         return
-    lazy = LazyRegistry(registry, modules)
-    for name in modules:
-        registry.setdefault(name, None)  # a parser that was made before has its keys as choices
+    lazy = {id(entries): LazyRegistry(entries, modules) for entries, modules in registries}
+    for entries, modules in registries:
+        for name in modules:
+            entries.setdefault(name, None)  # a parser that was made before has its keys as choices
     holders = [*REGISTRIES.values(), *(getattr(module, "__dict__", {}) for module in list(sys.modules.values()))]
     for holder in holders:
         for name, held in list(holder.items()):
-            if held is registry:
-                holder[name] = lazy
+            if id(held) in lazy:
+                holder[name] = lazy[id(held)]
             elif type(held) is FunctionType and held.__module__ == "fairseq.registry":
                 for cell in held.__closure__ or ():
-                    if cell.cell_contents is registry:
-                        cell.cell_contents = lazy
+                    cell.cell_contents = lazy.get(id(cell.cell_contents), cell.cell_contents)
