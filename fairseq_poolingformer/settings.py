@@ -158,6 +158,12 @@ class LevelSettings:
         choices=("random", "level-one"),
         changed="quiet",
     )
+    random_position_offsets: bool = _setting(
+        False,
+        "in training every row begins at a random one of the learned positions, so that rows of all lengths train all "
+        "of them",
+        two_way=True,
+    )
     global_tokens: int = _setting(1, "the first N tokens of the input are global", metavar="N")
     separate_global_projections: bool = _setting(
         False,

@@ -70,6 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="count tokens of words of at least N tokens; 2: of words that the vocabulary has no symbol for, such as "
         "names (default: all)",
     )
+    add("--block-tokens", type=positive, metavar="N", help="tokens of a block (default: as in training)")
     add("--max-tokens", type=positive, default=16384, metavar="N", help="tokens of a batch (default: %(default)s)")
     add_device_options(parser)
     add("--output", type=Path, metavar="FILE", help="write the result as JSON")
@@ -113,6 +114,11 @@ def evaluate(path: str, args: argparse.Namespace) -> tuple[np.ndarray, np.ndarra
         ValueError: the checkpoint is of another task.
     """
     (model,), task = load_models([path], args.device, args.precision, task="long_masked_lm", data=args.data)
+    if args.block_tokens:
+        task.cfg.block_tokens = args.block_tokens
+        longest = model.max_positions()
+        if args.block_tokens > longest:
+            raise ValueError(f"--block-tokens {args.block_tokens}: {path} takes at most {longest} tokens")
     task.load_dataset(args.subset)
     dataset = task.dataset(args.subset)
     texts = load_tokenizer(args.data).symbol_texts()

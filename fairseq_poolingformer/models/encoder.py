@@ -7,6 +7,7 @@ import logging
 import torch
 from fairseq.distributed import fsdp_wrap
 from fairseq.models.transformer import TransformerEncoderBase
+from fairseq.modules import LearnedPositionalEmbedding
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from fairseq_poolingformer.attention import GlobalTokens, RelativeProjections, TwoLevelAttention
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.levels import attention_arguments, relative_projections, relative_tables
+from fairseq_poolingformer.models.positions import LearnedPositions
 from fairseq_poolingformer.settings import TwoLevelFlags
 from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear
 
@@ -116,6 +118,8 @@ class PoolingformerEncoder(TransformerEncoderBase):
         super().__init__(cfg, dictionary, embed_tokens)
         self.dropout_module = SeededDropout(cfg.dropout, module_name=type(self).__name__)
         settings = TwoLevelFlags.of(cfg)
+        if isinstance(self.embed_positions, LearnedPositionalEmbedding):
+            self.embed_positions = LearnedPositions(self.embed_positions, settings.random_position_offsets)
         self.global_tokens = settings.global_tokens
         # where no window has a limit, P has a row for every pair, also for pairs with a global token
         self.windows_limited = any(window != UNLIMITED for window in settings.windows(cfg.encoder.layers))

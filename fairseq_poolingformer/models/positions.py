@@ -1,13 +1,43 @@
-"""Learned positions whose first rows are frozen."""
+"""The encoder's learned positions: rows that begin at random places in training, and first rows that are frozen."""
 
 from __future__ import annotations
 
 import torch
 from fairseq.modules import LearnedPositionalEmbedding
+from fairseq.utils import make_positions
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
-class PartlyFrozenPositions(LearnedPositionalEmbedding):
+class LearnedPositions(LearnedPositionalEmbedding):
+    """fairseq's learned positions, with ``--random-position-offsets``.
+
+    A row of n tokens then begins, in training, at any of the positions that leave room for it, so that short rows train
+    the whole table and neighbours are what they are everywhere. In evaluation every row begins at the first position.
+
+    Args:
+        positions: the table to take over.
+        random_offsets: whether rows begin at random positions in training.
+    """
+
+    def __init__(self, positions: LearnedPositionalEmbedding, random_offsets: bool) -> None:
+        with torch.random.fork_rng(devices=[]):  # the table made here is not used
+            super().__init__(positions.num_embeddings, positions.embedding_dim, positions.padding_idx)
+        self.weight = positions.weight
+        self.random_offsets = random_offsets
+
+    def forward(self, input: Tensor, *unused: object) -> Tensor:
+        """(B, T, C) the positions of (B, T) tokens; padding has the row of ``padding_idx``."""
+        positions = make_positions(input, self.padding_idx)
+        if self.random_offsets and self.training:
+            tokens = input.ne(self.padding_idx)
+            room = (self.max_positions - tokens.sum(1, keepdim=True)).clamp(min=0)
+            offset = (torch.rand(room.shape, device=input.device) * (room + 1)).long().minimum(room)
+            positions = positions + offset * tokens
+        return F.embedding(positions, self.weight, self.padding_idx)
+
+
+class PartlyFrozenPositions(LearnedPositions):
     """fairseq's learned positions, whose first rows no optimizer changes (Longformer §5, frozen variant).
 
     The other rows are a parameter of their own, so that neither weight decay nor momentum reaches the frozen ones. The
@@ -18,8 +48,8 @@ class PartlyFrozenPositions(LearnedPositionalEmbedding):
         num_frozen: number of first rows to freeze, including the rows before position 0.
     """
 
-    def __init__(self, positions: LearnedPositionalEmbedding, num_frozen: int) -> None:
-        super().__init__(positions.num_embeddings, positions.embedding_dim, positions.padding_idx)
+    def __init__(self, positions: LearnedPositions, num_frozen: int) -> None:
+        super().__init__(positions, positions.random_offsets)
         if not 0 < num_frozen < positions.num_embeddings:
             raise ValueError(f"num_frozen must be between 1 and {positions.num_embeddings - 1}, got {num_frozen}")
         del self.weight

@@ -110,7 +110,10 @@ class MaskedLMDataset(SizedDataset):
 
 @dataclass
 class LongMaskedLMConfig(OneDictionaryConfig):
-    max_positions: int = field(default=4096, metadata={"help": "the most tokens of a block, with <s> and </s>"})
+    max_positions: int = field(default=4096, metadata={"help": "the most tokens that the model takes"})
+    block_tokens: Optional[int] = field(
+        default=None, metadata={"help": "the most tokens of a block, with <s> and </s>; default: --max-positions"}
+    )
     document_blocks: ChoiceEnum(["separate", "pack"]) = field(
         default="separate",
         metadata={
@@ -122,7 +125,7 @@ class LongMaskedLMConfig(OneDictionaryConfig):
         default=None,
         metadata={
             "help": "a long document's last block that would have fewer tokens shares evenly with the block before it; "
-            "default: an eighth of --max-positions"
+            "default: an eighth of --block-tokens"
         },
     )
     mask_prob: float = field(default=0.15, metadata={"help": "the share of the tokens to predict"})
@@ -192,6 +195,11 @@ class LongMaskedLMTask(OneDictionaryTask):
             cfg.mask_names_share,
         )
 
+    @property
+    def block_tokens(self) -> int:
+        """The most tokens of a block."""
+        return self.cfg.block_tokens or self.cfg.max_positions
+
     def build_model(self, cfg, from_checkpoint: bool = False):
         """Build the model.
 
@@ -199,10 +207,11 @@ class LongMaskedLMTask(OneDictionaryTask):
             ValueError: the model takes fewer tokens than a block has, or has nothing to train.
         """
         model = super().build_model(cfg, from_checkpoint)
-        if model.max_positions() < self.cfg.max_positions:
+        longest = model.max_positions()
+        if longest < self.block_tokens:
             raise ValueError(
-                f"blocks have up to {self.cfg.max_positions} tokens, but the model takes {model.max_positions()}; "
-                "give both with --max-positions"
+                f"blocks have up to {self.block_tokens} tokens, but the model takes {longest}; give both with "
+                "--max-positions, or shorter blocks with --block-tokens"
             )
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError(
@@ -230,7 +239,7 @@ class LongMaskedLMTask(OneDictionaryTask):
             raise ValueError(f"{documents.prefix}: the documents do not end with </s>; preprocess again")
         blocks = cut_into_blocks(
             documents.bounds,
-            max_tokens=self.cfg.max_positions,
+            max_tokens=self.block_tokens,
             min_tokens=self.cfg.min_block_tokens,
             pack=self.cfg.document_blocks == "pack",
         )
@@ -250,6 +259,6 @@ class LongMaskedLMTask(OneDictionaryTask):
             "%s: %d blocks of %d documents: %d tokens; median %d, %d blocks of the full %d; %d documents cut, "
             "%d of their last blocks share with the block before; %d documents empty",
             *(split, len(blocks), num_documents, sizes.sum(), np.median(sizes) if len(sizes) else 0),
-            *((sizes == self.cfg.max_positions).sum(), self.cfg.max_positions),
+            *((sizes == self.block_tokens).sum(), self.block_tokens),
             *(blocks.num_cut, blocks.num_evened, blocks.num_empty),
         )
