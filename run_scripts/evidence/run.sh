@@ -4,10 +4,11 @@
 #
 #   run_scripts/evidence/run.sh [KEY=value …]
 #
-# One model with full attention learns to copy, and then to read blocks of 256 tokens: the start. Every system of
-# systems.txt continues from its weights on blocks of 1,024 tokens with its own attention, as people continue RoBERTa. Of
-# a name, a word of several symbols, the second half is masked. The table has bits per masked token of names by the
-# distance to the nearest other occurrence. Run again, the script does only what is missing. A training that was killed
+# One model with full attention learns to copy, and then to read blocks of 256 tokens, which begin at random ones of its
+# positions: the start. Every system of systems.txt continues from its weights on longer blocks with its own attention,
+# as people continue RoBERTa. Of a name, a word of several symbols, the second half is masked. The tables have bits per
+# masked token of names by the distance to the nearest other occurrence, in blocks of several lengths, and the figure
+# sets them against keys and CPU seconds. Run again, the script does only what is missing. A training that was killed
 # starts anew, since its seconds must be those of a whole one.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
@@ -18,7 +19,7 @@ set -euo pipefail
 options=(
   "out=$root/runs/evidence" # the folder of all results
   "steps=corpus,start,train,report" # what to do
-  "systems=full,level_one,level_one_96,mean,max,ldconv,mean_ldconv,mix,fine,share,random,fusion_level_one,fusion" # of systems.txt
+  "systems=" # of systems.txt, separated by commas; default: all
   "seeds=1,2,3" # of the masks and the order of blocks, and of what a system adds to the start
   "sources=" # a folder of Python sources; default: the library of this Python
   "vocabulary=2000" # sentencepiece pieces
@@ -26,10 +27,12 @@ options=(
   "start_lr=2e-3" # peak learning rate of both
   "updates=200" # of each system
   "tokens=4096" # of a system's update
+  "positions=8192" # of every model
   "lr=1e-3" # peak learning rate of a system
-  "lengths=256,1024" # the most tokens of a block, of the start and of the systems
+  "lengths=256,4096" # tokens of a block, of the start and of the systems
+  "contexts=1024,4096,8192" # tokens of the blocks to evaluate on
   "lower=1,4" # windows of the two lower layers of all models
-  "distances=32,96,256" # upper limits of the classes of distances; the first is where far begins
+  "distances=32,48,96,160,256,512,1024,2048" # upper limits of the classes of distances; the first is where far begins
   "precision=bf16" # or fp32
   "threads=1" # threads of a training on the CPU
   "python=" # interpreter; default: the active virtual environment's, else .venv's
@@ -46,11 +49,12 @@ here=$root/run_scripts/evidence
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=$threads
 IFS=, read -r start_length length <<<"$lengths"
 near=${distances%%,*}
+[[ -n $systems ]] || systems=$(awk '/^[a-z]/ && $1 != "name" {printf "%s%s", comma, $1; comma = ","}' "$here/systems.txt")
 
 model=(
   --user-dir "$root/fairseq_poolingformer" --task long_masked_lm --leave-unmasked-prob 0 --random-token-prob 0
   --encoder-layers 4 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-attention-heads 4
-  --encoder-normalize-before --dropout 0 --attention-dropout 0
+  --encoder-normalize-before --dropout 0 --attention-dropout 0 --max-positions "$positions"
 )
 text=(--document-blocks pack --mask-whole-words --mask-names-share 0.7)
 
@@ -66,7 +70,7 @@ make_corpus() {
 # architecture START: the flags of one of the two kinds of positions.
 architecture() {
   case $1 in
-    absolute) printf '%s\n' --arch poolingformer_roberta_tiny ;;
+    absolute) printf '%s\n' --arch poolingformer_roberta_tiny --random-position-offsets ;;
     # as far as the start's blocks are long
     relative) printf '%s\n' --arch poolingformer_deberta_tiny --max-relative-positions "$start_length" ;;
     *) fail "a start is absolute or relative, got $1" ;;
@@ -96,7 +100,7 @@ train_start() {
   mapfile -t flags < <(architecture "$1")
   # dense attention is the fastest for short blocks
   common=(--window-size "$lower,all,all" --pooled-layers none --attention-backend reference)
-  flags+=(--max-positions "$start_length" "${common[@]}")
+  flags+=(--block-tokens "$start_length" "${common[@]}")
   made "$out/copy_$1/result.json" ||
     run "$python" "$here/first_weights.py" "$out/first_$1.pt" -- "$out/twice" "${model[@]}" "${flags[@]}"
   train_model "copy_$1" twice "$copy_updates" "$start_lr" "${flags[@]}" \
@@ -122,13 +126,16 @@ train_starts() {
   for start in "${!kinds[@]}"; do train_start "$start"; done
 }
 
-# evaluate NAME: bits per token of masked names by distance.
+# evaluate NAME: bits per token of masked names by distance, in blocks of each length.
 evaluate() {
-  local folder=$out/$1 limits
+  local folder=$out/$1 context limits
   IFS=, read -ra limits <<<"$distances"
-  ! made "$folder/bits.json" || return 0
-  run "$python" -m fairseq_poolingformer.cli.eval_mlm "$out/data" --path "$folder/checkpoints/checkpoint_last.pt" \
-    --distances "${limits[@]}" --min-word-tokens 2 --device cpu --output "$folder/bits.json"
+  for context in ${contexts//,/ }; do
+    made "$folder/bits_$context.json" ||
+      run "$python" -m fairseq_poolingformer.cli.eval_mlm "$out/data" --path "$folder/checkpoints/checkpoint_last.pt" \
+        --block-tokens "$context" --distances "${limits[@]}" --min-word-tokens 2 --device cpu \
+        --output "$folder/bits_$context.json"
+  done
 }
 
 train_systems() {
@@ -140,7 +147,7 @@ train_systems() {
       more=()
       [[ $flags == - ]] || IFS=, read -ra more <<<"$flags"
       mapfile -t attention < <(architecture "$start")
-      attention+=(--max-positions "$length" --window-size "$lower,$w1,$w1" --pooled-layers "$level2")
+      attention+=(--block-tokens "$length" --window-size "$lower,$w1,$w1" --pooled-layers "$level2")
       [[ $level2 == none ]] || attention+=(--pooled-window-size "$w2" --pool-type "$pool")
       train_model "${system}_$seed" data "$updates" "$lr" "${attention[@]}" "${more[@]}" "${text[@]}" \
         --finetune-from-model "$out/start_$start/checkpoints/checkpoint_last.pt" --max-tokens "$tokens" \
