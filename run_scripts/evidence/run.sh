@@ -18,7 +18,7 @@ set -euo pipefail
 
 options=(
   "out=$root/runs/evidence" # the folder of all results
-  "steps=corpus,start,train,report" # what to do
+  "steps=corpus,start,train,cost,report" # what to do
   "systems=" # of systems.txt, separated by commas; default: all
   "seeds=1,2,3" # of the masks and the order of blocks, and of what a system adds to the start
   "sources=" # a folder of Python sources; default: the library of this Python
@@ -48,6 +48,7 @@ out=$(absolute "$out")
 here=$root/run_scripts/evidence
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=$threads
 IFS=, read -r start_length length <<<"$lengths"
+IFS=, read -ra context_list <<<"$contexts"
 near=${distances%%,*}
 [[ -n $systems ]] || systems=$(awk '/^[a-z]/ && $1 != "name" {printf "%s%s", comma, $1; comma = ","}' "$here/systems.txt")
 
@@ -130,7 +131,7 @@ train_starts() {
 evaluate() {
   local folder=$out/$1 context limits
   IFS=, read -ra limits <<<"$distances"
-  for context in ${contexts//,/ }; do
+  for context in "${context_list[@]}"; do
     made "$folder/bits_$context.json" ||
       run "$python" -m fairseq_poolingformer.cli.eval_mlm "$out/data" --path "$folder/checkpoints/checkpoint_last.pt" \
         --block-tokens "$context" --distances "${limits[@]}" --min-word-tokens 2 --device cpu \
@@ -138,28 +139,49 @@ evaluate() {
   done
 }
 
+# attention_flags NAME: the flags of a system that no other system shares.
+attention_flags() {
+  local more=()
+  read_system "$1"
+  printf '%s\n' --window-size "$lower,$w1,$w1" --pooled-layers "$level2"
+  [[ $level2 == none ]] || printf '%s\n' --pooled-window-size "$w2" --pool-type "$pool"
+  [[ $flags == - ]] || { IFS=, read -ra more <<<"$flags" && printf '%s\n' "${more[@]}"; }
+}
+
 train_systems() {
-  local seed system more attention
+  local seed system shared attention
   for seed in ${seeds//,/ }; do
     for system in ${systems//,/ }; do
       read_system "$system"
       printf '\n# %s, seed %s\n' "$system" "$seed"
-      more=()
-      [[ $flags == - ]] || IFS=, read -ra more <<<"$flags"
-      mapfile -t attention < <(architecture "$start")
-      attention+=(--block-tokens "$length" --window-size "$lower,$w1,$w1" --pooled-layers "$level2")
-      [[ $level2 == none ]] || attention+=(--pooled-window-size "$w2" --pool-type "$pool")
-      train_model "${system}_$seed" data "$updates" "$lr" "${attention[@]}" "${more[@]}" "${text[@]}" \
-        --finetune-from-model "$out/start_$start/checkpoints/checkpoint_last.pt" --max-tokens "$tokens" \
+      mapfile -t shared < <(architecture "$start")
+      mapfile -t attention < <(attention_flags "$system")
+      train_model "${system}_$seed" data "$updates" "$lr" "${shared[@]}" --block-tokens "$length" "${attention[@]}" \
+        "${text[@]}" --finetune-from-model "$out/start_$start/checkpoints/checkpoint_last.pt" --max-tokens "$tokens" \
         --mask-names "$((near + 1))-$length" --seed "$seed"
       evaluate "${system}_$seed"
     done
   done
 }
 
-# report START BASELINE FOLDER: the table and the plot of the systems with one kind of positions, if there are any.
+# measure_cost: CPU seconds of the absolute systems, in turn.
+measure_cost() {
+  local system shared attention each=()
+  ! made "$out/cost.json" || return 0
+  mapfile -t shared < <(architecture absolute)
+  for system in ${systems//,/ }; do
+    read_system "$system"
+    [[ $start == absolute ]] || continue
+    mapfile -t attention < <(attention_flags "$system")
+    each+=(--system "$system" "${attention[*]}")
+  done
+  run "$python" "$here/cost.py" "$out/cost.json" --contexts "${context_list[@]}" "${each[@]}" -- \
+    "$out/data" "${model[@]}" "${shared[@]}"
+}
+
+# report START BASELINE FOLDER: the tables and plots of the systems with one kind of positions, if there are any.
 report() {
-  local seed system runs=()
+  local seed system context runs=()
   for system in ${systems//,/ }; do
     read_system "$system"
     [[ $start == "$1" ]] || continue
@@ -167,7 +189,10 @@ report() {
   done
   ((${#runs[@]})) || return 0
   printf '\n# bits per token of masked names, by the distance to the nearest other occurrence; mean, and range of seeds\n'
-  run "$python" "$here/report.py" "${runs[@]}" --baseline "$2" --output-folder "$3"
+  for context in "${context_list[@]}"; do
+    printf '\n# blocks of %s tokens\n' "$context"
+    run "$python" "$here/report.py" "${runs[@]}" --context "$context" --baseline "$2" --output-folder "$3/$context"
+  done
 }
 
 for step in ${steps//,/ }; do
@@ -175,10 +200,14 @@ for step in ${steps//,/ }; do
     corpus) make_corpus ;;
     start) train_starts ;;
     train) train_systems ;;
+    cost) measure_cost ;;
     report)
-      report absolute level_one "$out"
-      report relative fusion_level_one "$out/fusion"
+      report absolute window_32 "$out/report"
+      report relative fusion_level_one "$out/report/fusion"
+      printf '\n# two levels beside one window of as many keys\n'
+      run "$python" "$here/crossover.py" "$out" --contexts "${context_list[@]}" --output-folder "$out/report" \
+        --cost "$out/cost.json"
       ;;
-    *) fail "steps= must be some of corpus,start,train,report; got $step" ;;
+    *) fail "steps= must be some of corpus,start,train,cost,report; got $step" ;;
   esac
 done

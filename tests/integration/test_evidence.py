@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from run_scripts.evidence import report, sources
+from run_scripts.evidence import crossover, report, sources
+from run_scripts.evidence.systems import System, read_systems
 from tests.integration.test_run_scripts import call, options
 
 RUN, SUMMARIES = "evidence/run.sh", "evidence/summaries.sh"
@@ -58,34 +59,39 @@ def test_a_package_is_on_one_side(tmp_path):
 
 
 def test_systems_differ_in_the_upper_layers_attention_only():
-    found = trainings("seeds=1,2", "systems=full,level_one,level_one_96,ldconv,mix,share,random,fusion")
+    names = [name for name in read_systems() if not name.startswith("fusion")][:12] + ["fusion"]
+    found = trainings("seeds=1,2", f"systems={','.join(names)}")
     starts = {name: found.pop(name) for name in ("copy_absolute", "start_absolute", "copy_relative", "start_relative")}
-    systems = ("full", "level_one", "level_one_96", "ldconv", "mix", "share", "random", "fusion")
-    assert list(found) == [f"{system}_{seed}" for seed in (1, 2) for system in systems]
-    attention = {"--window-size", "--pooled-layers", "--pooled-window-size", "--pool-type", "--pool-mix",
-                 "--pool-share-weights", "--pooled-init=level-one"}  # fmt: skip
+    assert list(found) == [f"{system}_{seed}" for seed in (1, 2) for system in names]
     own = {"--save-dir", "--log-file", "--log", "--seed"}
     for name, flags in found.items():
-        start = "relative" if name.startswith("fusion") else "absolute"
-        assert flags["--finetune-from-model"] == f"/out/start_{start}/checkpoints/checkpoint_last.pt"
+        system = read_systems()[name[:-2]]
+        assert flags["--finetune-from-model"] == f"/out/start_{system.start}/checkpoints/checkpoint_last.pt"
         assert flags["--seed"] == name[-1]
-        same = found["fusion_1" if start == "relative" else "level_one_1"]
-        assert {k: v for k, v in flags.items() if k not in attention | own} == {
-            k: v for k, v in same.items() if k not in attention | own
-        }
-    for start, kind in (("start_absolute", "copy_absolute"), ("start_relative", "copy_relative")):
-        assert starts[start]["--finetune-from-model"] == f"/out/{kind}/checkpoints/checkpoint_last.pt"
-        assert starts[start]["--max-positions"] == "256"
-    windows = {name: flags["--window-size"] for name, flags in found.items()}
-    assert windows["full_1"] == "1,4,all,all"
-    assert windows["level_one_1"] == windows["ldconv_1"] == "1,4,32,32"
-    # as many keys on each side as two levels have
-    (w1,) = {windows["level_one_96_1"].split(",")[2], windows["level_one_96_1"].split(",")[3]}
-    assert int(w1) == 32 + int(found["ldconv_1"]["--pooled-window-size"]) // 4
-    assert found["mix_1"]["--pooled-layers"] == "2-3"
-    level_one_start = {name for name, flags in found.items() if "--pooled-init=level-one" in flags}
-    assert level_one_start == {"ldconv_1", "ldconv_2", "mix_1", "mix_2", "fusion_1", "fusion_2"}
-    assert found["level_one_1"]["--pooled-layers"] == "none"
+        assert flags["--window-size"] == f"1,4,{system.w1},{system.w1}"
+        assert flags["--pooled-layers"] == system.level2
+        added = {word.split("=")[0] for word in system.flags.split(",")}
+        attention = {"--window-size", "--pooled-layers", "--pooled-window-size", "--pool-type"}
+        assert {key.split("=")[0] for key in flags} >= added - {"-"}
+        same = found["fusion_1" if system.start == "relative" else "full_1"]
+        everywhere = {k: v for k, v in flags.items() if k.split("=")[0] not in attention | own | added}
+        assert everywhere.items() <= same.items()
+    for start in ("start_absolute", "copy_absolute", "start_relative", "copy_relative"):
+        assert (starts[start]["--max-positions"], starts[start]["--block-tokens"]) == ("8192", "256")
+    assert "--random-position-offsets" in starts["start_absolute"]
+    assert "--random-position-offsets" not in starts["start_relative"]
+
+
+def test_two_levels_have_as_many_keys_as_a_window_beside_them():
+    systems = read_systems()
+    windows = {system.keys(4096) for system in systems.values() if system.kind == "one window"}
+    for system in systems.values():
+        if system.kind == "two levels" and system.start == "absolute":
+            assert system.keys(4096) in windows, system
+    assert systems["full"].keys(1024) == 1024
+    assert System("x", "absolute", "32", "256", "2-3", "ldconv", "--pool-stride=8").keys(4096) == 64 + 64
+    assert System("x", "absolute", "32", "256", "2-3", "ldconv", "-").keys(4096) == 64 + 128
+    assert System("x", "absolute", "8", "all", "2-3", "ldconv", "--pool-stride=16").keys(1024) == 16 + 64
 
 
 def test_summarizers_differ_in_the_last_layers_attention_only():
@@ -112,7 +118,7 @@ def write_run(folder, bits: dict[str, float | None], seconds: float) -> None:
     folder.mkdir()
     classes = [{"distance": name, "tokens": 5, "bits_per_token": value} for name, value in bits.items()]
     octaves = [{"distance": name, "tokens": 5, "bits_per_token": 2.0} for name in ("all", "none", "<= 2", "3-4", "> 4")]
-    (folder / "bits.json").write_text(json.dumps([{"checkpoint": "x", "classes": classes, "octaves": octaves}]))
+    (folder / "bits_8.json").write_text(json.dumps([{"checkpoint": "x", "classes": classes, "octaves": octaves}]))
     (folder / "result.json").write_text(json.dumps({"cpu_seconds": seconds}))
     (folder / "train.log").write_text('{"loss": "5.0", "num_updates": "20"}\n{"loss": "4.0", "num_updates": "40"}\n')
 
@@ -122,7 +128,9 @@ def test_a_report_by_hand(tmp_path, monkeypatch, capsys):
     write_run(tmp_path / "a2", {"all": 4.0, "> 4": 7.0}, 20)
     write_run(tmp_path / "b2", {"all": 3.5, "> 4": 4.0}, 30)
     runs = [f"a={tmp_path}/a1", f"a={tmp_path}/a2", f"b={tmp_path}/b1", f"b={tmp_path}/b2"]
-    monkeypatch.setattr(sys, "argv", ["report.py", *runs, "--baseline", "a", "--output-folder", str(tmp_path)])
+    monkeypatch.setattr(
+        sys, "argv", ["report.py", *runs, "--context", "8", "--baseline", "a", "--output-folder", str(tmp_path)]
+    )
     report.main()
     printed = capsys.readouterr().out
     assert (tmp_path / "table.txt").read_text() == printed
@@ -135,20 +143,57 @@ def test_a_report_by_hand(tmp_path, monkeypatch, capsys):
         ["b", "3.50", "4.00", "30", "1"],
         ["b - a", "-0.50", "-3.00", "1"],  # beside the baseline's same seed, the second
     ]
-    assert report.octave_curve(tmp_path / "a1") == {2.0: 2.0, 4.0: 2.0}
+    assert report.octave_curve(tmp_path / "a1", 8) == {2.0: 2.0, 4.0: 2.0}
+
+
+def test_the_crossover_by_hand(tmp_path, capsys):
+    """Far names are those beyond half of the keys: here more than 48 tokens away, with 96 keys."""
+    classes = ("all", "none", "<= 32", "33-48", "49-96", "> 96")
+    for name, seed, bits in (
+        ("window_48", 1, (5.0, 7.0, 2.0, 3.0, 6.0, 6.5)),
+        ("window_48", 2, (5.0, 7.0, 2.0, 3.0, 6.2, 6.5)),
+        ("full", 1, (4.0, 7.0, 2.0, 3.0, 3.0, 3.0)),
+    ):
+        write_run(tmp_path / f"{name}_{seed}", {}, 1)
+        found = [{"distance": key, "tokens": 5 + key.startswith(">"), "bits_per_token": value}
+                 for key, value in zip(classes, bits, strict=True)]  # fmt: skip
+        (tmp_path / f"{name}_{seed}" / "bits_1024.json").write_text(json.dumps([{"classes": found}]))
+    systems = read_systems()
+    results = crossover.Results(tmp_path, systems, 1024)
+    assert results.of_kind("one window") == ["window_48"]
+    assert results.seeds("window_48", 48) == pytest.approx([(5 * 6 + 6 * 6.5) / 11, (5 * 6.2 + 6 * 6.5) / 11])
+    assert results.bits("window_48", 0) == 5.0
+    assert results.bits("full", 48) == 3.0
+    with pytest.raises(ValueError, match="no class of distances begins after 50"):
+        results.bits("full", 50)
+    (tmp_path / "cost.json").write_text(json.dumps({"window_48": {"1024": 0.5}, "full": {"1024": 2}}))
+    two = System("two", "absolute", "16", "128", "2-3", "ldconv", "--pool-stride=4")
+    results.systems["two"], results.classes["two"] = two, [
+        [found | {"bits_per_token": found["bits_per_token"] - 0.5} for found in results.classes["window_48"][0]]
+    ]  # fmt: skip
+    (row,) = [line.split() for line in crossover.differences(results).splitlines() if line.startswith("96")]
+    assert row[:4] == ["96", "two", "-", "window_48"]
+    assert row[4:] == ["-0.50"] * 6
+    crossover.main(
+        [str(tmp_path), "--contexts", "1024", "--cost", f"{tmp_path}/cost.json", "--output-folder", f"{tmp_path}/o"]
+    )
+    assert "no two-level system" in capsys.readouterr().out
+    assert (tmp_path / "o" / "crossover_1024.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
 def test_the_start_copies_before_it_is_trained_and_a_system_continues_from_it(tmp_path):
     write_modules(tmp_path / "library")
-    small = ("vocabulary=300", "start_updates=1,1", "updates=1", "tokens=256", "lengths=64,128", "distances=8,16")
+    small = ("vocabulary=300", "start_updates=1,1", "updates=1", "tokens=256", "lengths=64,128", "distances=8,16",
+             "contexts=128,256", "positions=256")  # fmt: skip
     arguments = (f"sources={tmp_path}/library", f"out={tmp_path}/out", f"python={sys.executable}", "seeds=1", *small)
-    output = call(RUN, *arguments, "systems=mix")
-    row = output.splitlines()[-1].split()
-    assert row[0] == "mix"
-    assert row[-1] == "1"
-    assert all(float(cell) > 0 for cell in row[1:] if cell != "-")
-    assert "64 positions -> 128, by repeating them" in output
+    output = call(RUN, *arguments, "systems=mix", "steps=corpus,start,train,cost,report")
+    rows = [line.split() for line in output.splitlines() if line.startswith("mix ")]
+    assert [row[-1] for row in rows] == ["1", "1"]  # a table for each context
+    assert all(float(cell) > 0 for row in rows for cell in row[1:] if cell != "-")
+    cost = json.loads((tmp_path / "out" / "cost.json").read_text())
+    assert set(cost["mix"]) == {"128", "256"}
+    assert all(seconds > 0 for seconds in cost["mix"].values())
     again = call(RUN, *arguments, "systems=mix")
     assert again.splitlines()[-1] == output.splitlines()[-1]
     assert "begin training" not in again

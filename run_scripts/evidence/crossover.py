@@ -1,0 +1,175 @@
+"""Where two levels are the better buy: run.sh's systems against keys and CPU seconds, as a figure and as tables.
+
+    python run_scripts/evidence/crossover.py RUNS [--cost cost.json] [--output-folder OUT]
+
+RUNS is the folder of run.sh, COST what cost.py wrote. Far names are those whose nearest other occurrence lies farther
+than one window of as many keys reaches. Every number is a mean over the seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fairseq_poolingformer.text.table import aligned
+from fairseq_poolingformer.text.whole_file import whole_file, write_lines
+from run_scripts.evidence.report import finished, read_classes
+from run_scripts.evidence.systems import System, read_systems
+
+COLOURS = {"full attention": "black", "one window": "tab:orange", "two levels": "tab:blue"}
+
+
+def beyond(classes: Sequence[dict], distance: int) -> float:
+    """Bits per token of the names farther than a distance, which must be a limit of the classes; 0: of all names.
+
+    Raises:
+        ValueError: no class begins there.
+    """
+    if not distance:
+        return next(found["bits_per_token"] for found in classes if found["distance"] == "all")
+    first = {found["distance"]: re.match(r"(?:> )?(\d+)", found["distance"]) for found in classes}
+    starts = {
+        name: int(match.group(1)) + name.startswith(">") for name, match in first.items() if match
+    }  # the nearest distance of a class
+    far = [found for found in classes if starts.get(found["distance"], 0) > distance]
+    if distance + 1 not in starts.values():
+        raise ValueError(f"no class of distances begins after {distance}; there are {', '.join(first)}")
+    tokens = sum(found["tokens"] for found in far)
+    return sum(found["tokens"] * found["bits_per_token"] for found in far) / tokens
+
+
+class Results:
+    """The bits of all systems that were evaluated in blocks of one length.
+
+    Args:
+        runs: the folder of run.sh.
+        systems: by name.
+        context: tokens of a block.
+    """
+
+    def __init__(self, runs: Path, systems: dict[str, System], context: int) -> None:
+        folders = [f"{name}={folder}" for name in systems for folder in sorted(runs.glob(f"{name}_[0-9]*"))]
+        self.context = context
+        self.classes = {
+            name: [read_classes(folder, context) for folder in seeds.values()]
+            for name, seeds in finished(folders, context).items()
+        }
+        self.systems = {name: systems[name] for name in self.classes}
+
+    def seeds(self, name: str, distance: int) -> list[float]:
+        """Bits of each seed, of names farther than a distance."""
+        return [beyond(classes, distance) for classes in self.classes[name]]
+
+    def bits(self, name: str, distance: int) -> float:
+        """The mean over the seeds."""
+        return statistics.mean(self.seeds(name, distance))
+
+    def of_kind(self, kind: str) -> list[str]:
+        """The names of a kind of systems, by their keys."""
+        names = [name for name, system in self.systems.items() if system.kind == kind]
+        return sorted(names, key=lambda name: self.systems[name].keys(self.context))
+
+    def keys(self, name: str) -> int:
+        return self.systems[name].keys(self.context)
+
+
+def differences(results: Results) -> str:
+    """For each two-level system beside one window of as many keys: bits saved (-) or lost (+) by class of distance."""
+    windows = {results.keys(name): name for name in results.of_kind("one window")}
+    rows: list[list[str]] = []
+    for name in results.of_kind("two levels"):
+        window = windows.get(results.keys(name))
+        if window is None:
+            continue
+        rows = rows or [["keys", "two levels - one window", *(found["distance"] for found in results.classes[name][0])]]
+        cells = []
+        for found in results.classes[name][0]:
+            ours, theirs = (
+                [{one["distance"]: one["bits_per_token"] for one in classes}[found["distance"]] for classes in seeds]
+                for seeds in (results.classes[name], results.classes[window])
+            )
+            pairs = [a - b for a, b in zip(ours, theirs, strict=False)]
+            least, greatest = f"{min(pairs):+.2f}", f"{max(pairs):+.2f}"
+            mean = f"{statistics.mean(pairs):+.2f}"
+            cells.append(mean if least == greatest else f"{mean} [{least}, {greatest}]")
+        rows.append([str(results.keys(name)), f"{name} - {window}", *cells])
+    return aligned(rows, left=2) if rows else "no two-level system has as many keys as one window"
+
+
+def plot(results: Results, cost: dict[str, dict[str, float]], path: Path) -> None:
+    """Draw bits of far names and of all names against keys, and against CPU seconds where they were measured."""
+    from matplotlib.figure import Figure
+
+    context = str(results.context)
+    seconds = {name: cost[name][context] for name in results.systems if context in cost.get(name, {})}
+    columns = {"keys": {name: results.keys(name) for name in results.systems}}
+    if seconds:
+        columns[f"CPU seconds per 1,000 tokens of training, blocks of {context}"] = seconds
+    figure = Figure(figsize=(5.5 * len(columns), 7.5), layout="constrained")
+    grid = figure.subplots(2, len(columns), squeeze=False, sharey="row")
+    for (far, what), row in zip(((True, "names farther than the window"), (False, "all names")), grid, strict=True):
+        row[0].set_ylabel(f"bits per token of {what}")
+        for (label, places), axes in zip(columns.items(), row, strict=True):
+            axes.set_xlabel(label)
+            axes.set_xscale("log", base=2)
+            for kind in COLOURS:
+                draw(axes, results, kind, places, far)
+    grid[1][0].legend(fontsize="small")
+    with whole_file(path) as unfinished:
+        figure.savefig(unfinished, format="png", dpi=130)
+
+
+def draw(axes: Any, results: Results, kind: str, places: dict[str, float], far: bool) -> None:
+    """Draw the systems of a kind; with ``far`` the names that a window of as many keys does not reach.
+
+    Which names are far depends on the keys. Full attention has a point for what each of the windows does not reach.
+    """
+    windows = [name for name in results.of_kind("one window") if name in places]
+    full = far and kind == "full attention"
+    points = []  # place, the seeds' bits, label
+    for name in [name for name in results.of_kind(kind) if name in places]:
+        for beside in windows if full else [name]:
+            distance = results.keys(beside) // 2 if far else 0
+            label = name if kind == "two levels" else str(results.keys(beside))
+            place = places[beside if places[beside] == results.keys(beside) else name]
+            points.append((place, results.seeds(name, distance), label))
+    means = [statistics.mean(seeds) for _, seeds, _ in points]
+    low = [mean - min(seeds) for mean, (_, seeds, _) in zip(means, points, strict=True)]
+    high = [max(seeds) - mean for mean, (_, seeds, _) in zip(means, points, strict=True)]
+    style = {"full attention": "--^", "one window": "-o", "two levels": "s"}[kind]
+    axes.errorbar([x for x, _, _ in points], means, [low, high], fmt=style, color=COLOURS[kind], label=kind, capsize=2)
+    for (x, _, label), mean in zip(points, means, strict=True):
+        axes.annotate(label, (x, mean), xytext=(4, 4), textcoords="offset points", fontsize="x-small")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("runs", type=Path, metavar="RUNS")
+    parser.add_argument("--contexts", type=int, nargs="+", default=[1024, 4096, 8192], metavar="N")
+    parser.add_argument("--cost", type=Path, metavar="FILE", help="what cost.py wrote")
+    parser.add_argument("--output-folder", type=Path, metavar="DIR", help="write crossover.txt and the figures")
+    args = parser.parse_args(arguments)
+    cost = json.loads(args.cost.read_text(encoding="utf-8")) if args.cost else {}
+    texts = []
+    for context in args.contexts:
+        results = Results(args.runs, read_systems(), context)
+        if not results.systems:
+            parser.error(f"{args.runs} has no bits_{context}.json: train first")
+        texts.append(f"blocks of {context:,} tokens\n{differences(results)}")
+        if args.output_folder and find_spec("matplotlib"):
+            args.output_folder.mkdir(parents=True, exist_ok=True)
+            plot(results, cost, args.output_folder / f"crossover_{context}.png")
+    print("\n\n".join(texts), flush=True)
+    if args.output_folder:
+        write_lines(args.output_folder / "crossover.txt", ["\n\n".join(texts)])
+
+
+if __name__ == "__main__":
+    main()
