@@ -1,8 +1,8 @@
-"""FlexAttention and PyTorch's full attention as backends of the operator, beside which this project's are timed.
+"""FlexAttention as a backend of the operator, beside which this project's are timed.
 
-Importing this module adds them to the operator's backends as ``flex`` and ``sdpa``; they are chosen by name only. Both
-take what the benchmarks ask for and refuse the rest with a reason: no padding, no score terms, and as global tokens the
-first ones of a row.
+Importing this module adds it to the operator's backends as ``flex``; it is chosen by name only. It takes what the
+benchmarks ask for and refuses the rest with a reason: no padding, no score terms, and as global tokens the first ones
+of a row.
 
 FlexAttention (PyTorch 2.5 and later) has no backward pass on a CPU, in no release up to 2.13. There it gives outputs
 only, uncompiled, for comparison with the reference. On a GPU it is compiled, once for each mask and length.
@@ -26,8 +26,8 @@ from fairseq_poolingformer.attention.patterns import UNLIMITED, Band, band_of
 FLEX_BLOCK = 128  # tokens; FlexAttention's own, which other lengths would only end with a part of
 
 
-def _why_neither(call: Call) -> str | None:
-    """The reason why neither peer can run a call."""
+def _why_not_in_general(call: Call) -> str | None:
+    """The reason why it cannot run a call, whatever the device."""
     if call.key_padding_mask is not None:
         return "it takes no padding here"
     if call.score_terms:
@@ -47,7 +47,7 @@ def _why_not_flex(call: Call) -> str | None:
     tensors = (call.query, call.key, call.value)
     if call.query.device.type == "cpu" and torch.is_grad_enabled() and any(x.requires_grad for x in tensors):
         return "FlexAttention has no backward pass on a CPU"
-    return _why_neither(call)
+    return _why_not_in_general(call)
 
 
 def _run_flex(call: Call) -> Tensor:
@@ -96,22 +96,7 @@ def _block_mask(band: Band, num_globals: int, num_queries: int, num_keys: int, d
     return create_block_mask(mask_of(band, num_globals), None, None, num_queries, num_keys, device=device)
 
 
-def _why_not_sdpa(call: Call) -> str | None:
-    if (
-        call.pooling is not None
-        or call.global_tokens is not None
-        or min(call.window.left, call.window.right) < UNLIMITED
-    ):
-        return "it is full attention: the window must be unlimited, without global tokens or pooling"
-    return _why_neither(call)
-
-
-def _run_sdpa(call: Call) -> Tensor:
-    return F.scaled_dot_product_attention(call.query, call.key, call.value, dropout_p=call.dropout_p, scale=call.scale)
-
-
 BACKENDS["flex"] = SimpleNamespace(why_not=_why_not_flex, run=_run_flex)
-BACKENDS["sdpa"] = SimpleNamespace(why_not=_why_not_sdpa, run=_run_sdpa)
 
 
 def unfold_attention(query: Tensor, key: Tensor, value: Tensor, window: int) -> Tensor:

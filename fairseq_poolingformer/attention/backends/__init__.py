@@ -4,8 +4,8 @@ Each is a module with two functions: ``why_not(call) -> str | None`` gives the r
 ``run(call) -> Tensor`` runs it.
 """
 
-from fairseq_poolingformer.attention.backends import reference
+from fairseq_poolingformer.attention.backends import reference, sdpa
 from fairseq_poolingformer.attention.backends.block import backend as block_backend
 from fairseq_poolingformer.attention.backends.triton import backend as triton_backend
 
-BACKENDS = {"triton": triton_backend, "block": block_backend, "reference": reference}
+BACKENDS = {"triton": triton_backend, "sdpa": sdpa, "block": block_backend, "reference": reference}

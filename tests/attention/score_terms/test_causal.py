@@ -5,11 +5,9 @@ import math
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import BACKENDS, Window, band_attention
+from fairseq_poolingformer.attention import Window, band_attention
 from fairseq_poolingformer.attention.score_terms.causal import content_to_distance, distance_bias, log_span_mask
-from tests.attention.calls import outputs_and_gradients, tensors
-
-ON_CPU = [name for name in BACKENDS if name != "triton"]
+from tests.attention.calls import ON_CPU, outputs_and_gradients, tensors
 
 
 def leaf(*shape, seed=5):

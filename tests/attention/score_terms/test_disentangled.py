@@ -8,7 +8,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_poolingformer.attention import (
-    BACKENDS,
     DisentangledPosition,
     Pooling,
     RelativePositionBias,
@@ -16,11 +15,9 @@ from fairseq_poolingformer.attention import (
     band_attention,
 )
 from fairseq_poolingformer.attention.backends.block import disentangled, lanes
-from tests.attention.calls import assert_equals_reference, right_padding, tensors
+from tests.attention.calls import FAST, ON_CPU, assert_equals_reference, right_padding, tensors
 from tests.attention.naive import attend, sees
 
-ON_CPU = [name for name in BACKENDS if name != "triton"]
-FAST = [name for name in ON_CPU if name != "reference"]
 TABLES = ("c2p", "p2c", "global_c2p", "global_p2c")
 
 

@@ -1,0 +1,64 @@
+"""PyTorch's own attention as a backend: beside the reference, what it refuses, and that it is chosen."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fairseq_poolingformer.attention import Pooling, RelativePositionBias, Window, band_attention
+from fairseq_poolingformer.attention.backends import sdpa
+from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.functional import _pick
+from tests.attention.calls import assert_equals_reference, right_padding, tensors
+
+ALL = Window.unlimited()
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "arguments"),
+    [
+        (30, 30, {"window": ALL}),
+        (30, 30, {"window": Window(29)}),
+        (7, 30, {"window": Window(40), "query_offset": 11}),
+        (30, 30, {"window": ALL, "key_padding_mask": right_padding([30, 17], 30)}),
+        (30, 30, {"window": ALL, "key_padding_mask": right_padding([0, 30], 30)}),  # a row without keys
+        (30, 30, {"window": ALL, "global_mask": torch.arange(30).expand(2, 30) % 9 == 0, "scale": 0.3}),
+        (30, Pooling(3, 2).num_pools(30), {"window": ALL, "pooling": Pooling(3, 2)}),
+        (30, Pooling(3, 2).num_pools(30), {"window": Window(31), "pooling": Pooling(3, 2)}),
+    ],
+)
+def test_it_is_the_reference(queries, keys, arguments):
+    assert_equals_reference(tensors(2, 2, queries, keys, 4), "sdpa", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"window": Window(28)}, "every query must see every key"),
+        ({"window": Window.unlimited(causal=True)}, "every query must see every key"),
+        ({"window": Window(40, 40, (1, 2))}, "every query must see every key"),
+        ({"window": ALL, "dropout_p": 0.1}, "dropout"),
+        ({"window": ALL, "score_terms": (RelativePositionBias(torch.zeros(2, 59)),)}, "score terms"),
+    ],
+)
+def test_what_it_does_not_compute_it_refuses(arguments, reason):
+    x = torch.zeros(1, 2, 30, 4)
+    with pytest.raises(ValueError, match=reason):
+        band_attention(x, x, x, backend="sdpa", **arguments)
+
+
+def test_full_attention_on_a_cpu_is_pytorchs():
+    x = torch.zeros(1, 2, 30, 4)
+    assert _pick(Call.of(x, x, x, window=ALL), None) == "sdpa"
+    assert _pick(Call.of(x, x, x, window=Window(28)), None) == "block"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_other_precisions(dtype):
+    query, key, value = (x.detach() for x in tensors(2, 2, 700, 700, 16, dtype))
+    padding = right_padding([700, 390], 700)
+    out = sdpa.run(Call.of(query, key, value, window=ALL, key_padding_mask=padding))
+    wide = [x.double() for x in (query, key, value)]
+    expected = band_attention(*wide, window=ALL, key_padding_mask=padding, backend="reference")
+    assert out.dtype == dtype
+    torch.testing.assert_close(out.double(), expected, atol=2 * torch.finfo(dtype).eps, rtol=2 * torch.finfo(dtype).eps)
