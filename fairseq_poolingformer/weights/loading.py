@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn import functional as F
 
 from fairseq_poolingformer.settings import per_layer
 from fairseq_poolingformer.weights import ConversionError, Settings, State
