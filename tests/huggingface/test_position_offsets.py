@@ -10,7 +10,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaForSequenceClassification,
     PoolingformerRobertaModel,
 )
-from tests.huggingface.test_training import LEVELS, LENGTH, WORDS, make
+from tests.huggingface.test_training import LENGTH, LEVELS, WORDS, make
 from tests.models import tiny_huggingface
 
 FIRST = 2  # the row of the first position
