@@ -4,9 +4,9 @@
 #
 #   run_scripts/evidence/positions.sh [KEY=value …]
 #
-# The table has bits per masked token of names by the distance to the nearest other occurrence; repeated positions show
-# at 256, 512 and 768. aliases.txt has how much attention goes to such distances. Run again, the script does only what is
-# missing.
+# The table has bits per masked token of names by the distance to the nearest other occurrence. aliases.txt has how much
+# of full attention goes to tokens 256, 512 and 768 away, whose repeated positions are those of neighbours, and what hiding
+# them changes. Run again, the script does only what is missing.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
 set -euo pipefail
@@ -82,11 +82,11 @@ read_positions() {
 # read_attention NAME: sets the flags of an attention.
 read_attention() {
   case $1 in
-    full) attention_flags=(--window-size 1,4,all,all --pooled-layers none) ;;
+    full) attention_flags=(--window-size "1,4,all,all" --pooled-layers none) ;;
     window_*) attention_flags=(--window-size "1,4,${1#*_},${1#*_}" --pooled-layers none) ;;
     two_levels)
       attention_flags=(
-        --window-size 1,4,32,32 --pooled-layers 2-3 --pooled-window-size 256 --pool-type ldconv
+        --window-size "1,4,32,32" --pooled-layers 2-3 --pooled-window-size 256 --pool-type ldconv
         --pooled-init level-one --pool-mix
       )
       ;;
@@ -110,13 +110,15 @@ continue_start() {
 made "$out/twice/corpus.json" || "$here/run.sh" out="$out" steps=corpus systems=full python="$python" dry_run="$dry_run"
 train_start plain --max-positions 256
 [[ ,$positions, != *,offsets,* ]] || train_start offsets --max-positions 8192 --random-position-offsets
-runs=()
+runs=() full=()
 for seed in ${seeds//,/ }; do
   for way in ${positions//,/ }; do
     for attention in ${attentions//,/ }; do
       continue_start "$attention" "$way" "$seed"
       runs+=("$attention.$way=$out/$attention.${way}_$seed")
+      [[ $attention != full ]] || full+=("$way=$out/full.${way}_$seed/checkpoints/checkpoint_last.pt")
     done
   done
 done
 run "$python" "$here/report.py" "${runs[@]}" --baseline full.repeat --output-folder "$out"
+((${#full[@]} == 0)) || run "$python" "$here/aliases.py" "$out/data" --path "${full[@]}" --output "$out/aliases.txt"
