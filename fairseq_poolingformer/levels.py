@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import Pooling, RelativeProjections, Window
 from fairseq_poolingformer.attention.patterns import UNLIMITED
@@ -107,3 +108,25 @@ def global_bucket(settings: TwoLevels, max_positions: int) -> int | None:
     if settings.relative_attention == "none" or not settings.global_tokens or not settings.global_relative_positions:
         return None
     return -(-max_positions // settings.global_relative_positions)
+
+
+def at_random_offsets(positions: Tensor, is_token: Tensor, last: int) -> Tensor:
+    """Move each row by a random number of positions, any that leaves room for it, as training sees rows everywhere.
+
+    Args:
+        positions: (B, T) the positions of the tokens of rows that begin at the first one.
+        is_token: (B, T) bool, False at padding, whose positions stay.
+        last: the last position.
+    """
+    room = (last - positions.where(is_token, 0).amax(1, keepdim=True)).clamp(min=0)
+    offset = (torch.rand(room.shape, device=room.device) * (room + 1)).long().minimum(room)
+    return positions + offset * is_token
+
+
+def check_offsets(settings: TwoLevels) -> None:
+    """Raise ``ValueError`` if a model without learned positions is to begin its rows at random ones."""
+    if settings.random_position_offsets:
+        raise ValueError(
+            f"{settings.spelled('random_position_offsets', True)} is about learned positions, and this model has none: "
+            f"leave it out, or give {settings.spelled('absolute_positions', True)}"
+        )

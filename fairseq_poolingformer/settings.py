@@ -158,6 +158,13 @@ class LevelSettings:
         choices=("random", "level-one"),
         changed="quiet",
     )
+    position_init: str = _setting(
+        "repeat",
+        "where a checkpoint has fewer learned positions, they are repeated in a loop, or interpolated: spread evenly, "
+        "with those between from the two beside them (default: repeat)",
+        choices=("repeat", "interpolate"),
+        changed="quiet",
+    )
     random_position_offsets: bool = _setting(
         False,
         "in training every row begins at a random one of the learned positions, so that rows of all lengths train all "
@@ -248,6 +255,7 @@ class TwoLevels(RelativeSettings, LevelSettings):
         if not isinstance(self.global_tokens, int) or self.global_tokens < 0:  # configurations of transformers have any
             raise ValueError(f"{spelled('global_tokens')} must be 0 or more, got {self.global_tokens!r}")
         self._check_choice("pooled_init")
+        self._check_choice("position_init")
         for name in settings_with("each_layer"):
             self.windows(num_layers, name)
         pooled_layers = self.layers_with_level_two()

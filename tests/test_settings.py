@@ -73,6 +73,7 @@ def test_lists_become_text():
         ({"window_size": "x"}, "--window-size must be a number", "window_size must be a number"),
         ({"pooled_window_size": "1,2"}, "--pooled-window-size has 2 values", "pooled_window_size has 2 values"),
         ({"pooled_init": "x"}, "--pooled-init must be one of", "pooled_init must be one of"),
+        ({"position_init": "x"}, "--position-init must be one of", "position_init must be one of"),
         ({"global_tokens": -1}, "--global-tokens must be 0 or more", "global_tokens must be 0 or more"),
         (
             {"separate_global_projections": True, "global_tokens": 0},
@@ -135,7 +136,7 @@ def test_checkpoints_and_cards_know_the_settings():
         *("separate_global_projections", "relative_attention", "max_relative_positions"),
     }
     assert {"window_size", "pooled_window_size", "dilation"} == EACH_LAYER
-    assert QUIET & set(TABLE) == {"attention_backend", "pooled_init"}
+    assert QUIET & set(TABLE) == {"attention_backend", "pooled_init", "position_init"}
     assert list(LEVEL_TWO) == ["pooled_layers", "pooled_window_size", "pool_kernel_size", "pool_stride", "pool_type"]
     assert list(VARIANTS) == ["pool_mix", "pool_share_weights", "separate_global_projections"]
 

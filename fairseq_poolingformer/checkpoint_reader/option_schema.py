@@ -36,7 +36,7 @@ TEXTS = {
     **dict.fromkeys(("encoder_kernel_size_list", "decoder_kernel_size_list"), _LITERAL),
     **dict.fromkeys(("adaptive_softmax_cutoff", "adaptive_input_cutoff", "lr", "adam_betas"), _LITERAL),
     **dict.fromkeys(("eval_rouge_args", "eval_bleu_args"), _NUMBERS),
-    **dict.fromkeys(("pool_alignment", "pooled_init", "relative_attention"), r"[a-z0-9,-]{1,20}"),
+    **dict.fromkeys(("pool_alignment", "pooled_init", "position_init", "relative_attention"), r"[a-z0-9,-]{1,20}"),
     **dict.fromkeys(("attention_backend", "relative_positions", "empty_memory", "initialization"), _WORD),
     **dict.fromkeys(("model_type", "activation_function", "hidden_act", "position_embedding_type"), _WORD),
     **dict.fromkeys(("lambda_parallel_config", "lambda_denoising_config", "lambda_otf_bt_config"), r"[0-9.,:]{0,200}"),

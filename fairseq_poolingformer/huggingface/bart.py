@@ -22,7 +22,12 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     Seq2SeqLMOutput,
 )
-from transformers.models.bart.modeling_bart import BartDecoder, BartEncoder, BartEncoderLayer
+from transformers.models.bart.modeling_bart import (
+    BartDecoder,
+    BartEncoder,
+    BartEncoderLayer,
+    BartLearnedPositionalEmbedding,
+)
 from transformers.models.mbart.modeling_mbart import MBartDecoder, MBartEncoder, MBartEncoderLayer
 from transformers.utils import can_return_tuple
 
@@ -31,6 +36,22 @@ from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerBartConfig, PoolingformerMBartConfig
 from fairseq_poolingformer.huggingface.packaged import Packaged
 from fairseq_poolingformer.huggingface.padding import encode
+from fairseq_poolingformer.levels import at_random_offsets
+
+
+class OffsetPositions(BartLearnedPositionalEmbedding):
+    """BART's and mBART's positions, with ``random_position_offsets``.
+
+    In training every row begins at a random one of the positions that leave room for the batch's longest row.
+    """
+
+    def forward(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Return (B, T, C) for the shape of ``input_ids``, (B, T)."""
+        if not self.training:
+            return super().forward(input_ids, *args, **kwargs)
+        everywhere = torch.ones_like(input_ids, dtype=torch.bool)
+        first = everywhere.cumsum(1) - 1 + self.offset
+        return nn.Embedding.forward(self, at_random_offsets(first, everywhere, self.num_embeddings - 1))
 
 
 class _Encoder(TwoLevelModel):
@@ -38,6 +59,8 @@ class _Encoder(TwoLevelModel):
 
     def __init__(self, config: PreTrainedConfig) -> None:
         super().__init__(config)
+        if config.random_position_offsets:
+            self.embed_positions = OffsetPositions(config.max_position_embeddings, config.d_model)
         for number, layer in enumerate(self.layers):
             layer.self_attn = BartSelfAttention(config, number)
         self.post_init()

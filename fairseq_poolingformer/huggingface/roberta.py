@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 from transformers import (
     LongformerForMaskedLM,
@@ -27,7 +28,7 @@ from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerRobertaConfig
 from fairseq_poolingformer.huggingface.packaged import Packaged
 from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
-from fairseq_poolingformer.levels import relative_tables
+from fairseq_poolingformer.levels import at_random_offsets, check_offsets, relative_tables
 from fairseq_poolingformer.settings import TwoLevels
 from fairseq_poolingformer.weights.loading import OFFSET
 
@@ -79,6 +80,7 @@ class PoolingformerRobertaModel(_Roberta, RobertaModel):
                     "absolute_positions=False without relative_attention leaves the model without any positions: set "
                     'relative_attention="c2p,p2c", or absolute_positions=True'
                 )
+            check_offsets(TwoLevels.of(config))
             self.embeddings.position_embeddings = NoPositions()
         self.post_init()
 
@@ -106,7 +108,7 @@ class PoolingformerRobertaModel(_Roberta, RobertaModel):
         inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds}
         kwargs = self.with_defaults(kwargs)
         return encode(
-            super().forward,
+            self._encode,
             {**inputs, "token_type_ids": token_type_ids, "position_ids": position_ids},
             attention_mask,
             global_attention_mask,
@@ -115,6 +117,24 @@ class PoolingformerRobertaModel(_Roberta, RobertaModel):
             **self._relative_tables(),
             **kwargs,
         )
+
+    def _encode(
+        self,
+        input_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
+        position_ids: Tensor | None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPooling:
+        """RoBERTa's forward pass of rows whose tokens come first; they may begin at random positions in training."""
+        if self.config.random_position_offsets and self.training and position_ids is None:
+            padding_idx = self.embeddings.padding_idx
+            if input_ids is not None:
+                is_token = input_ids.ne(padding_idx)
+            else:
+                is_token = inputs_embeds.new_ones(inputs_embeds.shape[:2], dtype=torch.bool)
+            position_ids = is_token.cumsum(1) * is_token + padding_idx
+            position_ids = at_random_offsets(position_ids, is_token, self.config.max_position_embeddings - 1)
+        return super().forward(input_ids, inputs_embeds=inputs_embeds, position_ids=position_ids, **kwargs)
 
     def _relative_tables(self) -> dict[str, Tensor]:
         """Return the tables of relative positions by the names that every layer's attention takes."""

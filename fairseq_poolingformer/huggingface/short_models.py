@@ -215,7 +215,8 @@ def _load(long: PreTrainedModel, short: PreTrainedModel) -> None:
     state: State = {ours: given[name] for name, ours in _own_names(short).items()}
     if short.config.model_type == "led":
         state |= {name: with_unused_rows(table) for name, table in state.items() if name.endswith(POSITIONS)}
-    fit(own, state, pooled_init=long.config.pooled_init, new=(POOLER,))
+    config = long.config
+    fit(own, state, pooled_init=config.pooled_init, position_init=config.position_init, new=(POOLER,))
     if lacking := [name for name, ours in names.items() if ours not in state]:
         raise ValueError(f"the short model lacks {', '.join(lacking)}: give one of the same kind as the long model")
     if unused := sorted(set(state) - set(own) - {"final_logits_bias"}):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import GlobalTokens, RelativeProjections, TwoLevelAttention
 from fairseq_poolingformer.attention.patterns import UNLIMITED
-from fairseq_poolingformer.levels import attention_arguments, relative_projections, relative_tables
+from fairseq_poolingformer.levels import attention_arguments, check_offsets, relative_projections, relative_tables
 from fairseq_poolingformer.models.positions import LearnedPositions
 from fairseq_poolingformer.settings import TwoLevelFlags
 from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear
@@ -120,6 +120,8 @@ class PoolingformerEncoder(TransformerEncoderBase):
         settings = TwoLevelFlags.of(cfg)
         if isinstance(self.embed_positions, LearnedPositionalEmbedding):
             self.embed_positions = LearnedPositions(self.embed_positions, settings.random_position_offsets)
+        else:
+            check_offsets(settings)
         self.global_tokens = settings.global_tokens
         # where no window has a limit, P has a row for every pair, also for pairs with a global token
         self.windows_limited = any(window != UNLIMITED for window in settings.windows(cfg.encoder.layers))

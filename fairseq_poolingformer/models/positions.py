@@ -8,6 +8,8 @@ from fairseq.utils import make_positions
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fairseq_poolingformer.levels import at_random_offsets
+
 
 class LearnedPositions(LearnedPositionalEmbedding):
     """fairseq's learned positions, with ``--random-position-offsets``.
@@ -30,10 +32,7 @@ class LearnedPositions(LearnedPositionalEmbedding):
         """(B, T, C) the positions of (B, T) tokens; padding has the row of ``padding_idx``."""
         positions = make_positions(input, self.padding_idx)
         if self.random_offsets and self.training:
-            tokens = input.ne(self.padding_idx)
-            room = (self.max_positions - tokens.sum(1, keepdim=True)).clamp(min=0)
-            offset = (torch.rand(room.shape, device=input.device) * (room + 1)).long().minimum(room)
-            positions = positions + offset * tokens
+            positions = at_random_offsets(positions, input.ne(self.padding_idx), self.num_embeddings - 1)
         return F.embedding(positions, self.weight, self.padding_idx)
 
 

@@ -103,7 +103,8 @@ class LoadsCheckpoints:
         """Adapt fairseq's own and older checkpoints; see :func:`~.weights.loading.adapt_state_dict`."""
         super().upgrade_state_dict_named(state_dict, name)
         if name == "":
-            pooled_init = TwoLevels.of(self.args).pooled_init
+            settings = TwoLevels.of(self.args)
+            start = {name: getattr(settings, name) for name in ("pooled_init", "position_init")}
             own = self.state_dict()
             match_marks(own, state_dict)
-            adapt_state_dict(own, state_dict, self.encoder.dictionary.pad() + 1, pooled_init)
+            adapt_state_dict(own, state_dict, self.encoder.dictionary.pad() + 1, **start)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_poolingformer.settings import per_layer
@@ -18,6 +19,7 @@ from fairseq_poolingformer.weights import ConversionError, Settings, State
 
 logger = logging.getLogger(__name__)
 
+HOW = {"repeat": "repeating", "interpolate": "interpolating"}  # position_init in the log
 OFFSET = 2  # rows of a table of positions before position 0: padding_idx + 1
 
 COPIED = {  # parameters that start as copies: Longformer §4; coarse positions beside DeBERTa's; a tied head
@@ -40,20 +42,26 @@ def is_new(name: str) -> bool:
     return TASK_HEAD.match(name) is not None or any(part in name for part in ("self_attn.pooled_", *RELATIVE))
 
 
-def extend_positions(table: Tensor, num_rows: int, offset: int) -> Tensor:
-    """Repeat learned positions in a loop for a longer input (Longformer §5), or cut them for a shorter one.
+def extend_positions(table: Tensor, num_rows: int, offset: int, init: str = "repeat") -> Tensor:
+    """Make learned positions for a longer input, or cut them for a shorter one.
 
     Args:
         table: (offset + n, C) pretrained rows.
         num_rows: wanted rows, ``offset`` included.
         offset: leading rows that are not positions (fairseq: padding_idx + 1); they stay as they are.
+        init: ``repeat`` copies them in a loop (Longformer §5); ``interpolate`` spreads them evenly, the first and the
+            last one staying at the ends, with the rows between linear in the two beside them.
 
     Returns:
         (num_rows, C).
     """
-    positions = table[offset:]
-    repeats = -(-(num_rows - offset) // positions.size(0))
-    return torch.cat([table[:offset], positions.repeat(repeats, 1)])[:num_rows].clone()
+    positions, wanted = table[offset:], num_rows - offset
+    if init == "interpolate" and wanted > len(positions):
+        curves = positions.t().double()[None]  # in float32 the last row would not be the given one
+        longer = F.interpolate(curves, wanted, mode="linear", align_corners=True)[0].t().to(table.dtype)
+    else:
+        longer = positions.repeat(-(-wanted // len(positions)), 1)
+    return torch.cat([table[:offset], longer])[:num_rows].clone()
 
 
 def resize_relative_positions(table: Tensor, tokens_per_row: int, num_rows: int, new_tokens_per_row: int = 1) -> Tensor:
@@ -142,7 +150,7 @@ def two_sided(settings: Settings) -> list[int]:
     return windows
 
 
-def adapt_state_dict(own: State, state: State, offset: int, pooled_init: str = "random") -> None:
+def adapt_state_dict(own: State, state: State, offset: int, **start: str) -> None:
     """Make a pretrained state dict of fairseq fit a model, in place; one that fits stays as it is.
 
     - Query, key and value projections in one matrix, as fairseq had them until 2019, are split.
@@ -153,7 +161,7 @@ def adapt_state_dict(own: State, state: State, offset: int, pooled_init: str = "
     Args:
         own: the state dict of the model that will load it.
         state: the state dict.
-        offset, pooled_init: as :func:`fit` takes them.
+        offset, start: as :func:`fit` takes them.
 
     Raises:
         ValueError: an embedding has another size than the model's, or the state dict has parameters of scores of
@@ -161,14 +169,21 @@ def adapt_state_dict(own: State, state: State, offset: int, pooled_init: str = "
     """
     _check_embeddings(own, state)
     split_projections(state)
-    fit(own, state, offset, pooled_init)
+    fit(own, state, offset, **start)
     if missing := [name for name in own if name not in state]:
         logger.warning("missing in the checkpoint: %s", ", ".join(missing))
     if unexpected := [name for name in state if name not in own]:
         logger.warning("in the checkpoint but not in the model: %s", ", ".join(unexpected))
 
 
-def fit(own: State, state: State, offset: int = OFFSET, pooled_init: str = "random", new: Collection[str] = ()) -> None:
+def fit(
+    own: State,
+    state: State,
+    offset: int = OFFSET,
+    pooled_init: str = "random",
+    position_init: str = "repeat",
+    new: Collection[str] = (),
+) -> None:
     """Make short, one-level weights fit a model, in place, as far as that can be done; the log says what was done.
 
     - Position tables of another length are extended or cut.
@@ -184,6 +199,7 @@ def fit(own: State, state: State, offset: int = OFFSET, pooled_init: str = "rand
         own: the model's parameters by this project's names.
         state: the short ones.
         offset: leading rows of position tables that are not positions.
+        position_init: as :func:`extend_positions` takes it.
         pooled_init: ``level-one`` copies level one's projections to a second level that the state dict lacks.
         new: parts of the names of other parameters that keep the model's own values where the state dict lacks them.
 
@@ -193,8 +209,8 @@ def fit(own: State, state: State, offset: int = OFFSET, pooled_init: str = "rand
     for name in [n for n in state if n.endswith("embed_positions.weight") and n in own]:
         have, want = state[name].size(0), own[name].size(0)
         if have != want:
-            state[name] = extend_positions(state[name], want, offset)
-            how = "by repeating them" if want > have else "to the first ones"
+            state[name] = extend_positions(state[name], want, offset, position_init)
+            how = f"by {HOW[position_init]} them" if want > have else "to the first ones"
             logger.info("%s: %d positions -> %d, %s", name, have - offset, want - offset, how)
     _fit_relative_positions(own, state)
     _leave_out_positions(own, state)

@@ -116,12 +116,30 @@ def test_names_alone(trained, tmp_path):
     assert found["none"]["tokens"] == sum(distance is None for distance, _ in expected)
 
 
+def test_blocks_of_another_length(trained, tmp_path):
+    """Those of a model with so many positions; more than the model takes are refused."""
+    folder, _, _, _ = trained
+    counts = {}
+    for length in (None, 20, 64):
+        arguments = [str(folder / "data"), "--path", str(folder / "model.pt"), "--device", "cpu"]
+        arguments += ["--output", str(tmp_path / "bits.json"), *(["--block-tokens", str(length)] if length else [])]
+        assert eval_mlm.main([*arguments, "--distances", "20", "40"]) == 0
+        (result,) = json.loads((tmp_path / "bits.json").read_text())
+        counts[length] = result["classes"]
+    assert counts[None] == counts[64] != counts[20]
+    farther = {length: sum(found["tokens"] for found in classes[3:]) for length, classes in counts.items()}
+    assert farther[20] == 0 < farther[64]
+
+
 def test_mistakes_get_a_sentence(trained, tmp_path, capsys):
     data = str(trained[0] / "data")
     assert eval_mlm.main([data, "--path", str(tmp_path / "none.pt")]) == 1
     assert "none.pt: no such checkpoint" in capsys.readouterr().err
     assert eval_mlm.main([data, "--path", str(trained[0] / "model.pt"), "--subset", "test"]) == 1
     assert "no split 'test'" in capsys.readouterr().err
+    assert eval_mlm.main([data, "--path", str(trained[0] / "model.pt"), "--block-tokens", "65"]) == 1
+    assert "--block-tokens 65: " in (said := capsys.readouterr().err)
+    assert "model.pt takes at most 64 tokens" in said
     with pytest.raises(SystemExit):
         eval_mlm.main([data, "--path", "x", "--min-word-tokens", "0"])
     assert "--min-word-tokens must be 1 or more, got 0" in capsys.readouterr().err

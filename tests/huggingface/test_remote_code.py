@@ -43,8 +43,12 @@ with torch.no_grad():
     AutoModelForQuestionAnswering.from_pretrained(folder + "/again", trust_remote_code=True)
     wikihop = AutoModel.from_pretrained(folder + "/wikihop", trust_remote_code=True).eval()
     written.append(wikihop(**inputs["wikihop"]).logits)
+    for model, name in ((bart, "bart"), (roberta, "roberta")):  # at random positions
+        torch.manual_seed(1)
+        written.append(model.train()(**inputs[name]).logits)
+        model.eval()
 bart(**inputs["bart"]).logits.square().mean().backward()
-written.append({name: value.grad for name, value in bart.named_parameters()})
+written.insert(4, {name: value.grad for name, value in bart.named_parameters()})
 assert type(bart).__module__.startswith("transformers_modules"), type(bart).__module__
 torch.save(written, folder + "/outputs.pt")
 """
@@ -62,10 +66,10 @@ AutoModelForSeq2SeqLM.from_pretrained(sys.argv[1], trust_remote_code=True)
 
 def test_folders_open_without_the_package_and_compute_the_same(tmp_path):
     sdpa = {"attn_implementation": "sdpa"}  # as in the other process
-    bart = PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart", **sdpa), **LEVELS)
-    roberta = PoolingformerRobertaForMaskedLM.from_short(
-        tiny_huggingface.model("roberta", **sdpa), **LEVELS, relative_attention="c2p,p2c", max_relative_positions=4
-    )
+    settings = {**LEVELS, "max_position_embeddings": 60, "random_position_offsets": True}
+    bart = PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart", **sdpa), **settings)
+    settings |= {"relative_attention": "c2p,p2c", "max_relative_positions": 4}
+    roberta = PoolingformerRobertaForMaskedLM.from_short(tiny_huggingface.model("roberta", **sdpa), **settings)
     bart.save_pretrained(tmp_path / "bart")
     roberta.save_pretrained(tmp_path / "roberta")
     wikihop = PoolingformerRobertaForWikihop(roberta.config).eval()
@@ -92,6 +96,9 @@ def test_folders_open_without_the_package_and_compute_the_same(tmp_path):
     gradients = {name: value.grad for name, value in bart.named_parameters()}
     assert gradients.keys() == found[4].keys()
     assert all(torch.equal(gradients[name], found[4][name]) for name in gradients)
+    for model, given, theirs in ((bart, inputs, found[5]), (roberta, masked, found[6])):
+        torch.manual_seed(1)
+        assert torch.equal(model.train()(**given).logits, theirs)
     names = {"configuration_poolingformer_bart.py", "modeling_poolingformer_bart.py"}
     assert {path.name for path in (tmp_path / "bart").glob("*.py")} == names
 

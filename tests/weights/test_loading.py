@@ -22,6 +22,21 @@ def test_positions_are_copied_in_a_loop_with_the_offset_rows_kept():
     assert extend_positions(table, 4, 2).flatten().tolist() == [-2, -1, 0, 1]
 
 
+def test_positions_are_interpolated_with_the_ends_on_the_ends():
+    table = torch.tensor([[-2.0, 8.0], [-1.0, 8.0], [0.0, 5.0], [1.0, 8.0], [4.0, 2.0]])
+    longer = extend_positions(table, 9, 2, "interpolate")
+    assert longer[:2].equal(table[:2])
+    expected = [[0.0, 5.0], [1 / 3, 6.0], [2 / 3, 7.0], [1.0, 8.0], [2.0, 6.0], [3.0, 4.0], [4.0, 2.0]]
+    torch.testing.assert_close(longer[2:], torch.tensor(expected))
+    long = extend_positions(table.to(torch.bfloat16), 2 + 30_000, 2, "interpolate")
+    assert long.dtype == torch.bfloat16
+    assert long[[0, 1, 2, -1]].equal(table[[0, 1, 2, -1]].to(torch.bfloat16))
+    assert (long[2:, 0].diff() >= 0).all()
+    for same in (5, 4):  # as long, or cut
+        assert extend_positions(table, same, 2, "interpolate").equal(table[:same])
+    assert extend_positions(table[:3], 6, 2, "interpolate").equal(table[[0, 1, 2, 2, 2, 2]])
+
+
 @pytest.fixture
 def bart_state(folder):
     """The state dict of a fairseq BART with 20 source and 1,024 target positions."""
@@ -49,6 +64,24 @@ def test_a_bart_checkpoint_loads_into_a_longer_two_level_model(folder, bart_stat
     new = [name for name in after if "pooled_" in name]
     assert len(new) == 8
     assert all(name in caplog.text for name in new)
+
+
+def test_a_checkpoint_may_load_with_interpolated_positions(folder, bart_state, caplog):
+    """The decoder's, as long as the checkpoint's, stay; so do all when the longer model is loaded again."""
+    flags = (*SIZES, "--max-source-positions", "39", "--pooled-layers", "none", "--position-init", "interpolate")
+    _, model = build(folder, *flags)
+    table, name = bart_state["encoder.embed_positions.weight"].clone(), "encoder.embed_positions.weight"
+    with caplog.at_level(logging.INFO):
+        model.load_state_dict(bart_state, strict=True)
+    found = model.state_dict()[name]
+    assert found[:2].equal(table[:2])
+    assert found[2::2].equal(table[2:])
+    torch.testing.assert_close(found[3::2], (table[2:-1] + table[3:]) / 2)
+    assert "embed_positions.weight: 20 positions -> 39, by interpolating them" in caplog.text
+    assert model.state_dict()["decoder.embed_positions.weight"].equal(bart_state["decoder.embed_positions.weight"])
+    _, again = build(folder, *flags, seed=3)
+    again.load_state_dict(model.state_dict(), strict=True)
+    assert again.state_dict()[name].equal(found)
 
 
 def test_global_projections_start_as_copies_not_aliases(folder, bart_state):

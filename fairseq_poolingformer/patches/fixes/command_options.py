@@ -14,6 +14,7 @@ LEAST = {  # of options that are numbers; fairseq takes any, and ends in an erro
     **dict.fromkeys(("encoder_layers", "encoder_attention_heads", "encoder_embed_dim", "encoder_ffn_embed_dim"), 1),
     **dict.fromkeys(("decoder_layers", "decoder_attention_heads", "decoder_embed_dim", "decoder_ffn_embed_dim"), 1),
     **dict.fromkeys(("max_source_positions", "max_target_positions", "max_positions"), 3),  # <s>, a token, </s>
+    "block_tokens": 3,
     **dict.fromkeys(("dropout", "attention_dropout", "activation_dropout", "relu_dropout", "lr"), 0),
 }
 MOST = {name: 1 for name in LEAST if name.endswith("dropout")}

@@ -87,6 +87,31 @@ def test_packed_blocks_are_full(folder):
     assert tokens == dataset.documents.values[:-1].tolist()
 
 
+def test_blocks_may_be_shorter_than_the_models_longest_input(folder, caplog):
+    """Blocks of 20 for a model of 40 positions are those of a model of 20; without the flag they are of 40."""
+    for pack in ("pack", "separate"):
+        args, task = build(folder, "--block-tokens", "20", "--document-blocks", pack)
+        _, short = build(folder, "--max-positions", "20", "--document-blocks", pack)
+        for split in ("train", "valid"):
+            with caplog.at_level(logging.INFO):
+                task.load_dataset(split)
+            short.load_dataset(split)
+            found, expected = task.dataset(split), short.dataset(split)
+            assert found.sizes.max() == 20
+            assert found.sizes.tolist() == expected.sizes.tolist()
+            assert found[0]["tokens"].tolist() == expected[0]["tokens"].tolist()
+    assert "blocks of the full 20;" in caplog.text
+    assert task.build_model(args).max_positions() == LENGTH
+    args.max_positions = 20  # of the model alone
+    assert task.build_model(args).max_positions() == 20
+    args, task = build(folder, "--block-tokens", "41")
+    with pytest.raises(ValueError, match=r"up to 41 tokens, but the model takes 40; .* or shorter blocks"):
+        task.build_model(args)
+    for number in ("0", "2"):
+        with pytest.raises(ValueError, match=f"--block-tokens must be 3 or more, got {number}"):
+            build(folder, "--block-tokens", number)
+
+
 def test_masks_differ_between_epochs_and_are_the_same_for_workers_and_processes(folder):
     first, second = (rows(iterator(folder, epoch).next_epoch_itr()) for epoch in (1, 2))
     assert first.keys() == second.keys()

@@ -1,0 +1,156 @@
+"""``random_position_offsets`` and ``position_init`` of the models for transformers."""
+
+import pytest
+import torch
+
+from fairseq_poolingformer.huggingface import (
+    PoolingformerBartForConditionalGeneration,
+    PoolingformerMBartForConditionalGeneration,
+    PoolingformerRobertaForMaskedLM,
+    PoolingformerRobertaForSequenceClassification,
+    PoolingformerRobertaModel,
+)
+from tests.huggingface.test_training import LENGTH, LEVELS, WORDS, make
+from tests.models import tiny_huggingface
+
+FIRST = 2  # the row of the first position
+POSITIONS = 40
+PAIRS = (PoolingformerBartForConditionalGeneration, PoolingformerMBartForConditionalGeneration)
+ENCODERS = (PoolingformerRobertaForMaskedLM, PoolingformerRobertaForSequenceClassification)
+
+
+def offset_model(model_class, **settings):
+    """A random model in training whose rows begin at random positions."""
+    is_pair = model_class in PAIRS
+    sizes = {"max_position_embeddings": POSITIONS + (0 if is_pair else FIRST)}
+    return make(model_class, random_position_offsets=True, **sizes, **settings).train()
+
+
+def rows_used(model, **inputs):
+    """(B, T) the row of the table of positions that each token has had, and the output."""
+    positions = model.model.encoder.embed_positions if type(model) in PAIRS else _embeddings(model).position_embeddings
+    seen = []
+    handle = positions.register_forward_hook(lambda module, given, output: seen.append(output.detach()))
+    output = model(**inputs)
+    handle.remove()
+    (used,) = seen
+    used = used.expand(len(next(iter(inputs.values()))), -1, -1)
+    return torch.cdist(used, positions.weight).argmin(2), output
+
+
+def _embeddings(model):
+    return getattr(model, "roberta", model).embeddings
+
+
+def batch(lengths, side="right"):
+    """Token ids, and their mask, with padding on a side."""
+    torch.manual_seed(4)
+    tokens, mask = torch.ones(len(lengths), LENGTH, dtype=torch.long), torch.zeros(len(lengths), LENGTH)
+    for number, length in enumerate(lengths):
+        where = slice(0, length) if side == "right" else slice(LENGTH - length, LENGTH)
+        tokens[number, where], mask[number, where] = torch.randint(3, WORDS, (length,)), 1
+    return {"input_ids": tokens, "attention_mask": mask.long()}
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("model_class", [*PAIRS, *ENCODERS])
+@torch.no_grad()
+def test_rows_begin_at_random_positions_in_training_alone(model_class, side):
+    """The first row is the longest, the last one has 5 tokens; with padding on the left, tokens are moved first."""
+    model = offset_model(model_class)
+    inputs = batch([LENGTH, *[5] * 60], side)
+    if model_class in PAIRS:
+        inputs["decoder_input_ids"] = inputs["input_ids"][:, :3]
+    rows, _ = rows_used(model, **inputs)
+    long, short = rows[0], rows[1:, :5]
+    assert long.diff().eq(1).all()
+    assert short.diff(dim=1).eq(1).all()
+    room = POSITIONS - (LENGTH if model_class in PAIRS else 5)  # BART leaves room for the longest row
+    first = short[:, 0] - FIRST
+    assert first.min() >= 0
+    assert first.max() <= room
+    assert first.unique().numel() > room // 2
+    if model_class not in PAIRS:
+        assert rows[1:, 5:].eq(1).all()  # padding has its own row
+    rows, _ = rows_used(model.eval(), **inputs)
+    assert rows[:, 0].eq(FIRST).all()
+    plain = make(model_class, max_position_embeddings=model.config.max_position_embeddings).train()
+    rows, _ = rows_used(plain, **inputs)
+    assert rows[:, 0].eq(FIRST).all()
+
+
+@torch.no_grad()
+def test_offsets_are_uniform_over_what_leaves_room():
+    positions = offset_model(PAIRS[0]).model.encoder.embed_positions
+    found = positions(torch.zeros(1700, LENGTH))
+    first = torch.cdist(found[:, 0], positions.weight).argmin(1) - FIRST
+    counts = first.bincount(minlength=POSITIONS - LENGTH + 1)
+    assert len(counts) == POSITIONS - LENGTH + 1 == 17
+    assert (counts - 100).abs().max() < 50
+
+
+@torch.no_grad()
+def test_given_positions_and_embeddings():
+    model, inputs = offset_model(PoolingformerRobertaForMaskedLM), batch([LENGTH, 5])
+    given = torch.arange(LENGTH)[None] + 7
+    assert rows_used(model, **inputs, position_ids=given)[0].eq(given).all()
+    embeds = model.roberta.embeddings.word_embeddings(inputs["input_ids"])
+    rows, _ = rows_used(model, inputs_embeds=embeds, attention_mask=inputs["attention_mask"])
+    assert rows.diff(dim=1).eq(1).all()
+    assert rows.min() >= FIRST
+
+
+@pytest.mark.parametrize("model_class", [PAIRS[0], ENCODERS[0]])
+def test_gradients_of_checkpointed_layers_are_the_same(model_class):
+    inputs, gradients = batch([LENGTH, 9]), []
+    inputs["labels"] = inputs["input_ids"]
+    for settings in ({}, {"gradient_checkpointing": True}):
+        model = offset_model(model_class, **settings)
+        torch.manual_seed(6)
+        model(**inputs).loss.backward()
+        gradients.append({name: value.grad for name, value in model.named_parameters() if value.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, msg=name)
+
+
+@pytest.mark.parametrize("model_class", [*PAIRS, ENCODERS[0]])
+@torch.no_grad()
+def test_saved_and_loaded(model_class, tmp_path):
+    model = offset_model(model_class)
+    model.save_pretrained(tmp_path)
+    again = model_class.from_pretrained(tmp_path)
+    assert again.config.random_position_offsets
+    for name, value in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value), name
+    inputs = batch([9] * 20)
+    rows = []
+    for found in (model, again.train()):
+        torch.manual_seed(8)
+        rows.append(rows_used(found, **inputs)[0])
+    assert rows[0].equal(rows[1])
+    assert rows[0][:, 0].unique().numel() > 3
+
+
+def test_a_model_without_learned_positions_says_so():
+    settings = {**LEVELS, "absolute_positions": False, "relative_attention": "c2p", "random_position_offsets": True}
+    words = "random_position_offsets=True is about learned positions, .* give absolute_positions=True"
+    with pytest.raises(ValueError, match=words):
+        PoolingformerRobertaModel(PoolingformerRobertaModel.config_class(**settings, max_relative_positions=8))
+
+
+@pytest.mark.parametrize(("kind", "model_class"), [("bart", PAIRS[0]), ("mbart", PAIRS[1]), ("roberta", ENCODERS[0])])
+def test_from_short_interpolates_where_asked(kind, model_class):
+    """Of 5 positions become 9: the old ones, and their means between."""
+    short = tiny_huggingface.model(kind, max_position_embeddings=5 if model_class in PAIRS else 7)
+    settings = {"max_position_embeddings": 9 if model_class in PAIRS else 11, "position_init": "interpolate"}
+    long = model_class.from_short(short, **settings, random_position_offsets=True)
+    tables = [
+        found.model.encoder.embed_positions if model_class in PAIRS else found.roberta.embeddings.position_embeddings
+        for found in (short, long)
+    ]
+    old, new = (table.weight for table in tables)
+    assert new[:FIRST].equal(old[:FIRST])
+    assert new[FIRST::2].equal(old[FIRST:])
+    torch.testing.assert_close(new[FIRST + 1 :: 2], (old[FIRST:-1] + old[FIRST + 1 :]) / 2)
+    assert long.config.random_position_offsets
