@@ -153,9 +153,10 @@ class LevelSettings:
     )
     pooled_init: str = _setting(
         "random",
-        "where a checkpoint has no second level, its projections start from random values, or as copies of "
-        "level one's (default: random)",
-        choices=("random", "level-one"),
+        "where a checkpoint has no second level, its projections start from random values, as copies of level one's, "
+        "or as such copies with values of zero, so that the model begins as the one without level two "
+        "(default: random)",
+        choices=("random", "level-one", "level-one-silent"),
         changed="quiet",
     )
     position_init: str = _setting(
@@ -256,6 +257,11 @@ class TwoLevels(RelativeSettings, LevelSettings):
             raise ValueError(f"{spelled('global_tokens')} must be 0 or more, got {self.global_tokens!r}")
         self._check_choice("pooled_init")
         self._check_choice("position_init")
+        if self.pooled_init == "level-one-silent" and self.pool_share_weights:
+            raise ValueError(
+                f"{spelled('pooled_init', self.pooled_init)} and {spelled('pool_share_weights', True)} do not go "
+                "together: level two's values are level one's there; leave one of them out"
+            )
         for name in settings_with("each_layer"):
             self.windows(num_layers, name)
         pooled_layers = self.layers_with_level_two()

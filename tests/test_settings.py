@@ -74,6 +74,11 @@ def test_lists_become_text():
         ({"pooled_window_size": "1,2"}, "--pooled-window-size has 2 values", "pooled_window_size has 2 values"),
         ({"pooled_init": "x"}, "--pooled-init must be one of", "pooled_init must be one of"),
         ({"position_init": "x"}, "--position-init must be one of", "position_init must be one of"),
+        (
+            {"pooled_init": "level-one-silent", "pool_share_weights": True},
+            "--pooled-init level-one-silent and --pool-share-weights do not go together",
+            "pooled_init='level-one-silent' and pool_share_weights=True do not go together",
+        ),
         ({"global_tokens": -1}, "--global-tokens must be 0 or more", "global_tokens must be 0 or more"),
         (
             {"separate_global_projections": True, "global_tokens": 0},

@@ -70,7 +70,8 @@ class FromShort:
         """Make a long model with the weights of a short one.
 
         Positions are repeated in a loop, as everywhere in this package. Level two starts with random values,
-        N(0, 0.02²); with ``pooled_init="level-one"`` its projections start as copies of level one's. Separate
+        N(0, 0.02²); with ``pooled_init="level-one"`` its projections start as copies of level one's, with
+        ``"level-one-silent"`` as copies whose values are zero, so that level two adds nothing at first. Separate
         projections of global tokens start as copies of the ordinary ones. A LED or Longformer keeps its positions, its
         windows, its global projections and their first global token, and has no level two unless ``pooled_layers``
         asks for it.

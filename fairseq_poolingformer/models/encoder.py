@@ -17,6 +17,7 @@ from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.levels import attention_arguments, check_offsets, relative_projections, relative_tables
 from fairseq_poolingformer.models.positions import LearnedPositions
 from fairseq_poolingformer.settings import TwoLevelFlags
+from fairseq_poolingformer.training.optimizers import POOLED
 from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear
 
 logger = logging.getLogger(__name__)
@@ -45,13 +46,17 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         sizes = (embed_dim, cfg.encoder.attention_heads)
         relative = relative_projections(settings, *place, *sizes, cfg.dropout, cfg.max_source_positions)
         self.relative_projections: RelativeProjections | None = relative
-        return TwoLevelAttention(
+        attention = TwoLevelAttention(
             *sizes,
             scale=None if relative is None else relative.scale,
             dropout=cfg.attention_dropout,
             batch_first=False,
             **attention_arguments(settings, *place),
         )
+        for name, parameter in attention.named_parameters():
+            if name.startswith("pooled_"):
+                parameter.param_group = POOLED  # for --pooled-lr
+        return attention
 
     def forward(
         self,

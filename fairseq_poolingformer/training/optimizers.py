@@ -14,7 +14,13 @@ from torch.optim.adamw import adamw
 
 from fairseq_poolingformer.patches.fixes.command_options import parse_betas
 
-HEAD = "head"  # what the parameters of a task's head have as ``param_group``, fairseq's name for such a mark
+# what parameters that can have a learning rate of their own have as ``param_group``, fairseq's name for such a mark
+HEAD, POOLED = "head", "pooled"
+OWN_RATES = {  # mark -> the flag, whose parameters they are, and where there are some
+    HEAD: ("--head-lr", "a task's head", "The task must be one of docs/tasks.md"),
+    POOLED: ("--pooled-lr", "a second level", "--pooled-layers must name a layer"),
+}
+UNFLATTENED = "--fp16 needs --fp16-no-flatten-grads, and so does --bf16"
 EPSILON = 1e-10  # in both denominators of Adagrad, as in the published code
 
 
@@ -57,8 +63,12 @@ class FusedAdamWConfig(FairseqDataclass):
         default=0.0,
         metadata={
             "help": "learning rate of a task's head where the scheduler sets the others to --lr; it rises and decays "
-            "with them. 0: --lr. With --fp16 it needs --fp16-no-flatten-grads"
+            f"with them. 0: --lr. {UNFLATTENED}"
         },
+    )
+    pooled_lr: float = field(
+        default=0.0,
+        metadata={"help": "the same of level two's projections and pooling, which a short checkpoint lacks"},
     )
     lr: list[float] = field(default=II("optimization.lr"))
 
@@ -125,27 +135,32 @@ class FairseqFusedAdamW(FairseqOptimizer):
         self.set_lr(self.optimizer_config["lr"])
 
     def _groups(self, params: list[Tensor]) -> list[Any]:
-        """The parameters in one group, or those of heads in a second one.
+        """The parameters in one group, or those with a learning rate of their own in more groups after it.
 
         Raises:
-            ValueError: ``--head-lr`` is negative, or no parameter is known as a head's.
+            ValueError: such a rate is negative, or no parameter is known as one of those that it is for.
         """
-        lr, head_lr = self.optimizer_config["lr"], self.cfg.head_lr
-        if head_lr < 0 or (head_lr and not lr):
-            raise ValueError(f"--head-lr must be 0 or more, and --lr more than 0 with it; got {head_lr} and {lr}")
-        if not head_lr:
-            return params
-        head = [parameter for parameter in params if getattr(parameter, "param_group", None) == HEAD]
-        if not head:
-            raise ValueError(
-                f"--head-lr {head_lr:g}: no parameter of a task's head. The task must be one of docs/tasks.md, and "
-                "--fp16 needs --fp16-no-flatten-grads, since all parameters are one otherwise"
-            )
-        others = [parameter for parameter in params if getattr(parameter, "param_group", None) != HEAD]
-        return [{"params": others}, {"params": head, "lr_scale": head_lr / lr}]
+        lr = self.optimizer_config["lr"]
+        own, groups = set(), []
+        for mark, (flag, whose, where) in OWN_RATES.items():
+            rate = getattr(self.cfg, flag[2:].replace("-", "_"))
+            if rate < 0 or (rate and not lr):
+                raise ValueError(f"{flag} must be 0 or more, and --lr more than 0 with it; got {rate} and {lr}")
+            if not rate:
+                continue
+            marked = [parameter for parameter in params if getattr(parameter, "param_group", None) == mark]
+            if not marked:
+                raise ValueError(
+                    f"{flag} {rate:g}: no parameter of {whose}. {where}, and {UNFLATTENED}, since all parameters are "
+                    "one otherwise"
+                )
+            own.add(mark)
+            groups.append({"params": marked, "lr_scale": rate / lr})
+        others = [parameter for parameter in params if getattr(parameter, "param_group", None) not in own]
+        return [{"params": others}, *groups] if groups else params
 
     def set_lr(self, lr: float) -> None:
-        """Set the learning rate; a head's keeps its ratio to the others'."""
+        """Set the learning rate; those of a head and of level two keep their ratio to it."""
         for group in self.param_groups:
             group["lr"] = lr * group.get("lr_scale", 1.0)
 

@@ -200,7 +200,8 @@ def fit(
         state: the short ones.
         offset: leading rows of position tables that are not positions.
         position_init: as :func:`extend_positions` takes it.
-        pooled_init: ``level-one`` copies level one's projections to a second level that the state dict lacks.
+        pooled_init: ``level-one`` copies level one's projections to a second level that the state dict lacks;
+            ``level-one-silent`` makes its values zero, so that Z is.
         new: parts of the names of other parameters that keep the model's own values where the state dict lacks them.
 
     Raises:
@@ -218,12 +219,16 @@ def fit(
     _leave_out(state, filter(TASK_HEAD.match, lacking), "this task has no such head")
     reason = "the model has no separate global projections"
     _leave_out(state, (n for n in lacking if ".self_attn.global_" in n), reason, logging.WARNING)
-    copies = copied(own, state, COPIED | POOLED if pooled_init == "level-one" else COPIED)
+    copies = copied(own, state, COPIED if pooled_init == "random" else COPIED | POOLED)
     state.update(copies)
+    silent = [name for name in copies if "self_attn.pooled_v_proj" in name and pooled_init == "level-one-silent"]
+    state.update({name: torch.zeros_like(copies.pop(name)) for name in silent})
     fresh = [name for name in own if name not in state and (is_new(name) or any(part in name for part in new))]
     state.update({name: own[name].clone() for name in fresh})
     if copies:
         logger.info("copied from the ordinary projections: %s", ", ".join(copies))
+    if silent:
+        logger.info("zero, so that level two begins silent: %s", ", ".join(silent))
     if fresh:
         logger.info("newly initialized: %s", ", ".join(fresh))
 

@@ -112,7 +112,10 @@ def test_unknown_settings_are_named():
         ({"pooled_layers": "9"}, r"^pooled_layers='9' names layer 9, but the encoder has layers 0 to 2"),
         ({"window_size": [3, 4]}, r"^window_size has 2 values for 3 layers"),
         ({"pooled_layers": "1", "global_tokens": "2"}, "^global_tokens must be 0 or more, got '2'"),
-        ({"pooled_init": "level_one"}, "^pooled_init must be one of random, level-one; got 'level_one'"),
+        (
+            {"pooled_init": "level_one"},
+            "^pooled_init must be one of random, level-one, level-one-silent; got 'level_one'",
+        ),
     ):
         with pytest.raises(ValueError, match=words):
             ours.from_short(short, **settings)

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from fairseq_poolingformer.training.optimizers import POOLED as POOLS
 from tests.dropped import assert_dropped, zero
 from tests.models.tiny_roberta import PAD, SIZES, build, sentences, write_dictionary
 
@@ -197,3 +198,11 @@ def test_the_first_tokens_that_are_global_are_never_padding(folder):
     expected = [[0, 0, 1, 1, 0], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 0]]
     assert encoder.first_tokens(padding).int().tolist() == expected
     assert build_encoder(folder, "--global-tokens", "0").first_tokens(padding) is None
+
+
+def test_parameters_of_level_two_alone_are_marked_for_their_own_learning_rate(folder):
+    """The parameters that --pooled-init starts, and those of pooling."""
+    _, model = build(folder, *SIZES, *POOLED)
+    marked = {name for name, parameter in model.named_parameters() if getattr(parameter, "param_group", None) == POOLS}
+    assert marked == {name for name, _ in model.named_parameters() if "self_attn.pooled_" in name}
+    assert len(marked) == 2 * 8

@@ -8,7 +8,7 @@ from fairseq.optim import FP16Optimizer
 from fairseq.optim.adam import Adam
 from fairseq.trainer import Trainer
 
-from fairseq_poolingformer.training.optimizers import HEAD, FairseqFusedAdamW, FusedAdamW, parse_betas
+from fairseq_poolingformer.training.optimizers import HEAD, POOLED, FairseqFusedAdamW, FusedAdamW, parse_betas
 from tests.patches.helpers import assert_same_parameters, train
 from tests.patches.long_jobs.test_resuming_half_precision import HALF
 
@@ -25,6 +25,12 @@ def quadratic(dtype=torch.float32):
         [(torch.randn(p.shape, generator=generator) * scales[n % 6]).to(dtype) for p in parameters] for n in range(20)
     ]
     return parameters, gradients
+
+
+def settings(**given):
+    """The optimizer's, with those that are given."""
+    defaults = {"lr": [0.01], "adam_betas": "(0.9, 0.98)", "adam_eps": 1e-8, "weight_decay": 0.0}
+    return SimpleNamespace(**(defaults | {"head_lr": 0.0, "pooled_lr": 0.0} | given))
 
 
 def updated(optimizer, parameters, gradients):
@@ -95,7 +101,7 @@ def test_training_equals_adams_and_resumes_to_the_bit(corpus, tmp_path, losses, 
 
 
 def test_settings_given_on_resuming_win_and_the_kernel_stays_fused():
-    cfg = SimpleNamespace(lr=[0.1], adam_betas="(0.9, 0.98)", adam_eps=1e-8, weight_decay=0.0, head_lr=0.0)
+    cfg = settings(lr=[0.1])
     parameters, gradients = quadratic()
     theirs = Adam(parameters, lr=0.5, betas=(0.8, 0.9))
     updated(theirs, parameters, gradients)
@@ -108,19 +114,22 @@ def test_settings_given_on_resuming_win_and_the_kernel_stays_fused():
     updated(optimizer, parameters, gradients)
 
 
-def with_head(lr, head_lr):
-    """Two parameters, the second one a head's, and their optimizer."""
+OWN = [(HEAD, "head_lr"), (POOLED, "pooled_lr")]
+
+
+def with_own(lr, rate, mark=HEAD, name="head_lr"):
+    """Two parameters, the second one a head's or level two's, and their optimizer."""
     parameters, gradients = quadratic(torch.float64)
-    parameters[1].param_group = HEAD
-    cfg = SimpleNamespace(lr=[lr], adam_betas="(0.9, 0.98)", adam_eps=1e-8, weight_decay=0.1, head_lr=head_lr)
-    return parameters, gradients, FairseqFusedAdamW(cfg, parameters)
+    parameters[1].param_group = mark
+    return parameters, gradients, FairseqFusedAdamW(settings(lr=[lr], weight_decay=0.1, **{name: rate}), parameters)
 
 
-def test_a_head_has_a_learning_rate_of_its_own_that_rises_and_decays_with_the_others():
+@pytest.mark.parametrize("own", OWN)
+def test_a_learning_rate_of_its_own_rises_and_decays_with_the_others(own):
     """Twenty updates equal those of two optimizers; they go on from a saved state half-way."""
-    settings = {"betas": (0.9, 0.98), "weight_decay": 0.1}
-    parameters, gradients, _ = with_head(0.01, 0.1)
-    separate = [torch.optim.AdamW([p], lr=lr, **settings) for p, lr in zip(parameters, (0.01, 0.1), strict=True)]
+    common = {"betas": (0.9, 0.98), "weight_decay": 0.1}
+    parameters, gradients, _ = with_own(0.01, 0.1, *own)
+    separate = [torch.optim.AdamW([p], lr=lr, **common) for p, lr in zip(parameters, (0.01, 0.1), strict=True)]
     for number, step in enumerate(gradients):
         for parameter, gradient, optimizer, lr in zip(parameters, step, separate, (0.01, 0.1), strict=True):
             parameter.grad = gradient.clone()
@@ -128,11 +137,11 @@ def test_a_head_has_a_learning_rate_of_its_own_that_rises_and_decays_with_the_ot
             optimizer.step()
     expected = [parameter.detach().clone() for parameter in parameters]
 
-    parameters, _, optimizer = with_head(0.01, 0.1)
+    parameters, _, optimizer = with_own(0.01, 0.1, *own)
     for number, step in enumerate(gradients):
         if number == 10:
             values, state = [parameter.detach().clone() for parameter in parameters], optimizer.state_dict()
-            parameters, _, optimizer = with_head(0.01, 0.1)
+            parameters, _, optimizer = with_own(0.01, 0.1, *own)
             optimizer.load_state_dict(state, optimizer.optimizer_config)
             for parameter, value in zip(parameters, values, strict=True):
                 parameter.data.copy_(value)
@@ -143,16 +152,33 @@ def test_a_head_has_a_learning_rate_of_its_own_that_rises_and_decays_with_the_ot
         torch.testing.assert_close(mine.detach(), other)
 
 
-def test_a_heads_learning_rate_given_on_resuming_wins():
-    _, _, old = with_head(0.01, 0.1)
-    _, _, resumed = with_head(0.02, 0.03)
+@pytest.mark.parametrize("own", OWN)
+def test_a_learning_rate_of_its_own_given_on_resuming_wins(own):
+    _, _, old = with_own(0.01, 0.1, *own)
+    _, _, resumed = with_own(0.02, 0.03, *own)
     resumed.load_state_dict(old.state_dict(), resumed.optimizer_config)
     assert [group["lr"] for group in resumed.param_groups] == pytest.approx([0.02, 0.03])
 
 
-def test_half_precision_keeps_a_heads_learning_rate_only_without_flat_parameters():
-    parameters, _, _ = with_head(0.01, 0.1)
-    cfg = SimpleNamespace(lr=[0.01], adam_betas="(0.9, 0.98)", adam_eps=1e-8, weight_decay=0.0, head_lr=0.1)
+def test_a_head_and_level_two_have_one_each():
+    """Parameters that are marked, but have no rate given, stay with the others."""
+    parameters = [torch.nn.Parameter(torch.zeros(2)) for _ in range(3)]
+    parameters[0].param_group, parameters[2].param_group = POOLED, HEAD
+    for rates, expected in (
+        ({"head_lr": 0.1, "pooled_lr": 0.03}, [(1, 0.01), (2, 0.1), (0, 0.03)]),
+        ({"pooled_lr": 0.03}, [(1, 0.01), (2, 0.01), (0, 0.03)]),
+        ({}, [(0, 0.01), (1, 0.01), (2, 0.01)]),
+    ):
+        groups = FairseqFusedAdamW(settings(**rates), parameters).param_groups
+        found = [(id(parameter), group["lr"]) for group in groups for parameter in group["params"]]
+        assert [number for number, _ in found] == [id(parameters[number]) for number, _ in expected]
+        assert [rate for _, rate in found] == pytest.approx([rate for _, rate in expected])
+
+
+@pytest.mark.parametrize("own", OWN)
+def test_half_precision_keeps_a_learning_rate_of_its_own_only_without_flat_parameters(own):
+    parameters, _, _ = with_own(0.01, 0.1, *own)
+    cfg = settings(**{own[1]: 0.1})
     args = SimpleNamespace(common=SimpleNamespace(pipeline_model_parallel=False))
     copies = FP16Optimizer.build_fp32_params(args, parameters, flatten=False)
     assert [group["lr"] for group in FairseqFusedAdamW(cfg, copies).param_groups] == pytest.approx([0.01, 0.1])
@@ -161,10 +187,11 @@ def test_half_precision_keeps_a_heads_learning_rate_only_without_flat_parameters
         FairseqFusedAdamW(cfg, [flat])
 
 
-@pytest.mark.parametrize(("lr", "head_lr"), [(0.01, -0.1), (0.0, 0.1)])
-def test_learning_rates_without_a_ratio_are_refused(lr, head_lr):
-    with pytest.raises(ValueError, match="--head-lr must be 0 or more, and --lr more than 0"):
-        with_head(lr, head_lr)
+@pytest.mark.parametrize(("lr", "rate"), [(0.01, -0.1), (0.0, 0.1)])
+@pytest.mark.parametrize("own", OWN)
+def test_learning_rates_without_a_ratio_are_refused(own, lr, rate):
+    with pytest.raises(ValueError, match=f"--{own[1].replace('_', '-')} must be 0 or more, and --lr more than 0"):
+        with_own(lr, rate, *own)
 
 
 @pytest.mark.parametrize("betas", ["0.9", "(0.9, 1.0)", "(0.9, 0.98, 0.99)", "('a', 'b')", "nonsense(", (0.5,), None])

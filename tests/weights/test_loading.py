@@ -117,6 +117,28 @@ def test_level_two_starts_from_level_one_where_the_checkpoint_has_none(tmp_path,
         assert torch.equal(model.state_dict()[name], value), name
 
 
+@pytest.mark.parametrize("mix", [[], ["--pool-mix"]])
+@pytest.mark.parametrize(("family", "sizes"), [(tiny_bart, SIZES), (tiny_roberta, tiny_roberta.SIZES)])
+def test_a_silent_level_two_changes_no_output_and_learns(tmp_path, family, sizes, mix):
+    folder = write_data_folder(tmp_path) if family is tiny_bart else tiny_roberta.write_dictionary(tmp_path)
+    flags = [*sizes, "--window-size", "2", "--pooled-window-size", "8", *mix]
+    _, one_level = family.build(folder, *flags, "--pooled-layers", "none", seed=1)
+    _, model = family.build(folder, *flags, "--pooled-layers", "1-2", "--pooled-init", "level-one-silent", seed=2)
+    model.load_state_dict(one_level.state_dict(), strict=True)
+    tokens = tiny_roberta.sentences([24, 17])
+    found, expected = (
+        built.encoder if family is tiny_bart else built.encoder.sentence_encoder for built in (model, one_level)
+    )
+    output = found(tokens)["encoder_out"][0]
+    assert torch.equal(output, expected(tokens)["encoder_out"][0])
+    output.square().sum().backward()
+    attention = found.layers[2].self_attn
+    assert torch.equal(attention.pooled_q_proj.weight, attention.q_proj.weight)
+    for parameter in (attention.pooled_v_proj.weight, attention.pooled_v_proj.bias):
+        assert not parameter.any()
+        assert parameter.grad.any()
+
+
 def test_own_checkpoints_load_unchanged(folder):
     _, trained = build(folder, *SIZES, seed=1)
     _, fresh = build(folder, *SIZES, seed=2)
