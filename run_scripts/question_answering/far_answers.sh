@@ -43,8 +43,8 @@ for model in ${models//,/ }; do
   case $model in
     level_one) flags=() ;;
     two_levels) flags=(pooled_layers=1) ;;
-    equal_keys) flags=(w1=128,256) ;; # 2·256 = 2·128 + 2·512/4
-    equal_reach) flags=(w1=128,512) ;;
+    equal_keys) flags=("w1=128,256") ;; # 2·256 = 2·128 + 2·512/4
+    equal_reach) flags=("w1=128,512") ;;
     *) fail "models= must be some of level_one,two_levels,equal_keys,equal_reach; got $model" ;;
   esac
   for seed in ${seeds//,/ }; do
