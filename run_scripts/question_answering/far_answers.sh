@@ -24,15 +24,16 @@ options=(
   "seeds=1,2,3" # of initialization and the order of examples
   "gpus=0" # GPUs; 0: train on a CPU
   "python=" # interpreter; default: the active virtual environment's, else .venv's
+  "dry_run=0" # 1: print the commands only
 )
 parse_options "$@"
 python=$(find_python "$python")
 out=$(absolute "$out")
-[[ -f $out/raw/dev.jsonl ]] || "$python" "$root/run_scripts/question_answering/far_answers.py" "$out/raw" \
+made "$out/raw/dev.jsonl" || run "$python" "$root/run_scripts/question_answering/far_answers.py" "$out/raw" \
   --train "$train" --dev "$dev" --words "$words"
 
 shared=(
-  experiments=tydi_large corpus=far published=- "out=$out" "python=$python" "gpus=$gpus"
+  experiments=tydi_large corpus=far published=- "out=$out" "python=$python" "gpus=$gpus" "dry_run=$dry_run"
   "train_files=$out/raw/train.jsonl" "dev_files=$out/raw/dev.jsonl" vocabulary=380 pretrained=-
   arch=poolingformer_roberta_tiny length=2048 doc_stride=1024 negatives=0.5
   w1=128 pooled_layers=none w2=512 kernel=5 stride=4 pool=ldconv
@@ -49,11 +50,12 @@ for model in ${models//,/ }; do
   esac
   for seed in ${seeds//,/ }; do
     scores=$out/${model}_$seed/scores.json
-    [[ -f $scores ]] ||
+    made "$scores" ||
       "$root/run_scripts/question_answering/run.sh" "${shared[@]}" "${flags[@]}" "name=${model}_$seed" "seed=$seed" \
         steps=preprocess,train,predict,score -- --dropout 0.0 --attention-dropout 0.0 --encoder-normalize-before
     names+=("$model=$scores")
   done
 done
+[[ $dry_run == 0 ]] || exit 0
 printf '\n# F1 on %s questions; of several seeds the mean and the range\n' "$dev"
 "$python" "$root/run_scripts/compare.py" answers "${names[@]}"
