@@ -6,8 +6,9 @@
 # Installs into .venv, makes documents of 300 to 2,000 words with five facts scattered in real prose, and fine-tunes the
 # small model that comes with the package, the reader, on them: as a Poolingformer, and with one plain window that sees
 # as many keys, the fair control. Then it summarizes documents whose names neither has seen, and counts the facts that
-# are right. systems= and seeds= make the whole table. Run again, it does only what is missing; killed, it resumes from
-# its last checkpoint. docs/quickstart.md explains what it shows.
+# are right. systems= and seeds= add controls to the table; run_scripts/evidence/summaries.sh has all, on longer papers.
+# Run again, it does only what is missing; killed, it resumes from its last checkpoint. docs/quickstart.md explains what
+# it shows.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
 set -euo pipefail
@@ -167,6 +168,7 @@ summarize() {
 }
 
 announce 3 "Trainings from the reader, $updates updates each"
+echo "  two_levels and paper are Poolingformer, the others have one window; see run_scripts/reader/systems.txt"
 for seed in "${all_seeds[@]}"; do
   for system in "${all_systems[@]}"; do fine_tune "$system" "$seed"; done
 done
@@ -180,8 +182,8 @@ for system in "${all_systems[@]}"; do
     summarize "${system}_$seed"
     rouge+=("$system ($keys)=$out/${system}_$seed/rouge.json")
     summaries+=("$system ($keys)=$out/${system}_$seed/summaries.txt")
-    logs+=("$out/${system}_$seed/train.log")
   done
+  logs+=("$out/${system}_${all_seeds[0]}/train.log")
   [[ $system != "$baseline" ]] || baseline="$system ($keys)" compared=1
 done
 logged rouge-lead.txt "$python" -m fairseq_poolingformer.cli.score --documents "$data/test-few.document.txt" \

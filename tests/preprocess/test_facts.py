@@ -126,6 +126,7 @@ def test_a_corpus_of_fewer_papers_says_so_and_others_are_as_before_the_flag(monk
     monkeypatch.setattr(facts, "read_sentences", lambda is_held_out: PROSE)
     assert make_folder(tmp_path / "few", "--papers", 2, 3) == make_folder(tmp_path / "many", "--papers", 6, 14) == 0
     settings = [json.loads((tmp_path / name / "corpus.json").read_text())["settings"] for name in ("few", "many")]
+    assert set(settings[1]) == {"counts", "words", "seed"}
     assert settings[0] == settings[1] | {"papers": [2, 3]}
     tokenizer = load_tokenizer(tmp_path / "few")
     few, many = (DataFolder(tmp_path / name, PAIRS).sequences("test", PAIRS.ids[0]) for name in ("few", "many"))
