@@ -198,11 +198,11 @@ def measure(cases: Sequence[Case], args: argparse.Namespace) -> list[Result]:
     """Measure cases, with what :func:`add_arguments` added.
 
     With several repeats on a CPU the cases run in turn (A B A B), so that a busy machine slows all alike; their models
-    are then in memory at the same time. With a single one, and on a GPU, each has the memory to itself.
+    are then in memory at the same time. With a single one, ``--alone`` and on a GPU, each has the memory to itself.
 
     Args:
         cases: what to measure.
-        args: device, threads, repeats, warm_ups, allocator, memory_limit (GiB of a process, or None).
+        args: device, threads, repeats, warm_ups, allocator, alone, memory_limit (GiB of a process, or None).
 
     Returns:
         A result for each case, in order.
@@ -210,12 +210,21 @@ def measure(cases: Sequence[Case], args: argparse.Namespace) -> list[Result]:
     Raises:
         SystemExit: a case failed for another reason than memory.
     """
+    before = os.environ.get("MALLOC_PERTURB_")
     if args.allocator == "glibc":
         os.environ["MALLOC_PERTURB_"] = "0"  # which is so anyway; a plugin that sees it leaves glibc as it is
+    try:
+        return _measure(cases, args)
+    finally:
+        if before is None:
+            os.environ.pop("MALLOC_PERTURB_", None)
+
+
+def _measure(cases: Sequence[Case], args: argparse.Namespace) -> list[Result]:
     if args.device == "cuda":
         torch.cuda.empty_cache()  # what the checks before have left
     arguments = (args.device, args.threads, args.allocator, args.memory_limit)
-    in_turn = args.repeats > 1 and args.device == "cpu"
+    in_turn = args.repeats > 1 and args.device == "cpu" and not args.alone
     groups = [list(cases)] if in_turn else [[case] for case in cases]
     results = []
     for group in groups:
@@ -240,8 +249,14 @@ def must_agree(name: str, actual: Tensor, expected: Tensor, tolerance: float = 1
         raise SystemExit(f"{name}: differs by {error:.2g} from what it must equal; nothing is timed")
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, repeats: int, warm_ups: int = 1) -> None:
-    """Add the options of every measurement, with these defaults."""
+def add_arguments(
+    parser: argparse.ArgumentParser,
+    *,
+    repeats: int,
+    warm_ups: int = 1,
+    allocators: Sequence[str] = ("glibc", "kept"),
+) -> None:
+    """Add the options of every measurement, with these defaults and choices."""
     add = parser.add_argument
     add("--device", default="cpu", choices=("cpu", "cuda"))
     add("--repeats", type=int, default=repeats, help="runs that count, of which the median (default: %(default)s)")
@@ -250,10 +265,11 @@ def add_arguments(parser: argparse.ArgumentParser, *, repeats: int, warm_ups: in
     add(
         "--allocator",
         default="glibc",
-        choices=("glibc", "kept"),
+        choices=tuple(allocators),
         help="glibc: freed memory goes back to the system, as the C library has it; kept: it is kept for the next "
         "tensor, as the plugin does on a machine without a GPU (default: %(default)s)",
     )
+    add("--alone", action="store_true", help="on a CPU, run one case after the other, for their memory; else in turn")
     add(
         "--memory-limit",
         type=float,

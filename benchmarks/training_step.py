@@ -1,7 +1,7 @@
 """One training step of whole models: Poolingformer and LED in fairseq beside Hugging Face's LED and other kernels.
 
     python benchmarks/training_step.py [--size base] [--source-length 4096] [--target-length 256] [--dtype float32]
-        [--checkpoint-activations] [--device cpu] [--repeats 3]
+        [--checkpoint-activations] [--device cpu] [--repeats 3] [--allocator both] [--alone]
 
 A step is forward, loss, backward, gradient clipping and optimizer update on one document: in fairseq what
 ``fairseq-train`` does (its Trainer, task, criterion, optimizer), with Hugging Face its own loss and what its Trainer
@@ -189,12 +189,12 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--systems",
         nargs="+",
-        default=["huggingface-led", "led", "poolingformer"],
+        default=["huggingface-led", "led", "poolingformer", "sdpa"],
         choices=tuple(SYSTEMS),
         help="what to time; ratios are to the first (default: %(default)s)",
     )
     add("--check-length", type=int, default=1030, help="tokens of the document in the checks (default: %(default)s)")
-    add_arguments(result, repeats=3)
+    add_arguments(result, repeats=3, allocators=("glibc", "kept", "both"))
     return result
 
 
@@ -210,14 +210,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             whole_blocks = -(-args.check_length // FLEX_LENGTHS) * FLEX_LENGTHS
             check_backend(args, name, whole_blocks if name == "flex" else args.check_length)
     recomputed = ", activations checkpointed" if args.checkpoint_activations else ""
-    print_header(
-        args,
-        f"training step, {args.size} size, batch 1, {args.source_length} tokens in, {args.target_length} out, "
-        f"{args.dtype}, attention dropout {args.attention_dropout}{recomputed}; fairseq: {args.criterion}, "
-        f"{args.optimizer}",
-    )
     cases = [Case(name, partial(build, args)) for name, build in map(SYSTEMS.get, args.systems)]
-    print_table(measure(cases, args), tokens=args.source_length)
+    for allocator in ("glibc", "kept") if args.allocator == "both" else (args.allocator,):
+        args.allocator = allocator
+        print_header(
+            args,
+            f"training step, {args.size} size, batch 1, {args.source_length} tokens in, {args.target_length} out, "
+            f"{args.dtype}, attention dropout {args.attention_dropout}{recomputed}; fairseq: {args.criterion}, "
+            f"{args.optimizer}",
+        )
+        print_table(measure(cases, args), tokens=args.source_length)
 
 
 if __name__ == "__main__":

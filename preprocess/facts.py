@@ -205,9 +205,9 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     """The corpus that the command line asks for.
 
     Raises:
-        InputError: the installation has no sources.
+        InputError: the installation has no sources, or a range is none.
     """
-    shape = Shape(words=tuple(args.words))
+    shape = Shape(words=_range("--words", args.words, 0), papers=_range("--papers", args.papers, 2))
     counts = {"train": args.train, "valid": args.valid, "test": args.test}
     prose = {is_held_out: read_sentences(is_held_out) for is_held_out in (False, True)}
     splits = {}
@@ -216,13 +216,22 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         maker = DocumentMaker(prose[is_held_out], is_held_out, shape)
         records = list(make_records(maker, split, count, args.seed))
         splits[split] = SplitRecords.of_records(records)
+    papers = {} if shape.papers == Shape.papers else {"papers": args.papers}  # folders from before the flag stay whole
     return Corpus(
         name="facts",
         splits=splits,
         parse=unpack,
-        settings={"counts": counts, "words": args.words, "seed": args.seed},
+        settings={"counts": counts, "words": args.words, "seed": args.seed} | papers,
         inputs={"python": sys.version.split()[0], "prose": digest(json.dumps(list(prose.values())))},
     )
+
+
+def _range(flag: str, numbers: list[int], least: int) -> tuple[int, int]:
+    """The fewest and the most; raises InputError where they are not in order."""
+    fewest, most = numbers
+    if not least <= fewest <= most:
+        raise InputError(f"{flag} {fewest} {most}: MIN must be {least} or more, and MAX no less than MIN")
+    return fewest, most
 
 
 def make_records(maker: DocumentMaker, split: str, count: int, seed: int) -> Iterator[Record]:
@@ -255,6 +264,9 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_number(made, f"--{split}", count, "how many")
     text = "words of prose of a document, the fewest and the most (default: 300 2000)"
     made.add_argument("--words", metavar=("MIN", "MAX"), nargs=2, type=int, default=[300, 2000], help=text)
+    text = "papers of a document; fewer are longer, and their facts farther from what says whether they are right "
+    text += "(default: 6 14)"
+    made.add_argument("--papers", metavar=("MIN", "MAX"), nargs=2, type=int, default=list(Shape.papers), help=text)
     command.add_number(made, "--seed", 1, "another seed, other documents")
     return parser
 

@@ -6,10 +6,10 @@
     python run_scripts/compare.py tasks --row NAME FIGURE PUBLISHED SCORES.json … [--row …]
     python run_scripts/compare.py means COLUMN,COLUMN,… NAME=FILE.json NAME=FILE.json …
 
-The first three have published numbers beside the results: a name may be given twice, once with a file and once with
-these; both go into one row. ``tasks`` reads files of ``poolingformer-score-task --json`` and gives the mean and the
-deviation of several trainings. ``means`` reads files of equal_budget.py and gives the mean and the range; files of the
-same name are seeds of one system. A file that does not exist leaves its cells empty.
+The first three have published numbers beside the results: a name may be given with files and once with these; all go
+into one row. Files of the same name are seeds of one system: the row has the mean and the range. ``tasks`` reads files
+of ``poolingformer-score-task --json`` and gives the mean and the deviation of several trainings. ``means`` reads files
+of equal_budget.py, seeds likewise. A file that does not exist leaves its cells empty.
 """
 
 import argparse
@@ -30,16 +30,17 @@ class Kind:
     title: str
     columns: tuple[str, ...]
     published: tuple[str, ...]
-    read: Callable[[dict], list[str]]
+    read: Callable[[dict], list[float]]
+    digits: int = 2
 
 
-def read_rouge(scores: dict) -> list[str]:
+def read_rouge(scores: dict) -> list[float]:
     """F1 of rouge-score with stemming, which ``poolingformer-score --json`` puts first."""
     rouge = scores["flavours"][0]["scores"]
-    return [f"{100 * rouge[name]['f1']['mean']:.2f}" for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")]
+    return [100 * rouge[name]["f1"]["mean"] for name in ("rouge1", "rouge2", "rougeL", "rougeLsum")]
 
 
-def read_answers(scores: dict) -> list[str]:
+def read_answers(scores: dict) -> list[float]:
     """F1 of long and short answers at the best threshold, as ``poolingformer-score-qa --json`` writes them.
 
     Of TyDi QA, the averages over languages other than English.
@@ -49,18 +50,18 @@ def read_answers(scores: dict) -> list[str]:
         values = [average["avg_passage_f1"], average["avg_minimal_f1"]]
     else:
         values = [scores["all"][name]["best"]["f1"] for name in ("long", "short")]
-    return [f"{100 * value:.2f}" for value in values]
+    return [100 * value for value in values]
 
 
-def read_bits(result: dict) -> list[str]:
+def read_bits(result: dict) -> list[float]:
     """Bits per character, as ``poolingformer-eval-lm --output`` writes them."""
-    return [f"{result['bpc']:.4f}"]
+    return [result["bpc"]]
 
 
 KINDS = {
     "rouge": Kind("F1 × 100", ("R-1", "R-2", "R-L", "R-Lsum"), ("R-1", "R-2", "R-L"), read_rouge),
     "answers": Kind("F1 × 100", ("long", "short"), ("long", "short"), read_answers),
-    "bits": Kind("bits per character", ("this run",), ("",), read_bits),
+    "bits": Kind("bits per character", ("this run",), ("",), read_bits, digits=4),
 }
 
 
@@ -74,12 +75,13 @@ def table(kind: Kind, results: list[tuple[str, str]]) -> str:
     Raises:
         ValueError: there are not as many numbers as are published.
     """
-    ours, published = {}, {}
+    ours: dict[str, list[list[float]]] = {}
+    published: dict[str, list[str]] = {}
     for name, result in results:
         if result.endswith(".json"):
             path = Path(result)
-            found = kind.read(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
-            ours[name] = found or ["-"] * len(kind.columns)
+            if path.is_file():
+                ours.setdefault(name, []).append(kind.read(json.loads(path.read_text(encoding="utf-8"))))
         else:
             published[name] = result.split(",")
             if len(published[name]) != len(kind.published):
@@ -87,7 +89,8 @@ def table(kind: Kind, results: list[tuple[str, str]]) -> str:
     first, *others = kind.published
     rows = [[kind.title, *kind.columns, *([f"published {first}".strip(), *others] if published else [])]]
     for name in dict.fromkeys(name for name, _ in results):
-        row = [name, *ours.get(name, ["-"] * len(kind.columns))]
+        columns = zip(*ours[name], strict=True) if name in ours else [()] * len(kind.columns)
+        row = [name, *(describe(values, lambda x: f"{x:.{kind.digits}f}") for values in columns)]
         rows.append(row + (published.get(name, ["-"] * len(kind.published)) if published else []))
     return aligned(rows)
 

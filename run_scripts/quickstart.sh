@@ -4,9 +4,11 @@
 #   run_scripts/quickstart.sh [KEY=value …]
 #
 # Installs into .venv, makes documents of 300 to 2,000 words with five facts scattered in real prose, and fine-tunes the
-# small model that comes with the package, the reader, on them: once as a Poolingformer, once without level two. Then it
-# summarizes documents whose names neither has seen, and counts the facts that are right. Run again, it does only what
-# is missing; killed, it resumes from its last checkpoint. docs/quickstart.md explains what it shows.
+# small model that comes with the package, the reader, on them: as a Poolingformer, and with one plain window that sees
+# as many keys, the fair control. Then it summarizes documents whose names neither has seen, and counts the facts that
+# are right. systems= and seeds= add controls to the table; run_scripts/evidence/summaries.sh has all, on longer papers.
+# Run again, it does only what is missing; killed, it resumes from its last checkpoint. docs/quickstart.md explains what
+# it shows.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
 set -euo pipefail
@@ -17,23 +19,54 @@ options=(
   "out=$root/quickstart-run" # the folder of all that it makes
   "venv=$root/.venv" # the virtual environment, made if it is not there
   "install=1" # 0: use the virtual environment as it is
+  "python=" # an interpreter to use instead, without installation
   "torch_index=" # see install.sh
   "data=" # a data folder with the reader's tokenizer, instead of the made documents
   "documents=800" # made to train on
   "words=300,2000" # of prose in a document, the fewest and the most
+  "papers=6,14" # of a document, the fewest and the most; fewer put facts farther from what decides about them
+  "systems=two_levels,equal_keys" # of reader/systems.txt: also equal_reach, full, window_32, unmixed, paper …
+  "seeds=1" # of the order of documents, and of what a system adds to the reader
+  "baseline=equal_keys" # the system that the others are compared with
   "updates=200" # of each training; this and the next were chosen for five minutes of one core
   "max_tokens=8192" # of a batch of documents, padding included
   "lr=5e-4" # peak learning rate, after a tenth of the updates
-  "w1=4,16,32" # level one's windows, tokens on each side, one a layer
-  "w2=256" # level two's, in the last layer
+  "precision=fp32" # of training; or bf16
   "examples=50" # documents to summarize
   "beam=2" # of the search
   "summary_length=60" # the most tokens of a generated summary
+  "dry_run=0" # 1: print the commands only
 )
 parse_options "$@"
-require_count documents updates max_tokens w2 examples beam summary_length
-((updates >= 1 && examples >= 1)) || fail "updates= and examples= must be 1 or more"
-[[ $words =~ ^[0-9]+,[0-9]+$ ]] || fail "words= must be two numbers, as in words=300,2000, got '$words'"
+require_positive documents updates max_tokens examples beam summary_length
+require_number lr
+[[ $precision == bf16 || $precision == fp32 ]] || fail "precision= must be bf16 or fp32, got $precision"
+for range in words papers; do
+  [[ ${!range} =~ ^[0-9]+,[0-9]+$ ]] || fail "$range= must be two numbers, as in words=300,2000, got '${!range}'"
+done
+reader=$root/fairseq_poolingformer/reader
+IFS=, read -ra all_systems <<<"$systems"
+IFS=, read -ra all_seeds <<<"$seeds"
+
+# read_system NAME: sets the columns of systems.txt, the number of keys that a token sees in an upper layer, and the flags
+# of its attention.
+read_system() {
+  local more first=${reader_windows%%all*} last=${reader_windows//[^,]/}
+  first=${first//[^,]/} # of "4,16,all,all" a comma for each layer before the upper ones
+  read -r _ w1 w2 pool more < <(grep "^$1 " "$root/run_scripts/reader/systems.txt") ||
+    fail "systems= has $1, which is not in run_scripts/reader/systems.txt"
+  attention=(--window-size "${reader_windows//all/$w1}" --pooled-layers none)
+  keys="all keys"
+  [[ $w1 == all ]] || keys="$((2 * w1)) keys"
+  if [[ $pool != - ]]; then
+    attention[3]=${#first}-${#last}
+    attention+=(--pooled-window-size "$w2" --pool-type "$pool")
+    keys="$((2 * w1 + 2 * w2 / 4)) keys"
+  fi
+  [[ $more == - ]] || { IFS=, read -ra more <<<"$more" && attention+=("${more[@]}"); }
+}
+reader_windows=$(sed -n 's/.*"window_size": "\(.*\)".*/\1/p' "$reader/config.json")
+for system in "${all_systems[@]}"; do read_system "$system"; done
 
 total_start=$SECONDS
 announce() {
@@ -44,23 +77,24 @@ announce() {
 logged() {
   local log=$out/$1
   shift
+  [[ $dry_run == 0 ]] || { print_command "$@" && return; }
   if ! "$@" >"$log" 2>&1 </dev/null; then
     tail -n 25 "$log"
     fail "that did not work; the whole output is in $log"
   fi
 }
 
-mkdir -p "$out"
-out=$(cd "$out" && pwd)
+out=$(absolute "$out")
+[[ $dry_run == 1 ]] || mkdir -p "$out"
 venv=$(absolute "$venv")
-reader=$root/fairseq_poolingformer/reader
 
-announce 1 "Installation into $venv"
-if [[ $install == 1 ]]; then
-  "$root/run_scripts/install.sh" "venv=$venv" extras=plot "torch_index=$torch_index"
+if [[ -z $python ]]; then
+  announce 1 "Installation into $venv"
+  [[ $install == 0 || $dry_run == 1 ]] ||
+    "$root/run_scripts/install.sh" "venv=$venv" extras=plot "torch_index=$torch_index"
+  python=$venv/bin/python
+  [[ -x $python ]] || fail "$venv has no bin/python: leave out install=0"
 fi
-python=$venv/bin/python
-[[ -x $python ]] || fail "$venv has no bin/python: leave out install=0"
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
 
 announce 2 "Corpus"
@@ -73,29 +107,32 @@ else
   data=$out/corpus made=1
   logged corpus.out "$python" -m fairseq_poolingformer.preprocess.facts --output-folder "$data" --overwrite \
     --sentencepiece-model "$reader/tokenizer/sentencepiece.model" \
-    --train "$documents" --valid 20 --test "$examples" --words "${words%,*}" "${words#*,}"
+    --train "$documents" --valid 20 --test "$examples" --words "${words%,*}" "${words#*,}" \
+    --papers "${papers%,*}" "${papers#*,}"
   echo "  $documents documents of ${words/,/ to } words: sentences of Python's documentation, and among them five facts"
   echo "  about a library, a mill and so on. What the register says is right; what gossip says of the same is wrong."
 fi
 logged few.out "$python" "$root/run_scripts/few_examples.py" "$data" "$examples" valid test
 logged reader.out "$python" -m fairseq_poolingformer.models.shipped_reader "$out/reader.pt"
 
-# fine_tune NAME FLAG…: trains from the reader, in a folder of that name.
+# fine_tune SYSTEM SEED: trains from the reader, in a folder of that name.
 fine_tune() {
-  local folder=$out/$1 settings progress
-  shift
+  local folder=$out/$1_$2 settings progress
+  read_system "$1"
   local train=(
     "$python" -m fairseq_cli.train "$data" --user-dir "$root/fairseq_poolingformer" --task long_summarization --cpu
-    --finetune-from-model "$out/reader.pt" --arch poolingformer_reader
-    # the reader's positions again and again, as people extend BART's 1,024
-    --max-source-positions 4096 --window-size "$w1" "$@"
-    --max-tokens "$max_tokens" --batch-size 8 --required-batch-size-multiple 1 --num-workers 1 --seed 1
+    --distributed-world-size 1 --finetune-from-model "$out/reader.pt" --arch poolingformer_reader
+    --max-source-positions 4096 "${attention[@]}"
+    --max-tokens "$max_tokens" --batch-size 8 --required-batch-size-multiple 1 --num-workers 1 --seed "$2"
     --criterion linear_cross_entropy --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --weight-decay 0.01
     --clip-norm 1 --lr "$lr" --lr-scheduler polynomial_decay --warmup-updates $(((updates + 9) / 10))
     --total-num-update "$updates" --max-update "$updates" --valid-subset valid-few
     --save-dir "$folder/checkpoints" --save-interval-updates 50 --keep-interval-updates 1 --no-epoch-checkpoints
     --log-format json --log-interval 10 --log-file "$folder/train.log"
   )
+  [[ $precision == fp32 ]] || train+=("--$precision")
+  printf '  %s, seed %s: a token sees %s in an upper layer\n    %s\n' "$1" "$2" "$keys" "${attention[*]}"
+  [[ $dry_run == 0 ]] || { print_command "${train[@]}" && return; }
   # A finished training is not done again, and one of other settings or another corpus is not resumed.
   settings="${train[*]} $(cksum <"$data/train.source-target.source.bin") $(cksum <"$reader/model.safetensors")"
   if [[ ! -f $folder/settings || $(<"$folder/settings") != "$settings" ]]; then
@@ -127,32 +164,44 @@ summarize() {
     "${search[@]}" --max-tokens "$max_tokens" --batch-size 8 --num-workers 1
   logged "$1/rouge.txt" "$python" -m fairseq_poolingformer.cli.score "$folder/generate.out" \
     --references "$references" --output "$folder/summaries.txt" --json "$folder/rouge.json" --no-perl
-  printf '%s\n' "$examples ${search[*]}" >"$folder/summarized"
+  [[ $dry_run == 1 ]] || printf '%s\n' "$examples ${search[*]}" >"$folder/summarized"
 }
 
-announce 3 "Poolingformer, fine-tuned from the reader: $updates updates"
-fine_tune two-levels --pooled-layers 2 --pooled-window-size "$w2" --pool-mix --pooled-init level-one
+announce 3 "Trainings from the reader, $updates updates each"
+echo "  two_levels and paper are Poolingformer, the others have one window; see run_scripts/reader/systems.txt"
+for seed in "${all_seeds[@]}"; do
+  for system in "${all_systems[@]}"; do fine_tune "$system" "$seed"; done
+done
 
-announce 4 "The same without level two"
-fine_tune one-level --pooled-layers none
-
-announce 5 "Summaries of $examples documents with names that neither model has seen"
+announce 4 "Summaries of $examples documents with names that no model has seen"
 references=$data/test-few.summary.txt
-summarize two-levels
-summarize one-level
+rouge=() summaries=() logs=()
+for system in "${all_systems[@]}"; do
+  read_system "$system"
+  for seed in "${all_seeds[@]}"; do
+    summarize "${system}_$seed"
+    rouge+=("$system ($keys)=$out/${system}_$seed/rouge.json")
+    summaries+=("$system ($keys)=$out/${system}_$seed/summaries.txt")
+  done
+  logs+=("$out/${system}_${all_seeds[0]}/train.log")
+  [[ $system != "$baseline" ]] || baseline="$system ($keys)" compared=1
+done
 logged rouge-lead.txt "$python" -m fairseq_poolingformer.cli.score --documents "$data/test-few.document.txt" \
   --lead-words 60 --references "$references" --json "$out/rouge-lead.json" --no-perl
-"$python" "$root/run_scripts/show_summaries.py" "$out/two-levels/summaries.txt" "$references" --ids "$data/test-few.id.txt"
-"$python" "$root/run_scripts/compare.py" rouge "Poolingformer=$out/two-levels/rouge.json" \
-  "without level two=$out/one-level/rouge.json" "first 60 words of the document=$out/rouge-lead.json"
+
+announce 5 "Results"
+[[ $dry_run == 0 ]] || exit 0
+"$python" "$root/run_scripts/show_summaries.py" "$out/${all_systems[0]}_${all_seeds[0]}/summaries.txt" "$references" \
+  --ids "$data/test-few.id.txt"
+"$python" "$root/run_scripts/compare.py" rouge "${rouge[@]}" "first 60 words of the document=$out/rouge-lead.json"
 if [[ $made == 1 ]]; then
   echo
   "$python" "$root/run_scripts/reader/count_facts.py" --references "$references" \
-    --documents "$data/test-few.document.txt" "Poolingformer=$out/two-levels/summaries.txt" "without level two=$out/one-level/summaries.txt"
+    --documents "$data/test-few.document.txt" ${compared:+--baseline "$baseline"} "${summaries[@]}"
 fi
 
 announce 6 "Plot of the loss"
-"$python" "$root/run_scripts/plot_loss.py" "$out/two-levels/train.log" "$out/one-level/train.log" --output "$out/loss.png"
+"$python" "$root/run_scripts/plot_loss.py" "${logs[@]}" --output "$out/loss.png"
 
 cat <<TEXT
 

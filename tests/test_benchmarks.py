@@ -152,13 +152,16 @@ def test_training_step():
     output = run(
         *("training_step", *TINY, *CHECKED, "--source-length", 512, "--systems", "huggingface-led", "poolingformer"),
         *("--repeats", 2, "--dtype", "bfloat16", "--checkpoint-activations", "--attention-dropout", 0.1),
+        *("--allocator", "both"),
     )
     assert f"torch {torch.__version__}" in output
     assert "1 threads" in output
     assert "512 tokens in, 12 out, bfloat16, attention dropout 0.1, activations checkpointed" in output
-    (rows,) = tables(output)
-    assert list(rows) == ["LED of Hugging Face", "Poolingformer"]
-    assert_measured(rows)
+    assert output.count("; freed memory is kept") == 1
+    returned, kept = tables(output)
+    assert list(returned) == list(kept) == ["LED of Hugging Face", "Poolingformer"]
+    assert_measured(returned)
+    assert_measured(kept)
 
 
 @pytest.mark.slow
@@ -309,13 +312,20 @@ def fail():
     raise ValueError("no such model")
 
 
-def test_cases_run_in_turn(scripts, tmp_path):
+def settings(**changed):
+    """What a benchmark's command line gives ``measure``."""
+    settings = {"device": "cpu", "threads": 1, "repeats": 1, "warm_ups": 0, "allocator": "glibc", "alone": False}
+    return argparse.Namespace(**settings | {"memory_limit": None} | changed)
+
+
+@pytest.mark.parametrize(("alone", "order"), [(False, "ababab"), (True, "aaabbb")])
+def test_cases_run_in_turn_or_alone(alone, order, scripts, tmp_path):
     import measure
 
-    args = argparse.Namespace(device="cpu", threads=1, repeats=2, warm_ups=1, allocator="glibc", memory_limit=None)
+    args = settings(repeats=2, warm_ups=1, alone=alone)
     cases = [measure.Case(name, partial(note, tmp_path / "order", name), calls=10) for name in "ab"]
     results = measure.measure(cases, args)
-    assert (tmp_path / "order").read_text() == "ababab"
+    assert (tmp_path / "order").read_text() == order
     assert [(result.value[0], len(result.seconds)) for result in results] == [("a", 2), ("b", 2)]
     for result in results:
         assert result.seconds[-1] < result.value[1], "the time of one of ten calls is less than that of all"
@@ -324,7 +334,7 @@ def test_cases_run_in_turn(scripts, tmp_path):
 def test_memory_is_measured_and_too_little_of_it_is_a_result(scripts, capfd):
     import measure
 
-    args = argparse.Namespace(device="cpu", threads=1, repeats=1, warm_ups=0, allocator="glibc", memory_limit=1.5)
+    args = settings(memory_limit=1.5)
     cases = [measure.Case(f"{gib} GiB", partial(needing, gib)) for gib in (1, 2)]
     fits, does_not = measure.measure(cases, args)
     assert (fits.peak - fits.baseline) / 2**30 == pytest.approx(1, abs=0.1)
@@ -336,7 +346,7 @@ def test_memory_is_measured_and_too_little_of_it_is_a_result(scripts, capfd):
 def test_an_error_is_no_result(scripts, capfd):
     import measure
 
-    args = argparse.Namespace(device="cpu", threads=1, repeats=1, warm_ups=0, allocator="glibc", memory_limit=None)
+    args = settings()
     with pytest.raises(SystemExit, match="c: failed with the error above"):
         measure.measure([measure.Case("c", fail)], args)
     assert "ValueError: no such model" in capfd.readouterr().err

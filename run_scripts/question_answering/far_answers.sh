@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # Does the second level help where an answer is far from its cue? Tiny models, from scratch, on generated questions whose
-# answer is 300 to 500 tokens from the cue (far_answers.py): level one alone with windows of 128 tokens, the two
-# levels, and level one alone with windows of 512. Two layers each; preprocessing, training, prediction and scoring are
-# the same commands as for the real corpora. No download; some ten minutes a model on one CPU core.
+# answer is 300 to 500 tokens from the cue (far_answers.py). Two layers each, windows of 128 tokens in the first; the
+# second has that window alone (level_one), level two beside it (two_levels), a window of as many keys as both
+# (equal_keys), or one as far as level two reaches (equal_reach). Preprocessing, training, prediction and scoring are the
+# same commands as for the real corpora. No download.
 #
 #   run_scripts/question_answering/far_answers.sh [KEY=value …]
+#
+# Run again, the script does only what is missing.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
 set -euo pipefail
@@ -17,19 +20,20 @@ options=(
   "dev=200" # questions to evaluate on
   "words=1500" # words of a document
   "epochs=3" # passes over the training questions
-  "models=level_one,two_levels,level_one_w512" # which to train
-  "seeds=1" # of initialization and the order of examples, separated by commas
+  "models=level_one,two_levels,equal_keys,equal_reach" # which to train
+  "seeds=1,2,3" # of initialization and the order of examples
   "gpus=0" # GPUs; 0: train on a CPU
   "python=" # interpreter; default: the active virtual environment's, else .venv's
+  "dry_run=0" # 1: print the commands only
 )
 parse_options "$@"
 python=$(find_python "$python")
 out=$(absolute "$out")
-[[ -f $out/raw/dev.jsonl ]] || "$python" "$root/run_scripts/question_answering/far_answers.py" "$out/raw" \
+made "$out/raw/dev.jsonl" || run "$python" "$root/run_scripts/question_answering/far_answers.py" "$out/raw" \
   --train "$train" --dev "$dev" --words "$words"
 
 shared=(
-  experiments=tydi_large corpus=far published=- "out=$out" "python=$python" "gpus=$gpus"
+  experiments=tydi_large corpus=far published=- "out=$out" "python=$python" "gpus=$gpus" "dry_run=$dry_run"
   "train_files=$out/raw/train.jsonl" "dev_files=$out/raw/dev.jsonl" vocabulary=380 pretrained=-
   arch=poolingformer_roberta_tiny length=2048 doc_stride=1024 negatives=0.5
   w1=128 pooled_layers=none w2=512 kernel=5 stride=4 pool=ldconv
@@ -40,14 +44,18 @@ for model in ${models//,/ }; do
   case $model in
     level_one) flags=() ;;
     two_levels) flags=(pooled_layers=1) ;;
-    level_one_w512) flags=(w1=512) ;;
-    *) fail "models= must be some of level_one,two_levels,level_one_w512; got $model" ;;
+    equal_keys) flags=("w1=128,256") ;; # 2·256 = 2·128 + 2·512/4
+    equal_reach) flags=("w1=128,512") ;;
+    *) fail "models= must be some of level_one,two_levels,equal_keys,equal_reach; got $model" ;;
   esac
   for seed in ${seeds//,/ }; do
-    "$root/run_scripts/question_answering/run.sh" "${shared[@]}" "${flags[@]}" "name=${model}_$seed" "seed=$seed" \
-      steps=preprocess,train,predict,score -- --dropout 0.0 --attention-dropout 0.0 --encoder-normalize-before
-    names+=("${model}_$seed=$out/${model}_$seed/scores.json")
+    scores=$out/${model}_$seed/scores.json
+    made "$scores" ||
+      "$root/run_scripts/question_answering/run.sh" "${shared[@]}" "${flags[@]}" "name=${model}_$seed" "seed=$seed" \
+        steps=preprocess,train,predict,score -- --dropout 0.0 --attention-dropout 0.0 --encoder-normalize-before
+    names+=("$model=$scores")
   done
 done
-printf '\n# all models: F1 on %s questions\n' "$dev"
+[[ $dry_run == 0 ]] || exit 0
+printf '\n# F1 on %s questions; of several seeds the mean and the range\n' "$dev"
 "$python" "$root/run_scripts/compare.py" answers "${names[@]}"

@@ -13,9 +13,10 @@ from torch import nn
 from fairseq_poolingformer.attention import Window, band_attention
 from fairseq_poolingformer.attention.call import Pairs
 from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.settings import DEFAULTS
 from run_scripts.evidence import aliases, crossover, report, sources
 from run_scripts.evidence.systems import System, read_systems
-from tests.integration.test_run_scripts import call, options
+from tests.integration.test_run_scripts import ROOT, call, options
 
 RUN, SUMMARIES, POSITIONS = "evidence/run.sh", "evidence/summaries.sh", "evidence/positions.sh"
 
@@ -97,16 +98,33 @@ def test_two_levels_have_as_many_keys_as_a_window_beside_them():
     assert System("x", "absolute", "8", "all", "2-3", "ldconv", "--pool-stride=16").keys(1024) == 16 + 64
 
 
-def test_summarizers_differ_in_the_last_layers_attention_only():
+def test_summarizers_differ_in_the_upper_layers_attention_only():
     """The commands themselves are the quickstart's, whose own test runs them."""
-    found = trainings("seeds=1", script=SUMMARIES)
-    assert {name: flags["--window-size"] for name, flags in found.items()} == {
-        "full_1": "4,16,all", "level_one_1": "4,16,32", "level_one_96_1": "4,16,96",
-        **dict.fromkeys(["mean_1", "max_1", "ldconv_1", "mean_ldconv_1", "unmixed_1", "share_1"], "4,16,32"),
-    }  # fmt: skip
-    assert {flags["--pool-type"] for flags in found.values() if "--pool-type" in flags} == {
-        "mean", "max", "ldconv", "mean-ldconv"
-    }  # fmt: skip
+    windows = json.loads((ROOT / "fairseq_poolingformer" / "reader" / "config.json").read_text())["window_size"]
+    upper = [layer for layer, window in enumerate(windows.split(",")) if window == "all"]
+    found = trainings("seeds=1,2", script=SUMMARIES)
+    assert [name for name in found if name.endswith("2")] == [
+        f"{system}_2" for system in ("two_levels", "paper", "unmixed", "equal_keys", "equal_reach", "full", "window_32")
+    ]
+    w1 = {name: flags["--window-size"] for name, flags in found.items()}
+    assert w1["full_1"] == windows
+    assert w1["window_32_1"] == w1["two_levels_1"] == w1["paper_1"] == windows.replace("all", "32")
+    two_levels = found["two_levels_1"]
+    assert two_levels["--pooled-layers"] == f"{upper[0]}-{upper[-1]}"
+    reach = int(two_levels["--pooled-window-size"])
+    assert w1["equal_reach_1"] == windows.replace("all", str(reach))
+    # κ and ξ are the defaults
+    assert w1["equal_keys_1"] == windows.replace("all", str(32 + reach // DEFAULTS["pool_stride"]))
+    own = {"--save-dir", "--log-file", "--seed", "--window-size", "--pooled-layers", "--pooled-window-size"}
+    own |= {"--pool-type", "--pool-mix", "--pooled-init=level-one"}
+    same = [{key: value for key, value in flags.items() if key not in own} for flags in found.values()]
+    assert same == same[:1] * len(same)
+    assert "--max-source-positions" in same[0]
+
+
+def test_the_corpus_of_summaries_has_few_papers():
+    (made,) = (options(words) for words in commands(SUMMARIES) if "fairseq_poolingformer.preprocess.facts" in words)
+    assert made["--papers"] == "2"
 
 
 def test_tables_of_positions_differ_in_positions_only():
@@ -166,6 +184,7 @@ def test_mistakes_are_explained():
     assert "steps= must be some of" in call(RUN, "steps=no", "dry_run=1", status=1)
     assert "systems= has no, which is not in" in call(SUMMARIES, "systems=no", "dry_run=1", status=1)
     assert "precision= must be bf16 or fp32" in call(SUMMARIES, "precision=x", "dry_run=1", status=1)
+    assert "papers= must be two numbers" in call(SUMMARIES, "papers=3", "dry_run=1", status=1)
 
 
 def write_run(folder, bits: dict[str, float | None], seconds: float) -> None:

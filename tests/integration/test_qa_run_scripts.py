@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -161,12 +162,14 @@ def test_mistakes_are_explained(arguments, message, tmp_path):
 
 
 def test_a_run_from_generated_questions_to_f1(tmp_path):
-    arguments = [f"out={tmp_path}", "train=24", "dev=6", "epochs=1", "models=two_levels"]
+    arguments = [f"out={tmp_path}", "train=24", "dev=6", "epochs=1", "models=two_levels", "seeds=1"]
     output = call("question_answering/far_answers.sh", *arguments, f"python={PYTHON}")
     assert json.loads((tmp_path / "two_levels_1" / "scores.json").read_text())["all"]["short"]["gold"] == 6
     own = read_lines(tmp_path / "two_levels_1" / "predictions.json")
     assert len(own) == 6
-    assert output.splitlines()[-1].split()[0] == "two_levels_1"
+    assert output.splitlines()[-1].split()[0] == "two_levels"
+    again = call("question_answering/far_answers.sh", *arguments, f"python={PYTHON}")
+    assert again.splitlines() == output.splitlines()[-len(again.splitlines()) :], "nothing but the table"
     tiny = [
         "corpus=far",
         "length=2048",
@@ -187,6 +190,20 @@ def test_a_run_from_generated_questions_to_f1(tmp_path):
 def read_lines(path: Path) -> list[dict]:
     """The objects of a file of JSON lines."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_far_answers_are_sought_by_windows_of_as_many_keys_and_as_far_a_reach():
+    steps = dry_run("question_answering/far_answers.sh", "seeds=1,2")
+    found = {
+        options(words)["--save-dir"].split("/")[2]: attention(words) for words in steps if module(words) == "train"
+    }
+    names = ("level_one", "two_levels", "equal_keys", "equal_reach")
+    assert list(found) == [f"{name}_{seed}" for name in names for seed in (1, 2)]
+    w1, w2, layers, _, stride, _ = found["two_levels_1"]
+    assert layers == "1"
+    windows = {name: found[f"{name}_1"][0] for name in names}
+    keys = int(w1) + int(w2) // int(stride)
+    assert list(windows.values()) == [w1, w1, f"{w1},{keys}", f"{w1},{w2}"]
 
 
 def test_far_answers_are_where_they_should_be(tmp_path):
@@ -218,10 +235,14 @@ def test_comparison_of_answers(tmp_path):
         "nq": {"official": {}, "all": best},
         "english": {"official": average, "languages": {"english": {}}, "all": best},
         "tydi": {"official": average, "languages": {"thai": {}, "english": {}}, "all": best},
+        "nq2": {"official": {}, "all": {"long": {"best": {"f1": 0.75}}, "short": {"best": {"f1": 0.25}}}},
     }
     for name, report in reports.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(report))
-    output = tool("compare.py", "answers", *(f"{name}={tmp_path}/{name}.json" for name in reports), "nq=77.5,58.6")
+    output = tool("compare.py", "answers", *(f"{name}={tmp_path}/{name}.json" for name in reports), "nq=77.5,58.6",
+                  f"seeds={tmp_path}/nq.json", f"seeds={tmp_path}/nq2.json", f"missing={tmp_path}/no.json")  # fmt: skip
+    assert re.search(r"^seeds +62\.50 \[50\.00, 75\.00\] +25\.00 +- +-$", output, re.MULTILINE)
+    assert re.search(r"^missing +- +- +- +-$", output, re.MULTILINE)
     rows = [line.split() for line in output.splitlines()]
     assert rows[1] == ["nq", "50.00", "25.00", "77.5", "58.6"]
     assert rows[2] == ["english", "50.00", "25.00", "-", "-"]

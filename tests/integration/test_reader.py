@@ -42,34 +42,81 @@ def test_facts_right_are_counted_by_field(script):
     assert shares == expected | {"all": (2 / 5, 5)}
 
 
-def test_seeds_of_a_system_are_one_row(script, tmp_path, monkeypatch, capsys):
-    reference = "The A mill. It is in Bell. It opens in May."
-    texts = {"references": reference, "a1": "It is in Bell.", "a2": "It is in Bell. It opens in May.", "b": "Nothing."}
-    for name, text in texts.items():
-        (tmp_path / name).write_text(text + "\n", encoding="utf-8")
-    runs = [f"a={tmp_path}/a1", f"a={tmp_path}/a2", f"b={tmp_path}/b"]
-    monkeypatch.setattr(sys, "argv", ["count_facts.py", *runs, "--references", f"{tmp_path}/references"])
+def count(script, monkeypatch, capsys, tmp_path, *runs, **texts):
+    """The cells of what count_facts prints of some texts, one a file, by the lines' first cell; the last wins."""
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["count_facts.py", *runs, "--references", "references"])
     assert script("count_facts").main() == 0
-    head, facts, first, second = ([cell.strip() for cell in line.split("  ") if cell.strip()] for line in
-                                  capsys.readouterr().out.splitlines())  # fmt: skip
-    assert head == ["facts right, %", "place", "leader", "builder", "month", "rooms", "all"]
-    assert facts == ["facts", "1", "0", "0", "1", "0", "2"]
-    assert first == ["a", "100 [100, 100]", "0 [0, 0]", "0 [0, 0]", "50 [0, 100]", "0 [0, 0]", "75 [50, 100]"]
-    assert second == ["b", "0", "0", "0", "0", "0", "0"]
+    tables = [table.splitlines() for table in capsys.readouterr().out.split("\n\n")]
+    rows = [[[cell.strip() for cell in line.split("  ") if cell.strip()] for line in table] for table in tables]
+    return [{first: cells for first, *cells in table} for table in rows]
 
 
-def test_facts_right_are_counted_by_distance_from_the_head_of_their_paper(script):
+def test_seeds_of_a_system_are_one_row(script, tmp_path, monkeypatch, capsys):
+    texts = {"references": ["The A mill. It is in Bell. It opens in May."], "b": ["Nothing."]}
+    texts |= {"a1": ["It is in Bell."], "a2": ["It is in Bell. It opens in May."]}
+    whole, fields = count(script, monkeypatch, capsys, tmp_path, "a=a1", "a=a2", "b=b", **texts)
+    assert whole["facts right, %"] == ["all"]
+    assert (whole["a"], whole["b"]) == (["75 [50, 100]"], ["0"])
+    assert fields["facts right, %"] == ["place", "leader", "builder", "month", "rooms"]
+    assert fields["facts"] == ["1", "0", "0", "1", "0"]
+    assert fields["a"] == ["100 [100, 100]", "-", "-", "50 [0, 100]", "-"]
+
+
+def test_intervals_are_of_documents_drawn_anew_and_differences_of_the_same_ones(script, tmp_path, monkeypatch, capsys):
+    """Of 16 documents with two facts, a has half right, all or nothing; b the same and one more fact in each other."""
+    half, whole, nothing = "It is in Bell.", "It is in Bell. It opens in May.", "Nothing."
+    texts = {"references": [f"The A mill. {whole}"] * 16, "a": [whole, nothing] * 8, "b": [whole, half] * 8}
+    found, _ = count(script, monkeypatch, capsys, tmp_path, "a=a", "b=b", "same=a", "--baseline", "a", **texts)
+    assert found["a"] == found["same"] == ["50"]
+    assert found["b"] == ["75"]
+    # a's is binomial, 2 √(16/4) = 4 documents of 16 at each side; b has half as many facts at stake
+    assert found["95 %"] == ["25 to 75"]
+    assert found["same - a"] == ["+0.0 (+0.0 to +0.0)"]
+    assert found["b - a"] == ["+25.0 (+12.5 to +37.5)"]
+    with pytest.raises(SystemExit):
+        count(script, monkeypatch, capsys, tmp_path, "a=a", "--baseline", "none", **texts)
+
+
+FILLER = "Nothing is said here at all. " * 5
+PAPERS = (
+    f"These are papers on the A mill. The gossip is this. Its doors open in June. {FILLER}"
+    f"The register says this. Its doors open in May. {FILLER}It lies in Bell. {FILLER}It is led by no one. "
+    f"Ann Bo leads it. This is what gossip makes of it. It lies in Ford. {FILLER}The mill is led by Cy Do."
+)
+FACTS = "The A mill. It is in Bell. It is led by Ann Bo. It opens in May."
+
+
+def test_facts_are_counted_by_the_nearer_of_the_two_heads_that_decide_about_them(script):
     count_facts = script("count_facts")
-    filler = "Nothing is said here at all. " * 5
-    document = (
-        f"These are papers on the A mill. The gossip is this. Its doors open in May. {filler}"
-        f"The register says this. Its doors open in May. {filler}It lies in Bell. "
-        "This is what gossip makes of it. It lies in Ford."
-    )
-    reference = "The A mill. It is in Bell. It opens in May."
-    assert count_facts.words_before(document, reference) == {"month": 4, "place": 39}
-    shares = count_facts.shares_right(["It is in Ford. It opens in May."], [reference], [document])
-    assert (shares["0-20 words"], shares["21-60"], shares["more"]) == ((1, 1), (0, 1), (0, 0))
+    distances, gossip = count_facts.read_papers(PAPERS, FACTS)
+    # in the register the town is 39 words from its head, the leader 79; among gossip 7 and 41
+    assert distances == {"month": 4, "place": 7, "leader": 41}
+    assert gossip == {"month": "June", "place": "Ford", "leader": "Cy Do"}
+    same, _ = count_facts.read_papers(PAPERS.replace("in Ford", "in Bell"), FACTS)
+    assert same["place"] == 39, "gossip that says the same decides nothing"
+    alone, _ = count_facts.read_papers(PAPERS[: PAPERS.index("This is what gossip")], FACTS)
+    assert alone == {"month": 4, "place": 39, "leader": 79}
+    shares = count_facts.shares_right(["It is in Ford. It opens in May."], [FACTS], [PAPERS])
+    assert (shares["0-30 words"], shares["31-60"], shares["more"]) == ((1 / 2, 2), (0, 1), (0, 0))
+
+
+def test_a_control_sees_the_words_before_a_fact_and_guesses_where_no_head_is_among_them(script):
+    facts = script("count_facts").Facts([FACTS, FACTS], [PAPERS, "No papers at all."])
+    right = {words: facts.control(words)[:, facts.groups.index("all")].tolist() for words in (3, 6, 30, 41)}
+    assert right == {3: [1.5, 1.5], 6: [2.0, 1.5], 30: [2.5, 1.5], 41: [3.0, 1.5]}
+
+
+def test_errors_are_counted_by_where_their_value_is_from(script, tmp_path, monkeypatch, capsys):
+    said = ["It is in Bell. It is led by Cy Do. It opens in August.", "It is in June. It is led by Ann Bo."]
+    texts = {"references": [FACTS] * 2, "a": said, "documents": [PAPERS] * 2}
+    *_, kinds = count(script, monkeypatch, capsys, tmp_path, "a=a", "--documents", "documents", **texts)
+    assert kinds["facts"] == [
+        "right", "gossip's value", "another of the document", "not in the document", "not stated"
+    ]  # fmt: skip
+    assert kinds["a"] == ["2", "1", "1", "1", "1"]
 
 
 def test_the_shipped_reader_reads_names_that_it_never_saw(script):

@@ -359,14 +359,15 @@ def test_quickstart(data_folder, tmp_path):
     output = call("quickstart.sh", *arguments, *tiny)
     assert [line for line in output.splitlines() if line.startswith("[6/6]")]
     assert output.count("  reference ") == 3
-    assert re.search(r"^Poolingformer( +\d+\.\d\d){4}$", output, re.MULTILINE)
-    assert re.search(r"^without level two( +\d+){10}$", output, re.MULTILINE)
+    runs = ["two_levels_1", "equal_keys_1"]
+    assert re.search(r"^two_levels \(192 keys\)( +\d+\.\d\d){4}$", output, re.MULTILINE)
+    assert re.search(r"^two_levels \(192 keys\) - equal_keys \(192 keys\) +\S+ \(", output, re.MULTILINE)
+    assert re.search(r"^equal_keys \(192 keys\)( +\d+){5}$", output, re.MULTILINE)
+    assert "--pooled-init=level-one --pool-mix" in output
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
-    log = (tmp_path / "two-levels" / "train.out").read_text()
-    assert "encoder.embed_positions.weight: 384 positions -> 4096, by repeating them" in log
-    assert "encoder.layers.2.self_attn.pooled_q_proj.weight" in log
-    kept = [tmp_path / name / "checkpoints" / "checkpoint_last.pt" for name in ("two-levels", "one-level")]
-    kept += [tmp_path / name / "summaries.txt" for name in ("two-levels", "one-level")]
+    logs = [(tmp_path / name / "train.out").read_text() for name in runs]
+    assert ["pooled_q_proj.weight" in log for log in logs] == [True, False]
+    kept = [tmp_path / name / file for name in runs for file in ("checkpoints/checkpoint_last.pt", "summaries.txt")]
     trained = [path.stat().st_mtime_ns for path in kept]
     again = call("quickstart.sh", *arguments, *tiny)
     assert again.count("done by an earlier run") == 2

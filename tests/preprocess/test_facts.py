@@ -1,9 +1,14 @@
 """Made documents: what is in them, what is held out, and their data folder."""
 
 import itertools
+import json
 import re
 from random import Random
 
+import pytest
+
+from fairseq_poolingformer.tasks.summarization import PAIRS
+from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import facts
 from preprocess.facts import FIELDS, GOSSIP, REGISTER, DocumentMaker, Shape, held_out
@@ -110,3 +115,27 @@ def test_data_folder(monkeypatch, tmp_path):
     assert not any(held_out(line.split()[1]) for line in train)
     tokenizer = load_tokenizer(tmp_path)
     assert tokenizer.decode(tokenizer.encode(test[0])) == test[0]
+
+
+def make_folder(folder, *flags):
+    options = ["--output-folder", folder, "--workers", 1, "--sentencepiece-train", 400, "--words", 20, 40]
+    return facts.main([str(word) for word in (*options, "--train", 60, "--valid", 2, "--test", 3, *flags)])
+
+
+def test_a_corpus_of_fewer_papers_says_so_and_others_are_as_before_the_flag(monkeypatch, tmp_path):
+    monkeypatch.setattr(facts, "read_sentences", lambda is_held_out: PROSE)
+    assert make_folder(tmp_path / "few", "--papers", 2, 3) == make_folder(tmp_path / "many", "--papers", 6, 14) == 0
+    settings = [json.loads((tmp_path / name / "corpus.json").read_text())["settings"] for name in ("few", "many")]
+    assert set(settings[1]) == {"counts", "words", "seed"}
+    assert settings[0] == settings[1] | {"papers": [2, 3]}
+    tokenizer = load_tokenizer(tmp_path / "few")
+    few, many = (DataFolder(tmp_path / name, PAIRS).sequences("test", PAIRS.ids[0]) for name in ("few", "many"))
+    heads = re.compile("|".join(map(re.escape, REGISTER + GOSSIP)))
+    assert all(2 <= len(heads.findall(tokenizer.decode(few[number]))) <= 3 for number in range(3))
+    assert max(map(len, few)) < min(map(len, many))
+
+
+@pytest.mark.parametrize("flags", [("--papers", 1, 3), ("--papers", 4, 3), ("--words", 40, 20)])
+def test_a_range_that_is_none_is_refused(flags, tmp_path, capsys):
+    assert make_folder(tmp_path, *flags) != 0
+    assert f"{flags[0]} {flags[1]} {flags[2]}: MIN must be" in capsys.readouterr().err
