@@ -47,8 +47,7 @@ def test_numbers_of_sections_are_masked(text, found):
         ("The whistle of a kettle is loud, as [RFC7], Section 3 says.", None),
         ("The whistle of a kettle is loud, as Section 3 of [RFC7] says.", None),
         ("The whistle of a kettle is loud, as Section 3 of RFC 7 says.", None),
-        ("The whistle of a kettle is loud, as Section 3 of this memo says.", None),
-        ("The whistle of a kettle is loud, as Section 3 of this document says.", "3"),
+        ("The whistle of a kettle is loud, as Section 3 of this memo says.", "3"),
         ("The whistle of a kettle is loud, as Section 3 and Section 3.1 say.", None),
         ("See Section 3.", None),  # too short
     ],

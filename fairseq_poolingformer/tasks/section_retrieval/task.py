@@ -29,7 +29,7 @@ class SectionPredictor:
 
     def add(self, numbers: list[int], output: Any, batch: dict[str, Any]) -> None:
         """Take (B, K) logits of the sections."""
-        for number, order in zip(numbers, output.argsort(-1, descending=True, stable=True).tolist(), strict=True):
+        for number, order in zip(numbers, output.argsort(dim=-1, descending=True, stable=True).tolist(), strict=True):
             own, count = int(self._split.own[number][0]), int(self._split.size.sizes[number])
             self._found[self._ids[number]] = [section for section in order if section < count and section != own]
 

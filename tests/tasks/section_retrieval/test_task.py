@@ -43,7 +43,8 @@ def segments(tmp_path, **options):
     folder = write_sections(tmp_path, [ONE])
     examples = SectionExamples(SectionSplit.open(folder, "train"), SYMBOLS, **options)
     cut = examples.segments(0)
-    assert examples.sizes.tolist() == [sum(len(segment.tokens) for segment in cut)]
+    spare = examples.sizes[0] - sum(len(segment.tokens) for segment in cut)
+    assert 0 <= spare <= len(cut)  # for marks of sections that go on
     return examples, cut
 
 
@@ -62,9 +63,9 @@ def test_a_section_that_goes_on_has_its_mark_again(tmp_path):
     tokens = [TITLE, 20, 21, 22, 23, 24, TITLE, *range(25, 30)]
     assert [segment.tokens.tolist()[5:-1] for segment in cut] == [tokens[:room], [TITLE, *tokens[room:]]]
     assert [segment.inputs["section"].nonzero()[0].tolist() for segment in cut] == [[5, 11], [5]]
-    assert [segment.global_mask.nonzero()[0].tolist()[5:] for segment in cut] == [[5, 11], [5]][:1] * 0 + [[5, 11], [5]]
-    examples, cut = segments(tmp_path / "own", max_positions=9 + 4)  # the second segment begins in the question's own
-    assert cut[1].tokens.tolist()[5:] == [24, TITLE, *range(25, 29), 2][: len(cut[1].tokens) - 5]
+    assert [segment.global_mask.nonzero()[0].tolist()[5:] for segment in cut] == [[5, 11], [5]]
+    _, cut = segments(tmp_path / "own", max_positions=11)  # the second segment begins in the question's own section
+    assert [segment.tokens.tolist()[5:-1] for segment in cut] == [tokens[:4], tokens[4:8], [TITLE, *tokens[8:12]]]
 
 
 def test_an_answer_beyond_the_last_segment_counts_nothing(tmp_path):
@@ -92,7 +93,7 @@ def test_marks_of_a_section_add_up():
     features = torch.randn(3, 5, 4, dtype=torch.double, requires_grad=True)
     section = torch.tensor([[0, 1, 0, 3, 0], [3, 0, 0, 0, 0], [0, 0, 2, 0, 1]])
     logits = head(features, torch.tensor([0, 0, 1]), 2, section, torch.tensor([3, 2]))
-    at = head.score(torch.tanh(head.dense(features))).squeeze(-1)
+    at = head.score(torch.tanh(head.dense(features))).squeeze(-1).detach()
     lowest = torch.finfo(torch.double).min
     expected = torch.tensor([[at[0, 1], lowest, torch.logaddexp(at[0, 3], at[1, 0])], [at[2, 4], at[2, 2], lowest]])
     torch.testing.assert_close(logits, expected)
@@ -100,18 +101,17 @@ def test_marks_of_a_section_add_up():
     assert features.grad.isfinite().all() and features.grad[1, 0].any() and not features.grad[:, 1][1].any()
 
 
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_every_encoder_learns_by_heart_and_predicts(tmp_path, encoder, capsys):
-    folder = write_sections(write_sections(tmp_path / "data", random_examples(4)), random_examples(4), "valid")
-    args, task, model = make(folder, "section_retrieval", *encoder)
+def test_two_levels_learn_by_heart_and_predict(tmp_path, capsys):
+    folder = write_sections(write_sections(tmp_path / "data", random_examples(3)), random_examples(3), "valid")
+    args, task, model = make(folder, "section_retrieval", *ENCODERS[1])
     task.load_dataset("train")
-    assert fit(task, model, updates=150) == 1
-    write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict(), task_state=task.state_dict())
+    assert fit(task, model) == 1
+    write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
     output, gold = tmp_path / "predictions.json", folder / "valid.sections.txt"
     words = [folder, "--path", tmp_path / "model.pt", "--subset", "valid", "--output", output, "--device", "cpu"]
     assert predict.main([str(word) for word in words]) == 0
     found = json.loads(output.read_text())["sections"]
-    for number, example in enumerate(random_examples(4)):
+    for number, example in enumerate(random_examples(3)):
         assert found[f"d{number}"][0] == example["answer"]
         assert sorted([*found[f"d{number}"], example["own"]]) == [0, 1, 2, 3]
     capsys.readouterr()
