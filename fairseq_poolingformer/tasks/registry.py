@@ -75,6 +75,7 @@ _TASKS = {
                 "arxiv_pubmed": "arXiv, PubMed, BigPatent and any other summarization corpus in JSON lines",
                 "facts": "made documents, five facts scattered in real prose, no download",
                 "stdlib": "the Python installation itself: sources and their docstrings, no download",
+                "rfc": "Requests for Comments and their abstracts, as Debian's doc-rfc packages install them",
             },
             figures="ROUGE",
             models="fairseq_poolingformer.models.bart",
@@ -123,6 +124,12 @@ _TASKS = {
             "wikihop",
             corpora={"wikihop": "questions about several documents with candidate answers: WikiHop and MedHop"},
             figures="accuracy (WikiHop, MedHop)",
+        ),
+        _own(
+            "section_retrieval",
+            "section_retrieval",
+            corpora={"rfc_sections": "sentences of RFCs that name a section, and the sections to choose from"},
+            figures="accuracy and mean reciprocal rank of sections",
         ),
         _own(
             "triviaqa",

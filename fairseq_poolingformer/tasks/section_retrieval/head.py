@@ -1,0 +1,48 @@
+"""The output layer of section retrieval: a logit for each section."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_poolingformer.tasks.shared.heads import at_marks, initialize, log_sum_exp_by_example
+
+
+class SectionHead(nn.Module):
+    """Two linear layers at every mark; a section whose marks are several has the log of their summed exponentials.
+
+    Args:
+        embed_dim: width C of the features.
+        dropout: applied to what the layers read.
+    """
+
+    def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.dense = nn.Linear(embed_dim, embed_dim)
+        self.score = nn.Linear(embed_dim, 1)
+        initialize(self)
+
+    def forward(
+        self, features: Tensor, example: Tensor, num_examples: int, section: Tensor, num_sections: Tensor
+    ) -> Tensor:
+        """Compute the logits of a batch of B examples with N segments.
+
+        Args:
+            features: (N, T, C).
+            example: (N,) int64, the example of each segment.
+            num_examples: B.
+            section: (N, T) int64, k at a mark of the k-th section, counted from 1, and 0 elsewhere.
+            num_sections: (B,) int64.
+
+        Returns:
+            (B, K) float32 (float64 for float64), the lowest number of that type where a section has no mark.
+        """
+        width = int(num_sections.max())
+        marks = at_marks(
+            lambda x: self.score(self.dropout(torch.tanh(self.dense(self.dropout(x))))), features, example, section
+        )
+        logits = marks.logit.unsqueeze(1)
+        each = marks.example * width + marks.number
+        joined = log_sum_exp_by_example(logits, torch.ones_like(logits, dtype=torch.bool), each, num_examples * width)
+        return joined.clamp(min=torch.finfo(joined.dtype).min).view(num_examples, width)
