@@ -34,7 +34,7 @@ from fairseq_poolingformer.preprocess.pipeline.vocabulary import train_sentencep
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_poolingformer.models.shipped_reader import write_reader
+from fairseq_poolingformer.models.shipped_reader import FORMER_SIZES, write_reader
 from fairseq_poolingformer.preprocess import facts
 from fairseq_poolingformer.settings import DEFAULTS
 from fairseq_poolingformer.text.dictionary import BOS, EOS, PAD
@@ -51,6 +51,7 @@ STAGES = (  # what documents are like, and for which share of the rounds
 ROUNDS = 110
 ROUND = 256  # documents that are made, sorted by length and trained on at a time
 TASKS = {"restore": 5, "title": 2, "explain": 2}  # how often a batch of text is of each
+CUES = {"restore": texts.RESTORE, "title": texts.TITLE, "explain": texts.EXPLAIN}
 WARMUP = 100  # updates
 MAX_SOURCE, MAX_TARGET = 512, 128  # tokens; what is longer is left out
 SHIFTED = 0.75  # the share of updates in which rows begin at random positions, not at the first
@@ -61,11 +62,6 @@ MODEL = (  # flags of fairseq-train
     *("--task", "long_summarization", "--arch", "poolingformer_reader", "--cpu", "--random-position-offsets"),
     # dense, the fastest for short documents; the first layers see the nearest tokens only
     *("--window-size", WINDOWS, "--pooled-layers", "none", "--global-tokens", "0", "--attention-backend", "reference"),
-)
-SIZES = tuple(  # of the model, which the settings keep: the architecture's may change
-    f"{side}_{size}"
-    for side in ("encoder", "decoder")
-    for size in ("embed_dim", "ffn_embed_dim", "layers", "attention_heads")
 )
 
 
@@ -155,7 +151,7 @@ def build(folder: Path) -> tuple[dict[str, object], nn.Module]:
     model = tasks.setup_task(args).build_model(args)
     start_to_copy(model)
     start_in_order(model.encoder.embed_positions)
-    names = ("arch", "task", "max_source_positions", "max_target_positions", *SIZES, *DEFAULTS)
+    names = ("arch", "task", "max_source_positions", "max_target_positions", *FORMER_SIZES, *DEFAULTS)
     return {name: getattr(args, name) for name in names if name != "attention_backend"}, model
 
 
@@ -207,14 +203,17 @@ def make_text_pair(task: str, data: texts.Texts, tokenizer: Tokenizer, rng: Rand
     if task == "restore":
         target = texts.draw_passage(data.prose, tokenizer, rng)
         left, places = texts.leave_out(target, rng)
-        cue = tokenizer.encode(texts.RESTORE).tolist()
+        cue = tokenizer.encode(CUES[task]).tolist()
         places = [place + 1 + len(cue) if place >= 0 else -1 for place in places]  # after <s> and the cue
         return Pair([BOS, *cue, *left, EOS], [BOS, *target.tolist(), EOS], [-1, *places, -1])
-    examples, cue = (data.sections, texts.TITLE) if task == "title" else (data.functions, texts.EXPLAIN)
-    target, text = rng.choice(examples)
-    source, target = (tokenizer.encode(side).tolist() for side in (texts.instructed(cue, text), target))
-    source = source[: MAX_SOURCE - 2]
-    return Pair([BOS, *source, EOS], [BOS, *target, EOS], [-1] * (len(target) + 2))
+    return example_pair(task, *rng.choice(data.sections if task == "title" else data.functions), tokenizer)
+
+
+def example_pair(task: str, target: str, text: str, tokenizer: Tokenizer) -> Pair:
+    """A text, cut to the longest source, and what is to be said of it."""
+    source = tokenizer.encode(texts.instructed(CUES[task], text)).tolist()[: MAX_SOURCE - 2]
+    tokens = tokenizer.encode(target).tolist()
+    return Pair([BOS, *source, EOS], [BOS, *tokens, EOS], [-1] * (len(tokens) + 2))
 
 
 def make_batches(pairs: Iterable[Pair], max_tokens: int) -> list[list[Pair]]:
@@ -249,6 +248,14 @@ def make_round(
 def pad(rows: list[list[int]], value: int = PAD) -> Tensor:
     """Rows of different lengths as one tensor."""
     return nn.utils.rnn.pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=value)
+
+
+def tensors(batch: list[Pair], device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(B, S) the sources, (B, T) what the decoder reads as in task long_summarization, the targets and their places."""
+    source, target = pad([pair.source for pair in batch]), pad([pair.target for pair in batch])
+    previous = pad([[EOS, *pair.target[:-1]] for pair in batch])
+    places = pad([pair.places for pair in batch], -1)
+    return source.to(device), previous.to(device), target.to(device), places.to(device)
 
 
 class Pointer:
@@ -334,19 +341,16 @@ def update(
     for group in optimizer.param_groups:
         group["lr"] = lr
     device = next(model.parameters()).device
-    source = pad([pair.source for pair in batch]).to(device)
-    target = pad([pair.target for pair in batch]).to(device)
-    # as task long_summarization feeds the decoder
-    previous = pad([[EOS, *pair.target[:-1]] for pair in batch]).to(device)
+    source, previous, target, places = tensors(batch, device)
     with torch.autocast(device.type, dtype=torch.bfloat16):
         logits, _ = model(source, None, previous)
     tokens = F.cross_entropy(logits.float().flatten(0, 1), target.flatten(), ignore_index=PAD)
-    places = pointer.loss(source.eq(PAD), pad([pair.places for pair in batch], -1).to(device))
+    pointed = pointer.loss(source.eq(PAD), places)
     optimizer.zero_grad()
-    (tokens + places).backward()
+    (tokens + pointed).backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
-    return float(tokens.detach()) / math.log(2), float(places.detach()) / math.log(2)
+    return float(tokens.detach()) / math.log(2), float(pointed.detach()) / math.log(2)
 
 
 if __name__ == "__main__":
