@@ -143,10 +143,12 @@ def make_tokenizer(folder: Path, data: Data) -> Tokenizer:
     return load_tokenizer(folder)
 
 
-def build(folder: Path) -> tuple[dict[str, object], nn.Module]:
-    """The model's settings and the model, random but for what two functions below set."""
+def build(folder: Path, *flags: str) -> tuple[dict[str, object], nn.Module]:
+    """The model's settings and the model, random but for what two functions below set; flags of fairseq-train's."""
     user_dir = str(Path(__file__).resolve().parents[2] / "fairseq_poolingformer")
-    args = options.parse_args_and_arch(options.get_training_parser(), [str(folder), "--user-dir", user_dir, *MODEL])
+    args = options.parse_args_and_arch(
+        options.get_training_parser(), [str(folder), "--user-dir", user_dir, *MODEL, *flags]
+    )
     torch.manual_seed(1)
     model = tasks.setup_task(args).build_model(args)
     start_to_copy(model)

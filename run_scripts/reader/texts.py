@@ -35,7 +35,7 @@ CODE_LINES = (3, 40)
 COMMON = 3  # a title that more sections have, such as "Examples", says nothing of them
 
 _MARKUP = (  # reStructuredText, and what remains of it
-    (re.compile(r":[\w:+-]+:`[~!]?([^`<]*?)(?:\s*<[^`]*>)?`"), r"\1"),
+    (re.compile(r":[\w:+-]+:`(?:!|~(?:\w+\.)*)?([^`<]*?)(?:\s*<[^`]*>)?`"), r"\1"),
     (re.compile(r"`([^`<]+?)\s*<[^`>]*>`_{1,2}"), r"\1"),
     (re.compile(r"\[[#\w]*\]_"), ""),
     (re.compile(r"``|`_{0,2}|\*\*|(?<!\w)\*(?=\w)|(?<=\w)\*(?!\w)|\\(?=\W)"), ""),
@@ -45,7 +45,7 @@ _MARKUP = (  # reStructuredText, and what remains of it
 _UNDERLINE = re.compile(r"([=\-~^*#+\"'.:])\1{2,}\s*")
 _DIRECTIVE = re.compile(r"\.\. +[\w:-]+::|\.\. ")
 _KEPT = re.compile(r"\.\. +(note|warning|seealso|tip|c?function|method|class|data|attribute|exception)::")
-_LIST = re.compile(r"([*+-]|#\.|\d+\.) +")
+_LIST = re.compile(r"^([*+-]|#\.|\d+\.) +")
 _END_OF_SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 
 
