@@ -75,7 +75,7 @@ def command(args: argparse.Namespace, device: str, dtype: str, log: Path) -> lis
         *("fairseq_cli.train", args.output_folder / "corpus", "--user-dir", ROOT / "fairseq_poolingformer"),
         *("--task", "long_summarization", "--arch", "poolingformer_reader", "--max-source-positions", 4096),
         *("--finetune-from-model", args.output_folder / "reader.pt", "--checkpoint-activations"),
-        *("--window-size", "4,16,32", "--pooled-layers", "1-2", "--pooled-window-size", 256),
+        *("--window-size", "4,16,32,32", "--pooled-layers", "2-3", "--pooled-window-size", 256),
         *("--dropout", 0, "--attention-dropout", 0, "--activation-dropout", 0),
         *("--max-tokens", args.max_tokens, "--batch-size", 8, "--required-batch-size-multiple", 1),
         *("--num-workers", 0, "--seed", 1, "--criterion", "linear_cross_entropy", "--optimizer", "fused_adamw"),

@@ -12,7 +12,7 @@ from fairseq_poolingformer.checkpoint_reader.option_schema import entry
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, positive, run_command
 from fairseq_poolingformer.cli.convert import write_fairseq
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
-from fairseq_poolingformer.cli.summarize import find_data_folder, load_hub, read_text
+from fairseq_poolingformer.cli.summarize import find_data_folder, load_hub, load_reader, read_text
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.text.data_folder import tokenizer_config
 from fairseq_poolingformer.text.whole_file import whole_file
@@ -128,7 +128,9 @@ def _load_folder(folder: Path, data_folder: Path | None) -> tuple[Any, Any]:
 
 
 def _load_checkpoint(checkpoint: Path | None, data_folder: Path | None) -> Any:
-    if checkpoint is None or not checkpoint.is_file():
+    if checkpoint is None:
+        return load_reader()
+    if not checkpoint.is_file():
         return load_hub(checkpoint, data_folder)
     saved = load(checkpoint)
     settings = saved.get("args") or (saved.get("cfg") or {}).get("model")

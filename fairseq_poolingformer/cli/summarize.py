@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import load_fairseq, natural, positive, run_command
+from fairseq_poolingformer.cli.command import UsageError, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.patches.fixes.mistakes import require_checkpoint
 from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
@@ -25,6 +25,7 @@ _EPILOG = """\
 examples:
   poolingformer-summarize --checkpoint run/checkpoint_best.pt paper.txt report.txt
   pdftotext paper.pdf - | poolingformer-summarize --checkpoint run/checkpoint_best.pt -
+  poolingformer-summarize --demo papers.txt
 """
 
 
@@ -35,9 +36,17 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> None:
     """Write a summary of each document to standard output."""
+    if args.checkpoint is None and not args.demo:
+        raise UsageError(
+            "name a trained model with --checkpoint, or give --demo for the small one that comes with the package, "
+            "which summarizes made documents only"
+        )
+    if args.demo and args.data_folder is not None:
+        raise UsageError("--data-folder goes with --checkpoint; --demo's model has its own tokenizer")
     documents = [(name, read_text(name)) for name in args.files]
     load_fairseq()
-    hub = load_hub(args.checkpoint, args.data_folder).to(device=args.device, dtype=DTYPES[args.precision]).eval()
+    hub = load_reader() if args.checkpoint is None else load_hub(args.checkpoint, args.data_folder)
+    hub = hub.to(device=args.device, dtype=DTYPES[args.precision]).eval()
     for first in range(0, len(documents), args.batch_size):
         batch = documents[first : first + args.batch_size]
         summaries = hub.summarize(
@@ -65,11 +74,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="UTF-8 text, one document a file; - reads standard input")
-    add(
-        "--checkpoint",
-        type=Path,
-        help="a checkpoint of task long_summarization, or of fairseq's BART; default: the reader, the small "
-        "model that comes with the package, which knows made documents only (docs/quickstart.md)",
+    model = parser.add_mutually_exclusive_group()
+    model.add_argument("--checkpoint", type=Path, help="a checkpoint of task long_summarization, or of fairseq's BART")
+    model.add_argument(
+        "--demo",
+        action="store_true",
+        help="use the reader, the small model that comes with the package; it summarizes documents that "
+        "poolingformer-preprocess facts makes, and no others (docs/quickstart.md)",
     )
     add(
         "--data-folder",
@@ -109,6 +120,18 @@ def read_text(name: str) -> str:
     return text
 
 
+def load_reader():
+    """Load the model that comes with the package, and say what it can read."""
+    from fairseq_poolingformer.models import shipped_reader
+
+    print(
+        "the reader, a small model that comes with the package, summarizes documents that poolingformer-preprocess "
+        "facts makes; what it writes of other text means nothing",
+        file=sys.stderr,
+    )
+    return shipped_reader.load_reader()
+
+
 def load_hub(checkpoint: Path, data_folder: Path | None):
     """Load the checkpoint with its dictionary and tokenizer.
 
@@ -116,11 +139,6 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
         CheckpointError: the file is no checkpoint.
         FileNotFoundError: no checkpoint, or no folder with its dictionary and tokenizer.
     """
-    if checkpoint is None:
-        print("no --checkpoint: the reader summarizes, a small model that knows made documents only", file=sys.stderr)
-        from fairseq_poolingformer.models.shipped_reader import load_reader
-
-        return load_reader()
     require_checkpoint(checkpoint)
     folder = data_folder or find_data_folder(checkpoint)
     if _trained_task(checkpoint) in FAIRSEQS_TASKS:

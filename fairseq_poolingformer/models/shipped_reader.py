@@ -27,6 +27,11 @@ from fairseq_poolingformer.weights.tensor_digests import add_digests, check_dige
 
 FOLDER = Path(__file__).resolve().parent.parent / "reader"
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
+FORMER_SIZES = {  # of the reader whose settings did not say them
+    f"{side}_{size}": value
+    for side, layers in (("encoder", 3), ("decoder", 2))
+    for size, value in (("layers", layers), ("embed_dim", 128), ("ffn_embed_dim", 512), ("attention_heads", 2))
+}
 TIED = {  # left out of the weights, the same as another
     "decoder.embed_tokens.weight": "encoder.embed_tokens.weight",
     "decoder.output_projection.weight": "encoder.embed_tokens.weight",
@@ -59,7 +64,7 @@ def write_reader_checkpoint(path: Path, folder: Path = FOLDER) -> None:
     state = {name: value.float() for name, value in load_file(folder / WEIGHTS).items()}
     for name, source in TIED.items():
         state[name] = state[source].clone()
-    args = argparse.Namespace(**json.loads((folder / SETTINGS).read_text(encoding="utf-8")))
+    args = argparse.Namespace(**FORMER_SIZES | json.loads((folder / SETTINGS).read_text(encoding="utf-8")))
     ARCH_CONFIG_REGISTRY[args.arch](args)
     write_checkpoint(path, vars(args), state)
 

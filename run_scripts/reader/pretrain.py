@@ -1,11 +1,12 @@
-"""Train the reader from nothing: a small BART that finds facts in short documents and copies names it never saw.
+"""Train the reader from nothing: a small BART that finds facts in documents, restores text, and names what it reads.
 
-python run_scripts/reader/pretrain.py --output-folder reader
+python run_scripts/reader/pretrain.py --output-folder reader [--documentation DIR]
 
-Documents are made as they are needed (preprocess/facts.py), of a few sentences first, then longer. Reading
-begins within minutes because the documents are short and no name comes twice, the embeddings are tied, the decoder's
-cross-attention starts by handing on what it attends to, and its last layer is told where each name is in the document.
-Killed, the same command resumes. The result is a folder like fairseq_poolingformer/reader.
+Half of the updates are of documents that are made as they are needed (preprocess/facts.py), of a few sentences first,
+then longer; half are of the tasks of texts.py. Reading begins within minutes because the first documents are short and
+no name comes twice, the embeddings are tied, the decoder's cross-attention starts by handing on what it attends to, and
+its last layer is told where each name is in the document. Killed, the same command resumes. The result is a folder like
+fairseq_poolingformer/reader.
 """
 
 from __future__ import annotations
@@ -15,54 +16,86 @@ import functools
 import math
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 import numpy as np
+import texts
 import torch
 from fairseq import options, tasks
 from fairseq.modules import SinusoidalPositionalEmbedding
 from fairseq_poolingformer.preprocess.facts import SUMMARIES, DocumentMaker, FactDocument, Shape
-from fairseq_poolingformer.preprocess.pipeline.records import unpack
+from fairseq_poolingformer.preprocess.pipeline.records import pack, unpack
 from fairseq_poolingformer.preprocess.pipeline.run import Corpus
 from fairseq_poolingformer.preprocess.pipeline.splits import SplitRecords
 from fairseq_poolingformer.preprocess.pipeline.vocabulary import train_sentencepiece
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fairseq_poolingformer.models.shipped_reader import write_reader
+from fairseq_poolingformer.models.shipped_reader import FORMER_SIZES, write_reader
 from fairseq_poolingformer.preprocess import facts
 from fairseq_poolingformer.settings import DEFAULTS
 from fairseq_poolingformer.text.dictionary import BOS, EOS, PAD
 from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
 from fairseq_poolingformer.text.whole_file import whole_file
 
-STAGES = (  # what documents are like, and for how many rounds
-    (Shape(words=(0, 20), fields=(1, 5), papers=(1, 1), gossip=0), 30),
-    (Shape(words=(0, 60), fields=(3, 5), papers=(1, 2), gossip=0.5), 40),
-    (Shape(words=(20, 110), fields=(5, 5), papers=(2, 4), gossip=1), 20),
-    (Shape(words=(20, 110), fields=(2, 5), papers=(2, 4), gossip=1), 40),
+STAGES = (  # what documents are like, and for which share of the rounds
+    (Shape(words=(0, 20), fields=(1, 5), papers=(1, 1), gossip=0), 0.15),
+    (Shape(words=(0, 60), fields=(3, 5), papers=(1, 2), gossip=0.5), 0.2),
+    (Shape(words=(20, 110), fields=(5, 5), papers=(2, 4), gossip=1), 0.1),
+    (Shape(words=(20, 110), fields=(2, 5), papers=(2, 4), gossip=1), 0.25),
+    (Shape(words=(40, 260), fields=(2, 5), papers=(2, 6), gossip=1), 0.3),
 )
+ROUNDS = 110
 ROUND = 256  # documents that are made, sorted by length and trained on at a time
+TASKS = {"restore": 5, "title": 2, "explain": 2}  # how often a batch of text is of each
+CUES = {"restore": texts.RESTORE, "title": texts.TITLE, "explain": texts.EXPLAIN}
 WARMUP = 100  # updates
-MAX_SOURCE, MAX_TARGET = 384, 128  # tokens; what is longer is left out
-WINDOWS = "4,16,all"  # of the layers; what is near explains a token best, and is found first
+MAX_SOURCE, MAX_TARGET = 512, 128  # tokens; what is longer is left out
+SHIFTED = 0.75  # the share of updates in which rows begin at random positions, not at the first
+SAVE_SECONDS = 60
+VOCABULARY = 4000
+WINDOWS = "4,16,all,all"  # of the layers; what is near explains a token best, and is found first
 MODEL = (  # flags of fairseq-train
-    *("--task", "long_summarization", "--arch", "poolingformer_reader", "--cpu"),
-    *("--max-source-positions", str(MAX_SOURCE), "--max-target-positions", str(MAX_TARGET)),
+    *("--task", "long_summarization", "--arch", "poolingformer_reader", "--cpu", "--random-position-offsets"),
     # dense, the fastest for short documents; the first layers see the nearest tokens only
     *("--window-size", WINDOWS, "--pooled-layers", "none", "--global-tokens", "0", "--attention-backend", "reference"),
 )
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Tokens of a document and its summary, with ``<s>`` and ``</s>``.
+class Data:
+    """What examples are made of.
 
     Attributes:
-        source: the document's.
-        target: the summary's.
+        sentences: the prose of made documents.
+        texts: of the other tasks.
+        is_held_out: whether all this is of the sources that the reader is not trained on.
+    """
+
+    sentences: list[str]
+    texts: texts.Texts
+    is_held_out: bool
+
+    @classmethod
+    def read(cls, documentation: Path | None, is_held_out: bool) -> Data:
+        """What is held out, or the rest."""
+        return cls(facts.read_sentences(is_held_out), texts.Texts.read(documentation, is_held_out), is_held_out)
+
+    def maker(self, shape: Shape) -> DocumentMaker:
+        """What makes documents of a shape."""
+        return DocumentMaker(self.sentences, self.is_held_out, shape)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Tokens of a source and a target, with ``<s>`` and ``</s>``.
+
+    Attributes:
+        source: the document's, or another task's.
+        target: the summary's, or another task's.
         places: for each token of the target its place in the source, where it is copied from there, else -1.
     """
 
@@ -75,9 +108,10 @@ def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output-folder", type=Path, required=True, metavar="DIR")
-    parser.add_argument("--lr", type=float, default=2e-3, help="highest learning rate (default: %(default)s)")
+    parser.add_argument("--documentation", type=Path, metavar="DIR", help="with sources of Python's documentation")
+    parser.add_argument("--lr", type=float, default=1.5e-3, help="highest learning rate (default: %(default)s)")
     parser.add_argument("--max-tokens", type=int, default=2048, help="of the documents of a batch, padding included")
-    parser.add_argument("--rounds", type=int, nargs=len(STAGES), default=[rounds for _, rounds in STAGES])
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of all stages (default: %(default)s)")
     parser.add_argument("--threads", type=int, help="of torch; default: torch's own")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="(default: %(default)s)")
     parser.add_argument(
@@ -87,34 +121,39 @@ def main() -> int:
     if args.threads:
         torch.set_num_threads(args.threads)
     args.output_folder.mkdir(parents=True, exist_ok=True)
-    sentences = facts.read_sentences(is_held_out=False)
-    tokenizer = make_tokenizer(args.output_folder, sentences)
+    data = Data.read(args.documentation, is_held_out=False)
+    print(f"text: {data.texts.description}", flush=True)
+    tokenizer = make_tokenizer(args.output_folder, data)
     settings, model = build(args.output_folder)
-    train(model.to(args.device), settings, tokenizer, sentences, args)
+    train(model.to(args.device), settings, tokenizer, data, args)
     return 0
 
 
-def make_tokenizer(folder: Path, sentences: list[str]) -> Tokenizer:
-    """The tokenizer of short documents, and its dictionaries, written where they are missing."""
+def make_tokenizer(folder: Path, data: Data) -> Tokenizer:
+    """The tokenizer of all tasks' text, and its dictionaries, written where they are missing."""
     if not (folder / "dict.target.txt").is_file():
-        maker = DocumentMaker(sentences, False, STAGES[-1][0])
-        records = list(facts.make_records(maker, "vocabulary", 4000, seed=0))
-        corpus = Corpus("facts", {"train": SplitRecords.of_records(records)}, unpack, settings={}, inputs={})
-        train_sentencepiece(corpus, facts.DEFAULT_VOCABULARY, "unigram", folder)
+        records = list(facts.make_records(data.maker(STAGES[3][0]), "vocabulary", 4000, seed=0))
+        pairs = [*data.texts.sections, *data.texts.functions]
+        pairs += [("", " ".join(source)) for source in data.texts.prose]
+        records += [pack(f"text-{number}", text, head) for number, (head, text) in enumerate(pairs)]
+        corpus = Corpus("reader", {"train": SplitRecords.of_records(records)}, unpack, settings={}, inputs={})
+        train_sentencepiece(corpus, VOCABULARY, "unigram", folder)
         for side in ("source", "target"):
             load_tokenizer(folder).write_dictionary(folder / f"dict.{side}.txt")
     return load_tokenizer(folder)
 
 
-def build(folder: Path) -> tuple[dict[str, object], nn.Module]:
-    """The model's settings and the model, random but for what two functions below set."""
+def build(folder: Path, *flags: str) -> tuple[dict[str, object], nn.Module]:
+    """The model's settings and the model, random but for what two functions below set; flags of fairseq-train's."""
     user_dir = str(Path(__file__).resolve().parents[2] / "fairseq_poolingformer")
-    args = options.parse_args_and_arch(options.get_training_parser(), [str(folder), "--user-dir", user_dir, *MODEL])
+    args = options.parse_args_and_arch(
+        options.get_training_parser(), [str(folder), "--user-dir", user_dir, *MODEL, *flags]
+    )
     torch.manual_seed(1)
     model = tasks.setup_task(args).build_model(args)
     start_to_copy(model)
     start_in_order(model.encoder.embed_positions)
-    names = ("arch", "task", "max_source_positions", "max_target_positions", *DEFAULTS)
+    names = ("arch", "task", "max_source_positions", "max_target_positions", *FORMER_SIZES, *DEFAULTS)
     return {name: getattr(args, name) for name in names if name != "attention_backend"}, model
 
 
@@ -161,15 +200,49 @@ def make_pair(document: FactDocument, tokenizer: Tokenizer) -> Pair:
     return Pair([BOS, *source.tolist(), EOS], [BOS, *target.tolist(), EOS], places.tolist())
 
 
-def make_batches(maker: DocumentMaker, tokenizer: Tokenizer, rng: Random, max_tokens: int) -> list[list[Pair]]:
-    """A round's documents in batches of similar lengths, in random order."""
-    pairs = [make_pair(maker.make(rng), tokenizer) for _ in range(ROUND)]
+def make_text_pair(task: str, data: texts.Texts, tokenizer: Tokenizer, rng: Random) -> Pair:
+    """An example of a task of texts.py."""
+    if task == "restore":
+        target = texts.draw_passage(data.prose, tokenizer, rng)
+        left, places = texts.leave_out(target, rng)
+        cue = tokenizer.encode(CUES[task]).tolist()
+        places = [place + 1 + len(cue) if place >= 0 else -1 for place in places]  # after <s> and the cue
+        return Pair([BOS, *cue, *left, EOS], [BOS, *target.tolist(), EOS], [-1, *places, -1])
+    return example_pair(task, *rng.choice(data.sections if task == "title" else data.functions), tokenizer)
+
+
+def example_pair(task: str, target: str, text: str, tokenizer: Tokenizer) -> Pair:
+    """A text, cut to the longest source, and what is to be said of it."""
+    source = tokenizer.encode(texts.instructed(CUES[task], text)).tolist()[: MAX_SOURCE - 2]
+    tokens = tokenizer.encode(target).tolist()
+    return Pair([BOS, *source, EOS], [BOS, *tokens, EOS], [-1] * (len(tokens) + 2))
+
+
+def make_batches(pairs: Iterable[Pair], max_tokens: int) -> list[list[Pair]]:
+    """Pairs in batches of similar lengths, the shortest first."""
     pairs = [pair for pair in pairs if len(pair.source) <= MAX_SOURCE and len(pair.target) <= MAX_TARGET]
     batches: list[list[Pair]] = [[]]
     for pair in sorted(pairs, key=lambda pair: len(pair.source)):
         if batches[-1] and (len(batches[-1]) + 1) * len(pair.source) > max_tokens:
             batches.append([])
         batches[-1].append(pair)
+    return batches
+
+
+def make_round(
+    data: Data, shape: Shape, tokenizer: Tokenizer, rng: Random, max_tokens: int
+) -> list[tuple[str, list[Pair]]]:
+    """A round's batches with their tasks, in random order; as many are of made documents as of text."""
+    maker = data.maker(shape)
+    documents = make_batches((make_pair(maker.make(rng), tokenizer) for _ in range(ROUND)), max_tokens)
+    batches = [("facts", batch) for batch in documents]
+    wanted = rng.choices(*zip(*data.texts.tasks(TASKS).items(), strict=True), k=len(batches))
+    for task in sorted(set(wanted)):
+        count = wanted.count(task)
+        pairs = []  # one batch more than wanted, since the last may be a small one
+        while len(made := make_batches(pairs, max_tokens)) <= count:
+            pairs += [make_text_pair(task, data.texts, tokenizer, rng) for _ in range(8)]
+        batches += [(task, batch) for batch in rng.sample(made, count)]
     rng.shuffle(batches)
     return batches
 
@@ -177,6 +250,14 @@ def make_batches(maker: DocumentMaker, tokenizer: Tokenizer, rng: Random, max_to
 def pad(rows: list[list[int]], value: int = PAD) -> Tensor:
     """Rows of different lengths as one tensor."""
     return nn.utils.rnn.pad_sequence(list(map(torch.tensor, rows)), batch_first=True, padding_value=value)
+
+
+def tensors(batch: list[Pair], device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """(B, S) the sources, (B, T) what the decoder reads as in task long_summarization, the targets and their places."""
+    source, target = pad([pair.source for pair in batch]), pad([pair.target for pair in batch])
+    previous = pad([[EOS, *pair.target[:-1]] for pair in batch])
+    places = pad([pair.places for pair in batch], -1)
+    return source.to(device), previous.to(device), target.to(device), places.to(device)
 
 
 class Pointer:
@@ -200,20 +281,27 @@ class Pointer:
 
         Args:
             padding: (B, S) bool, True at padding of the documents.
-            places: (B, T) the source places, -1 where there is none.
+            places: (B, T) the source places, -1 where there is none; 0 is the loss where none has one.
         """
         heads, dim = self.attention.num_heads, self.attention.head_dim
         query, key = (x.float().unflatten(-1, (heads, dim)) for x in map(self.projected.pop, ("q_proj", "k_proj")))
         scores = torch.einsum("tbhd,sbhd->bhts", query, key) * dim**-0.5
         scores = scores.masked_fill(padding[:, None, None], -math.inf)
         places = places[:, None].expand(-1, heads, -1)
+        if not places.ge(0).any():
+            return scores.new_zeros(())
         return F.cross_entropy(scores.flatten(0, 2), places.flatten(), ignore_index=-1)
 
 
-def train(model: nn.Module, settings: dict, tokenizer: Tokenizer, sentences: list[str], args) -> None:
+def shapes(rounds: int) -> list[Shape]:
+    """The documents' shape of each round."""
+    ends = np.cumsum([share for _, share in STAGES]) * rounds
+    return [STAGES[int(np.searchsorted(ends, number + 0.5).clip(max=len(STAGES) - 1))][0] for number in range(rounds)]
+
+
+def train(model: nn.Module, settings: dict, tokenizer: Tokenizer, data: Data, args) -> None:
     """All stages, from the last checkpoint on; the result is written at each checkpoint."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.01)
-    rounds = [shape for (shape, _), count in zip(STAGES, args.rounds, strict=True) for _ in range(count)]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.98), weight_decay=0.01, fused=True)
     checkpoint = args.output_folder / "checkpoint.pt"
     done = {"rounds": 0, "updates": 0, "tokens": 0, "seconds": 0.0}
     if checkpoint.is_file():
@@ -221,22 +309,26 @@ def train(model: nn.Module, settings: dict, tokenizer: Tokenizer, sentences: lis
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         done = saved["done"]
-    pointer = Pointer(model)
-    end = time.monotonic() + 60 * args.minutes
-    for number in range(done["rounds"], len(rounds)):
-        began, losses = time.process_time(), []
-        maker, rng = DocumentMaker(sentences, False, rounds[number]), Random(f"reader {number}")
-        for batch in make_batches(maker, tokenizer, rng, args.max_tokens):
+    pointer, positions = Pointer(model), model.encoder.embed_positions
+    end, saved_at = time.monotonic() + 60 * args.minutes, time.monotonic()
+    for number, shape in list(enumerate(shapes(args.rounds)))[done["rounds"] :]:
+        began, rng = time.process_time(), Random(f"reader {number}")
+        losses: dict[str, list[float]] = {"place": []}
+        for task, batch in make_round(data, shape, tokenizer, rng, args.max_tokens):
             done["updates"] += 1
-            lr = args.lr * min(1.0, done["updates"] / WARMUP) * max(0.05, 1 - number / len(rounds))
-            losses.append(update(model, pointer, optimizer, batch, lr))
+            lr = args.lr * min(1.0, done["updates"] / WARMUP) * max(0.05, 1 - number / args.rounds)
+            positions.random_offsets = rng.random() < SHIFTED
+            bits, places = update(model, pointer, optimizer, batch, lr)
+            losses.setdefault(task, []).append(bits)
+            losses["place"] += [places] if task == "facts" else []
             done["tokens"] += sum(len(pair.source) for pair in batch)
         done["rounds"], done["seconds"] = number + 1, done["seconds"] + time.process_time() - began
-        bits, places = (sum(values) / len(losses) for values in zip(*losses, strict=True))
         counts = " ".join(f"{key} {value:.0f}" for key, value in done.items())
-        print(f"{counts}: {bits:.3f} bits a token, {places:.3f} a place", flush=True)
-        stop = done["rounds"] == len(rounds) or time.monotonic() >= end
-        if stop or done["rounds"] % 10 == 0:
+        means = ", ".join(f"{name} {sum(values) / len(values):.3f}" for name, values in losses.items())
+        print(f"{counts}: bits a token of {means}", flush=True)
+        stop = done["rounds"] == args.rounds or time.monotonic() >= end
+        if stop or time.monotonic() >= saved_at + SAVE_SECONDS:
+            saved_at = time.monotonic()
             with whole_file(checkpoint) as path:
                 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "done": done}, path)
             write_reader(args.output_folder, settings, model.state_dict())
@@ -251,19 +343,16 @@ def update(
     for group in optimizer.param_groups:
         group["lr"] = lr
     device = next(model.parameters()).device
-    source = pad([pair.source for pair in batch]).to(device)
-    target = pad([pair.target for pair in batch]).to(device)
-    # as task long_summarization feeds the decoder
-    previous = pad([[EOS, *pair.target[:-1]] for pair in batch]).to(device)
+    source, previous, target, places = tensors(batch, device)
     with torch.autocast(device.type, dtype=torch.bfloat16):
         logits, _ = model(source, None, previous)
     tokens = F.cross_entropy(logits.float().flatten(0, 1), target.flatten(), ignore_index=PAD)
-    places = pointer.loss(source.eq(PAD), pad([pair.places for pair in batch], -1).to(device))
+    pointed = pointer.loss(source.eq(PAD), places)
     optimizer.zero_grad()
-    (tokens + places).backward()
+    (tokens + pointed).backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
-    return float(tokens.detach()) / math.log(2), float(places.detach()) / math.log(2)
+    return float(tokens.detach()) / math.log(2), float(pointed.detach()) / math.log(2)
 
 
 if __name__ == "__main__":

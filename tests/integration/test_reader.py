@@ -5,17 +5,28 @@ import functools
 import importlib
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from fairseq_poolingformer.cli import summarize
-from fairseq_poolingformer.models.shipped_reader import FOLDER, TIED, write_reader_checkpoint
+from fairseq_poolingformer.models.shipped_reader import (
+    FOLDER,
+    FORMER_SIZES,
+    SETTINGS,
+    TIED,
+    load_reader,
+    write_reader,
+    write_reader_checkpoint,
+)
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess.facts import DocumentMaker, Shape
 from tests.forked_python import PYTHON, start
@@ -121,9 +132,9 @@ def test_errors_are_counted_by_where_their_value_is_from(script, tmp_path, monke
 
 def test_the_shipped_reader_reads_names_that_it_never_saw(script):
     pretrain, probe = script("pretrain"), script("probe")
-    shares = probe.probe(FOLDER, pretrain.STAGES[1][0], count=30)
-    assert shares["all"] > 0.8
-    assert min(shares.values()) > 0.6
+    shares = probe.probe(load_reader(), pretrain.STAGES[1][0], count=30)
+    assert shares["all"] > 0.9
+    assert min(shares.values()) > 0.8
 
 
 def test_the_checkpoint_is_the_weights(tmp_path):
@@ -181,29 +192,169 @@ def test_the_pointer_s_loss_is_the_cross_entropy_of_its_attention(script):
             scores = scores[:, : 9 - int(padding[row].sum())]
             total += [-scores[t].log_softmax(-1)[place] for t, place in enumerate(places[row].tolist()) if place >= 0]
     assert loss == pytest.approx(float(sum(total) / len(total)), rel=1e-5)
+    with torch.no_grad():
+        model(source, None, previous)
+        assert pointer.loss(padding, torch.full_like(places, -1)) == 0
 
 
-def test_summarize_without_a_checkpoint_uses_the_reader(tmp_path, capsys):
+def test_a_reader_of_former_sizes_still_opens(script, tmp_path):
+    pretrain = script("pretrain")
+    flags = [f"--{name.replace('_', '-')}={size}" for name, size in FORMER_SIZES.items()]
+    settings, model = pretrain.build(FOLDER, *flags, "--window-size", "4,16,all")
+    for name in ("dict.source.txt", "dict.target.txt"):
+        shutil.copy(FOLDER / name, tmp_path)
+    shutil.copytree(FOLDER / "tokenizer", tmp_path / "tokenizer")
+    former = {name: value for name, value in settings.items() if name not in FORMER_SIZES}
+    write_reader(tmp_path, former, model.state_dict())
+    opened = load_reader(tmp_path).model
+    assert (len(opened.encoder.layers), opened.encoder.layers[0].self_attn.num_heads) == (3, 2)
+
+
+def test_the_readers_positions_reach_4096_tokens_without_repeating(caplog):
+    assert json.loads((FOLDER / SETTINGS).read_text())["max_source_positions"] == 4096
+    reader = load_reader()
+    assert reader.max_source_tokens == 4094
+    rows = nn.functional.normalize(reader.model.encoder.embed_positions.weight[2:].float(), dim=-1)
+    for row in (0, 100, 500, 2000, 4000):
+        likeness = rows @ rows[row]
+        likeness[max(0, row - 8) : row + 9] = 0
+        assert likeness.max() < 0.97
+
+
+RST = """
+.. _mill:
+
+:mod:`mill` --- How :class:`corn` is ground
+===========================================
+
+.. index:: single: corn
+
+The mill is a *place* in which ``corn`` is ground by the :meth:`~Stone.turn` of stones::
+
+   >>> mill.turn()
+
+It opens
+in `May <https://mill.example>`_ of each and every year.
+
+.. note::
+   Do not rely on the miller, who may be asleep.
+
+.. code-block:: c
+
+   int this_is_no_prose_that_anyone_would_read(void);
+
+Nothing
+-------
+
+========= =========
+a table   of things
+========= =========
+"""
+
+
+def test_sections_are_titles_and_prose(script):
+    texts = script("texts")
+    paragraphs = [
+        "The mill is a place in which corn is ground by the turn of stones:",
+        "It opens in May of each and every year.",
+        "Do not rely on the miller, who may be asleep.",
+    ]
+    assert texts.read_sections(RST) == [("mill --- How corn is ground", paragraphs)]
+
+
+def test_texts_are_of_a_library_and_a_documentation_and_held_out_by_file(script, tmp_path, monkeypatch):
+    texts = script("texts")
+    library, documentation = tmp_path / "library", tmp_path / "documentation"
+    library.mkdir(), documentation.mkdir()
+    docstring = '    """Turn the stone of a mill. It may be heavy."""'
+    code = f"def turn(stone):\n{docstring}\n    stone.turned += 1\n    return stone\n"
+    for number in range(30):
+        (library / f"mill{number}.py").write_text(code)
+        (documentation / f"mill{number}.rst.txt").write_text(RST)
+    monkeypatch.setattr(texts.sysconfig, "get_path", lambda name: str(library))
+    seen, held_out = (texts.Texts.read(documentation, is_held_out) for is_held_out in (False, True))
+    assert 0 < len(held_out.functions) < len(seen.functions) == 30 - len(held_out.functions)
+    assert set(seen.functions) == {
+        ("Turn the stone of a mill.", "def turn(stone):\n    stone.turned += 1\n    return stone")
+    }
+    assert seen.sections == []  # of too many files: such a title says nothing
+    shares = {"restore": 1, "title": 2, "explain": 3}
+    assert seen.tasks(shares) == {"restore": 1, "explain": 3}
+    with pytest.raises(FileNotFoundError, match=r"no \*\.rst"):
+        texts.Texts.read(library, False)
+
+
+def test_restoring_copies_what_is_not_left_out(script):
+    pretrain, texts = script("pretrain"), script("texts")
+    tokenizer = load_tokenizer(FOLDER)
+    data = texts.Texts([PROSE * 9], [("A title", PROSE[0])], [], "")
+    cue = tokenizer.encode(texts.RESTORE).tolist()
+    for number in range(20):
+        pair = pretrain.make_text_pair("restore", data, tokenizer, Random(number))
+        assert pair.source[1 : 1 + len(cue)] == cue
+        assert texts.GAP in pair.source
+        assert texts.GAP not in pair.target
+        copied = [(token, place) for token, place in zip(pair.target, pair.places, strict=True) if place >= 0]
+        assert all(pair.source[place] == token for token, place in copied)
+        assert len(copied) == len(pair.source) - len(cue) - 2 - pair.source.count(texts.GAP)
+        assert len(copied) <= (1 - texts.GAPS) * (len(pair.target) - 2)
+    pair = pretrain.make_text_pair("title", data, tokenizer, Random(1))
+    assert tokenizer.decode(pair.source[1:-1]) == f"{texts.TITLE} {PROSE[0]}"
+    assert tokenizer.decode(pair.target[1:-1]) == "A title"
+
+
+def test_half_of_a_rounds_updates_are_of_made_documents(script):
+    pretrain = script("pretrain")
+    tokenizer = load_tokenizer(FOLDER)
+    text = pretrain.texts.Texts([PROSE * 9], [("A title", PROSE[0])], [], "")
+    made = pretrain.make_round(pretrain.Data(PROSE, text, False), Shape(words=(0, 20)), tokenizer, Random(1), 4096)
+    named = [task for task, _ in made]
+    assert {"facts", "restore", "title"} == set(named)
+    assert 2 * named.count("facts") == len(named)
+
+
+def test_the_probe_s_controls(script):
+    probe, pretrain = script("probe"), script("pretrain")
+    seen = [pretrain.Pair([0], [0, 5, 5, 2], [])]
+    assert probe.control_bits(seen, np.array([5, 2, 4]), 5 + 1).tolist() == pytest.approx(
+        [math.log2(9 / 3), math.log2(9 / 2), math.log2(9)]
+    )
+    assert probe.copied_words("explain", "@cached\nasync def _readHTTPLine_of(x):") == "read HTTPLine of"
+    assert probe.copied_words("title", "One two three four five.") == "One two three four"
+
+
+def test_summarize_asks_for_a_checkpoint_or_the_demo(tmp_path, capsys):
+    for arguments, message in (
+        ([], "name a trained model with --checkpoint, or give --demo"),
+        (["--demo", "--data-folder", "x"], "--data-folder goes with --checkpoint"),
+        (["--demo", "--checkpoint", "x"], "not allowed with"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            summarize.main([*arguments, "README.md"])
+        assert message in capsys.readouterr().err
+
+
+def test_the_demo_summarizes_with_the_reader(tmp_path, capsys):
     document = "These are papers on the Tulmon mill.\nThis is out of the register. It lies in Kelwick. It opens in May."
     (tmp_path / "mill.txt").write_text(document)
-    assert summarize.main([str(tmp_path / "mill.txt"), "--lenpen", "1"]) == 0
+    assert summarize.main(["--demo", str(tmp_path / "mill.txt"), "--lenpen", "1"]) == 0
     output = capsys.readouterr()
     assert output.out.startswith("The Tulmon mill. It is in Kelwick.")
-    assert "no --checkpoint: the reader" in output.err
+    assert "the reader, a small model that comes with the package" in output.err
 
 
 @pytest.mark.slow
 def test_pretraining_resumes(tmp_path):
-    def pretrain(rounds, *flags):
+    def pretrain(*flags):
         start()
         command = [PYTHON, SCRIPTS / "pretrain.py", "--output-folder", tmp_path, "--threads", "1"]
-        done = subprocess.run([*command, "--rounds", *rounds, *flags], capture_output=True, text=True, timeout=1200)
+        done = subprocess.run([*command, "--rounds", "2", *flags], capture_output=True, text=True, timeout=1200)
         assert done.returncode == 0, done.stderr
         return [line for line in done.stdout.splitlines() if line.startswith("rounds")]
 
-    first = pretrain("1100", "--minutes", "0")
+    first = pretrain("--minutes", "0")
     assert len(first) == 1
-    second = pretrain("1100")
+    second = pretrain()
     assert [line.split()[1] for line in second] == ["2"]
     assert int(second[0].split()[3]) > int(first[0].split()[3])
     assert json.loads((tmp_path / "config.json").read_text())["arch"] == "poolingformer_reader"

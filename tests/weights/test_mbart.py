@@ -66,14 +66,19 @@ def test_flags_and_old_settings_say_pre_norm(tmp_path):
         to_fairseq({**config, "normalize_before": False}, state)
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    """A checkpoint as the quickstart's: the reader with a second level."""
-    folder = tmp_path_factory.mktemp("reader")
+def write_reader(folder: Path) -> Path:
+    """The reader as a folder of fairseq's."""
     for name in ("dict.source.txt", "dict.target.txt", "tokenizer"):
         (shutil.copytree if name == "tokenizer" else shutil.copy)(reader.FOLDER / name, folder / name)
     reader.write_reader_checkpoint(folder / "model.pt")
-    settings = {"window_size": "4,16,32", "pooled_window_size": "256", "pooled_layers": "2", "global_tokens": 1}
+    return folder
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A checkpoint as the quickstart's: the reader with a second level."""
+    folder = write_reader(tmp_path_factory.mktemp("reader"))
+    settings = {"window_size": "4,16,32,32", "pooled_window_size": "256", "pooled_layers": "2", "global_tokens": 1}
     model, _ = load_fairseq(folder / "model.pt", **settings)
     enlarge(model, ".pooled_")
     stored, *_ = files.read_training(folder / "model.pt")
@@ -88,13 +93,30 @@ def converted(checkpoint):
     return folder
 
 
+def test_the_reader_computes_and_writes_the_same_in_transformers(tmp_path):
+    folder = write_reader(tmp_path)
+    assert run("to-huggingface", folder / "model.pt", folder / "hf") == 0
+    ours = reader.load_reader()
+    theirs, info = AutoModelForSeq2SeqLM.from_pretrained(folder / "hf", output_loading_info=True)
+    assert not any(value for value in info.values())
+    tokenizer = AutoTokenizer.from_pretrained(folder / "hf")
+    text = "These are papers on the Tulmon mill.\nThis is out of the register. It lies in Kelwick. It opens in May."
+    inputs = tokenizer(text, return_tensors="pt")
+    assert inputs["input_ids"][0].tolist() == ours.encode(text).tolist()
+    target = torch.tensor([[2, *ours.encode("The Tulmon mill.").tolist()]])
+    expected = fairseq_outputs(ours.model, inputs["input_ids"], target)
+    assert_agree(expected, huggingface_outputs(theirs.eval(), inputs["input_ids"], target), inputs["input_ids"])
+    written = theirs.generate(**inputs, num_beams=1, max_length=40, forced_bos_token_id=0)
+    assert tokenizer.decode(written[0], skip_special_tokens=True) == ours.summarize(text, max_length=38, beam=1)[0]
+
+
 def test_the_quickstarts_model_computes_the_same_in_transformers_and_back(checkpoint, converted, tmp_path):
     ours, _ = load_fairseq(checkpoint)
     theirs, info = AutoModelForSeq2SeqLM.from_pretrained(converted, output_loading_info=True)
     assert type(theirs) is PoolingformerMBartForConditionalGeneration
     assert not any(value for value in info.values())
     torch.manual_seed(3)
-    source, target = torch.randint(4, 2000, (2, 300)), torch.randint(4, 2000, (2, 20))
+    source, target = torch.randint(4, 4000, (2, 300)), torch.randint(4, 4000, (2, 20))
     source[:, 0], target[:, 0], source[1, 200:] = 0, 2, 1
     expected = fairseq_outputs(ours, source, target)
     assert_agree(expected, huggingface_outputs(theirs.eval(), source, target), source)
@@ -142,7 +164,7 @@ def test_the_quickstarts_tokenizer_gives_the_same_ids(checkpoint, converted, tmp
         assert theirs(text, add_special_tokens=False)["input_ids"] == ours.encode(text).tolist(), text
         assert theirs.decode(ours.encode(text)) == ours.decode(ours.encode(text)), text
     assert theirs("the")["input_ids"] == [0, *ours.encode("the").tolist(), 2]
-    assert (theirs.pad_token_id, theirs.mask_token_id, len(theirs)) == (1, None, 2000)
+    assert (theirs.pad_token_id, theirs.mask_token_id, len(theirs)) == (1, None, 4000)
     theirs.save_pretrained(tmp_path / "hf")  # without the sentencepiece model
     for path in converted.glob("*"):
         if path.name in ("config.json", "model.safetensors"):
