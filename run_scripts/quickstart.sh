@@ -6,9 +6,8 @@
 # Installs into .venv, makes documents of 300 to 2,000 words with five facts scattered in real prose, and fine-tunes the
 # small model that comes with the package, the reader, on them: as a Poolingformer, and with one plain window that sees
 # as many keys, the fair control. Then it summarizes documents whose names neither has seen, and counts the facts that
-# are right. systems= and seeds= add controls to the table; run_scripts/evidence/summaries.sh has all, on longer papers.
-# Run again, it does only what is missing; killed, it resumes from its last checkpoint. docs/quickstart.md explains what
-# it shows.
+# are right. systems= and seeds= add controls to the table. Run again, it does only what is missing; killed, it resumes
+# from its last checkpoint. docs/quickstart.md explains what it shows.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
 set -euo pipefail
@@ -24,15 +23,15 @@ options=(
   "data=" # a data folder with the reader's tokenizer, instead of the made documents
   "documents=800" # made to train on
   "words=300,2000" # of prose in a document, the fewest and the most
-  "papers=6,14" # of a document, the fewest and the most; fewer put facts farther from what decides about them
+  "papers=2,4" # of a document, the fewest and the most; fewer put facts farther from what decides about them
   "systems=two_levels,equal_keys" # of reader/systems.txt: also equal_reach, full, window_32, unmixed, paper …
   "seeds=1" # of the order of documents, and of what a system adds to the reader
   "baseline=equal_keys" # the system that the others are compared with
-  "updates=200" # of each training; this and the next were chosen for five minutes of one core
+  "updates=100" # of each training; this and the next were chosen for five minutes of one core
   "max_tokens=8192" # of a batch of documents, padding included
   "lr=5e-4" # peak learning rate, after a tenth of the updates
   "precision=fp32" # of training; or bf16
-  "examples=50" # documents to summarize
+  "examples=100" # documents to summarize
   "beam=2" # of the search
   "summary_length=60" # the most tokens of a generated summary
   "dry_run=0" # 1: print the commands only
