@@ -69,12 +69,14 @@ class FromShort:
     ) -> PreTrainedModel:
         """Make a long model with the weights of a short one.
 
-        Positions are repeated in a loop, as everywhere in this package. Level two starts with random values,
-        N(0, 0.02²); with ``pooled_init="level-one"`` its projections start as copies of level one's, with
-        ``"level-one-silent"`` as copies whose values are zero, so that level two adds nothing at first. Separate
-        projections of global tokens start as copies of the ordinary ones. A LED or Longformer keeps its positions, its
-        windows, its global projections and their first global token, and has no level two unless ``pooled_layers``
-        asks for it.
+        Positions are repeated in a loop, so that tokens the short model's length apart have the same and can pass for
+        neighbours. Where a window or w2 reaches so far, ``position_init="interpolate"`` avoids that: the positions are
+        spread evenly over the longer input. ``random_position_offsets=True`` lets fine-tuning on shorter documents
+        train all of them. Level two starts with random values, N(0, 0.02²); with ``pooled_init="level-one"`` its
+        projections start as copies of level one's, with ``"level-one-silent"`` as copies whose values are zero, so that
+        level two adds nothing at first. Separate projections of global tokens start as copies of the ordinary ones. A
+        LED or Longformer keeps its positions, its windows, its global projections and their first global token, and
+        has no level two unless ``pooled_layers`` asks for it.
 
         Args:
             model: a loaded BART, mBART, LED, RoBERTa, XLM-R or Longformer, or its folder or name for
