@@ -2,8 +2,8 @@
 
 python run_scripts/reader/pretrain.py --output-folder reader [--documentation DIR]
 
-Half of the updates are of documents that are made as they are needed (preprocess/facts.py), of a few sentences first,
-then longer; half are of the tasks of texts.py. Reading begins within minutes because the first documents are short and
+Most updates are of documents that are made as they are needed (preprocess/facts.py), of a few sentences first, then of
+more; the others are of the tasks of texts.py. Reading begins within minutes because the first documents are short and
 no name comes twice, the embeddings are tied, the decoder's cross-attention starts by handing on what it attends to, and
 its last layer is told where each name is in the document. Killed, the same command resumes. The result is a folder like
 fairseq_poolingformer/reader.
@@ -41,15 +41,16 @@ from fairseq_poolingformer.text.dictionary import BOS, EOS, PAD
 from fairseq_poolingformer.text.tokenizers import Tokenizer, load_tokenizer
 from fairseq_poolingformer.text.whole_file import whole_file
 
-STAGES = (  # what documents are like, and for which share of the rounds
+STAGES = (  # what documents are like, and for which share of the rounds; up to half are like those of a stage before
     (Shape(words=(0, 20), fields=(1, 5), papers=(1, 1), gossip=0), 0.15),
     (Shape(words=(0, 60), fields=(3, 5), papers=(1, 2), gossip=0.5), 0.2),
     (Shape(words=(20, 110), fields=(5, 5), papers=(2, 4), gossip=1), 0.1),
     (Shape(words=(20, 110), fields=(2, 5), papers=(2, 4), gossip=1), 0.25),
     (Shape(words=(40, 260), fields=(2, 5), papers=(2, 6), gossip=1), 0.3),
 )
-ROUNDS = 110
+ROUNDS = 155
 ROUND = 256  # documents that are made, sorted by length and trained on at a time
+TEXT = 0.4  # the share of updates that are of text, not of made documents
 TASKS = {"restore": 5, "title": 2, "explain": 2}  # how often a batch of text is of each
 CUES = {"restore": texts.RESTORE, "title": texts.TITLE, "explain": texts.EXPLAIN}
 WARMUP = 100  # updates
@@ -230,13 +231,14 @@ def make_batches(pairs: Iterable[Pair], max_tokens: int) -> list[list[Pair]]:
 
 
 def make_round(
-    data: Data, shape: Shape, tokenizer: Tokenizer, rng: Random, max_tokens: int
+    data: Data, stage: int, tokenizer: Tokenizer, rng: Random, max_tokens: int
 ) -> list[tuple[str, list[Pair]]]:
-    """A round's batches with their tasks, in random order; as many are of made documents as of text."""
-    maker = data.maker(shape)
-    documents = make_batches((make_pair(maker.make(rng), tokenizer) for _ in range(ROUND)), max_tokens)
+    """A round's batches with their tasks, in random order."""
+    makers = [data.maker(shape) for shape, _ in STAGES[: stage + 1]]
+    drawn = [rng.choice(makers) if rng.random() < 0.5 else makers[-1] for _ in range(ROUND)]
+    documents = make_batches((make_pair(maker.make(rng), tokenizer) for maker in drawn), max_tokens)
     batches = [("facts", batch) for batch in documents]
-    wanted = rng.choices(*zip(*data.texts.tasks(TASKS).items(), strict=True), k=len(batches))
+    wanted = rng.choices(*zip(*data.texts.tasks(TASKS).items(), strict=True), k=round(len(batches) * TEXT / (1 - TEXT)))
     for task in sorted(set(wanted)):
         count = wanted.count(task)
         pairs = []  # one batch more than wanted, since the last may be a small one
@@ -293,10 +295,10 @@ class Pointer:
         return F.cross_entropy(scores.flatten(0, 2), places.flatten(), ignore_index=-1)
 
 
-def shapes(rounds: int) -> list[Shape]:
-    """The documents' shape of each round."""
+def stages(rounds: int) -> list[int]:
+    """The stage of each round."""
     ends = np.cumsum([share for _, share in STAGES]) * rounds
-    return [STAGES[int(np.searchsorted(ends, number + 0.5).clip(max=len(STAGES) - 1))][0] for number in range(rounds)]
+    return np.searchsorted(ends, np.arange(rounds) + 0.5).clip(max=len(STAGES) - 1).tolist()
 
 
 def train(model: nn.Module, settings: dict, tokenizer: Tokenizer, data: Data, args) -> None:
@@ -311,10 +313,10 @@ def train(model: nn.Module, settings: dict, tokenizer: Tokenizer, data: Data, ar
         done = saved["done"]
     pointer, positions = Pointer(model), model.encoder.embed_positions
     end, saved_at = time.monotonic() + 60 * args.minutes, time.monotonic()
-    for number, shape in list(enumerate(shapes(args.rounds)))[done["rounds"] :]:
+    for number, stage in list(enumerate(stages(args.rounds)))[done["rounds"] :]:
         began, rng = time.process_time(), Random(f"reader {number}")
         losses: dict[str, list[float]] = {"place": []}
-        for task, batch in make_round(data, shape, tokenizer, rng, args.max_tokens):
+        for task, batch in make_round(data, stage, tokenizer, rng, args.max_tokens):
             done["updates"] += 1
             lr = args.lr * min(1.0, done["updates"] / WARMUP) * max(0.05, 1 - number / args.rounds)
             positions.random_offsets = rng.random() < SHIFTED

@@ -303,14 +303,17 @@ def test_restoring_copies_what_is_not_left_out(script):
     assert tokenizer.decode(pair.target[1:-1]) == "A title"
 
 
-def test_half_of_a_rounds_updates_are_of_made_documents(script):
+def test_a_round_is_of_made_documents_and_text(script):
     pretrain = script("pretrain")
     tokenizer = load_tokenizer(FOLDER)
-    text = pretrain.texts.Texts([PROSE * 9], [("A title", PROSE[0])], [], "")
-    made = pretrain.make_round(pretrain.Data(PROSE, text, False), Shape(words=(0, 20)), tokenizer, Random(1), 4096)
+    data = pretrain.Data(PROSE, pretrain.texts.Texts([PROSE * 9], [("A title", PROSE[0])], [], ""), False)
+    made = pretrain.make_round(data, 1, tokenizer, Random(1), 4096)
     named = [task for task, _ in made]
-    assert {"facts", "restore", "title"} == set(named)
-    assert 2 * named.count("facts") == len(named)
+    assert set(named) == {"facts", "restore", "title"}
+    assert 1 - named.count("facts") / len(named) == pytest.approx(pretrain.TEXT, abs=0.1)
+    starts = [len(pair.source) for task, batch in made for pair in batch if task == "facts"]
+    assert min(starts) < 40 < 100 < max(starts)  # of the stage before, too
+    assert pretrain.stages(20) == [0] * 3 + [1] * 4 + [2] * 2 + [3] * 5 + [4] * 6
 
 
 def test_the_probe_s_controls(script):

@@ -105,7 +105,8 @@ def test_the_reader_computes_and_writes_the_same_in_transformers(tmp_path):
     assert inputs["input_ids"][0].tolist() == ours.encode(text).tolist()
     target = torch.tensor([[2, *ours.encode("The Tulmon mill.").tolist()]])
     expected = fairseq_outputs(ours.model, inputs["input_ids"], target)
-    assert_agree(expected, huggingface_outputs(theirs.eval(), inputs["input_ids"], target), inputs["input_ids"])
+    for left, right in zip(expected, huggingface_outputs(theirs.eval(), inputs["input_ids"], target), strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-4)
     written = theirs.generate(**inputs, num_beams=1, max_length=40, forced_bos_token_id=0)
     assert tokenizer.decode(written[0], skip_special_tokens=True) == ours.summarize(text, max_length=38, beam=1)[0]
 
