@@ -61,7 +61,8 @@ make_corpora() {
   made "$out/sections/corpus.json" || run "${preprocess[@]}" rfc_sections --input "$input" --sentencepiece-model "$pieces" \
     --questions "$questions" --max-words "$max_words" --workers "$workers" --output-folder "$out/sections"
   made "$out/text/corpus.json" || run "${preprocess[@]}" plain_text --input "$out/abstracts/train.document.txt" \
-    --documents block --limit "$start_documents" --sentencepiece-model "$pieces" --workers "$workers" --output-folder "$out/text"
+    --documents block --limit "$start_documents" --valid-share 0 --sentencepiece-model "$pieces" --workers "$workers" \
+    --output-folder "$out/text"
   made "$out/twice.txt" || run "$python" "$here/twice.py" "$out/abstracts/train.document.txt" "$out/twice.txt"
   made "$out/twice/corpus.json" || run "${preprocess[@]}" plain_text --input "$out/twice.txt" --documents block \
     --valid-share 0 --sentencepiece-model "$pieces" --workers "$workers" --output-folder "$out/twice"
