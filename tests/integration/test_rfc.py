@@ -82,7 +82,6 @@ def test_the_whole_way_on_made_documents(tmp_path):
         "updates=1",
         "examples=2",
         "seeds=1",
-        "few=2",
         "systems=poolingformer",
     )
     arguments = (f"input={folder}", f"out={tmp_path}/out", f"python={sys.executable}", *small)
