@@ -28,7 +28,6 @@ options=(
   "updates=600" # of each system
   "examples=8" # of an update
   "lr=1e-3" # peak learning rate of a system
-  "few=100" # test documents whose leads are scored
   "textrank=" # an interpreter with sumy and numpy; default: no TextRank
   "precision=bf16" # or fp32
   "threads=1" # threads of a training on the CPU
@@ -38,7 +37,7 @@ options=(
 )
 parse_options "$@"
 IFS=, read -r copy_updates read_updates <<<"$start_updates"
-require_positive start_documents copy_updates read_updates updates examples threads workers vocabulary max_words questions few
+require_positive start_documents copy_updates read_updates updates examples threads workers vocabulary max_words questions
 require_number lr start_lr
 [[ $precision == bf16 || $precision == fp32 ]] || fail "precision= must be bf16 or fp32, got $precision"
 python=$(find_python "$python")
@@ -61,7 +60,8 @@ make_corpora() {
   made "$out/sections/corpus.json" || run "${preprocess[@]}" rfc_sections --input "$input" --sentencepiece-model "$pieces" \
     --questions "$questions" --max-words "$max_words" --workers "$workers" --output-folder "$out/sections"
   made "$out/text/corpus.json" || run "${preprocess[@]}" plain_text --input "$out/abstracts/train.document.txt" \
-    --documents block --limit "$start_documents" --sentencepiece-model "$pieces" --workers "$workers" --output-folder "$out/text"
+    --documents block --limit "$start_documents" --valid-share 0 --sentencepiece-model "$pieces" --workers "$workers" \
+    --output-folder "$out/text"
   made "$out/twice.txt" || run "$python" "$here/twice.py" "$out/abstracts/train.document.txt" "$out/twice.txt"
   made "$out/twice/corpus.json" || run "${preprocess[@]}" plain_text --input "$out/twice.txt" --documents block \
     --valid-share 0 --sentencepiece-model "$pieces" --workers "$workers" --output-folder "$out/twice"
@@ -119,14 +119,14 @@ score_abstracts() {
   local name=$1
   shift
   printf '\n# abstracts: %s\n' "$name"
-  run "$python" -m fairseq_poolingformer.cli.score "$@" --references "$out/abstracts/test-few.summary.txt" \
+  run "$python" -m fairseq_poolingformer.cli.score "$@" --references "$out/abstracts/test.summary.txt" \
     --json "$out/$name.json" --no-perl
 }
 
 score_baselines() {
-  local documents=$out/abstracts/test-few.document.txt
-  made "$documents" || run "$python" "$root/run_scripts/few_examples.py" "$out/abstracts" "$few" test
-  score_abstracts lead --documents "$documents" --lead-words 60
+  local documents=$out/abstracts/test.document.txt
+  [[ $dry_run == 1 ]] || awk -v RS= '{gsub(/\n/, " "); print}' "$documents" >"$out/test_lines.txt"
+  score_abstracts lead --documents "$out/test_lines.txt" --lead-words 60
   [[ -n $textrank ]] || return 0
   made "$out/textrank.txt" || run "$textrank" "$here/textrank.py" "$documents" "$out/textrank.txt"
   score_abstracts textrank "$out/textrank.txt"

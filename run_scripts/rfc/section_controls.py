@@ -84,7 +84,7 @@ def fit(features: list[np.ndarray], answers: list[int]) -> Tensor:
     weights = torch.zeros(len(NAMES), dtype=torch.double, requires_grad=True)
     rows = [torch.from_numpy(np.where(np.isinf(row), 0, row)) for row in features]
     masks = [torch.from_numpy(np.isinf(row[:, 0])) for row in features]
-    optimizer = torch.optim.LBFGS([weights], max_iter=50)
+    optimizer = torch.optim.LBFGS([weights], max_iter=50, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()

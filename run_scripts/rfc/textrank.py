@@ -3,10 +3,12 @@
     pip install sumy numpy
     python run_scripts/rfc/textrank.py DOCUMENTS.txt SUMMARIES.txt [--words 60]
 
-A line is a document. A summary has whole sentences up to the number of words, and is cut there.
+Documents have blank lines between them, and a line feed ends a sentence. A summary has whole sentences up to the number
+of words, and is cut there.
 """
 
 import argparse
+import re
 from pathlib import Path
 
 from sumy.models.dom import ObjectDocumentModel, Paragraph, Sentence
@@ -19,6 +21,7 @@ from fairseq_poolingformer.tasks.summarization.sentences import split_sentences
 from fairseq_poolingformer.text.whole_file import write_lines
 
 MOST_SENTENCES = 400  # of a document that are compared: the time grows with their square
+LEAST_WORDS = 6  # of a sentence: headings and lines of tables have fewer
 
 
 class _Words(Tokenizer):
@@ -28,14 +31,14 @@ class _Words(Tokenizer):
         self._language = "english"
 
     def to_words(self, sentence: str) -> tuple[str, ...]:
-        return tuple(word for word in sentence.replace("/", " ").replace("-", " ").split() if word.isalpha())
+        return tuple(re.findall(r"[A-Za-z]+", sentence))
 
 
 def summarize(document: str, words: int) -> str:
     """The first-ranked sentences of a document, in its order."""
     tokenizer = _Words()
-    sentences = [Sentence(text, tokenizer) for text in split_sentences(document)[:MOST_SENTENCES]]
-    sentences = [sentence for sentence in sentences if len(sentence.words) > 1]
+    sentences = [Sentence(text, tokenizer) for text in split_sentences(document)]
+    sentences = [sentence for sentence in sentences if len(sentence.words) >= LEAST_WORDS][:MOST_SENTENCES]
     ranker = TextRankSummarizer(Stemmer("english"))
     ranker.stop_words = get_stop_words("english")
     ratings = ranker.rate_sentences(ObjectDocumentModel([Paragraph(sentences)])) if sentences else {}
@@ -55,7 +58,7 @@ def main() -> None:
     parser.add_argument("summaries", type=Path)
     parser.add_argument("--words", type=int, default=60, metavar="N", help="of a summary (default: %(default)s)")
     args = parser.parse_args()
-    documents = args.documents.read_text(encoding="utf-8").splitlines()
+    documents = args.documents.read_text(encoding="utf-8").strip().split("\n\n")
     write_lines(args.summaries, (summarize(document, args.words) for document in documents))
 
 

@@ -67,12 +67,17 @@ def test_the_texts_come_back_masked(tmp_path, gpt2_folder):
     split, tokenizer = SectionSplit.open(data, "test"), load_tokenizer(data)
     assert SectionSplit.lines(data, "test") == ["rfc20-1"]
     assert tokenizer.decode(split.question[0]) == " " + ASKED.replace("3.1", "?")
-    assert split.own[0].tolist() == [0] and split.answer[0].tolist() == [3]
-    assert len(split.size[0]) == 5 and split.size[0].sum() == len(split.section[0])
+    assert split.own[0].tolist() == [0]
+    assert split.answer[0].tolist() == [3]
+    assert len(split.size[0]) == 5
+    assert split.size[0].sum() == len(split.section[0])
     whole = tokenizer.decode(split.section[0])
-    assert "Section ? of this memo" in whole and "Section 3.1 of" not in whole
+    assert "Section ? of this memo" in whole
+    assert "Section 3.1 of" not in whole
     shown = json.loads(SectionSplit.lines(data, "test", "sections")[0])
-    assert shown["sections"][3] == "3.1. Time" and shown["answer"] == 3 and shown["id"] == "rfc20-1"
+    assert shown["sections"][3] == "3.1. Time"
+    assert shown["answer"] == 3
+    assert shown["id"] == "rfc20-1"
     corpus = json.loads((data / "corpus.json").read_text())
     assert corpus["kind"] == "section_retrieval"
     assert corpus["skipped"]["train"] == {"fewer sentences that name a section than --questions": 1}

@@ -36,7 +36,9 @@ def test_sections_come_back_without_pages_and_boilerplate():
         "o The first kettle whistles at once, and goes on until somebody lifts it.",
         "o The second one waits until the first one has come to its end.",
     )
-    assert "Nobody" not in with_pages.body and "Maker" not in with_pages.body and "...." not in with_pages.body
+    assert "Nobody" not in with_pages.body
+    assert "Maker" not in with_pages.body
+    assert "...." not in with_pages.body
 
 
 def test_numbers_of_sections_go_on_where_those_before_end():

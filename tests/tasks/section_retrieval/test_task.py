@@ -54,11 +54,12 @@ def test_marks_are_before_all_sections_but_the_questions_own(tmp_path):
     assert segment.tokens.tolist() == [0, ASK, 10, 11, END, *body, 2]
     assert segment.inputs["section"].tolist() == [0] * 5 + [1] + [0] * 5 + [3] + [0] * 6
     assert segment.global_mask.tolist() == [True] * 5 + [False] * 13
-    assert examples.inputs(0) == {"num_sections": 3} and examples.targets(0) == {"answer": 2}
+    assert examples.inputs(0) == {"num_sections": 3}
+    assert examples.targets(0) == {"answer": 2}
 
 
 def test_a_section_that_goes_on_has_its_mark_again(tmp_path):
-    examples, cut = segments(tmp_path, max_positions=15, global_marks=True)
+    _examples, cut = segments(tmp_path, max_positions=15, global_marks=True)
     room = 15 - 2 - 5
     tokens = [TITLE, 20, 21, 22, 23, 24, TITLE, *range(25, 30)]
     assert [segment.tokens.tolist()[5:-1] for segment in cut] == [tokens[:room], [TITLE, *tokens[room:]]]
@@ -70,7 +71,8 @@ def test_a_section_that_goes_on_has_its_mark_again(tmp_path):
 
 def test_an_answer_beyond_the_last_segment_counts_nothing(tmp_path):
     examples, cut = segments(tmp_path, max_positions=12, max_segments=1)
-    assert len(cut) == 1 and examples.targets(0) == {"answer": NO_ANSWER}
+    assert len(cut) == 1
+    assert examples.targets(0) == {"answer": NO_ANSWER}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,9 @@ def test_marks_of_a_section_add_up():
     expected = torch.tensor([[at[0, 1], lowest, torch.logaddexp(at[0, 3], at[1, 0])], [at[2, 4], at[2, 2], lowest]])
     torch.testing.assert_close(logits, expected)
     torch.nn.functional.cross_entropy(logits, torch.tensor([2, 0])).backward()
-    assert features.grad.isfinite().all() and features.grad[1, 0].any() and not features.grad[:, 1][1].any()
+    assert features.grad.isfinite().all()
+    assert features.grad[1, 0].any()
+    assert not features.grad[:, 1][1].any()
 
 
 def test_two_levels_learn_by_heart_and_predict(tmp_path, capsys):
