@@ -67,5 +67,5 @@ def test_old_files_are_in_latin_1():
 
 def test_an_item_of_a_list_is_no_heading():
     item = "3.  Once the water is hot, the kettle has to whistle at once\n    and goes on until somebody comes."
-    sections = read_memo(make_rfc(7, {"1.  One": LONG, "2.  Two": ["Three rules:", item], "3.  Three": LONG})).sections
-    assert [section.heading for section in sections] == ["1. One", "2. Two", "3. Three"]
+    text = make_rfc(7, {"1.  One": LONG, "2.  Two": ["Three rules:", item], "3.  Three": LONG}, pages=False)
+    assert [section.heading for section in read_memo(text).sections] == ["1. One", "2. Two", "3. Three"]
