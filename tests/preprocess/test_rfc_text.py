@@ -63,3 +63,9 @@ def test_replaced_documents_are_those_of_the_first_page():
 
 def test_old_files_are_in_latin_1():
     assert decode("Télé".encode()) == decode("Télé".encode("latin-1")) == "Télé"
+
+
+def test_an_item_of_a_list_is_no_heading():
+    item = "3.  Once the water is hot, the kettle has to whistle at once\n    and goes on until somebody comes."
+    text = make_rfc(7, {"1.  One": LONG, "2.  Two": ["Three rules:", item], "3.  Three": LONG}, pages=False)
+    assert [section.heading for section in read_memo(text).sections] == ["1. One", "2. Two", "3. Three"]
