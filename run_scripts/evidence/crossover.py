@@ -111,16 +111,15 @@ def plot(results: Results, cost: dict[str, dict[str, float]], path: Path) -> Non
     columns = {"keys": {name: results.keys(name) for name in results.systems}}
     if seconds:
         columns[f"CPU seconds per 1,000 tokens of training, blocks of {context}"] = seconds
-    figure = Figure(figsize=(5.5 * len(columns), 7.5), layout="constrained")
-    grid = figure.subplots(2, len(columns), squeeze=False, sharey="row")
-    for (far, what), row in zip(((True, "names farther than the window"), (False, "all names")), grid, strict=True):
-        row[0].set_ylabel(f"bits per token of {what}")
-        for (label, places), axes in zip(columns.items(), row, strict=True):
-            axes.set_xlabel(label)
+    figure = Figure(figsize=(11, 4 * len(columns)), layout="constrained")
+    grid = figure.subplots(len(columns), 2, squeeze=False, sharey="col")
+    for (label, places), row in zip(columns.items(), grid, strict=True):
+        for far, what, axes in zip((True, False), ("names beyond the window", "all names"), row, strict=True):
+            axes.set(xlabel=label, ylabel=f"bits per token of {what}")
             axes.set_xscale("log", base=2)
             for kind in COLOURS:
                 draw(axes, results, kind, places, far)
-    grid[1][0].legend(fontsize="small")
+    grid[0][0].legend(fontsize="small")
     with whole_file(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=130)
 
