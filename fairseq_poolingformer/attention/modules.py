@@ -182,11 +182,18 @@ class TwoLevelAttention(nn.Module):
             score_terms=score_terms,
             dropout_p=dropout_p,
             scale=self.scale,
-            backend=self.backend,
+            backend=self.backend or self._backend_of_full_attention(query, score_terms, dropout_p),
         )
         if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
             y = self._attend_globally(x, y, global_tokens, padding_mask, dropout_p)
         return y
+
+    def _backend_of_full_attention(
+        self, query: Tensor, score_terms: tuple[ScoreTerm, ...], dropout_p: float
+    ) -> str | None:
+        """PyTorch's own for level one without limits on a CPU, where it can run; None leaves the choice."""
+        can = self.window == Window.unlimited() and not score_terms and not dropout_p
+        return "sdpa" if can and query.device.type == "cpu" else None
 
     def _pooled_projections(self) -> tuple[nn.Module, nn.Module, nn.Module]:
         """The modules that give Q̃, K̃ and Ṽ."""

@@ -48,7 +48,7 @@ def main() -> None:
     generator = torch.Generator().manual_seed(1)
     found: dict[str, dict[int, float]] = {name: {} for name in models}
     for context in given.contexts:
-        tokens = torch.randint(10, 1000, (max(1, 8192 // context), context), generator=generator)
+        tokens = torch.randint(10, len(task.dictionary) - 1, (max(1, 8192 // context), context), generator=generator)
         masked = torch.rand(tokens.shape, generator=generator) < 0.15
         for _ in range(given.rounds):
             for name, model in models.items():

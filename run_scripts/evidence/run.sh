@@ -176,7 +176,7 @@ measure_cost() {
     each+=(--system "$system" "${attention[*]}")
   done
   run "$python" "$here/cost.py" "$out/cost.json" --contexts "${context_list[@]}" "${each[@]}" -- \
-    "$out/data" "${model[@]}" "${shared[@]}"
+    "$out/data" "${model[@]}" "${shared[@]}" --optimizer fused_adamw
 }
 
 # report START BASELINE FOLDER: the tables and plots of the systems with one kind of positions, if there are any.

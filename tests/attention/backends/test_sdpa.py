@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import Pooling, RelativePositionBias, Window, band_attention
+from fairseq_poolingformer.attention import Pooling, RelativePositionBias, TwoLevelAttention, Window, band_attention
 from fairseq_poolingformer.attention.backends import sdpa
 from fairseq_poolingformer.attention.call import Call
-from fairseq_poolingformer.attention.functional import _pick
 from tests.attention.calls import assert_equals_reference, right_padding, tensors
 
 ALL = Window.unlimited()
@@ -18,13 +17,11 @@ ALL = Window.unlimited()
     ("queries", "keys", "arguments"),
     [
         (30, 30, {"window": ALL}),
-        (30, 30, {"window": Window(29)}),
-        (7, 30, {"window": Window(40), "query_offset": 11}),
+        (7, 30, {"window": ALL, "query_offset": 11}),
         (30, 30, {"window": ALL, "key_padding_mask": right_padding([30, 17], 30)}),
         (30, 30, {"window": ALL, "key_padding_mask": right_padding([0, 30], 30)}),  # a row without keys
         (30, 30, {"window": ALL, "global_mask": torch.arange(30).expand(2, 30) % 9 == 0, "scale": 0.3}),
         (30, Pooling(3, 2).num_pools(30), {"window": ALL, "pooling": Pooling(3, 2)}),
-        (30, Pooling(3, 2).num_pools(30), {"window": Window(31), "pooling": Pooling(3, 2)}),
     ],
 )
 def test_it_is_the_reference(queries, keys, arguments):
@@ -34,9 +31,9 @@ def test_it_is_the_reference(queries, keys, arguments):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"window": Window(28)}, "every query must see every key"),
-        ({"window": Window.unlimited(causal=True)}, "every query must see every key"),
-        ({"window": Window(40, 40, (1, 2))}, "every query must see every key"),
+        ({"window": Window(40)}, "the window must be unlimited"),
+        ({"window": Window.unlimited(causal=True)}, "the window must be unlimited"),
+        ({"window": Window(ALL.left, ALL.left, (1, 2))}, "the window must be unlimited"),
         ({"window": ALL, "dropout_p": 0.1}, "dropout"),
         ({"window": ALL, "score_terms": (RelativePositionBias(torch.zeros(2, 59)),)}, "score terms"),
     ],
@@ -47,10 +44,22 @@ def test_what_it_does_not_compute_it_refuses(arguments, reason):
         band_attention(x, x, x, backend="sdpa", **arguments)
 
 
-def test_full_attention_on_a_cpu_is_pytorchs():
-    x = torch.zeros(1, 2, 30, 4)
-    assert _pick(Call.of(x, x, x, window=ALL), None) == "sdpa"
-    assert _pick(Call.of(x, x, x, window=Window(28)), None) == "block"
+def test_layers_with_full_attention_are_pytorchs_on_a_cpu(monkeypatch):
+    calls = []
+    run = sdpa.run
+    monkeypatch.setattr(sdpa, "run", lambda call: calls.append(call) or run(call))
+    x = torch.randn(1, 9, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for window, backend, used in ((ALL, None, 1), (ALL, "block", 0), (Window(20), None, 0)):
+        calls.clear()
+        layer = TwoLevelAttention(8, 2, window=window, backend=backend).double()
+        out = layer(x)
+        assert len(calls) == used
+        layer.backend = "reference"
+        torch.testing.assert_close(out, layer(x), atol=1e-12, rtol=0)
+    calls.clear()
+    TwoLevelAttention(8, 2, window=ALL, dropout=0.1).double().train()(x)
+    band_attention(x[:, None], x[:, None], x[:, None], window=ALL)
+    assert not calls
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
