@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from . import python_sources
 from .pipeline import command
 from .pipeline.records import InputError, Record, pack, unpack
 from .pipeline.run import Corpus
@@ -249,7 +250,7 @@ def read_sentences(is_held_out: bool) -> list[str]:
         InputError: the installation has no sources.
     """
     root = Path(sysconfig.get_path("stdlib"))
-    modules = [module for module in find_modules(root) if (int(digest(module[0]), 16) % 10 == 0) == is_held_out]
+    modules = [module for module in find_modules(root) if python_sources.is_held_out(module[0]) == is_held_out]
     sentences = [sentence for module in read_prose(modules) for sentence in module]
     if not sentences:
         raise InputError(f"{root} has too few sources with docstrings to take prose from")

@@ -77,6 +77,11 @@ def digest(text: str) -> str:
     return hashlib.sha1(text.encode("utf-8", "replace")).hexdigest()
 
 
+def is_held_out(name: str) -> bool:
+    """Whether a source is one of those, one in ten by name, that no model is trained on."""
+    return int(digest(name), 16) % 10 == 0
+
+
 def read_module(module: tuple[str, Path]) -> list[Document] | None:
     """Read the documents of a module: itself, its classes, its long functions; None where it cannot be read."""
     name, path = module

@@ -83,6 +83,12 @@ require_switch() {
   done
 }
 
+# require_precision: stops unless precision= is one that trainings on a CPU have.
+require_precision() {
+  # shellcheck disable=SC2154 # the script has it
+  [[ $precision == bf16 || $precision == fp32 ]] || fail "precision= must be bf16 or fp32, got $precision"
+}
+
 # absolute PATH: prints the path from /, whether it exists or not.
 absolute() {
   case $1 in
@@ -134,6 +140,26 @@ run() {
 made() {
   # shellcheck disable=SC2154 # an option of the script
   [[ $dry_run != 1 && -f $1 ]]
+}
+
+# train_model NAME DATA UPDATES LR FLAG…: trains a small model on a CPU from out/DATA into out/NAME, with a measured budget,
+# unless an earlier run has finished it. The script sets out, python, precision, and in "model" the flags of all its models.
+train_model() {
+  # shellcheck disable=SC2154 # the script has them
+  local folder=$out/$1 data=$2 updates=$3 peak=$4
+  shift 4
+  ! made "$folder/result.json" || return 0
+  [[ $dry_run == 1 ]] || { rm -rf "$folder" && mkdir -p "$folder"; }
+  [[ $precision == fp32 ]] || set -- "$@" "--$precision"
+  # shellcheck disable=SC2154 # the script has it
+  run "$python" "$root/run_scripts/equal_budget.py" "$folder/result.json" --log "$folder/train.log" -- \
+    "$python" -m fairseq_cli.train "$out/$data" "${model[@]}" \
+    --cpu --distributed-world-size 1 --num-workers 0 --required-batch-size-multiple 1 \
+    --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 \
+    --lr "$peak" --lr-scheduler polynomial_decay --warmup-updates $((updates / 10 + 1)) \
+    --total-num-update "$updates" --max-update "$updates" --disable-validation \
+    --save-dir "$folder/checkpoints" --no-epoch-checkpoints \
+    --log-format json --log-interval $((updates < 20 ? updates : 20)) --log-file "$folder/train.log" "$@"
 }
 
 started=() # process groups of the commands that the script has started and not yet waited for

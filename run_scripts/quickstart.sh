@@ -39,7 +39,7 @@ options=(
 parse_options "$@"
 require_positive documents updates max_tokens examples beam summary_length
 require_number lr
-[[ $precision == bf16 || $precision == fp32 ]] || fail "precision= must be bf16 or fp32, got $precision"
+require_precision
 for range in words papers; do
   [[ ${!range} =~ ^[0-9]+,[0-9]+$ ]] || fail "$range= must be two numbers, as in words=300,2000, got '${!range}'"
 done

@@ -19,7 +19,7 @@ from typing import Any
 
 from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.whole_file import whole_file, write_lines
-from run_scripts.evidence.report import finished, read_classes
+from run_scripts.evidence.report import cell, finished, read_classes
 from run_scripts.evidence.systems import System, read_systems
 
 COLOURS = {"full attention": "black", "one window": "tab:orange", "two levels": "tab:blue"}
@@ -94,10 +94,7 @@ def differences(results: Results) -> str:
                 [{one["distance"]: one["bits_per_token"] for one in classes}[found["distance"]] for classes in seeds]
                 for seeds in (results.classes[name], results.classes[window])
             )
-            pairs = [a - b for a, b in zip(ours, theirs, strict=False)]
-            least, greatest = f"{min(pairs):+.2f}", f"{max(pairs):+.2f}"
-            mean = f"{statistics.mean(pairs):+.2f}"
-            cells.append(mean if least == greatest else f"{mean} [{least}, {greatest}]")
+            cells.append(cell([a - b for a, b in zip(ours, theirs, strict=False)], "+"))
         rows.append([str(results.keys(name)), f"{name} - {window}", *cells])
     return aligned(rows, left=2) if rows else "no two-level system has as many keys as one window"
 
@@ -108,7 +105,7 @@ def plot(results: Results, cost: dict[str, dict[str, float]], path: Path) -> Non
 
     context = str(results.context)
     seconds = {name: cost[name][context] for name in results.systems if context in cost.get(name, {})}
-    columns = {"keys": {name: results.keys(name) for name in results.systems}}
+    columns: dict[str, dict[str, float] | None] = {"keys": None}
     if seconds:
         columns[f"CPU seconds per 1,000 tokens of training, blocks of {context}"] = seconds
     figure = Figure(figsize=(11, 4 * len(columns)), layout="constrained")
@@ -124,20 +121,20 @@ def plot(results: Results, cost: dict[str, dict[str, float]], path: Path) -> Non
         figure.savefig(unfinished, format="png", dpi=130)
 
 
-def draw(axes: Any, results: Results, kind: str, places: dict[str, float], far: bool) -> None:
-    """Draw the systems of a kind; with ``far`` the names that a window of as many keys does not reach.
+def draw(axes: Any, results: Results, kind: str, seconds: dict[str, float] | None, far: bool) -> None:
+    """Draw the systems of a kind, against keys where there are no seconds.
 
-    Which names are far depends on the keys. Full attention has a point for what each of the windows does not reach.
+    With ``far``, of the names that a window of as many keys does not reach. Which these are depends on the keys: full
+    attention has a point for each of the windows.
     """
-    windows = [name for name in results.of_kind("one window") if name in places]
+    drawn = {name for name in results.systems if seconds is None or name in seconds}
     full = far and kind == "full attention"
     points = []  # place, the seeds' bits, label
-    for name in [name for name in results.of_kind(kind) if name in places]:
-        for beside in windows if full else [name]:
-            distance = results.keys(beside) // 2 if far else 0
+    for name in filter(drawn.__contains__, results.of_kind(kind)):
+        for beside in filter(drawn.__contains__, results.of_kind("one window")) if full else [name]:
+            bits = results.seeds(name, results.keys(beside) // 2 if far else 0)
             label = name if kind == "two levels" else str(results.keys(beside))
-            place = places[beside if places[beside] == results.keys(beside) else name]
-            points.append((place, results.seeds(name, distance), label))
+            points.append((results.keys(beside) if seconds is None else seconds[name], bits, label))
     means = [statistics.mean(seeds) for _, seeds, _ in points]
     low = [mean - min(seeds) for mean, (_, seeds, _) in zip(means, points, strict=True)]
     high = [max(seeds) - mean for mean, (_, seeds, _) in zip(means, points, strict=True)]

@@ -27,31 +27,16 @@ IFS=, read -r copy_updates read_updates system_updates <<<"$updates"
 require_positive copy_updates read_updates system_updates
 python=$(find_python "$python")
 out=$(absolute "$out")
-here=$root/run_scripts/evidence
+here=$root/run_scripts/evidence precision=bf16
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH} OMP_NUM_THREADS=1
 
 model=(
-  --user-dir "$root/fairseq_poolingformer" --task long_masked_lm --leave-unmasked-prob 0 --random-token-prob 0
+  --user-dir "$root/fairseq_poolingformer" --task long_masked_lm --criterion long_masked_lm
+  --leave-unmasked-prob 0 --random-token-prob 0
   --arch poolingformer_roberta_tiny --encoder-layers 4 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512
   --encoder-attention-heads 4 --encoder-normalize-before --dropout 0 --attention-dropout 0
 )
 text=(--document-blocks pack --mask-whole-words --mask-names-share 0.7)
-
-# train_model NAME DATA UPDATES LR FLAG…: trains a model into out/NAME unless an earlier run has finished it.
-train_model() {
-  local folder=$out/$1 data=$2 updates=$3 peak=$4
-  shift 4
-  ! made "$folder/result.json" || return 0
-  [[ $dry_run == 1 ]] || { rm -rf "$folder" && mkdir -p "$folder"; }
-  run "$python" "$root/run_scripts/equal_budget.py" "$folder/result.json" --log "$folder/train.log" -- \
-    "$python" -m fairseq_cli.train "$out/$data" "${model[@]}" --criterion long_masked_lm --bf16 \
-    --cpu --distributed-world-size 1 --num-workers 0 --required-batch-size-multiple 1 \
-    --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 \
-    --lr "$peak" --lr-scheduler polynomial_decay --warmup-updates $((updates / 10 + 1)) \
-    --total-num-update "$updates" --max-update "$updates" --disable-validation \
-    --save-dir "$folder/checkpoints" --no-epoch-checkpoints \
-    --log-format json --log-interval $((updates < 20 ? updates : 20)) --log-file "$folder/train.log" "$@"
-}
 
 # train_start NAME FLAG…: a model with full attention in its upper layers, trained on blocks of 256 tokens.
 train_start() {
@@ -102,9 +87,9 @@ continue_start() {
   train_model "$1.$2_$3" data "$system_updates" 1e-3 "${attention_flags[@]}" "${position_flags[@]}" "${text[@]}" \
     --max-tokens 4096 --block-tokens 1024 --mask-names 33-1024 --seed "$3" \
     --finetune-from-model "$out/start_$start/checkpoints/checkpoint_last.pt"
-  made "$folder/bits.json" ||
+  made "$folder/bits_1024.json" ||
     run "$python" -m fairseq_poolingformer.cli.eval_mlm "$out/data" --path "$folder/checkpoints/checkpoint_last.pt" \
-      --min-word-tokens 2 --distances 32 96 192 256 320 512 --device cpu --output "$folder/bits.json"
+      --min-word-tokens 2 --distances 32 96 192 256 320 512 --device cpu --output "$folder/bits_1024.json"
 }
 
 made "$out/twice/corpus.json" || "$here/run.sh" out="$out" steps=corpus systems=full python="$python" dry_run="$dry_run"
@@ -120,5 +105,5 @@ for seed in ${seeds//,/ }; do
     done
   done
 done
-run "$python" "$here/report.py" "${runs[@]}" --baseline full.repeat --output-folder "$out"
+run "$python" "$here/report.py" "${runs[@]}" --context 1024 --baseline full.repeat --output-folder "$out"
 ((${#full[@]} == 0)) || run "$python" "$here/aliases.py" "$out/data" --path "${full[@]}" --output "$out/aliases.txt"

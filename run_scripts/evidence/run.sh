@@ -42,7 +42,7 @@ parse_options "$@"
 IFS=, read -r copy_updates read_updates <<<"$start_updates"
 require_positive copy_updates read_updates updates tokens threads vocabulary
 require_number lr start_lr
-[[ $precision == bf16 || $precision == fp32 ]] || fail "precision= must be bf16 or fp32, got $precision"
+require_precision
 python=$(find_python "$python")
 out=$(absolute "$out")
 here=$root/run_scripts/evidence
@@ -53,7 +53,8 @@ near=${distances%%,*}
 [[ -n $systems ]] || systems=$(awk '/^[a-z]/ && $1 != "name" {printf "%s%s", comma, $1; comma = ","}' "$here/systems.txt")
 
 model=(
-  --user-dir "$root/fairseq_poolingformer" --task long_masked_lm --leave-unmasked-prob 0 --random-token-prob 0
+  --user-dir "$root/fairseq_poolingformer" --task long_masked_lm --criterion long_masked_lm
+  --leave-unmasked-prob 0 --random-token-prob 0
   --encoder-layers 4 --encoder-embed-dim 128 --encoder-ffn-embed-dim 512 --encoder-attention-heads 4
   --encoder-normalize-before --dropout 0 --attention-dropout 0 --max-positions "$positions"
 )
@@ -76,23 +77,6 @@ architecture() {
     relative) printf '%s\n' --arch poolingformer_deberta_tiny --max-relative-positions "$start_length" ;;
     *) fail "a start is absolute or relative, got $1" ;;
   esac
-}
-
-# train_model NAME DATA UPDATES LR FLAG…: trains a model into out/NAME unless an earlier run has finished it.
-train_model() {
-  local folder=$out/$1 data=$2 updates=$3 peak=$4
-  shift 4
-  ! made "$folder/result.json" || return 0
-  [[ $dry_run == 1 ]] || { rm -rf "$folder" && mkdir -p "$folder"; }
-  [[ $precision == fp32 ]] || set -- "$@" "--$precision"
-  run "$python" "$root/run_scripts/equal_budget.py" "$folder/result.json" --log "$folder/train.log" -- \
-    "$python" -m fairseq_cli.train "$out/$data" "${model[@]}" --criterion long_masked_lm \
-    --cpu --distributed-world-size 1 --num-workers 0 --required-batch-size-multiple 1 \
-    --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 \
-    --lr "$peak" --lr-scheduler polynomial_decay --warmup-updates $((updates / 10 + 1)) \
-    --total-num-update "$updates" --max-update "$updates" --disable-validation \
-    --save-dir "$folder/checkpoints" --no-epoch-checkpoints \
-    --log-format json --log-interval $((updates < 20 ? updates : 20)) --log-file "$folder/train.log" "$@"
 }
 
 # train_start KIND: trains a start with full attention in its upper layers.

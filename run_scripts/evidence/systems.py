@@ -53,5 +53,5 @@ def _both_sides(window: str, context: int) -> int:
 def read_systems(path: Path = TABLE) -> dict[str, System]:
     """The systems by name, in the order of the file."""
     lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines()]
-    rows = [words for words in lines if words and words[0] not in ("#", "name") and not words[0].startswith("#")]
+    rows = [words for words in lines if words and words[0] != "name" and not words[0].startswith("#")]
     return {words[0]: System(*words) for words in rows}

@@ -19,8 +19,9 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from fairseq_poolingformer.preprocess.python_sources import clean_summary, digest, find_modules, read_prose
+from fairseq_poolingformer.preprocess.python_sources import clean_summary, find_modules, read_prose
 
+from fairseq_poolingformer.preprocess import python_sources
 from fairseq_poolingformer.text.dictionary import UNK
 from fairseq_poolingformer.text.tokenizers import Tokenizer
 
@@ -73,10 +74,10 @@ class Texts:
             FileNotFoundError: the folder has no documentation.
         """
         root = Path(sysconfig.get_path("stdlib"))
-        modules = [module for module in find_modules(root) if _held_out(module[0]) == is_held_out]
+        modules = [module for module in find_modules(root) if python_sources.is_held_out(module[0]) == is_held_out]
         prose, sections = read_prose(modules), []
         for name, text in _documents(documentation) if documentation else ():
-            if _held_out(name) == is_held_out:
+            if python_sources.is_held_out(name) == is_held_out:
                 found = read_sections(text)
                 prose.append([paragraph for _, paragraphs in found for paragraph in paragraphs])
                 sections += [(title, " ".join(paragraphs)) for title, paragraphs in found]
@@ -97,10 +98,6 @@ class Texts:
         """The shares of the tasks that there is text for."""
         found = {"restore": self.prose, "title": self.sections, "explain": self.functions}
         return {task: share for task, share in shares.items() if found[task]}
-
-
-def _held_out(name: str) -> bool:
-    return int(digest(name), 16) % 10 == 0
 
 
 def _documents(folder: Path) -> Iterator[tuple[str, str]]:

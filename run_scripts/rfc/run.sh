@@ -39,7 +39,7 @@ parse_options "$@"
 IFS=, read -r copy_updates read_updates <<<"$start_updates"
 require_positive start_documents copy_updates read_updates updates examples threads workers vocabulary max_words questions
 require_number lr start_lr
-[[ $precision == bf16 || $precision == fp32 ]] || fail "precision= must be bf16 or fp32, got $precision"
+require_precision
 python=$(find_python "$python")
 out=$(absolute "$out")
 here=$root/run_scripts/rfc
@@ -50,7 +50,7 @@ model=(
   --encoder-ffn-embed-dim 512 --encoder-attention-heads 4 --encoder-normalize-before --dropout 0 --attention-dropout 0
   --random-position-offsets --max-positions 4096
 )
-masked=(--task long_masked_lm --leave-unmasked-prob 0 --random-token-prob 0 --block-tokens 256)
+masked=(--task long_masked_lm --criterion long_masked_lm --leave-unmasked-prob 0 --random-token-prob 0 --block-tokens 256)
 preprocess=("$python" -m fairseq_poolingformer.preprocess)
 
 make_corpora() {
@@ -67,30 +67,13 @@ make_corpora() {
     --valid-share 0 --sentencepiece-model "$pieces" --workers "$workers" --output-folder "$out/twice"
 }
 
-# train_model NAME DATA UPDATES LR FLAG…: trains a model into out/NAME unless an earlier run has finished it.
-train_model() {
-  local folder=$out/$1 data=$2 updates=$3 peak=$4
-  shift 4
-  ! made "$folder/result.json" || return 0
-  [[ $dry_run == 1 ]] || { rm -rf "$folder" && mkdir -p "$folder"; }
-  [[ $precision == fp32 ]] || set -- "$@" "--$precision"
-  run "$python" "$root/run_scripts/equal_budget.py" "$folder/result.json" --log "$folder/train.log" -- \
-    "$python" -m fairseq_cli.train "$out/$data" "${model[@]}" \
-    --cpu --distributed-world-size 1 --num-workers 0 --required-batch-size-multiple 1 \
-    --optimizer fused_adamw --adam-betas "(0.9, 0.98)" --adam-eps 1e-6 --weight-decay 0.01 --clip-norm 1 \
-    --lr "$peak" --lr-scheduler polynomial_decay --warmup-updates $((updates / 10 + 1)) \
-    --total-num-update "$updates" --max-update "$updates" --disable-validation \
-    --save-dir "$folder/checkpoints" --no-epoch-checkpoints \
-    --log-format json --log-interval $((updates < 20 ? updates : 20)) --log-file "$folder/train.log" "$@"
-}
-
 train_start() {
   local dense=(--window-size "1,4,all,all" --pooled-layers none --attention-backend reference) # the fastest for short blocks
   made "$out/copy/result.json" || run "$python" "$root/run_scripts/evidence/first_weights.py" "$out/first.pt" -- \
     "$out/twice" "${model[@]}" "${masked[@]}" "${dense[@]}"
-  train_model copy twice "$copy_updates" "$start_lr" "${masked[@]}" "${dense[@]}" --criterion long_masked_lm \
+  train_model copy twice "$copy_updates" "$start_lr" "${masked[@]}" "${dense[@]}" \
     --finetune-from-model "$out/first.pt" --max-tokens 2048 --seed 1
-  train_model start text "$read_updates" "$start_lr" "${masked[@]}" "${dense[@]}" --criterion long_masked_lm \
+  train_model start text "$read_updates" "$start_lr" "${masked[@]}" "${dense[@]}" \
     --finetune-from-model "$out/copy/checkpoints/checkpoint_last.pt" --max-tokens 2048 --seed 1 \
     --document-blocks pack --mask-whole-words
 }

@@ -143,6 +143,20 @@ def test_tables_of_positions_differ_in_positions_only():
         assert flags["--finetune-from-model"] == f"/out/start_{start}/checkpoints/checkpoint_last.pt"
 
 
+@pytest.mark.parametrize("script", [RUN, POSITIONS])
+def test_reports_read_what_the_evaluations_write(script):
+    found = commands(script)
+    evaluations = [options(words)["--output"] for words in found if "fairseq_poolingformer.cli.eval_mlm" in words]
+    reports = [words for words in found if words[1].endswith("/report.py")]
+    read = {
+        f"{run.partition('=')[2]}/bits_{options(words)['--context']}.json"
+        for words in reports
+        for run in words
+        if "=/out/" in run
+    }
+    assert read == set(evaluations) != set()
+
+
 @torch.no_grad()
 def test_keys_a_period_away_are_hidden():
     """By hand, and with the block backend's pieces of a call and a global token."""

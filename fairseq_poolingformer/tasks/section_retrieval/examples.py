@@ -109,5 +109,8 @@ class SectionExamples(Examples):
 
     def targets(self, example: int) -> dict[str, int | np.ndarray]:
         answer = int(self.split.answer[example][0])
-        is_read = any((segment.inputs["section"] == answer + 1).any() for segment in self.segments(example))
+        # without a limit all sections are read, and the segments need not be made again
+        is_read = not self.max_segments or any(
+            (segment.inputs["section"] == answer + 1).any() for segment in self.segments(example)
+        )
         return {"answer": answer if is_read else NO_ANSWER}
