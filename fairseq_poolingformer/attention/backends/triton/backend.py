@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fairseq_poolingformer.attention.backends import self_check as small_problem
 from fairseq_poolingformer.attention.backends.plan import Plan, TermGradients, empty_like, tensors_of
 from fairseq_poolingformer.attention.backends.triton.arguments import (
     Tokens,
@@ -78,6 +79,11 @@ def _why_not_positions(call: Call) -> str | None:
     if head_dim > most:
         return f"with DisentangledPosition it takes head dimensions up to {most} in {call.query.dtype}, got {head_dim}"
     return None
+
+
+def self_check(call: Call) -> str | None:
+    """What goes wrong on the GPU in a small problem of the call's kind; None where nothing does."""
+    return small_problem.failure(run, call) if call.query.device.type == "cuda" else None
 
 
 def run(call: Call) -> Tensor:
