@@ -9,6 +9,13 @@ from pathlib import Path
 
 import torch
 
+from fairseq_poolingformer.attention.backends.triton.stored_tiles import (
+    KernelTiles,
+    TileShape,
+    read_tiles,
+    text_of,
+    tile_file,
+)
 from fairseq_poolingformer.cli.command import positive, run_command
 from fairseq_poolingformer.cli.main import versions
 from fairseq_poolingformer.cli.options import DTYPES, device_name
@@ -20,8 +27,9 @@ examples:
   poolingformer doctor                                  # what is installed, and which backend each call takes
   poolingformer doctor --gpu --output report.md         # also checks and times the attention on the GPU
   poolingformer doctor --device cpu --lengths 1024      # the same on the processor
+  poolingformer doctor --tune                           # measures tiles of the kernels on the GPU and keeps the fastest
 """
-_NO_GPU = "No GPU: nothing was checked or timed."
+_NO_GPU = "No GPU: nothing was {}."
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,6 +50,9 @@ def make_parser() -> argparse.ArgumentParser:
     add("--device", type=device_name, help="check and time it on this device: cpu, cuda, cuda:1, …")
     add("--precision", choices=DTYPES, help="of what is timed (default: bf16, on a cpu fp32)")
     add("--lengths", type=positive, nargs="+", default=[4096, 16384], metavar="N", help="tokens (default: 4096 16384)")
+    add("--tune", action="store_true", help="time the Triton kernels on the GPU tile by tile, and store the fastest")
+    add("--head-dim", type=positive, default=64, metavar="D", help="of --tune (default: %(default)s)")
+    add("--tiles", type=Path, metavar="FILE", help=f"where --tune stores tiles (default: {tile_file()}, which is used)")
     add("--folder", type=Path, default=Path(), metavar="DIR", help="whose disk is measured (default: this folder)")
     add("--output", type=Path, metavar="FILE", help="write the report there too, as Markdown")
     return parser
@@ -66,14 +77,20 @@ def report(args: argparse.Namespace) -> Iterator[str]:
     found = ["cpu", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
     yield from _list("fairseq", [*machine.fairseq(), *map(machine.fused_optimizer, found)])
     yield from _list("Memory and disk", [machine.memory(), machine.disk(args.folder)])
-    device = args.device or ("cuda:0" if args.gpu and len(found) > 1 else None)
+    gpu = found[1] if len(found) > 1 else None
+    device = args.device or (gpu if args.gpu else None)
     for name in dict.fromkeys([*found, *([device] if device else [])]):
         yield from backends(name)
     if device is not None:
         yield from self_checks(device)
         yield from times(device, args.precision, args.lengths)
     elif args.gpu:
-        yield from ["", _NO_GPU]
+        yield from ["", _NO_GPU.format("checked or timed")]
+    if args.tune and gpu is not None:
+        device = args.device if args.device not in (None, "cpu") else gpu
+        yield from tiles(device, args.precision, args.head_dim, max(args.lengths), args.tiles or tile_file())
+    elif args.tune:
+        yield from ["", _NO_GPU.format("tuned")]
 
 
 def backends(device: str) -> Iterator[str]:
@@ -125,6 +142,42 @@ def times(device: str, precision: str | None, lengths: Sequence[int]) -> Iterato
     yield from ["", *dict.fromkeys(failures)] if failures else []
 
 
+def tiles(device: str, precision: str | None, head_dim: int, length: int, file: Path) -> Iterator[str]:
+    """Time tiles of the Triton kernels, and store the fastest in a file.
+
+    Raises:
+        ValueError: Triton is missing, the head dimension is too large, or the file is not one of tiles.
+    """
+    from fairseq_poolingformer.attention.backends.triton.backend import MAX_HEAD_DIM, triton
+
+    if triton is None or head_dim > MAX_HEAD_DIM:
+        raise ValueError(f"--tune needs Triton, and --head-dim of at most {MAX_HEAD_DIM}")
+    from fairseq_poolingformer.attention.backends.triton.arguments import name_of, padded
+    from fairseq_poolingformer.doctor import tuning
+
+    dtype, gpu = DTYPES[precision or "bf16"], name_of(torch.device(device))
+    try:
+        stored = read_tiles(file) if file.exists() else {}
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}; remove it, or name another file with --tiles") from None
+    yield from _heading(f"Tiles on {gpu}, {_name(dtype)}, head dimension {head_dim}, {length} tokens")
+    kernels = KernelTiles._fields
+    yield from _table(["queries", "keys", "warps", "stages", *(f"{kernel}, µs" for kernel in kernels)], [])
+    times: dict[TileShape, dict[str, float]] = {}
+    for shape, found in tuning.tried(device, dtype, head_dim, length):
+        cells = [found, *[""] * (len(kernels) - 1)]
+        if isinstance(found, dict):
+            times[shape], cells = found, [f"{found[kernel]:.1f}" for kernel in kernels]
+        yield _row([*map(str, shape), *cells])
+    now, fastest = tuning.present(device, dtype, head_dim), tuning.best(times)
+    before, after = (tuning.microseconds(tiles, times) for tiles in (now, fastest))
+    stored.setdefault(gpu, {})[dtype.itemsize, padded(head_dim)] = fastest
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(file) as path:
+        path.write_text(text_of(stored), encoding="utf-8")
+    yield from ["", f"The present tiles take {before:.1f} µs, the fastest {after:.1f} µs; {file} has them now."]
+
+
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
@@ -138,5 +191,8 @@ def _list(title: str, items: Sequence[str]) -> list[str]:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    for cells in (heads, ["---"] * len(heads), *rows):
-        yield f"| {' | '.join(cells)} |"
+    yield from map(_row, (heads, ["---"] * len(heads), *rows))
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -51,7 +51,7 @@ def fairseq() -> list[str]:
     if name is None or find_spec("fairseq") is None:
         return ["fairseq is not installed: what trains and generates needs it, the attention and transformers do not"]
     tags = importlib.metadata.distribution(name).read_text("WHEEL") or ""
-    origin = "prebuilt" if "manylinux" in tags else "built on this machine" if "-linux_" in tags else "built"
+    origin = "prebuilt" if "manylinux" in tags else "built from source"
     line = f"{name} {_version(name)}, {origin}"
     try:
         load_fairseq(tasks=())

@@ -70,7 +70,7 @@ def test_no_fairseq(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("tag", "word"), [("py3-manylinux_2_28_x86_64", "prebuilt"), ("cp311-linux_x86_64", "built on this machine")]
+    ("tag", "word"), [("py3-manylinux_2_28_x86_64", "prebuilt"), ("cp311-linux_x86_64", "built from source")]
 )
 def test_prebuilt_or_built(tag, word, monkeypatch):
     wheel = SimpleNamespace(version="1", read_text=lambda name: f"Tag: {tag}\n")
