@@ -18,7 +18,7 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 
 from fairseq_poolingformer.attention.backends.triton import backend
-from fairseq_poolingformer.attention.backends.triton.stored_tiles import KernelTiles
+from fairseq_poolingformer.attention.backends.triton.arguments import KernelTiles
 from fairseq_poolingformer.doctor import tuning
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

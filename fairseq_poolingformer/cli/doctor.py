@@ -9,13 +9,7 @@ from pathlib import Path
 
 import torch
 
-from fairseq_poolingformer.attention.backends.triton.stored_tiles import (
-    KernelTiles,
-    TileShape,
-    read_tiles,
-    text_of,
-    tile_file,
-)
+from fairseq_poolingformer.attention.backends.triton.stored_tiles import KERNELS, read_tiles, text_of, tile_file
 from fairseq_poolingformer.cli.command import positive, run_command
 from fairseq_poolingformer.cli.main import versions
 from fairseq_poolingformer.cli.options import DTYPES, device_name
@@ -152,7 +146,7 @@ def tiles(device: str, precision: str | None, head_dim: int, length: int, file: 
 
     if triton is None or head_dim > MAX_HEAD_DIM:
         raise ValueError(f"--tune needs Triton, and --head-dim of at most {MAX_HEAD_DIM}")
-    from fairseq_poolingformer.attention.backends.triton.arguments import name_of, padded
+    from fairseq_poolingformer.attention.backends.triton.arguments import TileShape, name_of, padded
     from fairseq_poolingformer.doctor import tuning
 
     dtype, gpu = DTYPES[precision or "bf16"], name_of(torch.device(device))
@@ -161,17 +155,16 @@ def tiles(device: str, precision: str | None, head_dim: int, length: int, file: 
     except ValueError as error:
         raise ValueError(f"{file}: {error}; remove it, or name another file with --tiles") from None
     yield from _heading(f"Tiles on {gpu}, {_name(dtype)}, head dimension {head_dim}, {length} tokens")
-    kernels = KernelTiles._fields
-    yield from _table(["queries", "keys", "warps", "stages", *(f"{kernel}, µs" for kernel in kernels)], [])
+    yield from _table(["queries", "keys", "warps", "stages", *(f"{kernel}, µs" for kernel in KERNELS)], [])
     times: dict[TileShape, dict[str, float]] = {}
     for shape, found in tuning.tried(device, dtype, head_dim, length):
-        cells = [found, *[""] * (len(kernels) - 1)]
+        cells = [found, *[""] * (len(KERNELS) - 1)]
         if isinstance(found, dict):
-            times[shape], cells = found, [f"{found[kernel]:.1f}" for kernel in kernels]
+            times[shape], cells = found, [f"{found[kernel]:.1f}" for kernel in KERNELS]
         yield _row([*map(str, shape), *cells])
     now, fastest = tuning.present(device, dtype, head_dim), tuning.best(times)
     before, after = (tuning.microseconds(tiles, times) for tiles in (now, fastest))
-    stored.setdefault(gpu, {})[dtype.itemsize, padded(head_dim)] = fastest
+    stored.setdefault(gpu, {})[dtype.itemsize, padded(head_dim)] = fastest._asdict()
     file.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(file) as path:
         path.write_text(text_of(stored), encoding="utf-8")

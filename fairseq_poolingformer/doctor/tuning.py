@@ -14,7 +14,7 @@ from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources
 
 from fairseq_poolingformer.attention.backends.triton import arguments, backend
-from fairseq_poolingformer.attention.backends.triton.stored_tiles import KernelTiles, TileShape
+from fairseq_poolingformer.attention.backends.triton.arguments import KernelTiles, TileShape
 from fairseq_poolingformer.attention.call import Call
 from fairseq_poolingformer.doctor.timing import POOLED_WINDOW, POOLING, WINDOW
 from fairseq_poolingformer.patches.patching import set_within

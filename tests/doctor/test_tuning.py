@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from fairseq_poolingformer.attention.backends.triton.stored_tiles import KernelTiles, TileShape, read_tiles
+from fairseq_poolingformer.attention.backends.triton.stored_tiles import read_tiles
 from fairseq_poolingformer.cli.doctor import main
 
 pytest.importorskip("triton")
 from fairseq_poolingformer.attention.backends.triton import arguments, backend
+from fairseq_poolingformer.attention.backends.triton.arguments import KernelTiles, TileShape
 from fairseq_poolingformer.cli import doctor
 from fairseq_poolingformer.doctor import machine, tuning
 
@@ -114,7 +115,7 @@ def test_the_fastest_are_stored_where_the_backend_reads_them(one_gpu, capsys, tm
     assert "\n| 128 | 64 | 8 | 3 | 5.0 | 12.0 | 8.0 |\n| 128 | 128" not in printed
     assert "\n| 128 | 128 | 8 | 2 | does not compile |  |  |\n" in printed
     assert f"The present tiles take 30.0 µs, the fastest 23.0 µs; {file} has them now." in printed
-    fastest = KernelTiles(FAST, one_gpu.forward, FAST)
+    fastest = {"forward": FAST, "backward_queries": one_gpu.forward, "backward_keys": FAST}
     assert read_tiles(file) == {"NVIDIA X1": {(2, 128): fastest}}
     assert main([*options, "--precision", "fp32"]) == 0
     assert read_tiles(file) == {"NVIDIA X1": {(2, 128): fastest, (4, 128): fastest}}

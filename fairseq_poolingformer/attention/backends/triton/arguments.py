@@ -11,13 +11,29 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, ResidueClass
-from fairseq_poolingformer.attention.backends.triton.stored_tiles import KernelTiles, TileShape, stored_tiles
 from fairseq_poolingformer.attention.patterns import Band
 
 HIDDEN = 2**31 - 1  # the token of a key that is not seen; beyond every real token
 SMALL_BLOCK = 16  # the least that tensor cores multiply
 PROGRAMS = 512  # fewer programs do not fill a large GPU: then several of them split the steps of one
 STEPS_PER_SPLIT = 8  # at least; shorter splits cost more to sum up than they save
+
+
+class TileShape(NamedTuple):
+    """Queries and keys of a tile, warps of a program, and tiles that a program loads ahead."""
+
+    queries: int
+    keys: int
+    num_warps: int
+    num_stages: int
+
+
+class KernelTiles(NamedTuple):
+    """The tiles of the kernels of these names."""
+
+    forward: TileShape
+    backward_queries: TileShape
+    backward_keys: TileShape
 
 
 def _all(*shape: int) -> KernelTiles:
@@ -48,9 +64,11 @@ def tile_shape(
     kernel: str, capability: int | None, head_dim: int, itemsize: int, with_positions: bool, gpu: str | None = None
 ) -> TileShape:
     """The tile of a kernel for vectors of ``head_dim`` numbers of ``itemsize`` bytes, on a GPU of this name."""
-    measured = {} if gpu is None or with_positions else stored_tiles().get(gpu, {})
-    if tiles := measured.get((itemsize, padded(head_dim))):
-        return getattr(tiles, kernel)
+    if gpu is not None and not with_positions:
+        from fairseq_poolingformer.attention.backends.triton.stored_tiles import stored_tiles
+
+        if tiles := stored_tiles().get(gpu, {}).get((itemsize, padded(head_dim))):
+            return TileShape(*tiles[kernel])
     shapes = TILE_SHAPES_WITH_POSITIONS if with_positions else TILE_SHAPES
     rows = (*shapes.get((capability, itemsize), ()), *shapes[ANY, itemsize])
     return getattr(next(tiles for greatest, tiles in rows if head_dim <= greatest), kernel)

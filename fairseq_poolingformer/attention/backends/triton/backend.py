@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairseq_poolingformer.attention.backends import self_check as small_problem
 from fairseq_poolingformer.attention.backends.plan import Plan, TermGradients, empty_like, tensors_of
 from fairseq_poolingformer.attention.backends.triton.arguments import (
     Tokens,
@@ -83,7 +82,11 @@ def _why_not_positions(call: Call) -> str | None:
 
 def self_check(call: Call) -> str | None:
     """What goes wrong on the GPU in a small problem of the call's kind; None where nothing does."""
-    return small_problem.failure(run, call) if call.query.device.type == "cuda" else None
+    if call.query.device.type != "cuda":
+        return None
+    from fairseq_poolingformer.attention.backends.self_check import failure  # which other processes never need
+
+    return failure(run, call)
 
 
 def run(call: Call) -> Tensor:

@@ -12,33 +12,16 @@ import os
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
 LARGEST_FILE = 2**16  # bytes
 _SIZES = re.compile(r"([24]) bytes, (16|32|64|128|256) numbers")
 _POWERS = frozenset({1, 2, 4, 8, 16, 32, 64, 128, 256})
-
-
-class TileShape(NamedTuple):
-    """Queries and keys of a tile, warps of a program, and tiles that a program loads ahead."""
-
-    queries: int
-    keys: int
-    num_warps: int
-    num_stages: int
-
-
-class KernelTiles(NamedTuple):
-    """The tiles of the kernels of these names."""
-
-    forward: TileShape
-    backward_queries: TileShape
-    backward_keys: TileShape
-
-
-Stored = dict[str, dict[tuple[int, int], KernelTiles]]  # GPU -> bytes of a number, numbers of a vector -> tiles
+KERNELS = ("forward", "backward_queries", "backward_keys")
+Tile = tuple[int, ...]  # queries, keys, warps, stages
+Stored = dict[str, dict[tuple[int, int], dict[str, Tile]]]  # GPU -> bytes of a number, numbers of a vector -> by kernel
 
 
 def tile_file() -> Path:
@@ -80,7 +63,7 @@ def read_tiles(path: Path) -> Stored:
 def text_of(stored: Stored) -> str:
     """The contents of a file of tiles."""
     named = {
-        gpu: {f"{size} bytes, {width} numbers": tiles._asdict() for (size, width), tiles in rows.items()}
+        gpu: {f"{size} bytes, {width} numbers": tiles for (size, width), tiles in rows.items()}
         for gpu, rows in stored.items()
     }
     return json.dumps(named, indent=1, ensure_ascii=False) + "\n"
@@ -92,17 +75,17 @@ def _object(value: Any, what: str) -> dict[str, Any]:
     return value
 
 
-def _row(sizes: str, kernels: Any) -> tuple[tuple[int, int], KernelTiles]:
+def _row(sizes: str, kernels: Any) -> tuple[tuple[int, int], dict[str, Tile]]:
     found = _SIZES.fullmatch(sizes)
-    if found is None or set(_object(kernels, sizes)) != set(KernelTiles._fields):
-        raise ValueError(f"{sizes!r} does not name sizes, or its kernels are not {', '.join(KernelTiles._fields)}")
-    return (int(found[1]), int(found[2])), KernelTiles(**{name: _tile(name, x) for name, x in kernels.items()})
+    if found is None or set(_object(kernels, sizes)) != set(KERNELS):
+        raise ValueError(f"{sizes!r} does not name sizes, or its kernels are not {', '.join(KERNELS)}")
+    return (int(found[1]), int(found[2])), {name: _tile(name, x) for name, x in kernels.items()}
 
 
-def _tile(name: str, value: Any) -> TileShape:
+def _tile(name: str, value: Any) -> Tile:
     """A tile of 16 to 256 queries and keys, 1 to 16 warps, 1 to 8 stages."""
     if isinstance(value, list) and len(value) == 4 and all(type(x) is int for x in value):
         queries, keys, warps, stages = value
         if {queries, keys, warps} <= _POWERS and min(queries, keys) >= 16 >= warps and 1 <= stages <= 8:
-            return TileShape(*value)
+            return tuple(value)
     raise ValueError(f"{name} has no tile (queries, keys, warps, stages), but {str(value)[:40]}")

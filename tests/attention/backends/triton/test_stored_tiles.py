@@ -6,16 +6,9 @@ import logging
 import pytest
 
 from fairseq_poolingformer.attention.backends.triton import stored_tiles as module
-from fairseq_poolingformer.attention.backends.triton.stored_tiles import (
-    KernelTiles,
-    TileShape,
-    read_tiles,
-    stored_tiles,
-    text_of,
-    tile_file,
-)
+from fairseq_poolingformer.attention.backends.triton.stored_tiles import read_tiles, stored_tiles, text_of, tile_file
 
-TILES = KernelTiles(TileShape(128, 64, 8, 3), TileShape(64, 64, 4, 2), TileShape(16, 256, 16, 1))
+TILES = {"forward": (128, 64, 8, 3), "backward_queries": (64, 64, 4, 2), "backward_keys": (16, 256, 16, 1)}
 STORED = {"NVIDIA X1": {(2, 64): TILES, (4, 256): TILES}, "NVIDIA X2": {}}
 
 
@@ -42,7 +35,7 @@ def test_what_is_written_is_read(home, caplog):
 
 
 def with_tile(tile):
-    kernels = {**TILES._asdict(), "forward": tile}
+    kernels = {**TILES, "forward": tile}
     return json.dumps({"NVIDIA X1": {"2 bytes, 64 numbers": kernels}})
 
 
@@ -85,9 +78,9 @@ def test_a_folder_in_its_place_is_a_warning(caplog):
 def test_the_backend_takes_them_for_their_gpu_alone(monkeypatch):
     from fairseq_poolingformer.attention.backends.triton import arguments
 
-    monkeypatch.setattr(arguments, "stored_tiles", lambda: STORED)
+    monkeypatch.setattr(module, "stored_tiles", lambda: STORED)
     monkeypatch.setattr(arguments, "tile_shape", arguments.tile_shape.__wrapped__)
-    for kernel, tile in TILES._asdict().items():
+    for kernel, tile in TILES.items():
         for head_dim in (33, 64):
             assert arguments.tile_shape(kernel, 90, head_dim, 2, False, "NVIDIA X1") == tile
         for others in (
