@@ -174,6 +174,17 @@ def test_a_wrong_backend_fails(kind, run, problem, dtype):
     assert problem in self_check.difference(run, call_of(kind, dtype))
 
 
+def test_float32_may_be_rounded_where_torch_says_so():
+    call, precision = call_of(), torch.get_float32_matmul_precision()
+    assert self_check.difference(lambda call: 1.004 * block.run(call), call) is not None
+    try:
+        torch.set_float32_matmul_precision("high")
+        assert self_check.difference(lambda call: 1.004 * block.run(call), call) is None
+        assert self_check.difference(lambda call: 1.03 * block.run(call), call) is not None
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
 def attend(kind="window", **arguments):
     inputs = tensors(2, 4, 90, 90, 8, torch.float32)
     return band_attention(*inputs, **{"window": Window(30), **KINDS[kind], **arguments})
