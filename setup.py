@@ -110,6 +110,7 @@ setup(
             "poolingformer-eval-lm=fairseq_poolingformer.char_lm.eval_lm:main",
             "poolingformer-eval-mlm=fairseq_poolingformer.cli.eval_mlm:main",
             "poolingformer-sample-lm=fairseq_poolingformer.char_lm.sample_lm:main",
+            "poolingformer-doctor=fairseq_poolingformer.cli.doctor:main",
             "poolingformer-average-checkpoints=fairseq_poolingformer.cli.average_checkpoints:main",
         ]
     },

@@ -26,23 +26,32 @@ from typing import Any
 
 import torch
 from disentangled import HUGGING_FACE, WINDOWS, attention_of, deberta
-from measure import DTYPES, Case, Result, add_arguments, clock, measure, must_agree, parse, print_header, print_table
+from measure import DTYPES, Case, Result, add_arguments, measure, must_agree, parse, print_header, print_table
 from peers import FLEX_BLOCK, unfold_attention
 from torch import Tensor, nn
 
-from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window, band_attention, pool_keys
+from fairseq_poolingformer.attention import TwoLevelAttention, Window, band_attention
+from fairseq_poolingformer.doctor import timing
+from fairseq_poolingformer.doctor.timing import (
+    CALLS_ON_GPU,
+    DIM,
+    HEADS,
+    KEYS_OF_ONE,
+    KEYS_OF_TWO,
+    LIMIT,
+    LIMIT_OF_GPU,
+    POOLED_WINDOW,
+    POOLING,
+    PRODUCTS,
+    WINDOW,
+    level_one,
+    level_two,
+)
 
-DIM, HEADS = 768, 12
-WINDOW, POOLED_WINDOW, POOLING = Window(128), Window(512), Pooling(5, 4)
 LED_WINDOW = 512
-LIMIT = {
-    "cpu": (4096, DIM, 1),
-    "cuda": (8192, 8192, 20),
-}  # rows and width of the product whose rate is the limit; products
-CALLS = {"cpu": 1, "cuda": 20}  # in a run, so that a GPU does not wait for the host after each
+CALLS = {"cpu": 1, "cuda": CALLS_ON_GPU}  # in a run
 TOLERANCES = {"float32": 1e-3, "bfloat16": 0.05, "float16": 0.01}  # of the largest number
 PASSES = {"forward": "forward", "both": "forward + backward"}
-PRODUCTS = {"forward": 2, "both": 7}  # of queries × keys × head dim
 PROJECTIONS = {"forward": 1, "both": 3}  # products of a projection
 
 
@@ -94,17 +103,7 @@ def step(
     parameters: Iterable[Tensor] = (),
 ) -> Callable[[], None]:
     """A run: calls forward, or forward and backward with the gradients of inputs and parameters."""
-    if passes == "both":
-        inputs = [x.detach().requires_grad_() for x in inputs]
-        grad = torch.ones_like(call(*inputs))
-    wanted = [*inputs, *parameters]
-
-    def once() -> None:
-        if passes == "both":  # not backward(), which would also time the sum of the gradients of all calls
-            torch.autograd.grad(call(*inputs), wanted, grad, allow_unused=True)
-        else:
-            with torch.no_grad():
-                call(*inputs)
+    once = timing.step(call, passes, inputs, parameters)
 
     def run() -> None:
         for _ in range(CALLS[args.device]):
@@ -113,19 +112,9 @@ def step(
     return run
 
 
-def level_one(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
-    return band_attention(query, key, value, window=WINDOW, **arguments)
-
-
 def level_one_with_global_token(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
     is_global = torch.arange(key.size(2), device=key.device)[None] < 1
     return level_one(query, key, value, global_mask=is_global, **arguments)
-
-
-def level_two(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
-    pooled_keys, _ = pool_keys(key, POOLING)
-    pooled_values, _ = pool_keys(value, POOLING)
-    return band_attention(query, pooled_keys, pooled_values, window=POOLED_WINDOW, pooling=POOLING, **arguments)
 
 
 def both_levels(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
@@ -194,28 +183,14 @@ def banded(length: int, **arguments: Any) -> tuple[TwoLevelAttention, Callable[[
 
 def matmul_rate(args: argparse.Namespace) -> Callable[[], float]:
     """A case: multiply-adds a second in a large product of the timed dtype, the best of five."""
-    dtype = getattr(torch, args.dtype)
-    rows, width, count = LIMIT[args.device]
-    x = torch.randn(rows, width, device=args.device, dtype=dtype)
-    weight = torch.randn(width, width, device=args.device, dtype=dtype)
-
-    def run() -> float:
-        times = []
-        for _ in range(6):
-            start = clock(args.device)
-            for _ in range(count):
-                x @ weight
-            times.append(clock(args.device) - start)
-        return count * rows * width * width / min(times[1:])
-
-    return run
+    return partial(timing.matmul_rate, args.device, getattr(torch, args.dtype))
 
 
 def multiply_adds(args: argparse.Namespace, passes: str) -> dict[str, float]:
     """Multiply-adds of each row, for pairs that see each other; without global tokens."""
     pair = args.length * DIM * PRODUCTS[passes]
     project = args.length * DIM * DIM * PROJECTIONS[passes]
-    one, two = pair * (2 * WINDOW.left + 1), pair * (2 * POOLED_WINDOW.left // POOLING.stride + 1)
+    one, two = pair * KEYS_OF_ONE, pair * KEYS_OF_TWO
     led = pair * (2 * LED_WINDOW + 1) + 6 * project  # the global queries' projection has few rows
     pooled = one + two + 5 * project + 2 * project / POOLING.stride
     counts = {name: one for name in OPERATORS if name.startswith("level one")}
@@ -336,7 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check(args)
     print_header(args, f"{args.length} tokens, d {DIM}, {HEADS} heads, {args.dtype}, batch 1")
     rate = measure([Case("product of matrices", partial(matmul_rate, args))], args)[0].value
-    rows, width, _ = LIMIT[args.device]
+    rows, width, _ = LIMIT.get(args.device, LIMIT_OF_GPU)
     print(f"a product of {rows} × {width} by {width} × {width}: {2 * rate / 1e9:.0f} GFLOP/s")
     for passes in args.passes:
         timed = partial(is_timed, args)

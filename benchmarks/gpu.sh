@@ -3,8 +3,8 @@
 #
 #   benchmarks/gpu.sh out=FOLDER [KEY=value …]
 #
-# tests, attention, launches and tiles need torch, triton, transformers and pytest; training, fairseq and reader need
-# fairseq too (run_scripts/install.sh). Where no package index can be reached, steps=install wheels=FOLDER puts what is
+# doctor, tiles, tests, attention and launches need torch, triton, transformers and pytest; training, fairseq and reader
+# need fairseq too (run_scripts/install.sh). Where no package index can be reached, steps=install wheels=FOLDER puts what is
 # missing into packages/ of the output folder, where the other steps find it; benchmarks/offline.txt says how to fill
 # FOLDER on another machine. Each step's output goes to a file of its name in the output folder, and to the terminal. A
 # step that fails ends the script; steps= continues with the others, or cuts the whole into several calls.
@@ -14,10 +14,10 @@ set -euo pipefail
 # shellcheck source=run_scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../run_scripts/lib.sh"
 
-all=install,tests,attention,launches,tiles,training,training_16_bit,training_dropout,fairseq,reader
+all=install,doctor,tiles,tests,attention,launches,training,training_16_bit,training_dropout,fairseq,reader
 options=(
   "out=" # the folder for the tables
-  "steps=tests,attention,launches,tiles,training,fairseq" # which of them; there are also install, training_16_bit, training_dropout and reader
+  "steps=doctor,tiles,tests,attention,launches,training,fairseq" # which of them; there are also install, training_16_bit, training_dropout and reader
   "length=16384" # tokens
   "dtype=bfloat16" # float32, bfloat16 or float16
   "size=large" # of the model in the training step: tiny, base or large
@@ -67,14 +67,14 @@ training() {
 workers=() # most of the time of the kernels' tests goes into compiling
 ! "$python" -c "import xdist" 2>/dev/null || workers=(-n 4)
 kernels=(sdpa) # beside Poolingformer's own in a training step
-tiles=(--device "$device")
 dtypes=(float32 bfloat16 float16)
 if [[ $device == cuda ]]; then
   kernels=(flex sdpa)
 else
-  tiles+=(--queries 32 --keys 32 --warps 4 --stages 1) # one tile, compiled
   dtypes=(bfloat16)
 fi
+declare -A precisions=([float32]=fp32 [bfloat16]=bf16 [float16]=fp16)
+doctor=("$python" -m fairseq_poolingformer.cli.main doctor --precision "${precisions[$dtype]}" --folder "$out")
 
 for step in ${steps//,/ }; do
   printf '\n# %s\n' "$step"
@@ -84,6 +84,8 @@ for step in ${steps//,/ }; do
       record install "$python" -m pip install --disable-pip-version-check --no-index --find-links "$wheels" --no-deps \
         --no-build-isolation --upgrade --target "$out/packages" --requirement benchmarks/offline.txt
       ;;
+    doctor) record doctor "${doctor[@]}" --device "$device" --lengths "$length" ;;
+    tiles) record tiles "${doctor[@]}" --tune --lengths "$length" --tiles "$out/tiles.json" ;;
     tests)
       # those that run on a GPU where there is one; the interpreter's and the compiler's tests of the kernels need none
       record tests "$python" -m pytest -q "${workers[@]}" tests/attention/backends/triton tests/attention/score_terms \
@@ -91,10 +93,9 @@ for step in ${steps//,/ }; do
       ;;
     attention)
       record attention "$python" benchmarks/attention.py --device "$device" --dtype "$dtype" --length "$length" \
-        --longest-dense "$length" --repeats "$repeats" --passes forward both
+        --longest-dense "$length" --repeats "$repeats" --passes forward both --parts layer
       ;;
     launches) record launches "$python" benchmarks/launches.py --device "$device" --dtype "$dtype" --length "$length" ;;
-    tiles) record tiles "$python" benchmarks/tile_shapes.py --dtype "$dtype" --length "$length" "${tiles[@]}" ;;
     training) training training --systems huggingface-led led poolingformer "${kernels[@]}" ;;
     training_16_bit) training training_16_bit --systems huggingface-led poolingformer --peer-precision weights ;;
     training_dropout) training training_dropout --systems huggingface-led poolingformer sdpa --attention-dropout 0.1 ;;

@@ -30,8 +30,9 @@ import torch
 from torch import Tensor
 
 from fairseq_poolingformer.attention import keep_freed_memory
+from fairseq_poolingformer.doctor.machine import GIB, processor
+from fairseq_poolingformer.doctor.timing import clock
 
-GIB = 2**30
 DTYPES = ("float32", "bfloat16", "float16")
 PACKAGES = ("torch", "transformers", "fairseq", "fairseq-fixed", "triton")
 
@@ -80,14 +81,6 @@ class Result:
     def median(self) -> float:
         """Seconds of the median run."""
         return statistics.median(self.seconds)
-
-
-def clock(device: str) -> float:
-    """Seconds of CPU time of this process on all its threads, or on a GPU of the wall once it is idle."""
-    if device == "cpu":
-        return time.process_time()
-    torch.cuda.synchronize()
-    return time.perf_counter()
 
 
 def _memory(name: str) -> int:
@@ -296,12 +289,7 @@ def parse(parser: argparse.ArgumentParser, arguments: Sequence[str] | None) -> a
 
 def machine(args: argparse.Namespace) -> str:
     """The processor or GPU, threads and versions, in one line."""
-    if args.device == "cuda":
-        name = torch.cuda.get_device_name()
-    else:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-        name = names[0] if names else platform.machine()
+    name = torch.cuda.get_device_name() if args.device == "cuda" else processor()
     versions = [f"Python {platform.python_version()}"]
     for package in PACKAGES:
         try:

@@ -378,13 +378,15 @@ def test_the_gpu_script_runs_each_step_with_flags_that_exist(scripts, tmp_path, 
     import launches
     import training_step
 
+    from fairseq_poolingformer.cli import doctor
+
     parsers = {
         "attention": attention.parser,
         "launches": launches.parser,
         "training_step": training_step.parser,
         "fairseq_train": fairseq_train.parser,
     }
-    steps = "install,tests,attention,launches,tiles,training,training_16_bit,training_dropout,fairseq,reader"
+    steps = "install,doctor,tiles,tests,attention,launches,training,training_16_bit,training_dropout,fairseq,reader"
     output = gpu_script(f"out={tmp_path / 'out'}", f"steps={steps}", f"wheels={tmp_path}", f"device={device}")
     blocks = dict(block.split("\n", 1) for block in output.split("# ")[1:])
     assert ",".join(blocks) == steps
@@ -395,6 +397,9 @@ def test_the_gpu_script_runs_each_step_with_flags_that_exist(scripts, tmp_path, 
         if words[1].startswith("benchmarks/") and (name := Path(words[1]).stem) in parsers:
             found[step] = parsers[name]().parse_args(words[2:])
             assert found[step].device == device
+        if "doctor" in words:  # with a device that is there
+            found[step] = doctor.make_parser().parse_args([word.replace("cuda", "cpu") for word in words[4:]])
+    assert (found["doctor"].tune, found["tiles"].tune, found["tiles"].precision) == (False, True, "bf16")
     assert found["attention"].passes == ["forward", "both"]
     assert found["training"].systems == [
         "huggingface-led",

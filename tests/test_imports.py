@@ -45,7 +45,7 @@ def test_imports_no_fairseq_and_configures_no_logging():
 
 
 def test_help_needs_no_fairseq_and_prints_nothing_else():
-    names = ["summarize", "predict", "predict_qa", "eval_mlm", "average_checkpoints", "score", "convert"]
+    names = ["summarize", "predict", "predict_qa", "eval_mlm", "average_checkpoints", "score", "convert", "doctor"]
     commands = [*(f"cli.{name}" for name in names), "char_lm.eval_lm", "char_lm.sample_lm"]
     check = WITHOUT_FAIRSEQ + (
         "import importlib, sys\n"

@@ -34,6 +34,7 @@ LAYERS = [
     FAIRSEQ_SIDE,
     ("huggingface.*",),
     ("show.*",),
+    ("doctor.*",),
     ("cli.options", "cli.models"),
     ("char_lm.*",),
     ("cli.*",),

@@ -33,6 +33,7 @@ def band_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
     backend: str | None = None,
+    self_check: bool = True,
 ) -> Tensor:
     """Attend to the keys in each query's window and to global tokens, in one softmax.
 
@@ -54,6 +55,8 @@ def band_attention(
         dropout_p: probability of dropping an attention weight.
         scale: α; 1/sqrt(D) by default.
         backend: one of ``BACKENDS``; None picks the fastest that can run the call.
+        self_check: a backend of compiled kernels computes a small problem beside the reference before its first call of
+            a kind in this process. Where that fails, the next backend is picked, or a named one refused.
 
     Returns:
         (B, H, T, D), the dtype of ``query``.
@@ -76,25 +79,48 @@ def band_attention(
     )
     if exporting():
         return traced.run(call)
-    return run_around_nonfinite(call, BACKENDS[_pick(call, backend)].run)
+    return run_around_nonfinite(call, BACKENDS[_pick(call, backend, self_check)].run)
 
 
-def _pick(call: Call, name: str | None) -> str:
-    if name is not None:
-        if name not in BACKENDS:
-            raise ValueError(f"backend must be one of {tuple(BACKENDS)} or None, got {name!r}")
-        reason = BACKENDS[name].why_not(call)
-        if reason is not None:
-            raise ValueError(f"backend {name!r} cannot run this call: {reason}")
+def _pick(call: Call, name: str | None, self_check: bool) -> str:
+    if name is None:
+        name, refusals = fastest_backend(call, self_check)
+        _announce_once(name, call.query.device.type, refusals)
         return name
+    if name not in BACKENDS:
+        raise ValueError(f"backend must be one of {tuple(BACKENDS)} or None, got {name!r}")
+    reason = BACKENDS[name].why_not(call) or (self_check and _failure(call, name))
+    if reason:
+        raise ValueError(f"backend {name!r} cannot run this call: {reason}")
+    return name
+
+
+def fastest_backend(call: Call, self_check: bool) -> tuple[str, tuple[str, ...]]:
+    """The fastest backend that can run a call, and the reasons why those before it cannot.
+
+    Raises:
+        ValueError: none can.
+    """
     refusals: list[str] = []
-    for candidate, module in BACKENDS.items():
+    for name, module in BACKENDS.items():
         reason = module.why_not(call)
+        if reason is None and self_check and (reason := _failure(call, name)):
+            _warn_once(name, reason)
         if reason is None:
-            _announce_once(candidate, call.query.device.type, tuple(refusals))
-            return candidate
-        refusals.append(f"{candidate}: {reason}")
+            return name, tuple(refusals)
+        refusals.append(f"{name}: {reason}")
     raise ValueError("no backend can run this call; " + "; ".join(refusals))
+
+
+def _failure(call: Call, name: str) -> str | None:
+    """What a backend's self-check finds; None for nothing, and for backends without one."""
+    self_check = getattr(BACKENDS[name], "self_check", None)
+    return None if self_check is None else self_check(call)
+
+
+@cache
+def _warn_once(name: str, failure: str) -> None:
+    logger.warning("attention backend %s is left out: %s; please report it with `poolingformer doctor`", name, failure)
 
 
 @cache

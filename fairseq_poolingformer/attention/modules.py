@@ -39,6 +39,7 @@ class TwoLevelAttention(nn.Module):
         scale: level one's α; 1/sqrt(D) by default, which level two always has.
         dropout: probability of dropping an attention weight in training.
         backend: see :func:`~fairseq_poolingformer.attention.band_attention`.
+        self_check: as the operator's.
         batch_first: inputs are (B, T, C) instead of (T, B, C).
 
     Raises:
@@ -61,6 +62,7 @@ class TwoLevelAttention(nn.Module):
         scale: float | None = None,
         dropout: float = 0.0,
         backend: str | None = None,
+        self_check: bool = True,
         batch_first: bool = True,
     ) -> None:
         super().__init__()
@@ -76,6 +78,7 @@ class TwoLevelAttention(nn.Module):
         self.window, self.pooled_window, self.pooling = window, pooled_window, pooling
         self.pool_type, self.ldconv_heads, self.mix = pool_type, ldconv_heads, mix
         self.scale, self.dropout, self.backend, self.batch_first = scale, dropout, backend, batch_first
+        self.self_check = self_check
 
         def linear() -> nn.Linear:
             return nn.Linear(embed_dim, embed_dim)
@@ -183,6 +186,7 @@ class TwoLevelAttention(nn.Module):
             dropout_p=dropout_p,
             scale=self.scale,
             backend=self.backend or self._backend_of_full_attention(query, score_terms, dropout_p),
+            self_check=self.self_check,
         )
         if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
             y = self._attend_globally(x, y, global_tokens, padding_mask, dropout_p)
@@ -215,6 +219,7 @@ class TwoLevelAttention(nn.Module):
             key_padding_mask=pooled_padding,
             dropout_p=dropout_p,
             backend=self.backend,
+            self_check=self.self_check,
         )
 
     def _pool(
@@ -249,6 +254,7 @@ class TwoLevelAttention(nn.Module):
             dropout_p=dropout_p,
             scale=self.scale,
             backend=self.backend,
+            self_check=self.self_check,
         )
         return tokens.replaced(y, attended)
 

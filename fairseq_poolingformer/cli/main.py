@@ -23,6 +23,7 @@ COMMANDS = {
     "eval-mlm": ("fairseq_poolingformer.cli.eval_mlm", "evaluate masked language models, by distance"),
     "eval-lm": ("fairseq_poolingformer.char_lm.eval_lm", "evaluate a character language model"),
     "sample-lm": ("fairseq_poolingformer.char_lm.sample_lm", "let a character language model write"),
+    "doctor": ("fairseq_poolingformer.cli.doctor", "report on this machine: versions, backends, self-checks, times"),
     "average-checkpoints": ("fairseq_poolingformer.cli.average_checkpoints", "average the parameters of checkpoints"),
     "completion": ("fairseq_poolingformer.cli.main", "print a shell's completion of all this"),
 }
@@ -32,7 +33,7 @@ FORMER = {
     "score-qa": ("fairseq_poolingformer.cli.score", "main_of_questions"),
     "score-task": ("fairseq_poolingformer.cli.score", "main_of_tasks"),
 }
-LIBRARIES = ("torch", "fairseq", "fairseq-fixed", "transformers")
+LIBRARIES = ("torch", "triton", "fairseq", "fairseq-fixed", "transformers", "sentencepiece", "numpy")
 SHELLS = ("bash", "zsh", "tcsh")
 
 

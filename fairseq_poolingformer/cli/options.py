@@ -16,12 +16,12 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     )
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument(
-        "--device", type=_device, default=device, help="cpu, cuda, cuda:1, … (default here: %(default)s)"
+        "--device", type=device_name, default=device, help="cpu, cuda, cuda:1, … (default here: %(default)s)"
     )
 
 
-def _device(name: str) -> str:
-    """Check that the device is there, before a model is loaded for it."""
+def device_name(name: str) -> str:
+    """The type of an option that names a device, which must be there."""
     try:
         device = torch.device(name)
     except RuntimeError:

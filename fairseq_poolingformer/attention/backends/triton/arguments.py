@@ -44,7 +44,7 @@ def _all(*shape: int) -> KernelTiles:
 ANY = None  # instead of a compute capability such as 90: every GPU
 # By compute capability and bytes of a number: the greatest head dimension, and its tiles. A GPU's own rows come before
 # those of ANY, which were chosen by compiling all kernels for compute capabilities 8.0 and 9.0: they spill next to no
-# register and fit 99 KiB of shared memory, the least there is. benchmarks/tile_shapes.py measures others.
+# register and fit 99 KiB of shared memory, the least there is. Tiles that were measured on a GPU come before all these.
 TILE_SHAPES: dict[tuple[int | None, int], tuple[tuple[int, KernelTiles], ...]] = {
     (ANY, 2): ((64, _all(64, 64, 4, 2)), (128, _all(64, 32, 8, 2)), (256, _all(32, 32, 8, 2))),
     (ANY, 4): ((64, _all(32, 32, 8, 2)), (256, _all(16, 16, 4, 2))),
@@ -60,8 +60,15 @@ TILE_SHAPES_WITH_POSITIONS: dict[tuple[int | None, int], tuple[tuple[int, Kernel
 
 
 @cache
-def tile_shape(kernel: str, capability: int | None, head_dim: int, itemsize: int, with_positions: bool) -> TileShape:
-    """The tile of a kernel for vectors of ``head_dim`` numbers of ``itemsize`` bytes."""
+def tile_shape(
+    kernel: str, capability: int | None, head_dim: int, itemsize: int, with_positions: bool, gpu: str | None = None
+) -> TileShape:
+    """The tile of a kernel for vectors of ``head_dim`` numbers of ``itemsize`` bytes, on a GPU of this name."""
+    if gpu is not None and not with_positions:
+        from fairseq_poolingformer.attention.backends.triton.stored_tiles import stored_tiles
+
+        if tiles := stored_tiles().get(gpu, {}).get((itemsize, padded(head_dim))):
+            return TileShape(*tiles[kernel])
     shapes = TILE_SHAPES_WITH_POSITIONS if with_positions else TILE_SHAPES
     rows = (*shapes.get((capability, itemsize), ()), *shapes[ANY, itemsize])
     return getattr(next(tiles for greatest, tiles in rows if head_dim <= greatest), kernel)
@@ -74,6 +81,12 @@ def capability_of(device: torch.device) -> int | None:
         return ANY
     major, minor = torch.cuda.get_device_capability(device)
     return 10 * major + minor
+
+
+@cache
+def name_of(device: torch.device) -> str | None:
+    """The name of a GPU; None elsewhere."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
 
 
 class Tokens(NamedTuple):
@@ -161,7 +174,8 @@ def tile_shape_of(
     kernel: str, num_queries: int, num_keys: int, x: Tensor, *, with_table: bool = False, with_positions: bool = False
 ) -> TileShape:
     """The tile of a kernel for so many queries and keys, vectors like those of ``x``, with score terms or without."""
-    shape = tile_shape(kernel, capability_of(x.device), x.size(-1), x.element_size(), with_positions)
+    of_gpu = capability_of(x.device), x.size(-1), x.element_size(), with_positions, name_of(x.device)
+    shape = tile_shape(kernel, *of_gpu)
     keys = max(SMALL_BLOCK, shape.keys // 2) if with_table and not with_positions else shape.keys
     return shape._replace(queries=block_for(num_queries, shape.queries), keys=block_for(num_keys, keys))
 
@@ -280,5 +294,9 @@ def variant(plan: Plan, group: KernelGroup, shape: TileShape) -> tuple[Any, ...]
 
 def head_sizes(x: Tensor) -> tuple[int, int]:
     """HEAD_DIM, BLOCK_D of vectors (…, D)."""
-    head_dim = x.size(-1)
-    return head_dim, max(SMALL_BLOCK, 1 << (head_dim - 1).bit_length())
+    return x.size(-1), padded(x.size(-1))
+
+
+def padded(head_dim: int) -> int:
+    """The numbers of a vector as kernels load it: a power of two."""
+    return max(SMALL_BLOCK, 1 << (head_dim - 1).bit_length())

@@ -80,6 +80,15 @@ def _why_not_positions(call: Call) -> str | None:
     return None
 
 
+def self_check(call: Call) -> str | None:
+    """What goes wrong on the GPU in a small problem of the call's kind; None where nothing does."""
+    if call.query.device.type != "cuda":
+        return None
+    from fairseq_poolingformer.attention.backends.self_check import failure  # which other processes never need
+
+    return failure(run, call)
+
+
 def run(call: Call) -> Tensor:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
     call = with_contiguous_tables(call)

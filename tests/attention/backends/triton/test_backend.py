@@ -22,7 +22,9 @@ from fairseq_poolingformer.attention import (
     Window,
     band_attention,
 )
+from fairseq_poolingformer.attention.backends import self_check
 from fairseq_poolingformer.attention.backends.triton import arguments
+from fairseq_poolingformer.attention.call import Call
 from tests.attention.calls import outputs_and_gradients, random_arguments, right_padding, tensors
 from tests.attention.score_terms.test_causal import gradient_at_a_mask_of_0
 
@@ -431,3 +433,28 @@ def test_masks_changed_before_the_backward_pass_change_no_gradient(changed):
         return
     for actual, wanted in zip(torch.autograd.grad(out.sum(), inputs), expected, strict=True):
         torch.testing.assert_close(actual, wanted)
+
+
+@runs_kernels
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"window": Window(9), "global_mask": torch.arange(40)[None] < 1},
+        {"window": Window(9), "pooling": Pooling(3, 2), "dropout_p": 0.1},
+        {"window": Window(9, 0), "score_terms": [RelativePositionBias(torch.zeros(2, 9, device=DEVICE))]},
+    ],
+)
+def test_the_self_check_passes_and_finds_what_is_broken(given, monkeypatch):
+    monkeypatch.setattr(self_check, "LENGTH", 40)
+    monkeypatch.setattr(self_check, "DROPPED_LENGTH", 30)
+    given = {name: x.to(DEVICE) if isinstance(x, Tensor) else x for name, x in given.items()}
+    keys = given["pooling"].num_pools(40) if "pooling" in given else 40
+    inputs = [on_device(x, torch.float32) for x in tensors(1, 2, 40, keys, 16)]
+    call, run = Call.of(*inputs, **given), BACKENDS["triton"].run
+    assert self_check.difference(run, call) is None
+    true, backward = arguments.limits, BACKENDS["triton"].launches.backward_keys
+    with monkeypatch.context() as patch:
+        patch.setattr(arguments, "limits", lambda *band: (true(*band)[0] + 1, true(*band)[1]))
+        assert "the output differs" in self_check.difference(run, call)
+    monkeypatch.setattr(BACKENDS["triton"].launches, "backward_keys", lambda *x: [1.1 * y for y in backward(*x)])
+    assert "the gradient of key differs" in self_check.difference(run, call)

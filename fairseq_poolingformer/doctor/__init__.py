@@ -1,0 +1,1 @@
+"""What ``poolingformer doctor`` finds: the installation, the choice of backends, self-checks, times, tiles."""

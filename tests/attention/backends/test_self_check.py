@@ -1,0 +1,320 @@
+"""The self-check of compiled backends, with the block backend in their place: right, and broken on purpose."""
+
+import logging
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from fairseq_poolingformer.attention import (
+    BACKENDS,
+    DisentangledPosition,
+    Pooling,
+    RelativePositionBias,
+    TwoLevelAttention,
+    Window,
+    band_attention,
+)
+from fairseq_poolingformer.attention.backends import reference, self_check
+from fairseq_poolingformer.attention.backends.block import backend as block
+from fairseq_poolingformer.attention.call import Call
+from fairseq_poolingformer.attention.dropout import KeepMask
+from tests.attention.calls import tensors
+from tests.other_device import OtherTensor, other_device
+
+
+def table(*shape, dtype=torch.float32):
+    return torch.zeros(shape, dtype=dtype)
+
+
+def positions(**more):
+    return DisentangledPosition(c2p=table(4, 80, 8), p2c=table(4, 80, 8), **more)
+
+
+def first(count):
+    return torch.arange(90).expand(2, 90) < count
+
+
+COARSE = {name: table(4, 6, 8) for name in ("global_c2p", "global_p2c")}
+KINDS = {
+    "window": {},
+    "causal": {"window": Window(40, 0)},
+    "one token": {"window": Window(0)},
+    "dilated": {"window": Window(9, 9, (1, 1, 3, 3))},
+    "unlimited": {"window": Window.unlimited()},
+    "pools": {"window": Window(60), "pooling": Pooling(5, 4)},
+    "small window of pools": {"window": Window(3), "pooling": Pooling(5, 16)},
+    "query-aligned pools": {"window": Window(60), "pooling": Pooling(5, 4, "query")},
+    "global tokens": {"global_mask": first(2), "key_padding_mask": first(9)},
+    "many global tokens": {"global_mask": first(30)},
+    "dropout": {"dropout_p": 0.1, "global_mask": first(1)},
+    "dropout of pools": {"dropout_p": 0.1, "window": Window(60), "pooling": Pooling(5, 4)},
+    "biases": {"score_terms": [RelativePositionBias(table(1, 9)), RelativePositionBias(table(4, 2049))]},
+    "positions": {"score_terms": [positions()]},
+    "positions of global tokens": {"score_terms": [positions(**COARSE, global_bucket=9)], "global_mask": first(1)},
+}
+
+
+def call_of(kind="window", dtype=torch.float32, queries=90, device="cpu"):
+    inputs = (x.detach().to(device) for x in tensors(2, 4, queries, 90, 8, dtype))
+    return Call.of(*inputs, **{"window": Window(30), **KINDS[kind]})
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    monkeypatch.setattr(self_check, "LENGTH", 150)
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Puts a backend with a self-check before all others; returns how often it ran."""
+
+    def put(run):
+        def counted(call):
+            counted.times += 1
+            return run(call)
+
+        counted.times = 0
+        backend = SimpleNamespace(why_not=lambda call: None, run=counted)
+        backend.self_check = lambda call: self_check.failure(counted, call)
+        monkeypatch.setattr(BACKENDS["triton"], "why_not", backend.why_not)
+        monkeypatch.setattr(BACKENDS["triton"], "run", backend.run)
+        monkeypatch.setattr(BACKENDS["triton"], "self_check", backend.self_check)
+        return counted
+
+    return put
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_right_backend_passes(kind, dtype):
+    """In 16 bits the reference, since on some CPUs the block backend adds gradients up in 16 bits."""
+    call = call_of(kind, dtype)
+    run = reference.run if dtype == torch.bfloat16 and not call.dropout_p else block.run
+    assert self_check.difference(run, call) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+@pytest.mark.parametrize("queries", [1, 90])
+def test_a_right_backend_passes_in_every_dtype_and_for_few_queries(dtype, queries):
+    for kind in ("window", "global tokens", "dropout"):
+        assert self_check.difference(block.run, call_of(kind, dtype, queries)) is None
+
+
+def with_another_gradient(name, factor):
+    def run(call):
+        x = getattr(call, name)
+        return block.run(replace(call, **{name: x.detach() + factor * (x - x.detach())}))
+
+    return run
+
+
+def with_another_window(call):
+    return block.run(replace(call, window=Window(call.window.left - 1, call.window.right)))
+
+
+def with_one_wrong_row(call):
+    out = block.run(call).clone()
+    out[1, 0, -1] = out[1, 0, -2]
+    return out
+
+
+def with_nan_in_a_gradient(call):
+    class Nan(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            grad = grad.clone()
+            grad[0, 0, 0, 0] = torch.nan
+            return grad
+
+    return block.run(replace(call, key=Nan.apply(call.key)))
+
+
+def without_term(call):
+    return block.run(replace(call, score_terms=()))
+
+
+def without_dropout(call):
+    return block.run(replace(call, dropout_p=0.0))
+
+
+def with_another_mask_backward(call):
+    other = block.run(call)
+    return reference_dropout(call) + other - other.detach()
+
+
+def reference_dropout(call):
+    return block.run(call).detach()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("kind", "run", "problem"),
+    [
+        ("window", lambda call: 1.1 * block.run(call), "the output differs"),
+        ("window", lambda call: block.run(call) + torch.nan, "the output differs from the reference by nan"),
+        ("window", with_another_window, "the output differs"),
+        ("pools", with_another_window, "the output differs"),
+        ("window", with_one_wrong_row, "the output differs"),
+        ("window", with_another_gradient("query", 1.2), "the gradient of query differs"),
+        ("global tokens", with_another_gradient("key", 0.0), "the gradient of key differs"),
+        ("dropout", with_another_gradient("value", 1.2), "the gradient of value differs"),
+        ("window", with_nan_in_a_gradient, "the gradient of key differs from the reference by nan"),
+        ("biases", without_term, "the output differs"),
+        ("dropout", without_dropout, "dropout keeps 100% of the weights in place of 70%"),
+        ("dropout", with_another_mask_backward, "the gradient of query differs"),
+    ],
+)
+def test_a_wrong_backend_fails(kind, run, problem, dtype):
+    assert problem in self_check.difference(run, call_of(kind, dtype))
+
+
+def test_float32_may_be_rounded_where_torch_says_so():
+    call, precision = call_of(), torch.get_float32_matmul_precision()
+    assert self_check.difference(lambda call: 1.004 * block.run(call), call) is not None
+    try:
+        torch.set_float32_matmul_precision("high")
+        assert self_check.difference(lambda call: 1.004 * block.run(call), call) is None
+        assert self_check.difference(lambda call: 1.03 * block.run(call), call) is not None
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def attend(kind="window", **arguments):
+    inputs = tensors(2, 4, 90, 90, 8, torch.float32)
+    return band_attention(*inputs, **{"window": Window(30), **KINDS[kind], **arguments})
+
+
+def raising(call):
+    raise KeyError("no such\nregister")
+
+
+@pytest.mark.parametrize(("run", "problem"), [(raising, "KeyError: 'no such"), (with_another_window, "the output")])
+def test_the_next_backend_takes_over_and_a_named_one_refuses(compiled, caplog, run, problem):
+    counted = compiled(run)
+    for _ in range(2):
+        torch.testing.assert_close(attend(), attend(backend="reference"), atol=1e-5, rtol=1e-5)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "triton is left out: its self-check failed on cpu (float32, head dimension 8): " + problem in warning
+    assert "\n" not in warning
+    times = counted.times
+    with pytest.raises(ValueError, match="backend 'triton' cannot run this call: its self-check failed"):
+        attend(backend="triton")
+    assert counted.times == times, "the check is repeated"
+
+
+def test_a_kind_is_checked_once_and_told_once(compiled, caplog):
+    caplog.set_level(logging.INFO, "fairseq_poolingformer")
+    counted = compiled(block.run)
+    for queries in (90, 70, 50):
+        inputs = tensors(2, 4, queries, 90, 8, torch.float32)
+        band_attention(*inputs, window=Window(30 + queries))
+    passed = [r.getMessage() for r in caplog.records if "self-check" in r.getMessage()]
+    assert passed == ["attention self-check passed on cpu: float32, head dimension 8"]
+    assert counted.times == 1 + 3
+    attend("global tokens")
+    assert counted.times == 1 + 3 + 2, "another kind is checked"
+
+
+def test_it_can_be_left_out(compiled, monkeypatch):
+    counted = compiled(with_another_window)
+    monkeypatch.setattr(BACKENDS["triton"], "self_check", lambda call: pytest.fail("it is not left out"))
+    inputs = torch.randn(2, 40, 16)
+    levels = {"pooled_window": Window(16), "pooling": Pooling(3, 2)}
+    layer = TwoLevelAttention(16, 2, window=Window(4), **levels, separate_global_projections=True, self_check=False)
+    layer(inputs, global_mask=torch.arange(40).expand(2, 40) < 1)
+    assert counted.times == 3
+    attend(self_check=False)
+    assert counted.times == 4
+
+
+def test_nothing_is_checked_while_a_model_is_traced_and_what_failed_before_stays_out(compiled, monkeypatch):
+    counted = compiled(with_another_window)
+    with monkeypatch.context() as patch:
+        patch.setattr(self_check, "_must_not_compute", lambda device: True)
+        attend()
+        assert counted.times == 1
+    attend()
+    times = counted.times
+    monkeypatch.setattr(self_check, "_must_not_compute", lambda device: True)
+    attend()
+    assert counted.times == times
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert self_check._must_not_compute(torch.device("cuda"))
+    assert not self_check._must_not_compute(torch.device("cpu"))
+
+
+def test_without_memory_nothing_is_decided(compiled):
+    def out_of_memory(call):
+        if call.query.size(2) == 90:
+            return block.run(call)
+        raise torch.OutOfMemoryError("no memory")
+
+    counted = compiled(out_of_memory)
+    attend()
+    attend()
+    assert counted.times == 4, "it is tried again"
+
+
+@pytest.mark.parametrize("kind", ["window", "dropout"])
+def test_the_caller_notices_nothing(compiled, kind):
+    """Neither the random numbers nor hooks of saved tensors, and its modes do not reach the check."""
+    compiled(block.run)
+    packed = []
+
+    def pack(x):
+        packed.append(x.shape)
+        return x
+
+    state = torch.random.get_rng_state()
+    with (
+        torch.inference_mode(),
+        torch.autocast("cpu", torch.bfloat16),
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x),
+    ):
+        assert BACKENDS["triton"].self_check(call_of(kind)) is None
+    assert packed == []
+    assert torch.equal(torch.random.get_rng_state(), state)
+
+
+def test_on_another_device(monkeypatch):
+    """Its tensors are made where the call's are."""
+    checked = self_check.difference
+
+    def there(run, call):
+        with other_device():  # which is a mode of one thread
+            return checked(run, call)
+
+    monkeypatch.setattr(self_check, "difference", there)
+    for kind in ("window", "global tokens", "dropout", "biases"):
+        call = call_of(kind)
+        masks = {"key_padding_mask": call.key_padding_mask, "global_mask": call.global_mask}
+        masks = {name: None if mask is None else OtherTensor(mask) for name, mask in masks.items()}
+        terms = [RelativePositionBias(OtherTensor(term.table)) for term in call.score_terms]
+        with other_device():
+            tensors = (OtherTensor(x) for x in (call.query, call.key, call.value))
+            call = Call.of(*tensors, window=call.window, score_terms=terms, dropout_p=call.dropout_p, **masks)
+
+            def run(call):
+                """No draws of the other device."""
+                return reference.run(call) if not call.dropout_p else dropped_by_index(call)
+
+            assert self_check.failure(run, call) is None
+            wrong = lambda call: 1.1 * run(call)  # noqa: E731
+            assert "failed on meta" in self_check.failure(wrong, call)
+
+
+def dropped_by_index(call):
+    """The reference with a mask of its own that needs no random numbers."""
+    keys = call.key.size(2)
+    place = torch.arange(call.query.size(2) * keys, device=call.query.device).view(-1, keys)
+    kept = (place * 7919 % 10 < 7).to(call.query.dtype)
+    one_hot = torch.eye(keys, dtype=call.query.dtype, device=call.query.device).expand(2, call.key.size(1), -1, -1)
+    weights = reference.run(replace(call, value=one_hot, dropout_p=0.0))
+    return (weights * kept / KeepMask(0.3, 0).keep) @ call.value
