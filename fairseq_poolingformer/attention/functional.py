@@ -6,9 +6,10 @@ import logging
 from collections.abc import Sequence
 from functools import cache
 
+import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends import BACKENDS, traced
+from fairseq_poolingformer.attention.backends import BACKENDS, STAND_INS, traced
 from fairseq_poolingformer.attention.call import Call, ScoreTerm
 from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
@@ -89,12 +90,19 @@ def _pick(call: Call, name: str | None) -> str:
         return name
     refusals: list[str] = []
     for candidate, module in BACKENDS.items():
+        if candidate in STAND_INS and not _wants_stand_ins(call.query.device):
+            continue
         reason = module.why_not(call)
         if reason is None:
             _announce_once(candidate, call.query.device.type, tuple(refusals))
             return candidate
         refusals.append(f"{candidate}: {reason}")
     raise ValueError("no backend can run this call; " + "; ".join(refusals))
+
+
+def _wants_stand_ins(device: torch.device) -> bool:
+    """Whether a device is a GPU on which Triton's kernels can run no call at all."""
+    return device.type == "cuda" and BACKENDS["triton"].why_not_on(device) is not None
 
 
 @cache

@@ -1,0 +1,161 @@
+"""FlexAttention as a backend: its masks and score functions uncompiled, the blocks that it visits, one compiled call.
+
+Uncompiled, FlexAttention asks the functions about every pair, and computes gradients on a CPU as well, where its check
+of the device is switched off; it does not read the blocks. Those are compared with the pairs that see each other.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+import torch.nn.attention.flex_attention as torch_flex
+
+from fairseq_poolingformer.attention import DisentangledPosition, Pooling, RelativePositionBias, Window, band_attention
+from fairseq_poolingformer.attention.backends import flex, reference
+from fairseq_poolingformer.attention.call import Call
+from tests.attention.calls import assert_equals_reference, random_arguments, right_padding, tensors
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """The backend runs uncompiled, in float64 as well, and with gradients."""
+    monkeypatch.setattr(flex, "why_not", lambda call: None)
+    monkeypatch.setattr(flex, "_compiled", lambda: torch_flex.flex_attention)
+    monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
+    monkeypatch.setattr(torch_flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
+
+
+@pytest.mark.parametrize("length", [1, 33, 97])
+@pytest.mark.parametrize(
+    "window", [Window(0), Window(16, 0), Window(3, 7), Window(500), Window(2, 2, (1, 4)), Window.unlimited(causal=True)]
+)
+@pytest.mark.usefixtures("uncompiled")
+def test_windows(length, window):
+    assert_equals_reference(tensors(2, 2, length, length, 5), "flex", window=window)
+
+
+@pytest.mark.parametrize("alignment", ["grid", "query"])
+@pytest.mark.parametrize(("kernel_size", "stride"), [(5, 4), (2, 5), (9, 2)])
+@pytest.mark.parametrize("pooled_window", [0, 20, 300])
+@pytest.mark.usefixtures("uncompiled")
+def test_pooled_windows(alignment, kernel_size, stride, pooled_window):
+    pooling = Pooling(kernel_size, stride, alignment)
+    inputs = tensors(2, 2, 101, pooling.num_pools(101), 4)
+    padding = right_padding([inputs[1].size(2), 3], inputs[1].size(2))
+    assert_equals_reference(inputs, "flex", window=Window(pooled_window), pooling=pooling, key_padding_mask=padding)
+
+
+@pytest.mark.parametrize("window", [Window(4), Window(6, 0), Window(2, 2, (2, 1, 3))])
+@pytest.mark.parametrize("offset", [0, 7, -4])
+@pytest.mark.usefixtures("uncompiled")
+def test_globals_padding_and_offset(window, offset):
+    inputs = tensors(3, 3, 40, 61, 4)
+    global_mask = torch.zeros(3, 61, dtype=torch.bool)
+    global_mask[0, [0, 9, 10, 60]] = True
+    global_mask[1, 30] = True  # row 2 has none; row 1's is padding
+    padding = right_padding([61, 25, 1], 61)
+    assert_equals_reference(
+        inputs, "flex", window=window, global_mask=global_mask, key_padding_mask=padding, query_offset=offset
+    )
+
+
+@pytest.mark.parametrize("pooling", [None, Pooling(3, 2), Pooling(3, 2, "query")])
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.usefixtures("uncompiled")
+def test_score_terms_and_their_gradients(monkeypatch, pooling):
+    monkeypatch.setattr(torch_flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", False)  # else tables have no gradient
+    inputs = tensors(2, 2, 30, 30 if pooling is None else pooling.num_pools(30), 4)
+    tables = [torch.randn(*shape, requires_grad=True) for shape in ((2, 9), (1, 3))]
+    assert_equals_reference(
+        inputs,
+        "flex",
+        extra=tables,
+        tolerance=1e-5,  # the sum of the tables is of 32 bits
+        window=Window(5),
+        pooling=pooling,
+        query_offset=2,
+        score_terms=[RelativePositionBias(table) for table in tables],
+    )
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_random_sweep():
+    rng = random.Random(0)
+    for case in range(40):
+        batch, heads, head_dim = rng.randint(1, 3), rng.choice([1, 2, 4]), rng.choice([1, 3, 8])
+        queries, keys = rng.randint(1, 90), rng.randint(1, 90)
+        inputs = tensors(batch, heads, queries, keys, head_dim, seed=case)
+        assert_equals_reference(inputs, "flex", **random_arguments(rng, batch, heads, keys))
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_masks_changed_before_the_backward_pass_change_no_gradient():
+    inputs = tensors(2, 2, 40, 40, 4)
+    masks = {"key_padding_mask": right_padding([40, 23], 40), "global_mask": torch.arange(40).expand(2, 40) % 13 == 1}
+    expected = torch.autograd.grad(band_attention(*inputs, window=Window(3), backend="flex", **masks).sum(), inputs)
+    masks = {name: mask.clone() for name, mask in masks.items()}
+    out = band_attention(*inputs, window=Window(3), backend="flex", **masks)
+    for mask in masks.values():
+        mask.logical_not_()
+    for actual, grad in zip(torch.autograd.grad(out.sum(), inputs), expected, strict=True):
+        assert torch.equal(actual, grad)
+
+
+def test_the_blocks_that_it_visits_are_those_with_pairs_that_see_each_other():
+    """In full blocks all pairs see each other; with gaps and padding, some blocks may be visited in vain."""
+    rng = random.Random(1)
+    for _ in range(60):
+        queries, keys = rng.choice([(1, 300), (384, 384), (700, 700), (700, 175), (300, 640)])
+        arguments = random_arguments(rng, 2, 2, keys)
+        side = rng.choice([0, 100, 300])
+        arguments["window"] = Window(side, rng.choice([None, 0, 260]), arguments["window"].dilation)
+        x, y = torch.zeros(2, 2, queries, 1), torch.zeros(2, 2, keys, 1)
+        call = Call.of(x, y, y, **arguments)
+        mask = flex.block_mask(flex.Pattern.of(call))
+        seen = reference.visibility(call)
+        size = [-(-n // flex.BLOCK) for n in (queries, keys)]
+        whole = torch.zeros(2, 2, *(n * flex.BLOCK for n in size), dtype=torch.bool)
+        whole[:, :, :queries, :keys] = seen
+        whole = whole.unflatten(3, (-1, flex.BLOCK)).unflatten(2, (-1, flex.BLOCK))  # (B, H, I, 128, J, 128)
+        some, all_of_them = whole.any(5).any(3), whole.all(5).all(3)
+        visited, full = (
+            torch_flex.BlockMask.from_kv_blocks(*blocks).to_dense().bool().expand_as(some)
+            for blocks in ((mask.kv_num_blocks, mask.kv_indices), (mask.full_kv_num_blocks, mask.full_kv_indices))
+        )
+        assert not (visited & full).any()
+        assert not (full & ~all_of_them).any()
+        assert not (some & ~visited & ~full).any()
+        if not flex.Pattern.of(call).with_steps:
+            in_vain = visited & ~some
+            real = None if call.key_padding_mask is None else ~call.key_padding_mask
+            assert real is not None or not in_vain.any()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"dropout_p": 0.1}, "no dropout"),
+        ({"score_terms": (DisentangledPosition(c2p=torch.zeros(2, 8, 4)),)}, "no function for DisentangledPosition"),
+    ],
+)
+def test_what_it_does_not_compute_it_refuses(arguments, reason):
+    x = torch.zeros(1, 2, 30, 4)
+    with pytest.raises(ValueError, match=reason):
+        band_attention(x, x, x, window=Window(3), backend="flex", **arguments)
+
+
+def test_on_a_cpu_it_computes_outputs_only():
+    x = torch.zeros(1, 2, 30, 4, requires_grad=True)
+    call = Call.of(x, x, x, window=Window(3))
+    assert "no backward pass on a CPU" in flex.why_not(call)
+    with torch.no_grad():
+        assert flex.why_not(call) is None
+    table = torch.zeros(2, 3, requires_grad=True)
+    call = Call.of(*(x.detach() for _ in range(3)), window=Window(3), score_terms=(RelativePositionBias(table),))
+    assert "no backward pass on a CPU" in flex.why_not(call)
+    x = x.detach().double()
+    assert "query is float64" in flex.why_not(Call.of(x, x, x, window=Window(3)))
+    x = torch.zeros(1, 2, 30, 4, device="meta")
+    assert "query is on meta" in flex.why_not(Call.of(x, x, x, window=Window(3)))
