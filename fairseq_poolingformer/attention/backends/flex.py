@@ -1,8 +1,8 @@
 """PyTorch's FlexAttention: one compiled kernel whose masks and scores are functions of query and key.
 
-The functions read everything in which calls differ from tensors, and lengths may vary, so that a model is compiled once
-for the first lengths that it meets and once more for all others, not for each batch. Without padding or global tokens
-the functions are shorter ones, which are compiled by themselves.
+The functions read windows, pools and offsets from tensors, and lengths and batches may vary, so that a model is not
+compiled for each batch: once for the first sizes, and once more for all others. Calls with padding, with global tokens
+or with score terms have functions of their own; single rows, and sequences of a single block, are compiled apart too.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def score_function(call: Call) -> Callable[..., Tensor] | None:
     table = distance_table(call.query.size(1), call.score_terms)
     if table is None:
         return None
-    table = table.contiguous()
+    table = table.clone(memory_format=torch.contiguous_format)  # compiled, a view gets no gradient (torch 2.13)
     numbers = (call.query_offset - call.key_offset, call.key_stride, table.size(1) // 2)
     places = torch.tensor(numbers, dtype=torch.int32, device=table.device)
 

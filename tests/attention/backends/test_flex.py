@@ -11,6 +11,7 @@ import random
 import pytest
 import torch
 import torch.nn.attention.flex_attention as torch_flex
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from fairseq_poolingformer.attention import DisentangledPosition, Pooling, RelativePositionBias, Window, band_attention
 from fairseq_poolingformer.attention.backends import flex, reference
@@ -101,6 +102,65 @@ def test_masks_changed_before_the_backward_pass_change_no_gradient():
         mask.logical_not_()
     for actual, grad in zip(torch.autograd.grad(out.sum(), inputs), expected, strict=True):
         assert torch.equal(actual, grad)
+
+
+def compile_with(monkeypatch, backend):
+    """Compile as on a GPU, gradients too, to other code than a GPU's; the backend is called for each variant."""
+    torch._dynamo.reset()
+    compiled = torch.compile(torch_flex.flex_attention, backend=backend, fullgraph=True)
+    monkeypatch.setattr(flex, "_compiled", lambda: compiled)
+    monkeypatch.setattr(flex, "why_not", lambda call: None)
+    monkeypatch.setattr(torch_flex, "_validate_device", lambda *_: None)
+
+
+def test_gradients_of_what_was_compiled(monkeypatch):
+    """Of a table that all heads share, which is no leaf, and inside a compiled function, which leaves its graph."""
+    compile_with(monkeypatch, "aot_eager")
+    table = torch.randn(1, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64, requires_grad=True)
+
+    def attend(query, key, value, backend):
+        term = RelativePositionBias(table * 2.0)
+        return 3.0 * band_attention(2.0 * query, key, value, window=Window(4), score_terms=[term], backend=backend)
+
+    inputs = [*tensors(2, 2, 30, 30, 4), table]
+    results = []
+    for function, backend in ((attend, "reference"), (torch.compile(attend, backend="eager"), "flex")):
+        out = function(*inputs[:3], backend)
+        results.append((out, *torch.autograd.grad(out.square().sum(), inputs)))
+    for actual, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_lengths_windows_and_pools_are_not_compiled_again(monkeypatch):
+    """After the second length."""
+    counter = CompileCounterWithBackend("eager")
+    compile_with(monkeypatch, counter)
+    counts = []
+    for length, batch, side in ((520, 2, 9), (600, 3, 9), (531, 4, 70), (700, 2, 200)):
+        for pooling in (None, Pooling(5, 4), Pooling(3, 2)):
+            inputs = tensors(batch, 2, length, length if pooling is None else pooling.num_pools(length), 4)
+            arguments = {"window": Window(side), "pooling": pooling}
+            outs = [band_attention(*inputs, backend=backend, **arguments) for backend in ("flex", "reference")]
+            torch.testing.assert_close(*outs, atol=1e-12, rtol=0)
+        counts.append(counter.frame_count)
+    assert counts[1] <= 3
+    assert counts[-1] == counts[1]
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_compiled_for_a_cpu():
+    """The kernel reads the blocks, the functions only where a block is not full: all lengths by two compilations."""
+    for length in (500, 700, 1030):
+        inputs = [x.detach() for x in tensors(2, 2, length, length, 64, torch.float32)]
+        masks = {"global_mask": torch.arange(length).expand(2, length) < 2}
+        masks["key_padding_mask"] = right_padding([length, length - 150], length)
+        for window in (Window(20), Window(200, 30)):
+            out, expected = (
+                band_attention(*inputs, window=window, backend=backend, **masks) for backend in ("flex", "reference")
+            )
+            torch.testing.assert_close(out, expected, atol=1e-5, rtol=0)
 
 
 def test_the_blocks_that_it_visits_are_those_with_pairs_that_see_each_other():
