@@ -233,13 +233,17 @@ def block_mask(pattern: Pattern) -> Any:
         real = _blocks(~pattern.padding)
         seen = seen & real.any(2)[:, None, None]
         full = full & real.all(2)[:, None, None]
-    return BlockMask.from_kv_blocks(
+    mask = BlockMask.from_kv_blocks(
         *_listed(seen & ~full),
         *_listed(full.expand_as(seen)),
         BLOCK_SIZE=BLOCK,
         mask_mod=mask_function(pattern),
         seq_lengths=(pattern.num_queries, pattern.num_keys),
     )
+    for blocks in mask.as_tuple():
+        if isinstance(blocks, Tensor):  # their number may stay when the length changes, and change when it does again
+            torch._dynamo.maybe_mark_dynamic(blocks, tuple(range(2, blocks.dim())))
+    return mask
 
 
 def _blocks(x: Tensor) -> Tensor:
