@@ -4,6 +4,8 @@ import random
 
 import pytest
 import torch
+import torch.utils._triton
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fairseq_poolingformer.attention import (
     BACKENDS,
@@ -12,8 +14,11 @@ from fairseq_poolingformer.attention import (
     RelativePositionBias,
     Window,
     band_attention,
+    functional,
     pool_keys,
 )
+from fairseq_poolingformer.attention.backends import varlen
+from fairseq_poolingformer.attention.call import Call
 from tests.attention.calls import (
     FAST,
     ON_CPU,
@@ -357,6 +362,45 @@ def test_a_named_backend_that_cannot_run_the_call_says_why(monkeypatch):
     x = torch.zeros(1, 2, 4, 4)
     with pytest.raises(ValueError, match="'block' cannot run this call: of the weather"):
         band_attention(x, x, x, window=Window(1), backend="block")
+
+
+@pytest.mark.parametrize(
+    ("capability", "hip", "has_triton", "arguments", "picked"),
+    [
+        ((9, 0), None, True, {}, "triton"),
+        ((9, 0), None, True, {"dtype": torch.float64}, "block"),
+        ((7, 5), None, True, {}, "flex"),
+        ((7, 5), None, True, {"dropout_p": 0.1}, "block"),
+        ((9, 4), "6.4", True, {"dtype": torch.bfloat16}, "flex"),
+        ((8, 0), None, False, {"dtype": torch.bfloat16}, "varlen"),
+        ((8, 0), None, False, {}, "block"),
+    ],
+)
+def test_others_kernels_run_on_gpus_that_ours_do_not(
+    monkeypatch, caplog, capability, hip, has_triton, arguments, picked
+):
+    """On other GPUs and on a CPU they run by name only."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
+    monkeypatch.setattr(torch.utils._triton, "has_triton", lambda: has_triton)
+    varlen._why_not_this_pytorch.cache_clear()
+    if not has_triton:
+        monkeypatch.setattr(BACKENDS["triton"], "triton", None)
+    arguments = {"dtype": torch.float32, "dropout_p": 0.0, **arguments}
+    caplog.set_level("INFO")
+    functional._announce_once.cache_clear()
+    for device, expected in (("cuda", picked), ("cpu", "block")):
+        with FakeTensorMode():
+            x = torch.empty(1, 2, 30, 32, dtype=arguments["dtype"], device=device)
+        call = Call.of(x, x, x, window=Window(3), dropout_p=arguments["dropout_p"])
+        assert functional._pick(call, None) == expected
+    varlen._why_not_this_pytorch.cache_clear()
+    of_gpu, of_cpu = (record.message for record in caplog.records)
+    assert "flex" not in of_cpu
+    assert "varlen" not in of_cpu
+    if picked == "flex":
+        assert "triton: it needs an NVIDIA GPU of compute capability 8.0 or later" in of_gpu
 
 
 @pytest.mark.parametrize("backend", FAST)
