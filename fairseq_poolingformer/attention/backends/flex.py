@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairseq_poolingformer.attention.backends.plan import tensors_of
 from fairseq_poolingformer.attention.backends.triton.terms import FARTHEST, distance_table
-from fairseq_poolingformer.attention.call import Call, term_tensors
+from fairseq_poolingformer.attention.call import Call
 from fairseq_poolingformer.attention.patterns import band_of
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
 
@@ -38,8 +39,12 @@ def why_not(call: Call) -> str | None:
             return f"it has no function for {type(term).__name__}"
     if call.query.dtype == torch.float64:
         return "it computes in float32, query is float64"
-    tensors = [call.query, call.key, call.value, *(x for term in call.score_terms for x in term_tensors(term).values())]
-    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if not call.query.size(0):
+        return "it takes no empty batch"
+    tables = tensors_of(call.score_terms)
+    if torch.are_deterministic_algorithms_enabled() and any(x.requires_grad for x in tables):
+        return "it sums a table's gradient in no fixed order, and torch is set to deterministic algorithms"
+    needs_grad = torch.is_grad_enabled() and any(x.requires_grad for x in (call.query, call.key, call.value, *tables))
     return (
         _why_not_here(call.query.device, call.query.dtype, call.query.size(-1), needs_grad) or _why_not_this_pytorch()
     )

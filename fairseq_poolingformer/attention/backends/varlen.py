@@ -44,6 +44,8 @@ def why_not(call: Call) -> str | None:
         return "it needs an NVIDIA GPU of compute capability 8.0 or later"
     if call.query.dtype not in (torch.float16, torch.bfloat16):
         return f"it computes in 16 bits, query is {call.query.dtype}"
+    if not call.query.size(0):
+        return "it takes no empty batch"
     if call.dropout_p:
         return "it has no dropout"
     if call.score_terms:

@@ -13,7 +13,14 @@ import torch
 import torch.nn.attention.flex_attention as torch_flex
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from fairseq_poolingformer.attention import DisentangledPosition, Pooling, RelativePositionBias, Window, band_attention
+from fairseq_poolingformer.attention import (
+    DisentangledPosition,
+    GlobalTokens,
+    Pooling,
+    RelativePositionBias,
+    Window,
+    band_attention,
+)
 from fairseq_poolingformer.attention.backends import flex, reference
 from fairseq_poolingformer.attention.call import Call
 from tests.attention.calls import assert_equals_reference, random_arguments, right_padding, tensors
@@ -102,6 +109,25 @@ def test_masks_changed_before_the_backward_pass_change_no_gradient():
         mask.logical_not_()
     for actual, grad in zip(torch.autograd.grad(out.sum(), inputs), expected, strict=True):
         assert torch.equal(actual, grad)
+    assert_equals_reference(inputs, "flex", window=Window(3), **masks)  # nor is an earlier call's block mask used
+
+
+def test_layers_that_share_their_masks_share_one_block_mask():
+    x, padding = torch.zeros(2, 2, 40, 4), right_padding([40, 23], 40)
+    tokens = GlobalTokens(torch.arange(40).expand(2, 40) < 1)
+
+    def mask(**changes):
+        arguments = {"window": Window(3), "global_mask": tokens, "key_padding_mask": padding, **changes}
+        return flex._made_before(flex._Places.of(Call.of(x + 1.0, x, x, **arguments)))
+
+    first = mask()
+    assert mask() is first
+    for changes in ({"window": Window(4)}, {"global_mask": tokens.mask}, {"key_padding_mask": padding.clone()}):
+        assert mask(**changes) is not first
+    with torch.inference_mode():
+        assert mask() is not first
+        in_inference = padding.clone()
+        assert mask(key_padding_mask=in_inference) is not mask(key_padding_mask=in_inference)
 
 
 def compile_with(monkeypatch, backend):
@@ -206,7 +232,7 @@ def test_what_it_does_not_compute_it_refuses(arguments, reason):
         band_attention(x, x, x, window=Window(3), backend="flex", **arguments)
 
 
-def test_on_a_cpu_it_computes_outputs_only():
+def test_on_a_cpu_it_computes_outputs_only(monkeypatch):
     x = torch.zeros(1, 2, 30, 4, requires_grad=True)
     call = Call.of(x, x, x, window=Window(3))
     assert "no backward pass on a CPU" in flex.why_not(call)
@@ -215,6 +241,10 @@ def test_on_a_cpu_it_computes_outputs_only():
     table = torch.zeros(2, 3, requires_grad=True)
     call = Call.of(*(x.detach() for _ in range(3)), window=Window(3), score_terms=(RelativePositionBias(table),))
     assert "no backward pass on a CPU" in flex.why_not(call)
+    empty = torch.zeros(0, 2, 30, 4)
+    assert "no empty batch" in flex.why_not(Call.of(empty, empty, empty, window=Window(3)))
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    assert "in no fixed order" in flex.why_not(call)
     x = x.detach().double()
     assert "query is float64" in flex.why_not(Call.of(x, x, x, window=Window(3)))
     x = torch.zeros(1, 2, 30, 4, device="meta")

@@ -185,9 +185,9 @@ def fake_gpu(monkeypatch):
     varlen._why_not_this_pytorch.cache_clear()
 
 
-def on_gpu(head_dim=64, dtype=torch.bfloat16, device="cuda", **arguments):
+def on_gpu(batch=2, head_dim=64, dtype=torch.bfloat16, device="cuda", **arguments):
     """A call."""
-    inputs = [torch.empty(2, 3, 50, head_dim, dtype=dtype, device=device) for _ in range(3)]
+    inputs = [torch.empty(batch, 3, 50, head_dim, dtype=dtype, device=device) for _ in range(3)]
     return Call.of(*inputs, **{"window": Window(5), **arguments})
 
 
@@ -213,6 +213,7 @@ def test_the_real_kernels_take_the_calls(padded):
         ({"dropout_p": 0.1}, "no dropout"),
         ({"score_terms": (RelativePositionBias(torch.zeros(3, 5)),)}, "no score terms"),
         ({"scale": 0.0}, "scales from 1e-05"),
+        ({"batch": 0}, "no empty batch"),
         ({"head_dim": 256}, "below 256"),
     ],
 )
