@@ -368,7 +368,7 @@ def test_a_named_backend_that_cannot_run_the_call_says_why(monkeypatch):
     ("capability", "hip", "has_triton", "arguments", "picked"),
     [
         ((9, 0), None, True, {}, "triton"),
-        ((9, 0), None, True, {"dtype": torch.float64}, "block"),
+        ((9, 0), None, True, {"head_dim": 264}, "block"),
         ((7, 5), None, True, {}, "flex"),
         ((7, 5), None, True, {"dropout_p": 0.1}, "block"),
         ((9, 4), "6.4", True, {"dtype": torch.bfloat16}, "flex"),
@@ -387,12 +387,12 @@ def test_others_kernels_run_on_gpus_that_ours_do_not(
     varlen._why_not_this_pytorch.cache_clear()
     if not has_triton:
         monkeypatch.setattr(BACKENDS["triton"], "triton", None)
-    arguments = {"dtype": torch.float32, "dropout_p": 0.0, **arguments}
+    arguments = {"dtype": torch.float32, "dropout_p": 0.0, "head_dim": 32, **arguments}
     caplog.set_level("INFO")
     functional._announce_once.cache_clear()
     for device, expected in (("cuda", picked), ("cpu", "block")):
         with FakeTensorMode():
-            x = torch.empty(1, 2, 30, 32, dtype=arguments["dtype"], device=device)
+            x = torch.empty(1, 2, 30, arguments["head_dim"], dtype=arguments["dtype"], device=device)
         call = Call.of(x, x, x, window=Window(3), dropout_p=arguments["dropout_p"])
         assert functional._pick(call, None) == expected
     varlen._why_not_this_pytorch.cache_clear()

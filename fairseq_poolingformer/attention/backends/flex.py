@@ -158,6 +158,8 @@ class Pattern(NamedTuple):
             lowest, highest = (min(max(end, -FARTHEST), FARTHEST) for end in ends)
             rows.append((lowest, highest, band.step, (band.lowest + call.query_offset) % band.step))
         padding, global_keys, global_queries = call.key_padding_mask, None, None
+        if padding is not None:
+            padding = padding.clone()  # the caller may change it before the backward pass
         if call.global_keys() is not None:
             global_keys, tokens = call.global_mask, call.global_queries()
             global_queries = global_keys.new_zeros(batch, queries) if tokens is None else tokens.mask
@@ -168,9 +170,7 @@ class Pattern(NamedTuple):
             stride=torch.tensor([call.key_stride], dtype=torch.int32, device=device),
             heads_differ=len(set(rows)) > 1,
             with_steps=max(step for _, _, step, _ in rows) > 1,
-            padding=None
-            if padding is None
-            else padding.clone(),  # which the caller may change before the backward pass
+            padding=padding,
             global_keys=global_keys,
             global_queries=global_queries,
         )

@@ -118,13 +118,11 @@ class _VarlenAttention(torch.autograd.Function):
             out.copy_(merged)
         global_lse = None
         lse.masked_fill_(lse == -torch.inf, NO_WEIGHT)
-        if plan.global_queries:
+        if tokens := plan.global_queries:
             rows, global_lse = _from_globals(plan, query, key, value).forward()
             global_lse = global_lse.masked_fill(global_lse == -torch.inf, NO_WEIGHT)
-            plan.global_queries.put(out, rows)
-            lse[plan.global_queries.row, :, plan.global_queries.token] = (
-                NO_WEIGHT  # theirs are in the call of their own
-            )
+            tokens.put(out, rows)
+            lse[tokens.row, :, tokens.token] = NO_WEIGHT  # their weights are those of their own call
         ctx.plan = plan
         ctx.save_for_backward(query, key, value, out, lse, global_lse)
         return out

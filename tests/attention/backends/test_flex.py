@@ -140,9 +140,9 @@ def compile_with(monkeypatch, backend):
 
 
 def test_gradients_of_what_was_compiled(monkeypatch):
-    """Of a table that all heads share, which is no leaf, and inside a compiled function, which leaves its graph."""
+    """Of a table that is not a leaf, too, and inside of a compiled function, which leaves its graph for the backend."""
     compile_with(monkeypatch, "aot_eager")
-    table = torch.randn(1, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64, requires_grad=True)
+    table = torch.randn(2, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64, requires_grad=True)
 
     def attend(query, key, value, backend):
         term = RelativePositionBias(table * 2.0)
@@ -196,7 +196,8 @@ def test_the_blocks_that_it_visits_are_those_with_pairs_that_see_each_other():
         queries, keys = rng.choice([(1, 300), (384, 384), (700, 700), (700, 175), (300, 640)])
         arguments = random_arguments(rng, 2, 2, keys)
         side = rng.choice([0, 100, 300])
-        arguments["window"] = Window(side, rng.choice([None, 0, 260]), arguments["window"].dilation)
+        dilation = 1 if "pooling" in arguments else rng.choice([1, 1, 3, (1, 3)])
+        arguments["window"] = Window(side, rng.choice([None, 0, 260]), dilation)
         x, y = torch.zeros(2, 2, queries, 1), torch.zeros(2, 2, keys, 1)
         call = Call.of(x, y, y, **arguments)
         mask = flex.block_mask(flex.Pattern.of(call))
