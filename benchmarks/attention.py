@@ -6,8 +6,7 @@
 Needs torch alone; with transformers installed, LED's encoder self-attention is timed too, and with ``--parts
 disentangled`` DeBERTa's. What does not give the expected output and gradients is not timed: Hugging Face's LED and
 DeBERTa must equal this project's with the same weights, unfold + SDPA level one, and every backend, FlexAttention too,
-the reference. FlexAttention is timed on a GPU only; on a CPU, where it has no backward pass, ``--passes forward``
-checks its outputs.
+the reference. On a CPU, where FlexAttention has no backward pass, ``--passes forward`` times it.
 
 The column ``of limit`` is the time of a call's multiply-adds at the rate of a large product of matrices, measured in
 the same run, over the call's own time. What is counted are pairs of a query and a key that see each other: n tokens
@@ -20,17 +19,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from disentangled import HUGGING_FACE, WINDOWS, attention_of, deberta
 from measure import DTYPES, Case, Result, add_arguments, measure, must_agree, parse, print_header, print_table
-from peers import FLEX_BLOCK, unfold_attention
+from peers import unfold_attention
 from torch import Tensor, nn
 
-from fairseq_poolingformer.attention import TwoLevelAttention, Window, band_attention
+from fairseq_poolingformer.attention import GlobalTokens, TwoLevelAttention, Window, band_attention
 from fairseq_poolingformer.doctor import timing
 from fairseq_poolingformer.doctor.timing import (
     CALLS_ON_GPU,
@@ -112,9 +111,14 @@ def step(
     return run
 
 
+@cache
+def first_token(length: int, device: torch.device) -> GlobalTokens:
+    """The first token of a row as its global one, made once, as the layers of a model share it."""
+    return GlobalTokens(torch.arange(length, device=device)[None] < 1)
+
+
 def level_one_with_global_token(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
-    is_global = torch.arange(key.size(2), device=key.device)[None] < 1
-    return level_one(query, key, value, global_mask=is_global, **arguments)
+    return level_one(query, key, value, global_mask=first_token(key.size(2), key.device), **arguments)
 
 
 def both_levels(query: Tensor, key: Tensor, value: Tensor, **arguments: Any) -> Tensor:
@@ -176,7 +180,7 @@ def banded(length: int, **arguments: Any) -> tuple[TwoLevelAttention, Callable[[
     is_full = module.window == Window.unlimited()
 
     def call(x: Tensor) -> Tensor:
-        return module(x, global_mask=None if is_full else torch.arange(length, device=x.device)[None] < 1)
+        return module(x, global_mask=None if is_full else first_token(length, x.device))
 
     return module, call
 
@@ -220,10 +224,10 @@ def must_agree_in_all(name: str, actual: dict[str, Tensor], expected: dict[str, 
         must_agree(f"{name}, {what}", x / size, expected[what] / size, TOLERANCES[dtype])
 
 
-def is_timed(args: argparse.Namespace, name: str) -> bool:
+def is_timed(args: argparse.Namespace, passes: str, name: str) -> bool:
     """Whether a row of ours or of PyTorch's is timed, at this length and on this device."""
     if name.endswith(FLEX):
-        return args.device == "cuda" and args.length % (FLEX_BLOCK * POOLING.stride) == 0
+        return args.device == "cuda" or passes == "forward"
     if name.startswith("full attention"):
         return args.length <= args.longest_dense
     return name != "unfold + SDPA" or args.length % WINDOW.left == 0
@@ -314,7 +318,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows, width, _ = LIMIT.get(args.device, LIMIT_OF_GPU)
     print(f"a product of {rows} × {width} by {width} × {width}: {2 * rate / 1e9:.0f} GFLOP/s")
     for passes in args.passes:
-        timed = partial(is_timed, args)
+        timed = partial(is_timed, args, passes)
         if "levels" in args.parts:
             report("operators, w1 128, w2 512, κ 5, ξ 4", operator, filter(timed, OPERATORS), passes, args, rate)
         if "layer" in args.parts:

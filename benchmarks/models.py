@@ -139,11 +139,7 @@ def fairseq_model(args: argparse.Namespace, arch: str, *flags: str) -> tuple[Any
         for language in ("source", "target"):
             words = "".join(f"w{number} 1\n" for number in range(args.vocabulary - FIRST_WORD))
             Path(folder, f"dict.{language}.txt").write_text(words, encoding="utf-8")
-        backend = argparse.ArgumentParser()  # peers' backends, too, which the plugin's own flag does not offer
-        backend.add_argument("--attention-backend")
-        chosen, words = backend.parse_known_args(flags)
-        parsed = options.parse_args_and_arch(options.get_training_parser(), [folder, *shape, *words])
-        parsed.attention_backend = chosen.attention_backend
+        parsed = options.parse_args_and_arch(options.get_training_parser(), [folder, *shape, *flags])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of hydra, which fairseq calls in ways that it has renamed
             config = convert_namespace_to_omegaconf(parsed)

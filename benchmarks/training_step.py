@@ -29,7 +29,6 @@ from fairseq.utils import apply_to_sample
 from measure import DTYPES, Case, add_arguments, measure, must_agree, parse, print_header, print_table
 from models import add_arguments as add_model_arguments
 from models import fairseq_model, global_attention_mask, huggingface_led, led_from_huggingface, random_document, sample
-from peers import FLEX_BLOCK
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import TwoLevelAttention
@@ -37,7 +36,6 @@ from fairseq_poolingformer.attention import TwoLevelAttention
 CLIP_NORM, LEARNING_RATE = 0.1, 3e-5
 LOSS_SCALE = 128  # where both begin with float16, so that no step is skipped
 WARM_UP_LENGTH = 32
-FLEX_LENGTHS = 4 * FLEX_BLOCK  # pools are 4 apart, and their number is a multiple of the block, too
 
 
 def batch(args: argparse.Namespace, source_length: int) -> tuple[Tensor, Tensor]:
@@ -207,8 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     check_led(args, args.check_length)
     for name in OURS:
         if name in args.systems or name == "poolingformer":
-            whole_blocks = -(-args.check_length // FLEX_LENGTHS) * FLEX_LENGTHS
-            check_backend(args, name, whole_blocks if name == "flex" else args.check_length)
+            check_backend(args, name, args.check_length)
     recomputed = ", activations checkpointed" if args.checkpoint_activations else ""
     cases = [Case(name, partial(build, args)) for name, build in map(SYSTEMS.get, args.systems)]
     for allocator in ("glibc", "kept") if args.allocator == "both" else (args.allocator,):

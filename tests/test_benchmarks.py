@@ -99,54 +99,6 @@ def test_the_limits_of_attention_count_the_pairs_that_see_each_other(scripts):
     assert counts["full attention"] == 7 * full + 3 * 4 * projection
 
 
-def test_flex_attention_hides_what_the_reference_hides(scripts):
-    """The blocks it visits and the pairs it keeps in them, for the windows of the benchmarks."""
-    import attention
-    import peers
-    from torch.nn.attention.flex_attention import create_mask
-
-    from fairseq_poolingformer.attention.backends import reference
-    from fairseq_poolingformer.attention.call import Call
-    from fairseq_poolingformer.attention.patterns import band_of
-
-    x, pooled = torch.zeros(1, 1, 1536, 4), torch.zeros(1, 1, 384, 4)
-    first = torch.arange(1536)[None] < 1
-    for window, pooling, is_global, keys in (
-        (attention.WINDOW, None, None, x),
-        (attention.WINDOW, None, first, x),
-        (attention.POOLED_WINDOW, attention.POOLING, None, pooled),
-    ):
-        call = Call.of(x, keys, keys, window=window, pooling=pooling, global_mask=is_global)
-        expected = reference.visibility(call)[0, 0]
-        band, num_globals = band_of(window, pooling), 0 if is_global is None else 1
-        sizes = (1536, keys.size(2))
-        mask = create_mask(peers.mask_of(band, num_globals), None, None, *sizes, device="cpu")
-        assert torch.equal(mask[0, 0], expected)
-        blocks = peers._block_mask(band, num_globals, *sizes, "cpu").to_dense()[0, 0].bool()
-        assert torch.equal(blocks, expected.unflatten(0, (-1, 128)).unflatten(2, (-1, 128)).any(3).any(1))
-
-
-def test_flex_attention_refuses_what_it_would_not_compute(scripts):
-    import peers  # noqa: F401
-
-    from fairseq_poolingformer.attention import Window, band_attention
-
-    x = torch.zeros(1, 1, 128, 4)
-    padding = torch.zeros(1, 128, dtype=torch.bool)
-    for backend, arguments, reason in (
-        ("flex", {"dropout_p": 0.1}, "no dropout"),
-        ("flex", {"key_padding_mask": padding}, "no padding"),
-        ("flex", {"window": Window.unlimited()}, "windows that end"),
-        ("flex", {"query_offset": 1}, "begin where the queries do"),
-    ):
-        with pytest.raises(ValueError, match=reason):
-            band_attention(x, x, x, backend=backend, **{"window": Window(3), **arguments})
-    with pytest.raises(ValueError, match="multiples of 128"):
-        band_attention(x[:, :, :100], x, x, backend="flex", window=Window(3))
-    with pytest.raises(ValueError, match="no backward pass on a CPU"):
-        band_attention(x.requires_grad_(), x, x, backend="flex", window=Window(3))
-
-
 @pytest.mark.slow
 def test_training_step():
     output = run(

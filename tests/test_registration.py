@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_poolingformer.registration import LATER, LazyRegistry
+from fairseq_poolingformer.registration import LATER, LazyRegistry, register
 from preprocess.char_lm import make_folder
 from tests.forked_python import PYTHON, start
 from tests.integration.conftest import ROOT
@@ -35,6 +35,7 @@ def in_new_process(tmp_path):
 
 
 def test_the_list_is_that_of_the_sources():
+    register()  # which lists the tasks
     found = {}
     for path in PACKAGE.rglob("*.py"):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Sequence
 from functools import cache
 
+import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends import BACKENDS, traced
+from fairseq_poolingformer.attention.backends import BACKENDS, STAND_INS, traced
 from fairseq_poolingformer.attention.call import Call, ScoreTerm
 from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
@@ -102,10 +103,14 @@ def fastest_backend(call: Call, self_check: bool) -> tuple[str, tuple[str, ...]]
         ValueError: none can.
     """
     refusals: list[str] = []
+    failed = False
     for name, module in BACKENDS.items():
+        if name in STAND_INS and not (failed or _wants_stand_ins(call.query.device)):
+            continue
         reason = module.why_not(call)
         if reason is None and self_check and (reason := _failure(call, name)):
             _warn_once(name, reason)
+            failed = True
         if reason is None:
             return name, tuple(refusals)
         refusals.append(f"{name}: {reason}")
@@ -121,6 +126,11 @@ def _failure(call: Call, name: str) -> str | None:
 @cache
 def _warn_once(name: str, failure: str) -> None:
     logger.warning("attention backend %s is left out: %s; please report it with `poolingformer doctor`", name, failure)
+
+
+def _wants_stand_ins(device: torch.device) -> bool:
+    """Whether a device is a GPU on which Triton's kernels can run no call at all."""
+    return device.type == "cuda" and BACKENDS["triton"].why_not_on(device) is not None
 
 
 @cache

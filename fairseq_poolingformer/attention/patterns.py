@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 ALIGNMENTS = ("grid", "query")
-BACKEND_NAMES = ("triton", "block", "reference", "sdpa")  # fastest first; attention/backends has them
+BACKEND_NAMES = ("triton", "varlen", "flex", "block", "reference", "sdpa")  # in order; attention/backends has them
 UNLIMITED = 2**40  # taps on one side; more than any sequence has
 
 

@@ -1,9 +1,12 @@
 """The operator: fast backends against the reference, and properties that every backend must have."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.utils._triton
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from fairseq_poolingformer.attention import (
     BACKENDS,
@@ -12,8 +15,11 @@ from fairseq_poolingformer.attention import (
     RelativePositionBias,
     Window,
     band_attention,
+    functional,
     pool_keys,
 )
+from fairseq_poolingformer.attention.backends import varlen
+from fairseq_poolingformer.attention.call import Call
 from tests.attention.calls import (
     FAST,
     ON_CPU,
@@ -359,6 +365,45 @@ def test_a_named_backend_that_cannot_run_the_call_says_why(monkeypatch):
         band_attention(x, x, x, window=Window(1), backend="block")
 
 
+@pytest.mark.parametrize(
+    ("capability", "hip", "has_triton", "arguments", "picked"),
+    [
+        ((9, 0), None, True, {}, "triton"),
+        ((9, 0), None, True, {"head_dim": 264}, "block"),
+        ((7, 5), None, True, {}, "flex"),
+        ((7, 5), None, True, {"dropout_p": 0.1}, "block"),
+        ((9, 4), "6.4", True, {"dtype": torch.bfloat16}, "flex"),
+        ((8, 0), None, False, {"dtype": torch.bfloat16}, "varlen"),
+        ((8, 0), None, False, {}, "block"),
+    ],
+)
+def test_others_kernels_run_on_gpus_that_ours_do_not(
+    monkeypatch, caplog, capability, hip, has_triton, arguments, picked
+):
+    """On other GPUs and on a CPU they run by name only."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.backends.cuda, "is_flash_attention_available", lambda: True)
+    monkeypatch.setattr(torch.utils._triton, "has_triton", lambda: has_triton)
+    varlen._why_not_this_pytorch.cache_clear()
+    if not has_triton:
+        monkeypatch.setattr(BACKENDS["triton"], "triton", None)
+    arguments = {"dtype": torch.float32, "dropout_p": 0.0, "head_dim": 32, **arguments}
+    caplog.set_level("INFO")
+    functional._announce_once.cache_clear()
+    for device, expected in (("cuda", picked), ("cpu", "block")):
+        with FakeTensorMode():
+            x = torch.empty(1, 2, 30, arguments["head_dim"], dtype=arguments["dtype"], device=device)
+        call = Call.of(x, x, x, window=Window(3), dropout_p=arguments["dropout_p"])
+        assert functional._pick(call, None, self_check=False) == expected
+    varlen._why_not_this_pytorch.cache_clear()
+    of_gpu, of_cpu = (record.message for record in caplog.records)
+    assert "flex" not in of_cpu
+    assert "varlen" not in of_cpu
+    if picked == "flex":
+        assert "triton: it needs an NVIDIA GPU of compute capability 8.0 or later" in of_gpu
+
+
 @pytest.mark.parametrize("backend", FAST)
 @pytest.mark.parametrize("pooling", [None, Pooling(3, 2), Pooling(3, 2, "query")])
 @pytest.mark.parametrize("causal", [True, False])
@@ -399,3 +444,26 @@ def test_no_gradient_is_computed_from_tensors_that_were_changed(changed):
     used[changed].detach().mul_(2.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         torch.autograd.grad(out.sum(), leaves)
+
+
+@pytest.mark.parametrize(("fails", "picked"), [((), "triton"), (("triton",), "varlen"), (("triton", "varlen"), "flex")])
+def test_others_kernels_run_where_ours_fail_their_self_check(fails, picked, monkeypatch, caplog):
+    """And those of others are checked, too."""
+
+    def backend(name):
+        return SimpleNamespace(
+            why_not=lambda call: None,
+            why_not_on=lambda device: None,
+            self_check=lambda call: "it is broken" if name in fails else None,
+        )
+
+    for name in ("triton", "varlen", "flex"):
+        monkeypatch.setitem(BACKENDS, name, backend(name))
+    functional._warn_once.cache_clear()
+    x = torch.zeros(1, 1, 4, 8)
+    call = Call.of(x, x, x, window=Window(1))
+    assert functional.fastest_backend(call, self_check=True)[0] == picked
+    assert [f"attention backend {name} is left out" in caplog.text for name in ("triton", "varlen")] == [
+        name in fails for name in ("triton", "varlen")
+    ]
+    assert functional.fastest_backend(call, self_check=False)[0] == "triton"

@@ -44,19 +44,12 @@ MAX_HEAD_DIM_OF_POSITIONS = {2: 256, 4: 128}  # by bytes of a number; larger tab
 
 def why_not(call: Call) -> str | None:
     """It runs in 16 and 32 bits on NVIDIA GPUs, with the score terms that its kernels know."""
-    if triton is None:
-        return "Triton is not installed"
-    if tuple(map(int, triton.__version__.split(".")[:2])) < OLDEST_TRITON:
-        return f"it needs Triton {OLDEST_TRITON[0]}.{OLDEST_TRITON[1]} or later, this is {triton.__version__}"
-    device, head_dim = call.query.device, call.query.size(-1)
-    interpreted = not isinstance(launches.forward_kernels.forward, triton.JITFunction)
-    if device.type != "cuda" and not interpreted:
-        return f"it needs a CUDA device, query is on {device}"
-    if device.type == "cuda" and (torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0)):
-        return "it needs an NVIDIA GPU of compute capability 8.0 or later"
+    reason, head_dim = why_not_on(call.query.device), call.query.size(-1)
+    if reason is not None:
+        return reason
     if call.query.dtype == torch.float64:
         return "it computes in float32, query is float64"
-    if call.query.dtype == torch.bfloat16 and interpreted:
+    if call.query.dtype == torch.bfloat16 and _is_interpreted():
         return "Triton's interpreter does not multiply bfloat16"
     if head_dim > MAX_HEAD_DIM:
         return f"it takes head dimensions up to {MAX_HEAD_DIM}, query has {head_dim}"
@@ -66,6 +59,23 @@ def why_not(call: Call) -> str | None:
         if torch.are_deterministic_algorithms_enabled() and any(x.requires_grad for x in term_tensors(term).values()):
             return "it sums a table's gradient in no fixed order, and torch is set to deterministic algorithms"
     return _why_not_positions(call)
+
+
+def why_not_on(device: torch.device) -> str | None:
+    """The reason why it can run no call at all on a device."""
+    if triton is None:
+        return "Triton is not installed"
+    if tuple(map(int, triton.__version__.split(".")[:2])) < OLDEST_TRITON:
+        return f"it needs Triton {OLDEST_TRITON[0]}.{OLDEST_TRITON[1]} or later, this is {triton.__version__}"
+    if device.type != "cuda":
+        return None if _is_interpreted() else f"it needs a CUDA device, query is on {device}"
+    if torch.version.hip or torch.cuda.get_device_capability(device) < (8, 0):
+        return "it needs an NVIDIA GPU of compute capability 8.0 or later"
+    return None
+
+
+def _is_interpreted() -> bool:
+    return not isinstance(launches.forward_kernels.forward, triton.JITFunction)
 
 
 def _why_not_positions(call: Call) -> str | None:
@@ -103,7 +113,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, plan: Plan, query: Tensor, key: Tensor, value: Tensor, *tensors: Tensor):
         ctx.plan, ctx.tokens = plan, Tokens.of(plan)
-        table = binary_scores(distance_table(plan, plan.terms))
+        table = binary_scores(distance_table(plan.num_heads, plan.terms))
         x = launches.Inputs(plan, ctx.tokens, query, key, value, table, PositionTables.of(plan.terms))
         out = empty_like(query)
         lse = torch.empty(query.shape[:3], dtype=torch.float32, device=query.device)
@@ -126,7 +136,7 @@ class _Attention(torch.autograd.Function):
             grad_out = torch.empty_like(out).copy_(grad_out)
         terms = TermGradients(plan.terms, tensors, ctx.needs_input_grad[4:])
         with torch.enable_grad():
-            table = distance_table(plan, [term for term, _ in terms.terms])
+            table = distance_table(plan.num_heads, [term for term, _ in terms.terms])
         positions = PositionTables.with_sums(terms)
         grad_table = None
         if table is not None and table.requires_grad:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, TermGradients
+from fairseq_poolingformer.attention.backends.plan import LOG2E, TermGradients
 from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm, term_tensors
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
@@ -25,7 +25,7 @@ def with_contiguous_tables(call: Call) -> Call:
     return replace(call, score_terms=tuple(terms))
 
 
-def distance_table(plan: Plan, terms: Sequence[ScoreTerm]) -> Tensor | None:
+def distance_table(num_heads: int, terms: Sequence[ScoreTerm]) -> Tensor | None:
     """The sum of all RelativePositionBias terms: (H, 2k + 1) float32; None without any."""
     biases = [term for term in terms if isinstance(term, RelativePositionBias)]
     if not biases:
@@ -35,7 +35,7 @@ def distance_table(plan: Plan, terms: Sequence[ScoreTerm]) -> Tensor | None:
     distance = torch.arange(-farthest, farthest + 1, device=tables[0].device)
     pairs = Pairs(query_index=distance, key_index=distance.new_zeros(1))
     scores: Any = sum(term.scores(pairs).squeeze(-1).float() for term in biases)
-    return scores.expand(plan.num_heads, -1)
+    return scores.expand(num_heads, -1)
 
 
 def binary_scores(table: Tensor | None) -> Tensor | None:
