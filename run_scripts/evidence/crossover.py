@@ -113,7 +113,8 @@ def plot(results: Results, cost: dict[str, dict[str, float]], path: Path) -> Non
     for (label, places), row in zip(columns.items(), grid, strict=True):
         for far, what, axes in zip((True, False), ("names beyond the window", "all names"), row, strict=True):
             axes.set(xlabel=label, ylabel=f"bits per token of {what}")
-            axes.set_xscale("log", base=2)
+            if places is None:
+                axes.set_xscale("log", base=2)
             for kind in COLOURS:
                 draw(axes, results, kind, places, far)
     grid[0][0].legend(fontsize="small")
