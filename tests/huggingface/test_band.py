@@ -191,6 +191,12 @@ def test_an_implementation_can_be_changed():
     assert torch.equal(own(tokens_of())[0], ours(tokens_of())[0])
 
 
+def test_compiled_models_give_the_same():
+    _, ours = pair("Mistral")
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(ours, backend="eager")(tokens_of())[0], ours(tokens_of())[0])
+
+
 def test_checkpointing_recomputes_the_same():
     _, ours = pair("Mistral")
     expected = results(ours.train(), tokens_of())
