@@ -149,10 +149,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("runs", type=Path, metavar="RUNS")
     parser.add_argument("--contexts", type=int, nargs="+", default=[1024, 4096, 8192], metavar="N")
-    parser.add_argument("--cost", type=Path, metavar="FILE", help="what cost.py wrote")
+    parser.add_argument("--cost", type=Path, metavar="FILE", help="what cost.py wrote, if it is there")
     parser.add_argument("--output-folder", type=Path, metavar="DIR", help="write crossover.txt and the figures")
     args = parser.parse_args(arguments)
-    cost = json.loads(args.cost.read_text(encoding="utf-8")) if args.cost else {}
+    cost = json.loads(args.cost.read_text(encoding="utf-8")) if args.cost and args.cost.is_file() else {}
     texts = []
     for context in args.contexts:
         results = Results(args.runs, read_systems(), context)

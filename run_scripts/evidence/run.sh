@@ -169,7 +169,9 @@ report() {
   for system in ${systems//,/ }; do
     read_system "$system"
     [[ $start == "$1" ]] || continue
-    for seed in ${seeds//,/ }; do runs+=("$system=$out/${system}_$seed"); done
+    for seed in ${seeds//,/ }; do
+      [[ $dry_run == 0 && ! -f $out/${system}_$seed/result.json ]] || runs+=("$system=$out/${system}_$seed")
+    done
   done
   ((${#runs[@]})) || return 0
   printf '\n# bits per token of masked names, by the distance to the nearest other occurrence; mean, and range of seeds\n'

@@ -185,6 +185,11 @@ def test_weights_at_multiples_of_a_period_are_compared_with_those_beside():
     assert found[2] is None
 
 
+def test_a_report_before_any_training_says_so(tmp_path):
+    output = call(RUN, f"python={sys.executable}", f"out={tmp_path}", "steps=report", status=2)
+    assert "has no bits_1024.json: train first" in output
+
+
 def test_mistakes_are_explained():
     assert "positions= has no, which is not one of" in call(POSITIONS, "positions=no", "dry_run=1", status=1)
     assert "attentions= has no, which is not one of" in call(POSITIONS, "attentions=no", "dry_run=1", status=1)
