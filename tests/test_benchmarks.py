@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import logging
 import os
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from fairseq_poolingformer.huggingface import band
 
 ROOT = Path(__file__).parents[1]
 TINY = ("--size", "tiny", "--vocabulary", 300, "--led-window", 16, "--threads", 1)
@@ -152,6 +155,22 @@ def test_growth_and_its_plots(tmp_path):
 
 
 @pytest.mark.slow
+def test_hosts():
+    rows = tables(run("hosts", "--lengths", 64, "--layers", 2, "--global-every", 2, "--repeats", 1, "--warm-ups", 0))
+    assert len(rows) == 2
+    for table in rows:
+        assert list(table) == ["sdpa", "band"]
+        assert_measured(table)
+
+
+def test_hosts_are_not_timed_where_band_is_wrong(scripts, monkeypatch):
+    hosts = importlib.import_module("hosts")
+    attention = band.band_attention
+    monkeypatch.setattr(band, "band_attention", lambda *tensors, **arguments: 1.1 * attention(*tensors, **arguments))
+    with pytest.raises(SystemExit, match="band: differs by"):
+        hosts.main(["--lengths", "64", "--layers", "2"])
+
+
 def test_long_sequence():
     (rows,) = tables(run("long_sequence", "--length", 4096, "--heads", 1, "--check-size", 32, "--threads", 1))
     assert_measured(rows)

@@ -1,6 +1,7 @@
 """Poolingformers for transformers: its own BART, mBART and RoBERTa with two-level attention in the encoder.
 
-Importing this registers the models with ``AutoConfig`` and ``AutoModel…``. It needs transformers 5.5 and no fairseq.
+Importing this registers the models with ``AutoConfig`` and ``AutoModel…``, and ``attn_implementation="band"`` for
+windows of any of transformers' models (:mod:`.band`). It needs transformers 5.5 and no fairseq.
 """
 
 import transformers
@@ -13,6 +14,7 @@ from fairseq_poolingformer.huggingface.configuration import (
 )
 
 # isort: split
+from fairseq_poolingformer.huggingface import band
 from fairseq_poolingformer.huggingface.bart import (
     PoolingformerBartForConditionalGeneration,
     PoolingformerBartModel,
@@ -51,6 +53,7 @@ __all__ = [
     "PoolingformerRobertaForTokenClassification",
     "PoolingformerRobertaForWikihop",
     "PoolingformerRobertaModel",
+    "band",
 ]
 
 for config in (PoolingformerBartConfig, PoolingformerMBartConfig, PoolingformerRobertaConfig):

@@ -1,0 +1,286 @@
+"""``attn_implementation="band"`` beside transformers' own attention, in models with random weights."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers.masking_utils import (
+    and_masks,
+    bidirectional_mask_function,
+    blockwise_overlay,
+    causal_mask_function,
+    chunked_causal_mask_function,
+    or_masks,
+    packed_sequence_compatibility_function,
+    sliding_window_bidirectional_mask_function,
+    sliding_window_causal_mask_function,
+)
+from transformers.models.gemma3.modeling_gemma3 import _bidirectional_window_overlay
+
+from fairseq_poolingformer.attention import Window
+from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.huggingface import band
+
+ENCODER = {
+    "vocab_size": 99,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "cls_token_id": 1,
+    "eos_token_id": 2,
+    "sep_token_id": 2,
+}
+DECODER = {**ENCODER, "num_key_value_heads": 2, "sliding_window": 5}
+LAYERS = {"layer_types": ["sliding_attention", "full_attention"]}
+WIDE = {"head_dim": 8, **LAYERS}
+CHOSEN = {"use_sliding_window": True, **LAYERS}
+DECODERS = {
+    "Cohere2": LAYERS,
+    "Exaone4": {"sliding_window_pattern": "LG", **LAYERS},
+    "Gemma2": {"attn_logit_softcapping": None, **WIDE},
+    "Gemma3Text": WIDE,
+    "GptOss": {"num_local_experts": 2, "num_experts_per_tok": 1, **WIDE},
+    "Ministral": WIDE,
+    "Mistral": {},
+    "Mixtral": {"num_local_experts": 2},
+    "ModernBertDecoder": {"local_attention": 10, **LAYERS},
+    "Olmo3": LAYERS,
+    "Phi3": {"num_key_value_heads": 1},
+    "Qwen2": CHOSEN,
+    "Qwen3": {**CHOSEN, "head_dim": 8},
+    "SmolLM3": CHOSEN,
+    "Starcoder2": {},
+}
+EXPERTS = ("GptOss", "Mixtral")  # transformers multiplies theirs in 32 bits at most
+
+
+def pair(family: str, model_class: type = transformers.AutoModelForCausalLM, **settings) -> tuple[nn.Module, nn.Module]:
+    """The model with transformers' attention, and with band; the same weights."""
+    shared = ENCODER if family in ("ModernBert", "ModernBertDecoder") else DECODER
+    config = getattr(transformers, f"{family}Config")(**{**shared, **settings})
+    own = "eager" if family in ("GptOss", "Gemma2") else "sdpa"  # transformers gives these two no sdpa
+    dtype = torch.float32 if family in EXPERTS else torch.float64
+    models = []
+    for implementation in (own, "band"):
+        torch.manual_seed(0)
+        model = model_class.from_config(copy.deepcopy(config), attn_implementation=implementation).to(dtype).eval()
+        for name, parameter in model.named_parameters():
+            if name.endswith("sinks"):
+                nn.init.normal_(parameter)
+        models.append(model)
+    if family == "Gemma2":  # without a cap sdpa can; eager would round to 32 bits
+        models[0].config._attn_implementation = "sdpa"
+    assert models[1].config._attn_implementation == "band"
+    return tuple(models)
+
+
+def results(model: nn.Module, tokens: Tensor, is_token: Tensor | None = None, **inputs) -> tuple[Tensor, Tensor]:
+    """What the model makes of all tokens that are not padding, and the gradients of all its parameters."""
+    mask = None if is_token is None else is_token.long()
+    found = model(input_ids=tokens, attention_mask=mask, **inputs)[0]
+    found = found if is_token is None else found[is_token]
+    used = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = torch.autograd.grad(found.square().mean(), used, allow_unused=True)
+    return found, torch.cat([gradient.flatten() for gradient in gradients if gradient is not None])
+
+
+def check_equal(found: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
+    for ours, theirs in zip(found, expected, strict=True):
+        limit = 1e-12 if theirs.dtype == torch.float64 else 1e-5
+        assert (ours - theirs).abs().max() <= limit * theirs.abs().max()
+
+
+def tokens_of(rows: int = 2, length: int = 40) -> Tensor:
+    return torch.randint(3, 99, (rows, length), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def windows(monkeypatch) -> list[Window]:
+    """The windows of all calls of the operator."""
+    seen: list[Window] = []
+    operator = band.band_attention
+
+    def recorded(*tensors: Tensor, **arguments) -> Tensor:
+        seen.append(arguments["window"])
+        return operator(*tensors, **arguments)
+
+    monkeypatch.setattr(band, "band_attention", recorded)
+    return seen
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_decoders_equal_transformers_own_attention(family, windows):
+    """A padded prompt with holes: logits, gradients, and greedy decoding token by token."""
+    own, ours = pair(family, **DECODERS[family])
+    tokens, is_token = tokens_of(), torch.ones(2, 40, dtype=torch.bool)
+    is_token[1, :7] = is_token[0, 20:23] = False
+    check_equal(results(ours, tokens, is_token), results(own, tokens, is_token))
+    assert Window(4, 0) in windows
+    windows.clear()
+    arguments = {"attention_mask": is_token.long(), "max_new_tokens": 12, "min_new_tokens": 12, "do_sample": False}
+    assert torch.equal(ours.generate(tokens, **arguments), own.generate(tokens, **arguments))
+    assert windows
+
+
+@pytest.mark.parametrize(
+    ("family", "model_class", "settings", "window"),
+    [
+        ("ModernBert", transformers.AutoModelForMaskedLM, {"local_attention": 10, **LAYERS}, Window(5)),
+        ("Gemma3Text", transformers.AutoModel, {"use_bidirectional_attention": True, **WIDE}, None),
+    ],
+)
+def test_encoders_equal_transformers_own_attention(family, model_class, settings, window, windows):
+    own, ours = pair(family, model_class, **settings)
+    tokens, is_token = tokens_of(), torch.ones(2, 40, dtype=torch.bool)
+    check_equal(results(ours, tokens), results(own, tokens))
+    is_token[1, 31:] = is_token[0, 8:15] = False
+    check_equal(results(ours, tokens, is_token), results(own, tokens, is_token))
+    # EmbeddingGemma's window is what its configuration says, halved
+    assert set(windows) == {window or Window(own.config.sliding_window - 1)}
+
+
+@pytest.mark.parametrize("family", ["Mistral", "GptOss", "Gemma3Text"])
+def test_packed_documents_do_not_see_each_other(family, windows):
+    own, ours = pair(family, **DECODERS[family])
+    positions = torch.cat([torch.arange(length) for length in (7, 1, 21, 11)]).expand(2, -1)
+    positions = torch.stack([positions[0], torch.arange(40)])
+    inputs = {"position_ids": positions, "use_cache": False}
+    check_equal(results(ours, tokens_of(), **inputs), results(own, tokens_of(), **inputs))
+    assert windows
+    if family in EXPERTS:  # whose numbers depend on what else is in the batch
+        return
+    alone = ours(input_ids=tokens_of()[:1, 8:29], position_ids=positions[:1, 8:29], use_cache=False)[0]
+    together = ours(input_ids=tokens_of(), **inputs)[0][:1, 8:29]
+    torch.testing.assert_close(alone, together)
+
+
+@pytest.mark.parametrize("family", ["Mistral", "GptOss", "Qwen3"])
+def test_a_prompt_in_chunks_equals_a_prompt_at_once(family):
+    own, ours = pair(family, **DECODERS[family])
+    tokens = tokens_of()
+    with torch.no_grad():
+        expected = own(input_ids=tokens)[0]
+        cache, parts = None, []
+        for first, end in ((0, 3), (3, 20), (20, 21), (21, 40)):
+            found = ours(input_ids=tokens[:, first:end], past_key_values=cache, use_cache=True)
+            cache = found.past_key_values
+            parts.append(found.logits)
+    check_equal((torch.cat(parts, 1),), (expected,))
+
+
+@pytest.mark.parametrize("family", ["Mistral", "Gemma3Text", "GptOss"])
+def test_a_cache_of_a_fixed_length(family):
+    own, ours = pair(family, **DECODERS[family])
+    arguments = {"max_new_tokens": 12, "do_sample": False, "cache_implementation": "static", "disable_compile": True}
+    assert torch.equal(ours.generate(tokens_of(), **arguments), own.generate(tokens_of(), **arguments))
+
+
+def test_an_implementation_can_be_changed():
+    own, ours = pair("Mistral")
+    own.set_attn_implementation("band")
+    assert torch.equal(own(tokens_of())[0], ours(tokens_of())[0])
+
+
+def test_compiled_models_give_the_same():
+    _, ours = pair("Mistral")
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(ours, backend="eager")(tokens_of())[0], ours(tokens_of())[0])
+
+
+def test_checkpointing_recomputes_the_same():
+    _, ours = pair("Mistral")
+    expected = results(ours.train(), tokens_of())
+    ours.gradient_checkpointing_enable()
+    check_equal(results(ours, tokens_of(), use_cache=False), expected)
+
+
+def test_scores_with_a_cap_are_refused():
+    own = transformers.Gemma2Config(**DECODER, **WIDE)
+    ours = transformers.AutoModelForCausalLM.from_config(own, attn_implementation="band")
+    with pytest.raises(ValueError, match="does not cap scores: load the model with attn_implementation='eager'"):
+        ours(tokens_of())
+
+
+def test_memory_is_linear_in_the_length():
+    """No tensor has n × n numbers: the greatest tensor of a long row in a small window."""
+    _, ours = pair("ModernBert", transformers.AutoModel, local_attention=10, layer_types=["sliding_attention"] * 2)
+    sizes: list[int] = []
+
+    class Sizes(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            found = func(*args, **(kwargs or {}))
+            sizes.append(found.numel() if isinstance(found, Tensor) else 0)
+            return found
+
+    is_token = torch.ones(1, 4096, dtype=torch.long)
+    is_token[0, 4000:] = 0
+    with torch.no_grad(), Sizes():
+        ours(input_ids=tokens_of(1, 4096), attention_mask=is_token)
+    assert max(sizes) < 4096 * 512
+
+
+SEGMENTS = torch.tensor([[0] * 9 + [1] * 11])
+MASKS = [
+    (causal_mask_function, Window(UNLIMITED, 0)),
+    (bidirectional_mask_function, Window(UNLIMITED)),
+    (sliding_window_causal_mask_function(1), Window(0, 0)),
+    (sliding_window_causal_mask_function(5), Window(4, 0)),
+    (sliding_window_bidirectional_mask_function(5), Window(5)),
+    (or_masks(sliding_window_causal_mask_function(5), _bidirectional_window_overlay(4)), Window(4, 3)),
+    (and_masks(causal_mask_function, lambda b, h, q, k: q - k < 3), Window(2, 0)),
+    (or_masks(causal_mask_function, lambda b, h, q, k: k > q + 2), None),  # two intervals
+    (lambda b, h, q, k: k > q + 2, None),  # no window has the token itself outside
+    (lambda b, h, q, k: k < 4, None),
+    (lambda b, h, q, k: abs(q - k) > 3, None),
+    (blockwise_overlay(SEGMENTS), None),
+    (chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.long)), None),
+    (packed_sequence_compatibility_function(causal_mask_function, torch.arange(20)[None], SEGMENTS), None),
+]
+
+
+@pytest.mark.parametrize(("mask_function", "expected"), MASKS)
+def test_windows_are_read_off_mask_functions(mask_function, expected):
+    """Where a window is found, it shows what the mask function shows, pair by pair."""
+    found = band.window_of(mask_function)
+    assert found == expected
+    if found is not None:
+        zero, positions = torch.zeros((), dtype=torch.long), torch.arange(20)
+        shown = torch.stack([mask_function(zero, zero, query, positions).expand(20) for query in positions])
+        distance = positions[:, None] - positions
+        assert torch.equal(shown, (distance <= found.left) & (-distance <= found.right))
+
+
+def test_documents_are_read_off_mask_functions():
+    packed = packed_sequence_compatibility_function(causal_mask_function, torch.arange(20)[None], SEGMENTS)
+    documents, inside = band.documents_of(packed)
+    assert documents is SEGMENTS
+    assert inside is causal_mask_function
+    assert band.documents_of(sliding_window_causal_mask_function(5)) is None
+    assert band.documents_of(causal_mask_function) is None
+
+
+def test_other_masks_go_to_sdpa_with_a_warning(caplog):
+    band._warn_once.cache_clear()
+    is_token = torch.ones(1, 20, dtype=torch.bool)
+    mask = chunked_causal_mask_function(4, torch.zeros(1, dtype=torch.long))
+    found = band.window_mask(1, 20, 20, mask_function=mask, attention_mask=is_token, local_size=4)
+    assert found.shape == (1, 1, 20, 20)
+    assert found.sum() == 5 * 10
+    assert "the mask of a layer with a window shows more than a window" in caplog.text
+
+
+def test_distances_are_joined_where_they_touch():
+    assert band.Distances(-math.inf, 0) | band.Distances(1, 3) == band.Distances(-math.inf, 3)
+    assert band.NONE | band.Distances(1, 3) == band.Distances(1, 3) | band.NONE == band.Distances(1, 3)
+    with pytest.raises(band.NotAWindowError):
+        band.Distances(-math.inf, 0) | band.Distances(2, 3)
