@@ -58,7 +58,7 @@ def execute(call: KernelCall, dtype: torch.dtype) -> Finding:
         return Finding("sanitizer", describe(stop.fault))
     errors = {name: error(*pair) for name, pair in results.items()}
     worst = max(errors, key=lambda name: float("inf") if errors[name] != errors[name] else errors[name])
-    return Finding(None if errors[worst] <= GREATEST_ERROR else "numbers", f"{worst}: {errors[worst]:.2f} ε")
+    return Finding(None if errors[worst] <= GREATEST_ERROR[dtype] else "numbers", f"{worst}: {errors[worst]:.2f} ε")
 
 
 def main() -> None:

@@ -68,13 +68,17 @@ def stages(rows: Iterable[Row]) -> Iterator[str]:
         compared = sum(counts[name] for name in ("match", "approx", "mismatch"))
         line = [f"`{KERNELS[kernel]}`", capability / 10, dtype, len(group), sum(map(agrees, group))]
         line += [sum(row["stages"] for row in group), compared]
-        lines.append(line + [counts[name] for name in ("match", "approx", "mismatch")])
+        line += [counts[name] for name in ("match", "approx", "mismatch")]
+        lines.append(
+            [*line, sum(bool(row["without_waits"]) for row in group), sum(bool(row["copies"]) for row in group)]
+        )
     header = "kernel", "target", "dtype", "variants", "agree", "stages", "compared", "equal", "close", "different"
+    header += "copy", "early"  # variants with asynchronous copies, and with an access to what is still being copied
     yield from table(header, lines)
     for row in rows:
-        if not agrees(row):
+        if not agrees(row) or row["copies"]:
             yield f"\n{row['key']}: {row['verdicts'] or 'nothing was compared'}"
-            yield from (f"    {odd}" for odd in row["odd"])
+            yield from (f"    {odd}" for odd in (*row["odd"], *row["copies"]))
 
 
 def main() -> None:
