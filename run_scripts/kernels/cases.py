@@ -33,7 +33,7 @@ class Recorder:
         items[:] = [item for item in items if item.nodeid not in passed]
 
     def pytest_runtest_setup(self, item: Any) -> None:
-        self.launches, self.began, self.finding = self.session.launches, time.monotonic(), ""
+        self.launches, self.began, self.finding = self.session.launches, time.process_time(), ""
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_call(self, item: Any):
@@ -44,7 +44,7 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         if report.when == "call" or report.outcome != "passed":
-            launches, seconds = self.session.launches - self.launches, time.monotonic() - self.began
+            launches, seconds = self.session.launches - self.launches, time.process_time() - self.began
             self.results.add(
                 report.nodeid,
                 outcome=report.outcome,
@@ -69,10 +69,11 @@ def main() -> int:
     end = time.monotonic() + 60 * given.minutes
     options = ["-q", "-p", "no:cacheprovider", "-m", "kernels", "--rootdir", str(ROOT)]
     with sanitized(CAPABILITY) as session:
-        recorder = Recorder(Results.of(given.folder, "cases"), session, end)
-        status = pytest.main([*options, *map(str, TESTS), *given.rest], plugins=[recorder])
+        results = Results.of(given.folder, "cases")
+        status = pytest.main([*options, *map(str, TESTS), *given.rest], plugins=[Recorder(results, session, end)])
     print(f"{session.races_unchecked} launches of this call were too large to be checked for races")
-    return 0 if status == pytest.ExitCode.NO_TESTS_COLLECTED else int(status)
+    failed = any(row["outcome"] == "failed" for row in results)
+    return int(failed or status in (pytest.ExitCode.INTERNAL_ERROR, pytest.ExitCode.USAGE_ERROR))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import linecache
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -46,8 +49,11 @@ class Finding(NamedTuple):
 
 def describe(fault: sanitize.Fault) -> str:
     """The kind of a fault, its place in the source, and the tensor."""
-    place = f"{fault.source_file.rsplit('/', 1)[-1]}:{fault.source_line}"
-    return f"{fault.kind} at {place} `{fault.source_text}`, of {fault.buffer}"
+    # ttsem gives no place for a function that is called in several others; its own place comes first
+    place = re.search(r'"([^"]+\.py)":(\d+)', fault.op)
+    path, line = (place[1], int(place[2])) if place else (fault.source_file, fault.source_line)
+    text = linecache.getline(path, line).strip()
+    return f"{fault.kind} at {Path(path).name}:{line} `{text}`, of {fault.buffer}"
 
 
 def execute(call: KernelCall, dtype: torch.dtype) -> Finding:

@@ -35,7 +35,7 @@ def cases(rows: Iterable[Row]) -> Iterator[str]:
         passed = sum(row["outcome"] == "passed" for row in group)
         launches, seconds = (sum(row[number] for row in group) for number in ("launches", "seconds"))
         lines.append((f"`{name}`", len(group), passed, launches, f"{seconds:.0f}"))
-    yield from table(("test", "cases", "passed", "launches", "seconds"), lines)
+    yield from table(("test", "cases", "passed", "launches", "CPU seconds"), lines)
     for row in rows:
         if row["outcome"] != "passed":
             yield f"\n{row['key']}: {row['outcome']}: {row['finding']}"

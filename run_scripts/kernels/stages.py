@@ -192,7 +192,8 @@ def main() -> int:
                 print(key, row["verdicts"], f"of {row['stages']} stages, {seconds} s", flush=True)
         if time.monotonic() <= end:
             done.add(job, call=name, dtype=dtype, launches=len(records), **finding._asdict())
-    return int(any(row["verdicts"].get("mismatch") for row in results))
+    faults = any("mismatch" in row["verdicts"] or row["copies"] for row in results)
+    return int(faults or any(row["by"] for row in done))
 
 
 if __name__ == "__main__":
