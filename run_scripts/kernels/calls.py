@@ -39,7 +39,8 @@ class KernelCall:
         padded: tokens at the end of the first row.
         distances: k of a RelativePositionBias; 0 for none.
         rows: k and k_g of a DisentangledPosition's tables; None for none.
-        split: tiles of 16 × 16, of which several programs share each range, as they do in few and long sequences.
+        small: tiles of 16 × 16.
+        split: several programs share each range of such tiles, as they do in few and long sequences; else one has all.
     """
 
     window: Window
@@ -55,6 +56,7 @@ class KernelCall:
     dropout_p: float = 0.0
     distances: int = 0
     rows: tuple[int, int] | None = None
+    small: bool = False
     split: bool = False
 
     def results(self, dtype: torch.dtype) -> dict[str, tuple[Tensor, Tensor]]:
@@ -104,8 +106,8 @@ class KernelCall:
             given["dropout_p"] = self.dropout_p
         torch.manual_seed(7)  # of the dropout
         with ExitStack() as stack:
-            if self.split:
-                stack.enter_context(patch.object(arguments, "STEPS_PER_SPLIT", 1))
+            if self.small:
+                stack.enter_context(patch.object(arguments, "STEPS_PER_SPLIT", 1 if self.split else 1000))
                 stack.enter_context(patch.object(arguments, "tile_shape", lambda *_: arguments.TileShape(16, 16, 4, 1)))
             return band_attention(
                 *(tensors[name] for name in ("query", "key", "value")), score_terms=terms, backend=backend, **given
@@ -117,7 +119,7 @@ CALLS = {
     "window": KernelCall(Window(20)),
     "globals": KernelCall(Window(20), batch=2, global_tokens=(0, 37), padded=9),
     "pooled": KernelCall(Window(40), pooling=Pooling(5, 4), keys=Pooling(5, 4).num_pools(99)),
-    "split": KernelCall(Window(40), split=True, heads=2),
+    "split": KernelCall(Window(40), small=True, split=True, heads=2),
     "dropout": KernelCall(Window(20), queries=70, keys=64, dropout_p=0.1, global_tokens=(3,)),
     "bias": KernelCall(Window(20), distances=8, global_tokens=(3,)),
     "positions": KernelCall(Window(9), rows=(12, 3), global_tokens=(3,), queries=45, keys=45),
@@ -127,6 +129,7 @@ CALLS = {
     "pooled by query": KernelCall(
         Window(40), pooling=Pooling(3, 2, "query"), keys=Pooling(3, 2, "query").num_pools(99)
     ),
+    "steps": KernelCall(Window(250), queries=259, keys=259, head_dim=16, small=True),
 }
 
 

@@ -122,7 +122,7 @@ MUTATIONS = [
         "forward.py",
         "weights.to(v.dtype), v, acc * fade[:, None]",
         "weights.to(v.dtype), v, (acc * fade[:, None]).to(v.dtype).to(tl.float32)",
-        "split",
+        "steps",
         "bfloat16",
     ),
     Mutation(
@@ -131,14 +131,13 @@ MUTATIONS = [
         "    scores = product * scale",
         "    scores = (product * scale).to(tl.bfloat16).to(tl.float32)",
         "window",
-        "bfloat16",
     ),
     Mutation(
         "the gradient of keys is summed in 16 bits",
         "backward.py",
         'grad_k = tl.dot(grad_scores.to(q.dtype), q, grad_k, input_precision="ieee")',
         'grad_k = tl.dot(grad_scores.to(q.dtype), q, grad_k.to(q.dtype).to(tl.float32), input_precision="ieee")',
-        "split",
+        "steps",
         "bfloat16",
     ),
     Mutation(
@@ -160,7 +159,7 @@ MUTATIONS = [
         "forward.py",
         "            total = total * fade + weight",
         "            total = total + weight",
-        "globals",
+        "split",
     ),
 ]
 
