@@ -1,0 +1,85 @@
+"""Execute calls of calls.py on a CPU, as Triton compiles them, under ttsem's sanitizer.
+
+    python run_scripts/kernels/execute.py [--calls NAME …] [--dtypes NAME …]
+
+Prints a line of JSON for each: what was found, an access or a race with its line, or numbers that are off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import linecache
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from ttsem import sanitize
+
+from run_scripts.kernels.calls import CALLS, DTYPES, GREATEST_ERROR, KernelCall, error
+
+EMPTY = [getattr(torch.ops.aten, f"{name}") for name in ("empty", "empty_like", "empty_strided", "new_empty")]
+
+
+class UnwrittenIsNaN(TorchDispatchMode):
+    """Fills new memory with NaN; ttsem does so too, but not in backward passes."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        return out.fill_(torch.nan) if func.overloadpacket in EMPTY and out.is_floating_point() else out
+
+
+@contextmanager
+def sanitized(capability: int) -> Iterator[sanitize.Session]:
+    """Every launch is executed on the CPU from what Triton compiles for a compute capability (90 for 9.0)."""
+    with sanitize.session(capability) as session, UnwrittenIsNaN():
+        yield session
+
+
+class Finding(NamedTuple):
+    """What executing a call found: ``by`` the sanitizer or the numbers, None for nothing wrong; and ``what``."""
+
+    by: str | None
+    what: str
+
+
+def describe(fault: sanitize.Fault) -> str:
+    """The kind of a fault, its place in the source, and the tensor."""
+    # ttsem gives no place for a function that is called in several others; its own place comes first
+    place = re.search(r'"([^"]+\.py)":(\d+)', fault.op)
+    path, line = (place[1], int(place[2])) if place else (fault.source_file, fault.source_line)
+    text = linecache.getline(path, line).strip()
+    return f"{fault.kind} at {Path(path).name}:{line} `{text}`, of {fault.buffer}"
+
+
+def execute(call: KernelCall, dtype: torch.dtype) -> Finding:
+    """Execute a call, forward and backward, inside of :func:`sanitized`."""
+    try:
+        results = call.results(dtype)
+    except sanitize.KernelFault as stop:
+        return Finding("sanitizer", describe(stop.fault))
+    errors = {name: error(*pair) for name, pair in results.items()}
+    worst = max(errors, key=lambda name: float("inf") if errors[name] != errors[name] else errors[name])
+    return Finding(None if errors[worst] <= GREATEST_ERROR[dtype] else "numbers", f"{worst}: {errors[worst]:.2f} ε")
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--calls", nargs="+", default=list(CALLS), choices=CALLS, metavar="NAME")
+    parser.add_argument("--dtypes", nargs="+", default=list(DTYPES), choices=DTYPES, metavar="NAME")
+    given: Any = parser.parse_args()
+    for name in given.calls:
+        for dtype in given.dtypes:
+            with sanitized(90) as session:
+                finding = execute(CALLS[name], DTYPES[dtype])
+            row = {"call": name, "dtype": dtype, "launches": session.launches, **finding._asdict()}
+            print(json.dumps(row, ensure_ascii=False), flush=True)
+
+
+if __name__ == "__main__":
+    main()

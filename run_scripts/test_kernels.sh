@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Executes the Triton kernels on a CPU as Triton compiles them, without a GPU, with the package ttsem.
+#
+#   run_scripts/test_kernels.sh [KEY=value …]
+#
+# cases: the kernels' tests, forward and backward, each access checked, and programs that race. mutations: faults made on
+# purpose, and what finds them. stages: whether each pass of the compiler keeps what a kernel computes, in hours. Run
+# again, the script does only what is missing; a changed kernel is run anew. Needs Linux, Python 3.12 or 3.13, and as
+# PyTorch comes with CUDA on Linux, several GB. No step measures time, or runs what becomes of the kernels below
+# Triton's own languages: LLVM's code, ptxas and shared memory are a GPU's.
+
+# shellcheck disable=SC2154 # parse_options sets the variables
+set -euo pipefail
+# shellcheck source=run_scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+options=(
+  "out=$root/runs/kernels" # the folder of all results
+  "steps=cases,mutations,stages" # what to do
+  "minutes=1e9" # of each step; a later call continues
+  "capabilities=90,80,100" # the compute capabilities whose stages are compared: 90 is 9.0
+  "venv=$root/.venv-kernels" # the virtual environment, made if it is not there
+  "python=python3.12" # interpreter to make it with
+  "torch_index=" # see install.sh
+  "dry_run=0" # 1: print the commands only
+)
+parse_options "$@"
+require_number minutes
+for step in ${steps//,/ }; do
+  [[ ,cases,mutations,stages, == *,$step,* ]] || fail "steps= must be some of cases,mutations,stages; got $step"
+done
+IFS=, read -ra targets <<<"$capabilities"
+venv=$(absolute "$venv")
+out=$(absolute "$out")
+here=$root/run_scripts/kernels
+torch=torch==2.14.0 # the versions that ttsem 0.1.0 was tested with
+packages=(ttsem==0.1.0 triton==3.8.0 numpy==2.5.5 pytest==9.2.0 hypothesis==6.170.15)
+
+mark=$venv/installed
+wanted="$torch ${packages[*]}"
+if [[ ! -f $mark || $(<"$mark") != "$wanted" ]]; then
+  [[ $dry_run == 1 ]] || command -v "$python" >/dev/null ||
+    fail "there is no $python; ttsem needs Python 3.12 or 3.13: name one with python="
+  run "$python" -m venv "$venv"
+  run "$venv/bin/python" -m pip install --disable-pip-version-check ${torch_index:+--index-url "$torch_index"} "$torch"
+  run "$venv/bin/python" -m pip install --disable-pip-version-check "$torch" "${packages[@]}"
+  [[ $dry_run == 1 ]] || printf '%s\n' "$wanted" >"$mark"
+fi
+export PYTHONPATH=$root OMP_NUM_THREADS=1 TRITON_CACHE_DIR=$out/compiled
+[[ $dry_run == 1 ]] || mkdir -p "$out"
+cd "$root"
+status=0
+for step in ${steps//,/ }; do
+  command=("$venv/bin/python" "$here/$step.py" "$out")
+  [[ $step == mutations ]] || command+=(--minutes "$minutes")
+  [[ $step != stages ]] || command+=(--capabilities "${targets[@]}")
+  run "${command[@]}" || status=$? # the other steps are of use all the same
+done
+run "$venv/bin/python" "$here/report.py" "$out"
+exit "$status"
