@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fairseq_poolingformer.attention.backends.block import fused
 from fairseq_poolingformer.attention.backends.block.disentangled import DisentangledOfGroup
 from fairseq_poolingformer.attention.backends.block.lanes import (
     KeyBlock,
@@ -96,7 +97,8 @@ def _forward(plan: Plan, group: QueryGroup) -> None:
     """Write ``group.out`` and ``group.lse``; each key block updates a running softmax."""
     dtype, wide = _matmul_dtype(group.query), softmax_dtype(group.query)
     terms = _terms_of(plan, group)
-    for block in group.query_blocks():
+    is_fused = fused.can_run(plan, group)
+    for block in group.query_blocks(first_lane=int(is_fused)):
         query = block.take(group.query, dtype)
         # the running maximum that earlier lanes left; where they left nothing it is the smallest finite number, because
         # -inf - -inf is NaN
@@ -118,6 +120,8 @@ def _forward(plan: Plan, group: QueryGroup) -> None:
         blind = total == 0.0
         block.write(group.out, mixed.div_(total.masked_fill(blind, 1.0).mul_(plan.dropout.keep)))
         block.write(group.lse.unsqueeze(-1), total.log2_().add_(top).masked_fill_(blind, torch.inf))
+    if is_fused:
+        fused.forward(plan, group)
 
 
 def _backward(plan: Plan, group: QueryGroup, gradients: TermGradients) -> None:

@@ -1,0 +1,152 @@
+"""The window's forward pass by PyTorch's fused attention on a CPU, which leaves the scores of 32 queries in the cache.
+
+Neighbouring query blocks see neighbouring slices of the keys. A call has some blocks and, as views that overlap, their
+slices; the blocks take the place of the heads, and the heads that of the batch, so that slices are read again at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairseq_poolingformer.attention.backends.block.lanes import KeyBlock, Lane, QueryGroup
+from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan
+
+QUERIES, KEYS = 32, 512  # which PyTorch's kernel multiplies at a time
+BLOCKS = 8  # in a call
+MULTIPLE = 16  # of keys: float32 numbers in the widest register
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Neighbouring query blocks, each with a slice of the lane's keys.
+
+    Args:
+        start: the first query.
+        size, count: queries of a block; blocks.
+        begin: the first block's first key; before the first that exists where it is negative.
+        step: keys from the first one of a block to that of the next; 0 where all blocks share their keys.
+        width: keys of a block.
+    """
+
+    start: int
+    size: int
+    count: int
+    begin: int
+    step: int
+    width: int
+
+    @property
+    def rows(self) -> slice:
+        """The queries that exist, and maybe some beyond the last."""
+        return slice(self.start, self.start + self.count * self.size)
+
+    @property
+    def num_keys(self) -> int:
+        """Keys from the first block's first to the last block's last."""
+        return (self.count - 1) * self.step + self.width
+
+    def queries(self, x: Tensor, fill: float = 0.0) -> Tensor:
+        """The blocks of ``x`` (H, T, D): (H, count, size, D), with ``fill`` after the last query."""
+        return _filled(x[:, self.rows], 0, self.count * self.size, fill).unflatten(1, (self.count, self.size))
+
+    def keys(self, x: Tensor, fill: float = 0.0) -> Tensor:
+        """The blocks of those ``num_keys`` that exist (H, s, D): (H, count, width, D), with ``fill`` for the others."""
+        x = _filled(x, min(max(0, -self.begin), self.num_keys), self.num_keys, fill)
+        return x.unfold(1, self.width, max(self.step, 1)).transpose(2, 3).expand(-1, self.count, -1, -1)
+
+    def mask(self, lane: Lane) -> Tensor:
+        """The band's mask: (size, width) for every block, or (1, count, size, width)."""
+        keys, dtype = KeyBlock(self.begin, self.begin + self.width, 0), lane.key.dtype
+        num_queries = self.size if self.step else self.count * self.size
+        mask = lane.mask(self.start, num_queries, keys, dtype)
+        mask = lane.key.new_zeros(num_queries, self.width) if mask is None else mask
+        return mask if self.step else mask.view(1, self.count, self.size, self.width)
+
+
+def _filled(x: Tensor, before: int, length: int, fill: float) -> Tensor:
+    """``x`` (H, n, D) as (H, length, D), ``before`` rows of ``fill`` before it and others after it."""
+    after = length - before - x.size(1)
+    return F.pad(x, (0, 0, before, after), value=fill) if before or after else x
+
+
+def can_run(plan: Plan, group: QueryGroup) -> bool:
+    """Whether the window of a group can be computed here."""
+    query, band = group.query, group.lanes[0].band
+    return (
+        query.device.type == "cpu"
+        and query.dtype in (torch.float32, torch.float64)
+        and band is not None
+        and band.key_stride <= QUERIES
+        and not plan.terms
+        and not plan.dropout.probability
+    )
+
+
+def forward(plan: Plan, group: QueryGroup) -> None:
+    """Merge the window's lane into ``group.out`` and ``group.lse``, which hold what the other lanes gave."""
+    for chunk in _chunks(group.lanes[0], group.query.size(2)):
+        mask = chunk.mask(group.lanes[0])
+        for row in range(group.query.size(0)):
+            _forward(plan, group, chunk, mask, row)
+
+
+def _chunks(lane: Lane, num_queries: int) -> Iterator[_Chunk]:
+    """Chunks whose blocks are the same however many queries and keys follow, so that all products round alike.
+
+    Only whole blocks of the kernel beyond the last key are left out.
+    """
+    band = lane.band
+    size = QUERIES // band.key_stride * band.key_stride
+    step, first = size // band.key_stride, -(-band.lowest // band.key_stride)
+    width = -(-lane.width(size) // MULTIPLE) * MULTIPLE
+    for start in range(0, num_queries, BLOCKS * size):
+        count, begin = min(BLOCKS, -(-(num_queries - start) // size)), first + start // size * step
+        end = begin + (BLOCKS - 1) * step + width
+        if end <= width:  # among the first queries: fewer keys where the blocks share them
+            begin, chunk_step, chunk_width = 0, 0, max(0, end)
+        else:
+            chunk_step, chunk_width = step, width
+        there = -(-(lane.key.size(2) - begin) // KEYS) * KEYS
+        if min(there, chunk_width) > 0:
+            yield _Chunk(start, size, count, begin, chunk_step, min(there, chunk_width))
+
+
+def _forward(plan: Plan, group: QueryGroup, chunk: _Chunk, mask: Tensor, row: int) -> None:
+    """One chunk of a row of the batch."""
+    lane, stop = group.lanes[0], chunk.begin + chunk.num_keys
+    there = slice(max(0, chunk.begin), max(0, min(stop, lane.key.size(2))))
+    key, value, hidden = lane.key[row, :, there], lane.value[row, :, there], lane.hidden_in(there)
+    if hidden is not None or key.size(1) < chunk.num_keys:
+        hidden = torch.zeros(key.size(1), dtype=torch.bool) if hidden is None else hidden[row]
+        if hidden.all():
+            return
+        key = key.masked_fill(hidden[:, None], 0.0)  # a product that overflows would not be hidden
+        mask = mask.masked_fill(chunk.keys(hidden[None, :, None], True).transpose(2, 3), -torch.inf)
+    out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        chunk.queries(group.query[row]), chunk.keys(key), chunk.keys(value), attn_mask=mask, scale=plan.scale
+    )
+    blind = (mask == -torch.inf).all(-1, keepdim=True)  # (size, 1) or (1, count, size, 1)
+    lse = lse.unsqueeze(-1).mul_(LOG2E).masked_fill_(blind, torch.inf)
+    if len(group.lanes) > 1:
+        # in whole blocks: the last numbers of a tensor, less than a register, round differently
+        old = chunk.queries(group.out[row]), chunk.queries(group.lse[row].unsqueeze(-1), torch.inf)
+        out, lse = _merged(*old, out, lse)
+    for x, blocks in ((group.out[row], out), (group.lse[row].unsqueeze(-1), lse)):
+        target = x[:, chunk.rows]
+        target.copy_(blocks.flatten(1, 2)[:, : target.size(1)])
+
+
+def _merged(out: Tensor, lse: Tensor, other: Tensor, other_lse: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs (…, n, D) of attention to some keys and to others, with their ``lse`` (…, n, 1): of that to all."""
+    least = torch.finfo(lse.dtype).min
+    lse, other_lse = (x.masked_fill(x == torch.inf, -torch.inf) for x in (lse, other_lse))
+    top = torch.maximum(lse, other_lse).clamp_(min=least)
+    share, other_share = (lse - top).exp2_(), (other_lse - top).exp2_()
+    total = share + other_share  # 0 where no key is seen, else at least 1
+    out = torch.addcmul(other * other_share, out, share).div_(total.clamp(min=1.0))
+    return out, total.log2().add_(top).masked_fill_(total == 0.0, torch.inf)
