@@ -95,10 +95,12 @@ class _BlockAttention(torch.autograd.Function):
 
 def _forward(plan: Plan, group: QueryGroup) -> None:
     """Write ``group.out`` and ``group.lse``; each key block updates a running softmax."""
+    if fused.can_run(plan, group):
+        fused.forward(plan, group)
+        return
     dtype, wide = _matmul_dtype(group.query), softmax_dtype(group.query)
     terms = _terms_of(plan, group)
-    is_fused = fused.can_run(plan, group)
-    for block in group.query_blocks(first_lane=int(is_fused)):
+    for block in group.query_blocks():
         query = block.take(group.query, dtype)
         # the running maximum that earlier lanes left; where they left nothing it is the smallest finite number, because
         # -inf - -inf is NaN
@@ -120,8 +122,6 @@ def _forward(plan: Plan, group: QueryGroup) -> None:
         blind = total == 0.0
         block.write(group.out, mixed.div_(total.masked_fill(blind, 1.0).mul_(plan.dropout.keep)))
         block.write(group.lse.unsqueeze(-1), total.log2_().add_(top).masked_fill_(blind, torch.inf))
-    if is_fused:
-        fused.forward(plan, group)
 
 
 def _backward(plan: Plan, group: QueryGroup, gradients: TermGradients) -> None:

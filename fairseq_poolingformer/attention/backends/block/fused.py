@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
@@ -55,9 +56,9 @@ class _Chunk:
         return _filled(x[:, self.rows], 0, self.count * self.size, fill).unflatten(1, (self.count, self.size))
 
     def keys(self, x: Tensor, fill: float = 0.0) -> Tensor:
-        """The blocks of those ``num_keys`` that exist (H, s, D): (H, count, width, D), with ``fill`` for the others."""
+        """The slices of those ``num_keys`` that exist (H, s, D): (H, count or 1, width, D), ``fill`` for the others."""
         x = _filled(x, min(max(0, -self.begin), self.num_keys), self.num_keys, fill)
-        return x.unfold(1, self.width, max(self.step, 1)).transpose(2, 3).expand(-1, self.count, -1, -1)
+        return x.unfold(1, self.width, max(self.step, 1)).transpose(2, 3)
 
     def mask(self, lane: Lane) -> Tensor:
         """The band's mask: (size, width) for every block, or (1, count, size, width)."""
@@ -75,7 +76,7 @@ def _filled(x: Tensor, before: int, length: int, fill: float) -> Tensor:
 
 
 def can_run(plan: Plan, group: QueryGroup) -> bool:
-    """Whether the window of a group can be computed here."""
+    """Whether a group of a window can be computed here."""
     query, band = group.query, group.lanes[0].band
     return (
         query.device.type == "cpu"
@@ -88,11 +89,22 @@ def can_run(plan: Plan, group: QueryGroup) -> bool:
 
 
 def forward(plan: Plan, group: QueryGroup) -> None:
-    """Merge the window's lane into ``group.out`` and ``group.lse``, which hold what the other lanes gave."""
-    for chunk in _chunks(group.lanes[0], group.query.size(2)):
-        mask = chunk.mask(group.lanes[0])
-        for row in range(group.query.size(0)):
-            _forward(plan, group, chunk, mask, row)
+    """Write ``group.out`` and ``group.lse``."""
+    window, *others = group.lanes
+    chunks = list(_chunks(window, group.query.size(2)))
+    for row in range(group.query.size(0)):
+        whole = [_whole(lane, row) for lane in others]
+        for chunk in chunks:
+            slices = [_window(window, chunk, row), *whole]
+            queries = chunk.queries(group.query[row])
+            parts = [_attend(plan, queries, *keys) for keys in slices if keys is not None]
+            if not parts:
+                continue
+            out, lse = reduce(_merged, parts)
+            lse.masked_fill_(lse == -torch.inf, torch.inf)
+            for x, blocks in ((group.out[row], out), (group.lse[row].unsqueeze(-1), lse)):
+                target = x[:, chunk.rows]
+                target.copy_(blocks.flatten(1, 2)[:, : target.size(1)])
 
 
 def _chunks(lane: Lane, num_queries: int) -> Iterator[_Chunk]:
@@ -112,41 +124,51 @@ def _chunks(lane: Lane, num_queries: int) -> Iterator[_Chunk]:
         else:
             chunk_step, chunk_width = step, width
         there = -(-(lane.key.size(2) - begin) // KEYS) * KEYS
-        if min(there, chunk_width) > 0:
-            yield _Chunk(start, size, count, begin, chunk_step, min(there, chunk_width))
+        yield _Chunk(start, size, count, begin, chunk_step, max(0, min(there, chunk_width)))
 
 
-def _forward(plan: Plan, group: QueryGroup, chunk: _Chunk, mask: Tensor, row: int) -> None:
-    """One chunk of a row of the batch."""
-    lane, stop = group.lanes[0], chunk.begin + chunk.num_keys
-    there = slice(max(0, chunk.begin), max(0, min(stop, lane.key.size(2))))
+def _window(lane: Lane, chunk: _Chunk, row: int) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The chunk's keys and values (H, count, s, D), and a mask; None where none is seen."""
+    if chunk.width == 0:
+        return None
+    there = slice(max(0, chunk.begin), max(0, min(chunk.begin + chunk.num_keys, lane.key.size(2))))
     key, value, hidden = lane.key[row, :, there], lane.value[row, :, there], lane.hidden_in(there)
-    if hidden is not None or key.size(1) < chunk.num_keys:
-        hidden = torch.zeros(key.size(1), dtype=torch.bool) if hidden is None else hidden[row]
-        if hidden.all():
-            return
+    mask = chunk.mask(lane)
+    if hidden is not None:
+        hidden = hidden[row]
         key = key.masked_fill(hidden[:, None], 0.0)  # a product that overflows would not be hidden
+    elif key.size(1) < chunk.num_keys:
+        hidden = torch.zeros(key.size(1), dtype=torch.bool)
+    if hidden is not None:
+        if hidden.all():
+            return None
         mask = mask.masked_fill(chunk.keys(hidden[None, :, None], True).transpose(2, 3), -torch.inf)
+    return chunk.keys(key), chunk.keys(value), mask
+
+
+def _whole(lane: Lane, row: int) -> tuple[Tensor, Tensor, Tensor]:
+    """All keys and values of a lane without a band (H, 1, s, D), and a mask."""
+    after = -lane.key.size(2) % MULTIPLE
+    key, value = (F.pad(x[row], (0, 0, 0, after)).unsqueeze(1) for x in (lane.key, lane.value))
+    mask = key.new_zeros(1, key.size(2))
+    return key, value, mask.masked_fill_(F.pad(lane.hidden[row], (0, after), value=True), -torch.inf)
+
+
+def _attend(plan: Plan, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs (H, count, size, D) of query blocks, and base-2 logarithms (…, 1) of the sums of weights, or -inf."""
+    key, value = (x.expand(-1, query.size(1), -1, -1) for x in (key, value))
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        chunk.queries(group.query[row]), chunk.keys(key), chunk.keys(value), attn_mask=mask, scale=plan.scale
+        query, key, value, attn_mask=mask, scale=plan.scale
     )
-    blind = (mask == -torch.inf).all(-1, keepdim=True)  # (size, 1) or (1, count, size, 1)
-    lse = lse.unsqueeze(-1).mul_(LOG2E).masked_fill_(blind, torch.inf)
-    if len(group.lanes) > 1:
-        # in whole blocks: the last numbers of a tensor, less than a register, round differently
-        old = chunk.queries(group.out[row]), chunk.queries(group.lse[row].unsqueeze(-1), torch.inf)
-        out, lse = _merged(*old, out, lse)
-    for x, blocks in ((group.out[row], out), (group.lse[row].unsqueeze(-1), lse)):
-        target = x[:, chunk.rows]
-        target.copy_(blocks.flatten(1, 2)[:, : target.size(1)])
+    blind = (mask == -torch.inf).all(-1, keepdim=True)  # (size or 1, 1) or (1, count, size, 1)
+    return out, lse.unsqueeze(-1).mul_(LOG2E).masked_fill_(blind, -torch.inf)
 
 
-def _merged(out: Tensor, lse: Tensor, other: Tensor, other_lse: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs (…, n, D) of attention to some keys and to others, with their ``lse`` (…, n, 1): of that to all."""
-    least = torch.finfo(lse.dtype).min
-    lse, other_lse = (x.masked_fill(x == torch.inf, -torch.inf) for x in (lse, other_lse))
-    top = torch.maximum(lse, other_lse).clamp_(min=least)
-    share, other_share = (lse - top).exp2_(), (other_lse - top).exp2_()
-    total = share + other_share  # 0 where no key is seen, else at least 1
-    out = torch.addcmul(other * other_share, out, share).div_(total.clamp(min=1.0))
-    return out, total.log2().add_(top).masked_fill_(total == 0.0, torch.inf)
+def _merged(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """What :func:`_attend` gives for the keys of both.
+
+    Of whole blocks: the last numbers of a tensor, where they are less than a register, round differently.
+    """
+    (out, lse), (other_out, other_lse) = one, other
+    share = (other_lse - lse).div_(LOG2E).sigmoid_().nan_to_num_(0.0)  # NaN where neither sees a key
+    return torch.lerp(out, other_out, share), torch.logaddexp2(lse, other_lse)

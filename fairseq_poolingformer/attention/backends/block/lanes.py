@@ -167,10 +167,10 @@ class QueryGroup:
     grad_out: Tensor | None = None
     grad_query: Tensor | None = None
 
-    def query_blocks(self, first_lane: int = 0) -> Iterator[QueryBlock]:
+    def query_blocks(self) -> Iterator[QueryBlock]:
         """All pairs of a query block and a lane: the last lane first, the window, with most of the weight, last."""
         length = self.query.size(2)
-        for number, lane in reversed(list(enumerate(self.lanes))[first_lane:]):
+        for number, lane in reversed(list(enumerate(self.lanes))):
             size = lane.query_block_size()
             for start in range(0, length, size):
                 yield QueryBlock(self, lane, (self.number, number, start), start, size, min(size, length - start))
