@@ -51,9 +51,9 @@ class _Chunk:
         """Keys from the first block's first to the last block's last."""
         return (self.count - 1) * self.step + self.width
 
-    def queries(self, x: Tensor, fill: float = 0.0) -> Tensor:
-        """The blocks of ``x`` (H, T, D): (H, count, size, D), with ``fill`` after the last query."""
-        return _filled(x[:, self.rows], 0, self.count * self.size, fill).unflatten(1, (self.count, self.size))
+    def queries(self, x: Tensor) -> Tensor:
+        """The blocks of ``x`` (H, T, D): (H, count, size, D), zeros after the last query."""
+        return _filled(x[:, self.rows], 0, self.count * self.size, 0.0).unflatten(1, (self.count, self.size))
 
     def keys(self, x: Tensor, fill: float = 0.0) -> Tensor:
         """The slices of those ``num_keys`` that exist (H, s, D): (H, count or 1, width, D), ``fill`` for the others."""
