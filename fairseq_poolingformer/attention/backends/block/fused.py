@@ -14,8 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairseq_poolingformer.attention.backends.block.lanes import KeyBlock, Lane, QueryGroup
+from fairseq_poolingformer.attention.backends.block.diagonals import Diagonals
+from fairseq_poolingformer.attention.backends.block.disentangled import ProductsOfBlocks
+from fairseq_poolingformer.attention.backends.block.lanes import KEYS_PER_BLOCK, KeyBlock, Lane, QueryGroup, take_index
+from fairseq_poolingformer.attention.backends.block.terms import term_of_group
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan
+from fairseq_poolingformer.attention.call import Pairs
+from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 
 QUERIES, KEYS = 32, 512  # which PyTorch's kernel multiplies at a time
 BLOCKS = 8  # in a call
@@ -55,9 +60,12 @@ class _Chunk:
         """The blocks of ``x`` (H, T, D): (H, count, size, D), zeros after the last query."""
         return _filled(x[:, self.rows], 0, self.count * self.size, 0.0).unflatten(1, (self.count, self.size))
 
-    def keys(self, x: Tensor, fill: float = 0.0) -> Tensor:
-        """The slices of those ``num_keys`` that exist (H, s, D): (H, count or 1, width, D), ``fill`` for the others."""
-        x = _filled(x, min(max(0, -self.begin), self.num_keys), self.num_keys, fill)
+    def filled(self, x: Tensor, fill: float = 0.0) -> Tensor:
+        """Those of the ``num_keys`` that exist (H, s, D) and ``fill`` for the others: (H, num_keys, D)."""
+        return _filled(x, min(max(0, -self.begin), self.num_keys), self.num_keys, fill)
+
+    def blocks(self, x: Tensor) -> Tensor:
+        """Slices of :meth:`filled` for the blocks: (H, count or 1, width, D)."""
         return x.unfold(1, self.width, max(self.step, 1)).transpose(2, 3)
 
     def mask(self, lane: Lane) -> Tensor:
@@ -83,7 +91,8 @@ def can_run(plan: Plan, group: QueryGroup) -> bool:
         and query.dtype in (torch.float32, torch.float64)
         and band is not None
         and band.key_stride <= QUERIES
-        and not plan.terms
+        and not (plan.terms and band.highest - band.lowest >= KEYS_PER_BLOCK)
+        and all(isinstance(term, DisentangledPosition) for term in plan.terms)
         and not plan.dropout.probability
     )
 
@@ -91,13 +100,20 @@ def can_run(plan: Plan, group: QueryGroup) -> bool:
 def forward(plan: Plan, group: QueryGroup) -> None:
     """Write ``group.out`` and ``group.lse``."""
     window, *others = group.lanes
-    chunks = list(_chunks(window, group.query.size(2)))
+    chunks = list(_chunks(window, group.query.size(2), may_share=not plan.terms))
+    terms = [_disentangled(plan, group, term) for term in plan.terms]
     for row in range(group.query.size(0)):
         whole = [_whole(lane, row) for lane in others]
         for chunk in chunks:
-            slices = [_window(window, chunk, row), *whole]
-            queries = chunk.queries(group.query[row])
-            parts = [_attend(plan, queries, *keys) for keys in slices if keys is not None]
+            query = chunk.queries(group.query[row])
+            parts = []
+            if (slices := _window(window, chunk, row)) is not None:
+                key, value, mask = slices
+                scores = [term.scores(query, key, chunk.width, plan.scale) for term in terms]
+                parts.append(_attend(plan, query, chunk.blocks(key), chunk.blocks(value), mask, scores))
+            for lane, (key, value, mask) in zip(others, whole, strict=True):
+                scores = _global_scores(plan, group, chunk, query, lane.index[row], key)
+                parts.append(_attend(plan, query, key.unsqueeze(1), value.unsqueeze(1), mask, scores))
             if not parts:
                 continue
             out, lse = reduce(_merged, parts)
@@ -107,19 +123,24 @@ def forward(plan: Plan, group: QueryGroup) -> None:
                 target.copy_(blocks.flatten(1, 2)[:, : target.size(1)])
 
 
-def _chunks(lane: Lane, num_queries: int) -> Iterator[_Chunk]:
+def _sizes(lane: Lane) -> tuple[int, int, int, int]:
+    """Of blocks of queries: their size, keys from one's first to the next one's, query 0's first key, their width."""
+    band = lane.band
+    size = QUERIES // band.key_stride * band.key_stride
+    width = -(-lane.width(size) // MULTIPLE) * MULTIPLE
+    return size, size // band.key_stride, -(-band.lowest // band.key_stride), width
+
+
+def _chunks(lane: Lane, num_queries: int, may_share: bool = True) -> Iterator[_Chunk]:
     """Chunks whose blocks are the same however many queries and keys follow, so that all products round alike.
 
     Only whole blocks of the kernel beyond the last key are left out.
     """
-    band = lane.band
-    size = QUERIES // band.key_stride * band.key_stride
-    step, first = size // band.key_stride, -(-band.lowest // band.key_stride)
-    width = -(-lane.width(size) // MULTIPLE) * MULTIPLE
+    size, step, first, width = _sizes(lane)
     for start in range(0, num_queries, BLOCKS * size):
         count, begin = min(BLOCKS, -(-(num_queries - start) // size)), first + start // size * step
         end = begin + (BLOCKS - 1) * step + width
-        if end <= width:  # among the first queries: fewer keys where the blocks share them
+        if may_share and end <= width:  # among the first queries: fewer keys where the blocks share them
             begin, chunk_step, chunk_width = 0, 0, max(0, end)
         else:
             chunk_step, chunk_width = step, width
@@ -128,7 +149,7 @@ def _chunks(lane: Lane, num_queries: int) -> Iterator[_Chunk]:
 
 
 def _window(lane: Lane, chunk: _Chunk, row: int) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The chunk's keys and values (H, count, s, D), and a mask; None where none is seen."""
+    """The chunk's keys and values (H, num_keys, D), and a mask of their blocks; None where none is seen."""
     if chunk.width == 0:
         return None
     there = slice(max(0, chunk.begin), max(0, min(chunk.begin + chunk.num_keys, lane.key.size(2))))
@@ -142,23 +163,42 @@ def _window(lane: Lane, chunk: _Chunk, row: int) -> tuple[Tensor, Tensor, Tensor
     if hidden is not None:
         if hidden.all():
             return None
-        mask = mask.masked_fill(chunk.keys(hidden[None, :, None], True).transpose(2, 3), -torch.inf)
-    return chunk.keys(key), chunk.keys(value), mask
+        mask = mask.masked_fill(chunk.blocks(chunk.filled(hidden[None, :, None], True)).transpose(2, 3), -torch.inf)
+    return chunk.filled(key), chunk.filled(value), mask
+
+
+def _disentangled(plan: Plan, group: QueryGroup, term: DisentangledPosition) -> ProductsOfBlocks:
+    """The term in the window, for blocks of any chunk."""
+    size, _, first, width = _sizes(group.lanes[0])
+    distance = plan.query_offset + group.index.start - group.lanes[0].index.start
+    seen = Diagonals(first, first + width - size, distance, -group.index.step)
+    return ProductsOfBlocks.of(term_of_group(term, group.heads, plan.num_heads), seen)
+
+
+def _global_scores(plan: Plan, group: QueryGroup, chunk: _Chunk, query: Tensor, index: Tensor, key: Tensor) -> list:
+    """The terms (H, count, size, s) between the chunk's queries and global tokens (H, s, D) at ``index`` (G,)."""
+    queries = take_index(group.index, chunk.start, chunk.count * chunk.size)
+    keys = take_index(index[None], 0, key.size(1))
+    pairs = Pairs.of(plan, queries, keys, query.flatten(1, 2)[None], key[None], with_global=True)
+    terms = [term_of_group(term, group.heads, plan.num_heads) for term in plan.terms]
+    return [term.scores(pairs)[0].unflatten(1, (chunk.count, chunk.size)) for term in terms]
 
 
 def _whole(lane: Lane, row: int) -> tuple[Tensor, Tensor, Tensor]:
-    """All keys and values of a lane without a band (H, 1, s, D), and a mask."""
+    """All keys and values of a lane without a band (H, s, D), and a mask."""
     after = -lane.key.size(2) % MULTIPLE
-    key, value = (F.pad(x[row], (0, 0, 0, after)).unsqueeze(1) for x in (lane.key, lane.value))
-    mask = key.new_zeros(1, key.size(2))
+    key, value = (F.pad(x[row], (0, 0, 0, after)) for x in (lane.key, lane.value))
+    mask = key.new_zeros(1, key.size(1))
     return key, value, mask.masked_fill_(F.pad(lane.hidden[row], (0, after), value=True), -torch.inf)
 
 
-def _attend(plan: Plan, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+def _attend(
+    plan: Plan, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scores: list[Tensor]
+) -> tuple[Tensor, Tensor]:
     """Outputs (H, count, size, D) of query blocks, and base-2 logarithms (…, 1) of the sums of weights, or -inf."""
     key, value = (x.expand(-1, query.size(1), -1, -1) for x in (key, value))
     out, lse = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, attn_mask=mask, scale=plan.scale
+        query, key, value, attn_mask=reduce(Tensor.add_, [*scores, mask]), scale=plan.scale
     )
     blind = (mask == -torch.inf).all(-1, keepdim=True)  # (size or 1, 1) or (1, count, size, 1)
     return out, lse.unsqueeze(-1).mul_(LOG2E).masked_fill_(blind, -torch.inf)
