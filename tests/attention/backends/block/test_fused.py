@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import Pooling, RelativePositionBias, Window, band_attention
+from fairseq_poolingformer.attention import DisentangledPosition, Pooling, RelativePositionBias, Window, band_attention
 from fairseq_poolingformer.attention.backends.block import fused
 from fairseq_poolingformer.attention.backends.block.lanes import Lane
 from fairseq_poolingformer.attention.backends.plan import residue_classes
@@ -36,6 +36,9 @@ def test_long_calls_have_the_numbers_of_the_general_pass(window, masked, monkeyp
         arguments["key_padding_mask"] = right_padding([keys, keys // 3], keys)
         if pooling is None:
             arguments["global_mask"] = torch.arange(keys) % 350 == torch.tensor([[7], [400]])
+            if max(window.left, window.right) <= 300:
+                tables = torch.randn(4, 2, 600, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+                arguments["score_terms"] = [DisentangledPosition(*tables, global_bucket=3)]
     inputs = tensors(2, 2, 700, keys, 8)
     out = band_attention(*inputs, **arguments)
     assert True in used
@@ -43,18 +46,23 @@ def test_long_calls_have_the_numbers_of_the_general_pass(window, masked, monkeyp
     torch.testing.assert_close(out, band_attention(*inputs, **arguments), atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize("length", [3, 139, 163, 530, 700])
+@pytest.mark.parametrize(
+    ("window", "disentangled"), [*((x, False) for x in WINDOWS), (Window(128), True), (Window(60, 60, (1, 3)), True)]
+)
+@pytest.mark.parametrize("length", [3, 163, 530])
 @torch.no_grad()
-def test_padding_and_neighbours_change_no_bit_of_long_rows(window, length):
+def test_padding_and_neighbours_change_no_bit_of_long_rows(window, length, disentangled):
     """With a row beside it that has global tokens, and more padding than a kernel multiplies at a time."""
     padded = 1300
+    tables = torch.randn(4, 2, 600, 16, generator=torch.Generator().manual_seed(1))
+    terms = [DisentangledPosition(*tables, global_bucket=3)] if disentangled else []
     q, k, v = tensors(2, 2, padded, padded, 16, torch.float32)
     global_mask = torch.arange(padded) < torch.tensor([[1], [7]])
     masks = {"global_mask": global_mask, "key_padding_mask": right_padding([length, padded], padded)}
-    together = band_attention(q, k, v, window=window, backend="block", **masks)
+    arguments = {"window": window, "score_terms": terms, "backend": "block"}
+    together = band_attention(q, k, v, **arguments, **masks)
     inputs = [x[:1, :, :length] for x in (q, k, v)]
-    alone = band_attention(*inputs, window=window, backend="block", global_mask=global_mask[:1, :length])
+    alone = band_attention(*inputs, **arguments, global_mask=global_mask[:1, :length])
     assert torch.equal(together[:1, :, :length], alone)
 
 
@@ -87,11 +95,13 @@ def test_products_with_padding_may_overflow(used):
     assert used == [True, True]
 
 
-@pytest.mark.parametrize("case", ["dropout", "score term", "bfloat16", "no band"])
+@pytest.mark.parametrize("case", ["dropout", "score term", "bfloat16", "no band", "wide disentangled"])
 def test_calls_that_it_cannot_run(case, used):
     dtype = torch.bfloat16 if case == "bfloat16" else torch.float32
     window = Window.unlimited() if case == "no band" else Window(3)
     terms = [RelativePositionBias(torch.zeros(2, 7))] if case == "score term" else []
+    if case == "wide disentangled":  # its products ahead would need too much memory
+        window, terms = Window(256), [DisentangledPosition(torch.zeros(2, 512, 4))]
     dropout = 0.5 if case == "dropout" else 0.0
     band_attention(*tensors(1, 2, 9, 9, 4, dtype), window=window, score_terms=terms, dropout_p=dropout, backend="block")
     assert used == [False]
