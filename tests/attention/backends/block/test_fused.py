@@ -35,7 +35,7 @@ def test_long_calls_have_the_numbers_of_the_general_pass(window, masked, monkeyp
     if masked:
         arguments["key_padding_mask"] = right_padding([keys, keys // 3], keys)
         if pooling is None:
-            arguments["global_mask"] = torch.arange(keys) % 350 == torch.tensor([[7], [400]])
+            arguments["global_mask"] = torch.arange(keys) % 350 == torch.tensor([[7], [50]])
             if max(window.left, window.right) <= 300:
                 tables = torch.randn(4, 2, 600, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
                 arguments["score_terms"] = [DisentangledPosition(*tables, global_bucket=3)]
