@@ -19,7 +19,7 @@ from fairseq_poolingformer.attention.backends.block.disentangled import Products
 from fairseq_poolingformer.attention.backends.block.lanes import KEYS_PER_BLOCK, KeyBlock, Lane, QueryGroup, take_index
 from fairseq_poolingformer.attention.backends.block.terms import term_of_group
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan
-from fairseq_poolingformer.attention.call import Pairs
+from fairseq_poolingformer.attention.call import Pairs, ScoreTerm
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 
 QUERIES, KEYS = 32, 512  # which PyTorch's kernel multiplies at a time
@@ -112,7 +112,7 @@ def forward(plan: Plan, group: QueryGroup) -> None:
                 scores = [term.scores(query, key, chunk.width, plan.scale) for term in terms]
                 parts.append(_attend(plan, query, chunk.blocks(key), chunk.blocks(value), mask, scores))
             for lane, (key, value, mask) in zip(others, whole, strict=True):
-                scores = _global_scores(plan, group, chunk, query, lane.index[row], key)
+                scores = _global_scores(plan, group, chunk, query, lane.index[row : row + 1], key)
                 parts.append(_attend(plan, query, key.unsqueeze(1), value.unsqueeze(1), mask, scores))
             if not parts:
                 continue
@@ -167,18 +167,23 @@ def _window(lane: Lane, chunk: _Chunk, row: int) -> tuple[Tensor, Tensor, Tensor
     return chunk.filled(key), chunk.filled(value), mask
 
 
-def _disentangled(plan: Plan, group: QueryGroup, term: DisentangledPosition) -> ProductsOfBlocks:
+def _disentangled(plan: Plan, group: QueryGroup, term: ScoreTerm) -> ProductsOfBlocks:
     """The term in the window, for blocks of any chunk."""
     size, _, first, width = _sizes(group.lanes[0])
-    distance = plan.query_offset + group.index.start - group.lanes[0].index.start
-    seen = Diagonals(first, first + width - size, distance, -group.index.step)
-    return ProductsOfBlocks.of(term_of_group(term, group.heads, plan.num_heads), seen)
+    queries, keys, term = group.index, group.lanes[0].index, term_of_group(term, group.heads, plan.num_heads)
+    assert isinstance(queries, range)
+    assert isinstance(keys, range)
+    assert isinstance(term, DisentangledPosition)
+    distance = plan.query_offset + queries.start - keys.start
+    return ProductsOfBlocks.of(term, Diagonals(first, first + width - size, distance, -queries.step))
 
 
-def _global_scores(plan: Plan, group: QueryGroup, chunk: _Chunk, query: Tensor, index: Tensor, key: Tensor) -> list:
-    """The terms (H, count, size, s) between the chunk's queries and global tokens (H, s, D) at ``index`` (G,)."""
+def _global_scores(
+    plan: Plan, group: QueryGroup, chunk: _Chunk, query: Tensor, index: range | Tensor, key: Tensor
+) -> list[Tensor]:
+    """The terms (H, count, size, s) between the chunk's queries and global tokens (H, s, D) at ``index`` (1, G)."""
     queries = take_index(group.index, chunk.start, chunk.count * chunk.size)
-    keys = take_index(index[None], 0, key.size(1))
+    keys = take_index(index, 0, key.size(1))
     pairs = Pairs.of(plan, queries, keys, query.flatten(1, 2)[None], key[None], with_global=True)
     terms = [term_of_group(term, group.heads, plan.num_heads) for term in plan.terms]
     return [term.scores(pairs)[0].unflatten(1, (chunk.count, chunk.size)) for term in terms]
