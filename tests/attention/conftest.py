@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_poolingformer.attention.backends.block import lanes
+from fairseq_poolingformer.attention.backends.block import fused, lanes
 
 
 @pytest.fixture(params=[32, 3])
@@ -12,3 +12,5 @@ def small_blocks(request, monkeypatch):
         monkeypatch.setattr(lanes, "MIN_BLOCK", request.param)
         monkeypatch.setattr(lanes, "SCORES_PER_BLOCK", 1)
         monkeypatch.setattr(lanes, "MAX_BLOCK", request.param)
+        for name, value in {"QUERIES": 5, "KEYS": 4, "BLOCKS": 2, "MULTIPLE": 3}.items():
+            monkeypatch.setattr(fused, name, value)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fairseq_poolingformer.attention.backends.block import fused
 from fairseq_poolingformer.attention.backends.block.disentangled import DisentangledOfGroup
 from fairseq_poolingformer.attention.backends.block.lanes import (
     KeyBlock,
@@ -94,6 +95,9 @@ class _BlockAttention(torch.autograd.Function):
 
 def _forward(plan: Plan, group: QueryGroup) -> None:
     """Write ``group.out`` and ``group.lse``; each key block updates a running softmax."""
+    if fused.can_run(plan, group):
+        fused.forward(plan, group)
+        return
     dtype, wide = _matmul_dtype(group.query), softmax_dtype(group.query)
     terms = _terms_of(plan, group)
     for block in group.query_blocks():

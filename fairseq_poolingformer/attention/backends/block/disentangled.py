@@ -14,6 +14,7 @@ from fairseq_poolingformer.attention.backends.block.lanes import KEYS_PER_BLOCK,
 from fairseq_poolingformer.attention.backends.block.terms import BlockPair, TermOfGroup
 from fairseq_poolingformer.attention.backends.plan import LOG2E, softmax_dtype
 from fairseq_poolingformer.attention.call import term_tensors
+from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 
 FEW_KEYS = 64  # keys whose products are made at a time under a wide band; more keys have more products that nobody sees
 MORE_KEYS = 768  # keys whose products are made ahead under a narrow band, beyond those that a query block sees
@@ -178,6 +179,48 @@ class DisentangledOfGroup(TermOfGroup):
         if name in self.table_sums:
             grad_rows = torch.bmm(grads.transpose(1, 2), _by_head(vectors))
             diagonals.add_rows(self.table_sums[name], grad_rows)
+
+
+@dataclass(frozen=True)
+class ProductsOfBlocks:
+    """Both products for neighbouring query blocks of a row and their slices of keys, which begin equally far ahead.
+
+    Args:
+        c2p, p2c: (H, diagonals, D) the tables' rows, those of p2c from the last diagonal to the first; None without.
+    """
+
+    c2p: Tensor | None
+    p2c: Tensor | None
+
+    @classmethod
+    def of(cls, term: DisentangledPosition, seen: Diagonals) -> ProductsOfBlocks:
+        """For the ``seen`` diagonals, counted from the query and the key at place 0."""
+        # no stride near a power of two, as in _KeyProducts
+        wider = replace(seen, highest=seen.highest + (17 - len(seen)) % 32)
+        c2p, p2c = (None if table is None else wider.rows_of(table) for table in (term.c2p, term.p2c))
+        return cls(c2p, None if p2c is None else p2c.flip(1))
+
+    def scores(self, query: Tensor, key: Tensor, width: int, scale: float) -> Tensor:
+        """The scores (H, count, size, width) of blocks; where the band shows no pair, those of other pairs.
+
+        Args:
+            query: (H, count, size, D).
+            key: (H, (count − 1)·size + width, D), the first keys of neighbouring blocks ``size`` apart.
+            width: keys of a block.
+            scale: of all scores.
+        """
+        heads, count, size, _ = query.shape
+        parts = []
+        if self.c2p is not None:
+            x = torch.bmm(query.flatten(1, 2) * scale, self.c2p.transpose(1, 2))
+            row = x.stride(1)
+            parts.append(x.as_strided((heads, count, size, width), (x.stride(0), size * row, row - 1, 1)))
+        if self.p2c is not None:
+            x = torch.bmm(key * scale, self.p2c.transpose(1, 2))
+            row = x.stride(1)
+            parts.append(x.as_strided((heads, count, size, width), (x.stride(0), size * row, 1, row - 1), row - 1))
+        out = query.new_empty(heads, count, size, width)
+        return torch.add(*parts, out=out) if len(parts) == 2 else out.copy_(parts[0])
 
 
 def _by_head(x: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ class TermOfGroup:
 
     def term_of_group(self) -> ScoreTerm:
         """The term for the group's heads."""
-        return replace(self.term, **self.of_group(term_tensors(self.term)))
+        return term_of_group(self.term, self.heads, self.num_heads)
 
     def add_scores(self, scores: Tensor, pair: BlockPair) -> None:
         """Add the term to the base-2 scores (B, H, t, s) of a block pair."""
@@ -123,3 +123,8 @@ class TermOfGroup:
 
     def finish(self) -> None:
         """Called after the group's last block pair."""
+
+
+def term_of_group(term: ScoreTerm, heads: slice, num_heads: int) -> ScoreTerm:
+    """A call's term for the heads of a group."""
+    return replace(term, **{name: of_heads(x, heads, num_heads) for name, x in term_tensors(term).items()})
