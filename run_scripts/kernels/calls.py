@@ -21,11 +21,8 @@ from fairseq_poolingformer.attention import (
 from fairseq_poolingformer.attention.backends.triton import arguments
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
-GREATEST_ERROR = {
-    torch.bfloat16: 0.5,
-    torch.float16: 0.5,
-    torch.float32: 6.0,
-}  # see error(); twice what was found, or less
+# In units of error(), some more than in any call. The gradients of tables are sums of numbers that cancel: four times.
+GREATEST_ERROR = {torch.bfloat16: 0.42, torch.float16: 0.42, torch.float32: 6.0}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ from ttsem import sanitize
 
 from run_scripts.kernels.calls import CALLS, DTYPES, GREATEST_ERROR, KernelCall, error
 
-EMPTY = [getattr(torch.ops.aten, f"{name}") for name in ("empty", "empty_like", "empty_strided", "new_empty")]
+TENSORS = ("out", "query", "key", "value")
+EMPTY = [getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_strided", "new_empty")]
 
 
 class UnwrittenIsNaN(TorchDispatchMode):
@@ -63,8 +64,9 @@ def execute(call: KernelCall, dtype: torch.dtype) -> Finding:
     except sanitize.KernelFault as stop:
         return Finding("sanitizer", describe(stop.fault))
     errors = {name: error(*pair) for name, pair in results.items()}
-    worst = max(errors, key=lambda name: float("inf") if errors[name] != errors[name] else errors[name])
-    return Finding(None if errors[worst] <= GREATEST_ERROR[dtype] else "numbers", f"{worst}: {errors[worst]:.2f} ε")
+    shares = {name: x / GREATEST_ERROR[dtype] / (1 if name in TENSORS else 4) for name, x in errors.items()}
+    worst = max(shares, key=lambda name: float("inf") if shares[name] != shares[name] else shares[name])
+    return Finding(None if shares[worst] <= 1 else "numbers", f"{worst}: {errors[worst]:.2f} ε")
 
 
 def main() -> None:

@@ -186,6 +186,7 @@ def find(mutation: Mutation) -> dict[str, Any]:
         command += ["--calls", *mutation.calls.split(), "--dtypes", mutation.dtype]
         paths = [folder, str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        environment["TRITON_CACHE_DIR"] = f"{folder}/compiled"  # what is found there names another copy's files
         output = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
     rows = [json.loads(row) for row in output.splitlines()]
     found = next((row for row in rows if row["by"]), {"by": None, "call": mutation.calls, "what": rows[-1]["what"]})
