@@ -130,7 +130,8 @@ def _warn_once(name: str, failure: str) -> None:
 
 def _wants_stand_ins(device: torch.device) -> bool:
     """Whether a device is a GPU on which Triton's kernels can run no call at all."""
-    return device.type == "cuda" and BACKENDS["triton"].why_not_on(device) is not None
+    triton = BACKENDS.get("triton")  # which models of remote code do not have
+    return device.type == "cuda" and triton is not None and triton.why_not_on(device) is not None
 
 
 @cache

@@ -27,6 +27,8 @@ CLASSES = {  # model_type -> the start of its classes' names, their module, and 
     "poolingformer-roberta": ("PoolingformerRoberta", "huggingface.roberta", ROBERTA),
 }
 LEFT_OUT = {
+    ("attention.backends.later", "FLEX"),
+    ("attention.backends.later", "VARLEN"),
     ("attention.backends.triton.backend", ""),
     ("huggingface.packaged", "Packaged"),
     ("huggingface.peft_targets", "PeftAsks"),

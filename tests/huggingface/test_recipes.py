@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, ModernBertConfig, ModernBertModel
 
 from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGeneration
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
@@ -83,7 +83,7 @@ def test_the_recipes_do_what_they_say(tmp_path, monkeypatch, capsys):
     lines = [json.dumps({"document": "the thing " * (n + 1), "summary": "thing in " * n}) for n in (1, 3, 7)]
     (tmp_path / "train.jsonl").write_text("\n".join(lines))
     monkeypatch.chdir(tmp_path)
-    summarize, fine_tune, _ = blocks()
+    summarize, fine_tune, *_ = blocks()
     exec(compile(tiny(summarize), "summarize", "exec"), {})
     written = ast.literal_eval(capsys.readouterr().out.splitlines()[-1])
     assert written == [summary_of("paper.txt", folder, tmp_path / "made" / "fairseq")]
@@ -102,6 +102,16 @@ def test_the_recipes_do_what_they_say(tmp_path, monkeypatch, capsys):
     assert len(own.keys() & back.keys()) > 100
 
 
+def test_the_windows_recipe_opens_a_model(tmp_path):
+    config = ModernBertConfig(vocab_size=99, hidden_size=24, intermediate_size=48, num_hidden_layers=2, pad_token_id=0)
+    ModernBertModel(config).save_pretrained(tmp_path / "short")
+    (recipe,) = (block for block in blocks() if "attn_implementation" in block)
+    exec(
+        compile(recipe.replace("answerdotai/ModernBERT-base", str(tmp_path / "short")), "windows", "exec"), given := {}
+    )
+    assert given["model"].config._attn_implementation == "band"
+
+
 def assert_encoders_agree(run, model):
     """Outputs for padded batches of several lengths, at real tokens, are those of the model's encoder to 1e-5."""
     for length in (5, 64, 150):
@@ -117,7 +127,7 @@ def test_the_export_recipe_gives_what_the_model_computes(monkeypatch):
     """The program that the recipe has ONNX made of, without ONNX."""
     model, given = bart(), {}
     monkeypatch.setattr(torch.onnx, "export", lambda module, inputs, *a, **k: given.update(k, of=(module, inputs)))
-    exec(compile(blocks()[2], "export", "exec"), {"model": model})
+    exec(compile(blocks()[-1], "export", "exec"), {"model": model})
     program = torch.export.export(*given["of"], dynamic_shapes=given["dynamic_shapes"], strict=False)
     assert_encoders_agree(program.module(), model)
 
@@ -127,7 +137,7 @@ def test_the_onnx_recipe_gives_what_the_model_computes(tmp_path, monkeypatch):
     onnxruntime = pytest.importorskip("onnxruntime")
     model = bart()
     monkeypatch.chdir(tmp_path)
-    exec(compile(blocks()[2], "export", "exec"), {"model": model})
+    exec(compile(blocks()[-1], "export", "exec"), {"model": model})
     session = onnxruntime.InferenceSession("encoder.onnx", providers=["CPUExecutionProvider"])
 
     def run(tokens, mask):

@@ -1,6 +1,7 @@
 """Folders that open with ``trust_remote_code`` where this package is not installed."""
 
 import ast
+import importlib
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
+from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoConfig
 from transformers.dynamic_module_utils import get_imports, get_relative_import_files
 
@@ -132,7 +134,18 @@ def test_two_files_hold_everything_and_nothing_that_is_not_needed(model_type, ar
     for path in (configuration, modeling):
         needed = set(get_imports(path))
         assert needed <= {*sys.stdlib_module_names, "numpy", "torch", "transformers", "safetensors"}
-        assert len(path.read_text(encoding="utf-8").splitlines()) < 4200
+        assert len(path.read_text(encoding="utf-8").splitlines()) < 4450
+
+
+def test_on_a_gpu_it_computes_in_blocks(tmp_path, monkeypatch):
+    """Other backends stay in the package."""
+    remote_code.write(tmp_path, "poolingformer-roberta")
+    monkeypatch.syspath_prepend(tmp_path.parent)
+    alone = importlib.import_module(f"{tmp_path.name}.modeling_poolingformer_roberta")
+    with FakeTensorMode():
+        x = torch.empty(1, 2, 30, 32, dtype=torch.bfloat16, device="cuda")
+    call = alone.Call.of(x, x, x, window=alone.Window(3))
+    assert alone.fastest_backend(call, self_check=True)[0] == "block"
 
 
 def test_definitions_are_the_packages_own(tmp_path):
