@@ -265,7 +265,7 @@ def band_attention_forward(
     if isinstance(attention_mask, WindowMask):
         if attention_mask.window is None:
             raise ValueError(
-                f"{type(module).__name__} changes its mask, which attn_implementation='band' does not support"
+                f"{type(module).__name__} changes its mask: load the model with attn_implementation='sdpa'"
             )
     elif s_aux is None:
         arguments = {"dropout": dropout, "scaling": scaling, **kwargs}
@@ -279,10 +279,11 @@ def band_attention_forward(
     for group in range(groups):  # so that no key is copied
         of_group = query[:, group::groups], key, value
         if s_aux is None:
-            parts.append(_attend(*of_group, attention_mask, dropout, scale))
+            part = _attend(*of_group, attention_mask, dropout, scale)
         else:
-            parts.append(_attend_with_sinks(*of_group, s_aux[group::groups], attention_mask, dropout, scale))
-    return torch.stack(parts, 2).flatten(1, 2).transpose(1, 2).contiguous(), None
+            part = _attend_with_sinks(*of_group, s_aux[group::groups], attention_mask, dropout, scale)
+        parts.append(part.transpose(1, 2))
+    return torch.stack(parts, 3).flatten(2, 3), None
 
 
 def _attend(

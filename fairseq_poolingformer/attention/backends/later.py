@@ -1,7 +1,8 @@
-"""Other people's kernels, imported when they are first asked: most processes never need them."""
+"""Backends and checks that are imported when they are first asked for: most processes never need them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -11,6 +12,13 @@ from torch import Tensor
 from fairseq_poolingformer.attention.call import Call
 
 FOLDER = __name__.rpartition(".")[0]
+
+
+def failure_on_gpu(run: Callable[[Call], Tensor], call: Call) -> str | None:
+    """What a backend's self-check finds for a call on a GPU; None for nothing, and on other devices."""
+    if call.query.device.type != "cuda":
+        return None
+    return import_module(f"{FOLDER}.self_check").failure(run, call)
 
 
 @dataclass(frozen=True)
@@ -32,9 +40,7 @@ class Later:
 
     def self_check(self, call: Call) -> str | None:
         """What goes wrong on a GPU in a small problem of the call's kind; None where nothing does."""
-        if call.query.device.type != "cuda":
-            return None
-        return import_module(f"{FOLDER}.self_check").failure(self.run, call)
+        return failure_on_gpu(self.run, call)
 
 
 VARLEN, FLEX = Later("varlen"), Later("flex")

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fairseq_poolingformer.attention.backends.later import failure_on_gpu
 from fairseq_poolingformer.attention.backends.plan import Plan, TermGradients, empty_like, tensors_of
 from fairseq_poolingformer.attention.backends.triton.arguments import (
     Tokens,
@@ -92,11 +93,7 @@ def _why_not_positions(call: Call) -> str | None:
 
 def self_check(call: Call) -> str | None:
     """What goes wrong on the GPU in a small problem of the call's kind; None where nothing does."""
-    if call.query.device.type != "cuda":
-        return None
-    from fairseq_poolingformer.attention.backends.self_check import failure  # which other processes never need
-
-    return failure(run, call)
+    return failure_on_gpu(run, call)
 
 
 def run(call: Call) -> Tensor:
