@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
+from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from fairseq_poolingformer.attention.backends import BACKENDS
 from run_scripts.kernels import report
 from run_scripts.kernels.calls import CALLS, GREATEST_ERROR, KernelCall, error
 from run_scripts.kernels.mutations import MUTATIONS, mutate
@@ -42,6 +46,20 @@ def test_each_fault_changes_a_kernel_in_one_place(tmp_path):
     assert MUTATIONS[0].new in path.read_text(encoding="utf-8").splitlines()[line - 1]
     with pytest.raises(ValueError, match="0 times"):
         mutate(MUTATIONS[0]._replace(old="no such text"), tmp_path / "other")
+
+
+def test_kernels_are_executed_without_the_self_check(monkeypatch):
+    ttsem = SimpleNamespace(session=lambda capability: nullcontext(capability), KernelFault=ValueError, Fault=object)
+    monkeypatch.setitem(sys.modules, "ttsem", SimpleNamespace(sanitize=ttsem))
+    execute = import_module("run_scripts.kernels.execute")
+    checked: list[object] = []
+    monkeypatch.setattr(BACKENDS["triton"], "self_check", lambda call: checked.append(call))
+    with execute.sanitized(90) as session:
+        assert session == 90
+        BACKENDS["triton"].self_check(None)
+    assert checked == []
+    BACKENDS["triton"].self_check(None)
+    assert checked == [None]
 
 
 def test_results_of_other_kernels_do_not_count(tmp_path):
