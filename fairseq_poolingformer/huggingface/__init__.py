@@ -1,7 +1,8 @@
 """Poolingformers for transformers: its own BART, mBART and RoBERTa with two-level attention in the encoder.
 
 Importing this registers the models with ``AutoConfig`` and ``AutoModel…``, and ``attn_implementation="band"`` for
-windows of any of transformers' models (:mod:`.band`). It needs transformers 5.5 and no fairseq.
+windows of any of transformers' models (:mod:`.band`), and ``pipeline("summarization")`` and others that transformers no
+longer has (:mod:`.pipelines`). It needs transformers 5.5 and no fairseq.
 """
 
 import transformers
@@ -14,7 +15,7 @@ from fairseq_poolingformer.huggingface.configuration import (
 )
 
 # isort: split
-from fairseq_poolingformer.huggingface import band
+from fairseq_poolingformer.huggingface import band, pipelines
 from fairseq_poolingformer.huggingface.bart import (
     PoolingformerBartForConditionalGeneration,
     PoolingformerBartModel,
@@ -54,6 +55,7 @@ __all__ = [
     "PoolingformerRobertaForWikihop",
     "PoolingformerRobertaModel",
     "band",
+    "pipelines",
 ]
 
 for config in (PoolingformerBartConfig, PoolingformerMBartConfig, PoolingformerRobertaConfig):
