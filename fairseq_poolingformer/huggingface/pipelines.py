@@ -1,8 +1,9 @@
 """The pipelines for summaries, other texts from texts, and answers in texts, which transformers 5 no longer has.
 
 Importing this registers ``pipeline("summarization")``, ``("text2text-generation")`` and ``("question-answering")`` with
-transformers, for this project's models and its own. They give what transformers 4.57 gave of the same models:
-``run_scripts/test_pipelines.sh`` compares them. :func:`summarize` and :func:`answer` are the same in one call.
+transformers, for this project's models and its own. They give what transformers 4.57 gave of the same models, which
+``run_scripts/test_pipelines.sh`` compares, but that a model's own ``num_beams`` counts, in place of which 4.57 took 4.
+:func:`summarize` and :func:`answer` are the same in one call.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 
 import pytest
@@ -133,3 +134,17 @@ def test_the_script_compares_both_environments():
 ])  # fmt: skip
 def test_differences_are_counted(old, new, number):
     assert len([*differences(old, new)]) == number
+
+
+def test_a_models_own_settings_come_before_the_pipelines(writer, tokenizer):
+    document = texts(1, 40)[0]
+    tokens = tokenizer(document, return_tensors="pt", return_token_type_ids=False)
+    expected = tokenizer.decode(writer.generate(**tokens, num_beams=4, max_new_tokens=256)[0], skip_special_tokens=True)
+    assert summarize(document, writer, tokenizer=tokenizer, device="cpu") == [expected]
+    own = copy.deepcopy(writer.generation_config)
+    try:
+        writer.generation_config.update(num_beams=2, max_length=15)
+        expected = tokenizer.decode(writer.generate(**tokens)[0], skip_special_tokens=True)
+        assert summarize(document, writer, tokenizer=tokenizer, device="cpu") == [expected]
+    finally:
+        writer.generation_config = own
