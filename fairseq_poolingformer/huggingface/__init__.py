@@ -4,7 +4,10 @@ Importing this registers the models with ``AutoConfig`` and ``AutoModel…``, an
 windows of any of transformers' models (:mod:`.band`). It needs transformers 5.5 and no fairseq.
 """
 
-import transformers
+from fairseq_poolingformer.extras import needing
+
+with needing("huggingface"):
+    import transformers
 
 # first, since it says which transformers the others need
 from fairseq_poolingformer.huggingface.configuration import (

@@ -1,0 +1,85 @@
+"""transformers' own tests of its models, for its classes and for this package's; ``test_transformers.sh`` runs them.
+
+Each module of tests is loaded twice: as it is, and with this package's class, ``Poolingformer`` before its name, in
+place of each of transformers' that has one here. The others are left out of the lists of classes to test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from unittest import mock
+
+import transformers
+
+import fairseq_poolingformer.huggingface
+
+FAMILIES = {  # folder of transformers' models and of their tests -> the start of their classes' names
+    "bart": "Bart",
+    "mbart": "MBart",
+    "roberta": "Roberta",
+}
+SMALL = {  # the tests' inputs have seven tokens
+    "window_size": "2",
+    "pooled_layers": "1",
+    "pooled_window_size": "4",
+    "pool_kernel_size": 3,
+    "pool_stride": 2,
+}
+
+
+def classes_here() -> dict[str, type]:
+    """The classes of this package by the names of those of transformers that they stand for."""
+    package = fairseq_poolingformer.huggingface.__name__
+    modules = [module for name, module in sorted(sys.modules.items()) if f"{name}.".startswith(f"{package}.")]
+    found = {name: value for module in modules for name, value in vars(module).items() if isinstance(value, type)}
+    start = "Poolingformer"
+    return {name.removeprefix(start): value for name, value in found.items() if name.startswith(start)}
+
+
+@contextlib.contextmanager
+def in_place(folder: str, classes: dict[str, type]) -> Iterator[None]:
+    """Have transformers give these classes by the names of its own."""
+    modeling = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
+    with contextlib.ExitStack() as stack:
+        for module in (transformers, modeling):
+            for name, value in classes.items():
+                if hasattr(module, name):
+                    stack.enter_context(mock.patch.object(module, name, value))
+        yield
+
+
+def tests_of_ours(original: ModuleType, folder: str, start: str) -> type:
+    """The test case of a module, loaded once more with the classes of this package."""
+    classes = {name: value for name, value in classes_here().items() if name.startswith(start)}
+    spec = importlib.util.spec_from_file_location(f"{original.__name__}_of_poolingformers", original.__file__)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    with in_place(folder, classes):
+        spec.loader.exec_module(module)
+    case, tester = getattr(module, f"{start}ModelTest"), getattr(module, f"{start}ModelTester")
+    ours = set(classes.values())
+    case.all_model_classes = tuple(value for value in case.all_model_classes if value in ours)
+    case.pipeline_model_mapping = {task: value for task, value in case.pipeline_model_mapping.items() if value in ours}
+    make = tester.get_config
+
+    def get_config(self):
+        """The tests' configuration, with windows that are smaller than their inputs."""
+        config = make(self)
+        for name, value in SMALL.items():
+            setattr(config, name, value)
+        return config
+
+    tester.get_config = get_config
+    return case
+
+
+for folder, start in FAMILIES.items():
+    tests = importlib.import_module(f"tests.models.{folder}.test_modeling_{folder}")
+    globals()[f"Test{start}"] = getattr(tests, f"{start}ModelTest")
+    globals()[f"TestPoolingformer{start}"] = tests_of_ours(tests, folder, start)
+del tests  # a module that pytest need not look into
