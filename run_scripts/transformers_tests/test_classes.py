@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from types import ModuleType
 from unittest import mock
 
-import transformers
-
 import fairseq_poolingformer.huggingface
 
 FAMILIES = {  # folder of transformers' models and of their tests -> the start of their classes' names
@@ -44,9 +42,9 @@ def classes_here() -> dict[str, type]:
 @contextlib.contextmanager
 def in_place(folder: str, classes: dict[str, type]) -> Iterator[None]:
     """Have transformers give these classes by the names of its own."""
-    modeling = importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
+    modules = [f"transformers.models.{folder}.modeling_{folder}", "transformers"]
     with contextlib.ExitStack() as stack:
-        for module in (transformers, modeling):
+        for module in map(importlib.import_module, modules):
             for name, value in classes.items():
                 if hasattr(module, name):
                     stack.enter_context(mock.patch.object(module, name, value))
@@ -63,6 +61,7 @@ def tests_of_ours(original: ModuleType, folder: str, start: str) -> type:
         spec.loader.exec_module(module)
     case, tester = getattr(module, f"{start}ModelTest"), getattr(module, f"{start}ModelTester")
     ours = set(classes.values())
+    assert ours.intersection(case.all_model_classes), f"the tests of {start} take no class of this package"
     case.all_model_classes = tuple(value for value in case.all_model_classes if value in ours)
     case.pipeline_model_mapping = {task: value for task, value in case.pipeline_model_mapping.items() if value in ours}
     make = tester.get_config
