@@ -51,12 +51,22 @@ def in_place(folder: str, classes: dict[str, type]) -> Iterator[None]:
         yield
 
 
+def name_heads(folder: str, classes: dict[str, type]) -> None:
+    """Have the tests know which labels a class takes, which they look up by its name in transformers' lists."""
+    auto = importlib.import_module("transformers.models.auto.modeling_auto")
+    for name, listed in vars(auto).items():
+        if name.endswith("_MAPPING_NAMES") and listed.get(folder) in classes:
+            ours = classes[listed[folder]]
+            listed[ours.config_class.model_type] = ours.__name__
+
+
 def tests_of_ours(original: ModuleType, folder: str, start: str) -> type:
     """The test case of a module, loaded once more with the classes of this package."""
     classes = {name: value for name, value in classes_here().items() if name.startswith(start)}
     spec = importlib.util.spec_from_file_location(f"{original.__name__}_of_poolingformers", original.__file__)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
+    name_heads(folder, classes)
     with in_place(folder, classes):
         spec.loader.exec_module(module)
     case, tester = getattr(module, f"{start}ModelTest"), getattr(module, f"{start}ModelTester")
