@@ -28,7 +28,8 @@ venv=$(absolute "$venv")
 out=$(absolute "$out")
 source=$(absolute "${source:-$out/transformers-$version}")
 here=$root/run_scripts/transformers_tests
-packages=("transformers==$version" accelerate parameterized peft protobuf pytest pytest-xdist sentencepiece timeout-decorator)
+packages=("transformers==$version" accelerate datasets parameterized peft protobuf pytest pytest-timeout pytest-xdist)
+packages+=(sentencepiece timeout-decorator)
 
 mark=$venv/installed
 wanted="$torch ${packages[*]}"
@@ -46,9 +47,11 @@ fi
 export PYTHONPATH=$source/src:$source:$root OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 [[ $dry_run == 1 ]] || mkdir -p "$out"
 [[ $dry_run == 1 ]] || cd "$source"
+command=("$venv/bin/python" -m pytest -q -p conftest -p no:cacheprovider -c "$source/pyproject.toml" --rootdir "$source"
+  -n "$workers" --timeout 600 -o log_cli=0 -W ignore -o junit_family=xunit1 --junit-xml "$out/results.xml" --tb short
+  "${rest[@]}" "$here/test_classes.py")
+print_command "${command[@]}"
 status=0
-run "$venv/bin/python" -m pytest -q -p conftest -p no:cacheprovider -c "$source/pyproject.toml" --rootdir "$source" \
-  -n "$workers" -o log_cli=0 -o junit_family=xunit1 --junit-xml "$out/results.xml" "${rest[@]}" \
-  "$here/test_classes.py" || status=$?
-((status <= 1)) || exit "$status" # tests that fail are what is compared
+[[ $dry_run == 1 ]] || "${command[@]}" >"$out/pytest.log" || status=$?
+((status <= 1)) || fail "pytest ended with status $status: $out/pytest.log" # tests that fail are what is compared
 run "$venv/bin/python" "$here/report.py" "$out/results.xml"

@@ -1,7 +1,7 @@
 """transformers' own tests of its models, for its classes and for this package's; ``test_transformers.sh`` runs them.
 
 Each module of tests is loaded twice: as it is, and with this package's class, ``Poolingformer`` before its name, in
-place of each of transformers' that has one here. The others are left out of the lists of classes to test.
+place of each of transformers' that has one here. Classes without one are left out of the lists of what to test.
 """
 
 from __future__ import annotations
@@ -18,7 +18,14 @@ import fairseq_poolingformer.huggingface
 
 FAMILIES = {  # folder of transformers' models and of their tests -> the start of their classes' names
     "bart": "Bart",
+    "bert": "Bert",
+    "distilbert": "DistilBert",
+    "electra": "Electra",
+    "marian": "Marian",
     "mbart": "MBart",
+    "modernbert": "ModernBert",
+    "mpnet": "MPNet",
+    "pegasus": "Pegasus",
     "roberta": "Roberta",
 }
 SMALL = {  # the tests' inputs have seven tokens
@@ -55,9 +62,15 @@ def name_heads(folder: str, classes: dict[str, type]) -> None:
     """Have the tests know which labels a class takes, which they look up by its name in transformers' lists."""
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
     for name, listed in vars(auto).items():
-        if name.endswith("_MAPPING_NAMES") and listed.get(folder) in classes:
+        if name.startswith("MODEL_") and name.endswith("_NAMES") and listed.get(folder) in classes:
             ours = classes[listed[folder]]
             listed[ours.config_class.model_type] = ours.__name__
+
+
+def check_encoder_attentions(case, attentions, batch_size, config, prompt_length) -> None:
+    """Of a model here they are a band, not n × n."""
+    shapes = {tuple(weights.level_one.band.shape[:3]) for weights in attentions}
+    assert shapes == {(batch_size, config.num_attention_heads, prompt_length)}
 
 
 def tests_of_ours(original: ModuleType, folder: str, start: str) -> type:
@@ -74,6 +87,7 @@ def tests_of_ours(original: ModuleType, folder: str, start: str) -> type:
     assert ours.intersection(case.all_model_classes), f"the tests of {start} take no class of this package"
     case.all_model_classes = tuple(value for value in case.all_model_classes if value in ours)
     case.pipeline_model_mapping = {task: value for task, value in case.pipeline_model_mapping.items() if value in ours}
+    case._check_encoder_attention_for_generate = check_encoder_attentions
     make = tester.get_config
 
     def get_config(self):
@@ -88,6 +102,8 @@ def tests_of_ours(original: ModuleType, folder: str, start: str) -> type:
 
 
 for folder, start in FAMILIES.items():
+    if f"{start}Config" not in classes_here():
+        continue
     tests = importlib.import_module(f"tests.models.{folder}.test_modeling_{folder}")
     globals()[f"Test{start}"] = getattr(tests, f"{start}ModelTest")
     globals()[f"TestPoolingformer{start}"] = tests_of_ours(tests, folder, start)
