@@ -53,7 +53,8 @@ def ask_what_is_missing() -> None:
     for name in COMMANDS:
         command = [scripts / "poolingformer", "completion", "bash"]
         if name != "completion":
-            command = [scripts / f"poolingformer-{name}", *{"preprocess": ["imdb"]}.get(name, []), "--help"]
+            options = {"preprocess": ["imdb", "--help"], "doctor": []}
+            command = [scripts / f"poolingformer-{name}", *options.get(name, ["--help"])]
         done = subprocess.run(command, capture_output=True, text=True)
         if name in ("score", "doctor"):
             assert (done.returncode, done.stderr) == (0, ""), done.stderr
