@@ -73,7 +73,7 @@ def check_encoder_attentions(case, attentions, batch_size, config, prompt_length
     assert shapes == {(batch_size, config.num_attention_heads, prompt_length)}
 
 
-def tests_of_ours(original: ModuleType, folder: str, start: str) -> type:
+def case_of_ours(original: ModuleType, folder: str, start: str) -> type:
     """The test case of a module, loaded once more with the classes of this package."""
     classes = {name: value for name, value in classes_here().items() if name.startswith(start)}
     spec = importlib.util.spec_from_file_location(f"{original.__name__}_of_poolingformers", original.__file__)
@@ -106,5 +106,5 @@ for folder, start in FAMILIES.items():
         continue
     tests = importlib.import_module(f"tests.models.{folder}.test_modeling_{folder}")
     globals()[f"Test{start}"] = getattr(tests, f"{start}ModelTest")
-    globals()[f"TestPoolingformer{start}"] = tests_of_ours(tests, folder, start)
+    globals()[f"TestPoolingformer{start}"] = case_of_ours(tests, folder, start)
 del tests  # a module that pytest need not look into
