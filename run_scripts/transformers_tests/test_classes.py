@@ -93,9 +93,9 @@ def case_of_ours(original: ModuleType, folder: str, start: str) -> type:
     def get_config(self):
         """The tests' configuration, with windows that are smaller than their inputs."""
         config = make(self)
-        for name, value in SMALL.items():
-            setattr(config, name, value)
-        return config
+        small = type(config).from_dict({**config.to_dict(), **SMALL})
+        small._attn_implementation = config._attn_implementation
+        return small
 
     tester.get_config = get_config
     return case
