@@ -40,6 +40,7 @@ if [[ ! -f $mark || $(<"$mark") != "$wanted" ]]; then
   [[ $dry_run == 1 ]] || printf '%s\n' "$wanted" >"$mark"
 fi
 if [[ ! -d $source ]]; then
+  run rm -rf "$source.part" # of a run that was interrupted
   run git clone --depth 1 --branch "v$version" https://github.com/huggingface/transformers "$source.part"
   run mv "$source.part" "$source"
 fi
