@@ -1,8 +1,9 @@
 """Packaging of fairseq_poolingformer.
 
-fairseq itself is left out of ``install_requires`` on purpose: its build needs torch already installed and no build
-isolation, so an ordinary resolver cannot install it. ``run_scripts/install.sh`` installs it first; docs/fairseq.md
-gives the lines for doing that by hand.
+Without extras it brings torch alone, for the attention; the extra ``fairseq`` has what the plugin and commands need.
+fairseq itself is in none on purpose: its build needs torch already installed and no build isolation, so an ordinary
+resolver cannot install it. ``run_scripts/install.sh`` installs it first; docs/fairseq.md gives the lines for doing that
+by hand.
 """
 
 import re
@@ -11,6 +12,21 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
+# extras; fairseq_poolingformer/extras.py tells who lacks one
+TEXT = [  # tokenizers, data folders, preprocessing, conversion
+    "mwparserfromhell>=0.7",
+    "numpy>=1.26",
+    "safetensors",
+    "sentencepiece>=0.2.2",  # older ones do not say in bytes where a token lies
+    "tiktoken>=0.13",  # older ones are half as fast, and take a special token in text for one
+    "tqdm",
+]
+SCORING = [
+    "nltk",  # rouge-score needs it and words are stemmed with it; named here because it is imported
+    "numpy>=1.26",
+    "rouge-score",
+    "scipy",  # aligns entities in coreference; scikit-learn, which fairseq needs, brings it along
+]
 
 
 def long_description() -> str:
@@ -57,22 +73,14 @@ setup(
         "fairseq_poolingformer": ["reader/*", "reader/tokenizer/*", "show/page.*"],
         "fairseq_poolingformer.preprocess.wikitext": ["switches.txt"],
     },
-    install_requires=[
-        "torch>=2.6",
-        "mwparserfromhell>=0.7",
-        "nltk",  # rouge-score needs it and sentences are split with it; named here because it is imported
-        "numpy>=1.26",
-        "sentencepiece>=0.2.2",  # older ones do not say in bytes where a token lies
-        "tiktoken>=0.13",  # older ones are half as fast, and take a special token in text for one
-        "rouge-score",
-        "safetensors",
-        "scipy",  # aligns entities in coreference; scikit-learn, which fairseq needs, brings it along
-        "tqdm",
-    ],
+    install_requires=["torch>=2.6"],
     extras_require={
+        "text": TEXT,
+        "scoring": SCORING,
+        "fairseq": [*TEXT, *SCORING],
+        "huggingface": [*TEXT, "transformers>=5.5"],
         "completion": ["shtab"],
         "docs": ["furo", "myst-parser", "sphinx"],
-        "huggingface": ["transformers>=5.5"],
         "tensorboard": ["tensorboard"],
         "wandb": ["wandb"],
         "plot": ["matplotlib"],
@@ -98,20 +106,20 @@ setup(
     entry_points={
         "console_scripts": [
             "poolingformer=fairseq_poolingformer.cli.main:main",
-            "poolingformer-preprocess=fairseq_poolingformer.preprocess.__main__:main",
-            "poolingformer-summarize=fairseq_poolingformer.cli.summarize:main",
-            "poolingformer-show=fairseq_poolingformer.cli.show:main",
-            "poolingformer-score=fairseq_poolingformer.cli.score:main",
-            "poolingformer-score-qa=fairseq_poolingformer.cli.score:main_of_questions",
-            "poolingformer-convert=fairseq_poolingformer.cli.convert:main",
-            "poolingformer-predict-qa=fairseq_poolingformer.cli.predict_qa:main",
-            "poolingformer-predict=fairseq_poolingformer.cli.predict:main",
-            "poolingformer-score-task=fairseq_poolingformer.cli.score:main_of_tasks",
-            "poolingformer-eval-lm=fairseq_poolingformer.char_lm.eval_lm:main",
-            "poolingformer-eval-mlm=fairseq_poolingformer.cli.eval_mlm:main",
-            "poolingformer-sample-lm=fairseq_poolingformer.char_lm.sample_lm:main",
-            "poolingformer-doctor=fairseq_poolingformer.cli.doctor:main",
-            "poolingformer-average-checkpoints=fairseq_poolingformer.cli.average_checkpoints:main",
+            "poolingformer-preprocess=fairseq_poolingformer.cli.main:main_of_script",
+            "poolingformer-summarize=fairseq_poolingformer.cli.main:main_of_script",
+            "poolingformer-show=fairseq_poolingformer.cli.main:main_of_script",
+            "poolingformer-score=fairseq_poolingformer.cli.main:main_of_script",
+            "poolingformer-score-qa=fairseq_poolingformer.cli.main:main_of_script",
+            "poolingformer-convert=fairseq_poolingformer.cli.main:main_of_script",
+            "poolingformer-predict-qa=fairseq_poolingformer.cli.main:main_of_script",
+            "poolingformer-predict=fairseq_poolingformer.cli.main:main_of_script",
+            "poolingformer-score-task=fairseq_poolingformer.cli.main:main_of_script",
+            "poolingformer-eval-lm=fairseq_poolingformer.cli.main:main_of_script",
+            "poolingformer-eval-mlm=fairseq_poolingformer.cli.main:main_of_script",
+            "poolingformer-sample-lm=fairseq_poolingformer.cli.main:main_of_script",
+            "poolingformer-doctor=fairseq_poolingformer.cli.main:main_of_script",
+            "poolingformer-average-checkpoints=fairseq_poolingformer.cli.main:main_of_script",
         ]
     },
 )

@@ -21,13 +21,22 @@ def register(tasks: Iterable[str] | None = None) -> None:
         tasks: register these alone, with the models that they train, to use their checkpoints; None for everything.
 
     Raises:
-        ModuleNotFoundError: fairseq is not installed.
+        ModuleNotFoundError: fairseq, or a library that the plugin needs, is not installed.
         ImportError: torch is too old to load checkpoints safely.
     """
-    from fairseq_poolingformer import patches, registration
+    from fairseq_poolingformer.extras import MissingLibraryError, needing
 
-    patches.apply()
-    registration.register(tasks)
+    try:
+        with needing("fairseq"):
+            from fairseq_poolingformer import patches, registration
+
+            patches.apply()
+            registration.register(tasks)
+    except MissingLibraryError:
+        # prints the sentence alone; cannot be imported later, when the import of this package has failed
+        from fairseq_poolingformer.patches.fixes import mistakes  # noqa: F401
+
+        raise
 
 
 class _UserDir(list):

@@ -9,6 +9,7 @@ from importlib import import_module
 from types import FunctionType
 from typing import Any
 
+from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks import registry
 
 PACKAGE = __package__
@@ -94,7 +95,8 @@ class LazyRegistry(dict):
     def _load(self, name: object) -> None:
         entry = super().get(name)
         if isinstance(entry, _Later) and entry.module not in sys.modules:
-            import_module(entry.module)
+            with needing("fairseq"):
+                import_module(entry.module)
             if super().get(name) is entry:  # it has no such entry in this registry
                 del self[name]
 

@@ -1,12 +1,11 @@
 """``poolingformer-preprocess CORPUS``: runs the command of one corpus, or lists the corpora."""
 
+import importlib
 import sys
 from collections.abc import Sequence
 
-from fairseq_poolingformer.cli.command import output_for_a_while, take_user_dir
+from fairseq_poolingformer.cli.command import output_for_a_while, saying_what_is_missing, take_user_dir
 from fairseq_poolingformer.tasks.registry import corpora
-
-from . import check
 
 
 def usage() -> str:
@@ -30,12 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with output_for_a_while():
             print(usage())
         return 0
-    if name == "check":
-        return check.main(options)
-    if name not in corpora():
+    if name != "check" and name not in corpora():
         print(f"{usage()}\n\nerror: {name}: no such corpus", file=sys.stderr)
         return 2
-    return corpora()[name].command(name).main(options)
+    with saying_what_is_missing("poolingformer-preprocess"):
+        command = importlib.import_module(".check", __package__) if name == "check" else corpora()[name].command(name)
+    return command.main(options)
 
 
 if __name__ == "__main__":

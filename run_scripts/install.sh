@@ -15,7 +15,7 @@ set -euo pipefail
 
 options=(
   "venv=$root/.venv" # the virtual environment to make or to complete
-  "extras=test" # of setup.py, separated by commas: completion, docs, huggingface, plot, tensorboard, test, wandb
+  "extras=test" # of setup.py beside fairseq, separated by commas: completion, docs, huggingface, plot, tensorboard, test, wandb
   "python=" # interpreter to make it with; default: python3.12 where fairseq is prebuilt for it, else the first that fits of python3, python3.13, … python3.10
   "torch=torch==2.13.0" # what pip is to install as PyTorch; 2.6 is the oldest that loads checkpoints safely
   "torch_index=" # address of the package index for PyTorch alone; default: the one that pip uses
@@ -130,6 +130,6 @@ step "pip, setuptools, numpy, cython" pip_install --upgrade pip setuptools wheel
 step "$torch" install_torch
 step "$fairseq, $build" install_fairseq
 step "fairseq_poolingformer${extras:+ with extras $extras}" \
-  pip_install --no-build-isolation --editable "$root${extras:+[$extras]}" "$torch"
+  pip_install --no-build-isolation --editable "${root}[fairseq${extras:+,$extras}]" "$torch"
 step "import of everything" "$venv/bin/python" -c "import fairseq_poolingformer; fairseq_poolingformer.register()"
 printf '%s\n' "$wanted" >"$mark"

@@ -19,7 +19,7 @@ parse_options "$@"
 venv=$(absolute "$venv")
 
 # the oldest version of each requirement, such as torch==2.6
-mapfile -t oldest < <(sed -n '/install_requires/,/\]/s/^ *"\([a-z-]*\)>=\([0-9.]*\)".*/\1==\2/p' "$root/setup.py")
+mapfile -t oldest < <(sed -n '/^TEXT = /,/^]/p; /install_requires/p' "$root/setup.py" | grep -oE '[a-z-]+>=[0-9.]+' | sed 's/>=/==/')
 ((${#oldest[@]} > 0)) || fail "setup.py names no oldest versions"
 for requirement in "${oldest[@]}"; do
   [[ $requirement != torch==* ]] || torch=$requirement

@@ -3,9 +3,10 @@
 #
 #   run_scripts/test_package.sh [KEY=value …]
 #
-# Without fairseq: what setup.py asks for, transformers, and pytest. It runs pip check, imports, the help of every
-# command, tiny models and the attention's tests. PyTorch comes from where pip finds it; on Linux that is a build with
-# CUDA, of several GB for each Python, unless torch_index= names the index of CPU builds.
+# First with torch alone: the attention, its page's examples, and the sentences of commands that need more. Then with the
+# extra huggingface and pytest, without fairseq: pip check, imports, the help of every command, tiny models and the
+# attention's tests. PyTorch comes from where pip finds it; on Linux that is a build with CUDA, of several GB for each
+# Python, unless torch_index= names the index of CPU builds.
 
 # shellcheck disable=SC2154 # parse_options sets the variables
 set -euo pipefail
@@ -61,13 +62,19 @@ tar --extract --gzip --file "$out"/fairseq_poolingformer-*.tar.gz --directory "$
 for name in README.md LICENSE CITATION.cff CHANGELOG.md Dockerfile docs benchmarks run_scripts tests; do
   [[ -e $work/sdist/$name ]] || fail "the sdist lacks $name (MANIFEST.in)"
 done
-cp -r "$work/sdist/tests" "$work/sdist/pyproject.toml" "$work/sdist/run_scripts/package_check.py" "$work/"
+cp -r "$work/sdist/tests" "$work/sdist/pyproject.toml" "$work/sdist/run_scripts/package_check.py" "$work/sdist/run_scripts/alone_check.py" \
+  "$work/sdist/docs/attention.md" "$work/"
 
 for python in "${interpreters[@]}"; do
   "$python" --version
   "$python" -m venv "$work/venv"
   pip=("$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check)
   "${pip[@]}" ${torch_index:+--index-url "$torch_index"} "$torch"
+  "${pip[@]}" "$(echo "$out"/fairseq_poolingformer-*.whl)" "$torch"
+  (
+    cd "$work" # where the package is not
+    "$work/venv/bin/python" alone_check.py attention.md
+  )
   "${pip[@]}" "$(echo "$out"/fairseq_poolingformer-*.whl)[huggingface]" "$torch" pytest hypothesis
   "$work/venv/bin/python" -m pip check
   (

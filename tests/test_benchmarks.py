@@ -156,10 +156,11 @@ def test_growth_and_its_plots(tmp_path):
 
 @pytest.mark.slow
 def test_hosts():
-    rows = tables(run("hosts", "--lengths", 64, "--layers", 2, "--global-every", 2, "--repeats", 1, "--warm-ups", 0))
-    assert len(rows) == 2
+    output = run("hosts", "--lengths", 64, "--layers", 2, "--global-every", 2, "--repeats", 1, "--warm-ups", 0)
+    rows = tables(output)
+    flex = [] if "flex_attention is left out: it does not run here" in output else ["flex_attention"]  # no compiler
+    assert [list(table) for table in rows] == [["sdpa", *flex, "band"], ["sdpa", "band"]]
     for table in rows:
-        assert list(table) == ["sdpa", "band"]
         assert_measured(table)
 
 

@@ -21,6 +21,7 @@ FAIRSEQ_SIDE = (
     *("tasks.summarization.scorer", "tasks.summarization.dataset"),
 )
 LAYERS = [
+    ("extras",),
     ("checkpoint_reader.*",),
     ("attention.*",),
     ("settings", "levels"),
@@ -41,7 +42,7 @@ LAYERS = [
     ("registration",),  # names the modules that it imports
 ]
 WITHOUT_FAIRSEQ = {"checkpoint_reader", "settings", "levels", "attention", "text", "weights", "huggingface", "tasks"}
-WITHOUT_FAIRSEQ |= {"preprocess"}
+WITHOUT_FAIRSEQ |= {"extras", "preprocess"}
 # what preprocess may use of the plugin
 BELOW_PREPROCESS = {"checkpoint_reader", "settings", "attention", "text", "tasks", "cli"}
 

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from fairseq_poolingformer.extras import MissingLibraryError, needing
+
 
 class UsageError(ValueError):
     """Arguments that do not fit together; the command prints its usage and exits with status 2."""
@@ -37,7 +39,8 @@ def run_command(
         parsed = parser.parse_args(arguments)
         show_traceback = vars(parsed).pop("traceback")
         try:
-            run(parsed)
+            with needing("text"):
+                run(parsed)
         except UsageError as error:
             parser.error(str(error))
         except (ValueError, OSError) as error:
@@ -49,6 +52,20 @@ def run_command(
             print(f"{parser.prog}: interrupted", file=sys.stderr)
             status = 130
     return status
+
+
+@contextlib.contextmanager
+def saying_what_is_missing(prog: str) -> Iterator[None]:
+    """End with one sentence where the block, which imports a command, lacks a library.
+
+    Raises:
+        SystemExit: with what to install.
+    """
+    try:
+        with needing("text"):
+            yield
+    except MissingLibraryError as error:
+        sys.exit(f"{prog}: {error}")
 
 
 def _sentence(error: ValueError | OSError) -> str:

@@ -14,7 +14,6 @@ from fairseq_poolingformer.char_lm import from_adaptive_span as adaptive_span
 from fairseq_poolingformer.char_lm import from_transformer_xl as transformer_xl
 from fairseq_poolingformer.cli import from_short
 from fairseq_poolingformer.cli.command import load_fairseq, run_command
-from fairseq_poolingformer.huggingface import remote_code
 from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite
 from fairseq_poolingformer.weights import (
     ConversionError,
@@ -137,7 +136,9 @@ def to_huggingface(options: argparse.Namespace) -> None:
                 gpt2 = gpt2_bpe.read_gpt2_files(tokenizer)
                 vocab = gpt2_bpe.to_huggingface_vocab(gpt2, rows)
                 gpt2_bpe.write_huggingface_tokenizer(folder, vocab, gpt2, conversion.FAMILIES[model_type], max_length)
-        if model_type in remote_code.CLASSES:
+        if model_type.startswith("poolingformer-"):
+            from fairseq_poolingformer.huggingface import remote_code  # which needs transformers
+
             config["auto_map"] = remote_code.auto_map(model_type, config["architectures"][0])
             remote_code.write(folder, model_type, config["architectures"][0])
         files.write_json(folder / "config.json", config)

@@ -20,6 +20,7 @@ from tqdm import tqdm
 from fairseq_poolingformer.cli.command import UsageError, natural, positive, run_command
 from fairseq_poolingformer.cli.models import load_models
 from fairseq_poolingformer.cli.options import add_device_options
+from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.text.masking import NONE, nearest_repetitions
 from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
@@ -220,10 +221,8 @@ def table(results: Sequence[dict[str, Any]]) -> str:
 
 def plot(results: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw bits per token by distance, a line for each checkpoint."""
-    try:
+    with needing("plot"):
         from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise ValueError("--plot needs matplotlib: pip install matplotlib") from None
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.add_subplot(xlabel="distance to the nearest repetition, tokens", ylabel="bits per masked token")
     for result in results:

@@ -54,11 +54,10 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Make the long model and save it with its tokenizer."""
-    try:
-        from transformers import AutoConfig, AutoTokenizer
-    except ImportError as error:
-        raise ConversionError("from-short needs transformers: pip install 'transformers>=5.5'") from error
-    from fairseq_poolingformer import huggingface
+    from fairseq_poolingformer import huggingface  # first, since it says what to install
+
+    # isort: split
+    from transformers import AutoConfig, AutoTokenizer
 
     try:
         config = AutoConfig.from_pretrained(options.source)

@@ -6,10 +6,13 @@ import importlib
 import importlib.metadata
 import platform
 import sys
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 from fairseq_poolingformer import __version__
-from fairseq_poolingformer.cli.command import output_for_a_while, run_command
+from fairseq_poolingformer.cli.command import output_for_a_while, run_command, saying_what_is_missing
+from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.registry import corpora
 
 # each command is also installed as poolingformer-COMMAND
@@ -64,15 +67,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with output_for_a_while():
             print(versions() if name == "--version" else usage())
         return 0
-    if name in FORMER:
-        module, function = FORMER[name]
-        return getattr(importlib.import_module(module), function)(options)
-    if name not in COMMANDS:
+    if name not in COMMANDS and name not in FORMER:
         print(f"{usage()}\n\npoolingformer: there is no command {name}", file=sys.stderr)
         return 2
     if name == "completion":
         return run_command(make_parser(), run, options)
-    return importlib.import_module(COMMANDS[name][0]).main(options)
+    warnings.filterwarnings("ignore", "Failed to initialize NumPy")  # of torch, where there is none
+    module, function = FORMER.get(name) or (COMMANDS[name][0], "main")
+    with saying_what_is_missing(f"poolingformer {name}"):
+        command = importlib.import_module(module)
+    return getattr(command, function)(options)
+
+
+def main_of_script() -> int:
+    """Run the command that the script ``poolingformer-COMMAND`` is named after."""
+    return main([Path(sys.argv[0]).stem.removeprefix("poolingformer-"), *sys.argv[1:]])
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -87,10 +96,8 @@ def make_parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> None:
     """Print the completion."""
-    try:
+    with needing("completion"):
         import shtab
-    except ModuleNotFoundError as error:
-        raise ValueError("completion needs shtab: pip install shtab") from error
     print(shtab.complete(whole_parser(), shell=args.shell))
 
 

@@ -12,7 +12,14 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.cli.command import add_user_dir, natural, positive, run_command, take_user_dir
+from fairseq_poolingformer.cli.command import (
+    add_user_dir,
+    natural,
+    positive,
+    run_command,
+    saying_what_is_missing,
+    take_user_dir,
+)
 from fairseq_poolingformer.cli.models import load_models, read_batches
 from fairseq_poolingformer.cli.options import add_device_options
 from fairseq_poolingformer.tasks import registry
@@ -32,7 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = take_user_dir(sys.argv[1:] if arguments is None else arguments)
     task = next(filter(None, (_task_of(Path(argument)) for argument in arguments)), None)
     if task is not None and task.predict not in ("", __spec__.name):
-        return import_module(task.predict).main(arguments)
+        with saying_what_is_missing("poolingformer-predict"):
+            command = import_module(task.predict)
+        return command.main(arguments)
     return run_command(make_parser(), run, arguments)
 
 

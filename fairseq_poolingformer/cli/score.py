@@ -18,6 +18,7 @@ from fairseq_poolingformer.cli.command import (
     run_command,
     take_user_dir,
 )
+from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.text.whole_file import write_lines
 
@@ -44,7 +45,8 @@ def main(arguments: Sequence[str] | None = None, task: str | None = None, prog: 
     if found.task is None and {"-h", "--help"} & set(rest):
         return run_command(make_parser(prog), run, rest)
     try:
-        scores = _scores_of(found.task) if found.task else _recognized(rest)
+        with needing("scoring"):
+            scores = _scores_of(found.task) if found.task else _recognized(rest)
     except UsageError as error:
         own.error(str(error))
     except (ValueError, OSError) as error:

@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 
 from fairseq_poolingformer.cli.command import load_fairseq
-from fairseq_poolingformer.patches import REPLACED
 
 GIB = 2**30
 DISK_BYTES, BLOCK_BYTES = 2**26, 2**20  # written to measure the disk, and at a time
@@ -57,6 +56,8 @@ def fairseq() -> list[str]:
         load_fairseq(tasks=())
     except (ImportError, AttributeError) as error:
         return [line, f"the plugin does not fit this fairseq: {error}"]
+    from fairseq_poolingformer.patches import REPLACED  # here, since it needs numpy
+
     compiled = find_spec("fairseq.data.data_utils_fast") is not None
     patched = f"patched by the plugin, in processes that load it: {len(REPLACED)} functions"
     return [line + ("" if compiled else ", without its compiled extensions"), patched, _apex()]

@@ -5,7 +5,10 @@ windows of any of transformers' models (:mod:`.band`), and ``pipeline("summariza
 longer has (:mod:`.pipelines`). It needs transformers 5.5 and no fairseq.
 """
 
-import transformers
+from fairseq_poolingformer.extras import needing
+
+with needing("huggingface"):
+    import transformers
 
 # first, since it says which transformers the others need
 from fairseq_poolingformer.huggingface.configuration import (

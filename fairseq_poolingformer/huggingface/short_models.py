@@ -167,7 +167,7 @@ def check_sizes(folder: Any, config: dict[str, Any], subfolder: str = "") -> Non
             raise ValueError(
                 f"{folder}: its setting {name} is {value!r:.100}, and must be a whole number up to {most:,}"
             )
-    if Path(folder).is_dir():
+    if folder is not None and Path(folder).is_dir():
         _check_held(Path(folder, subfolder), config)
 
 

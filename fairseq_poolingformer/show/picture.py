@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.show.looks import CROSS, TITLES, Look
 from fairseq_poolingformer.show.passages import Passages
 
@@ -23,12 +24,10 @@ def draw(look: Look, path: Path) -> None:
         path: the picture to write, whose ending says its format.
 
     Raises:
-        ValueError: matplotlib is not installed.
+        MissingLibraryError: matplotlib is not installed.
     """
-    try:
+    with needing("plot"):
         from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ValueError("--picture needs matplotlib: pip install matplotlib") from error
     rows = {kind: look.summary if kind == CROSS else look.document for kind in look.views}
     heights = [min(max(len(rows[kind]) * 0.24, 1.6), 4.6) for kind in look.views]
     figure = Figure(figsize=(9, sum(heights) + 1.1 * len(heights) + 0.4), layout="constrained")

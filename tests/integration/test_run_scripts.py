@@ -398,15 +398,15 @@ def installed(tmp_path):
     return run
 
 
-@pytest.mark.parametrize(("extras", "editable"), [("", ROOT), ("plot,docs", f"{ROOT}[plot,docs]")])
-def test_install_gives_pip_the_extras(installed, extras, editable):
+@pytest.mark.parametrize(("extras", "given"), [("", "fairseq"), ("plot,docs", "fairseq,plot,docs")])
+def test_install_gives_pip_the_extras(installed, extras, given):
     words = next(words for words in installed("install.sh", f"extras={extras}") if "--editable" in words)
-    assert words[words.index("--editable") + 1] == str(editable)
+    assert words[words.index("--editable") + 1] == f"{ROOT}[{given}]"
 
 
 def test_the_oldest_versions_are_installed_and_tested(installed):
     asked = installed("test_oldest.sh")
-    assert next(words for words in asked if "--editable" in words)[-2:] == [str(ROOT), "torch==2.6"]
+    assert next(words for words in asked if "--editable" in words)[-2:] == [f"{ROOT}[fairseq]", "torch==2.6"]
     assert {"torch==2.6", "numpy==1.26", "tiktoken==0.13"} < set(asked[-2])
     assert asked[-1][:2] == ["-m", "pytest"]
     assert all((ROOT / name).is_file() for name in asked[-1] if name.endswith(".py"))

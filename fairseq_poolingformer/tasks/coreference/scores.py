@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.coreference.conll import SCORED_COLUMNS, ConllDocument, parse_document, split_documents
 from fairseq_poolingformer.text.json_lines import BadLine
 
@@ -237,7 +238,8 @@ def _mentions(chains: Chains) -> int:
 
 def ceaf_e(key: Chains, response: Chains) -> RecallPrecision:
     """Align chains one to one so that Σ φ₄ is largest, φ₄(K, R) = 2·|K ∩ R| / (|K| + |R|)."""
-    from scipy.optimize import linear_sum_assignment  # it takes half a second, and only coreference needs it
+    with needing("scoring"):
+        from scipy.optimize import linear_sum_assignment  # it takes half a second, and only coreference needs it
 
     key, response = ([chain for chain in chains if chain] for chains in (key, response))
     numbers: dict[Hashable, set[int]] = {}

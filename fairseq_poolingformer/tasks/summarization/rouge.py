@@ -13,6 +13,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 
+from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.summarization.sentences import SENTENCE_SPLITS, split_sentences
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
@@ -43,8 +44,9 @@ class _CachingTokenizer:
     """rouge-score's tokenizer, which stems every word once only: stemming would take most of the time."""
 
     def __init__(self, stemmer: bool):
-        from nltk.stem.porter import PorterStemmer
-        from rouge_score.tokenize import tokenize
+        with needing("scoring"):
+            from nltk.stem.porter import PorterStemmer
+            from rouge_score.tokenize import tokenize
 
         self.split = tokenize
         self.stem = lru_cache(maxsize=1 << 18)(PorterStemmer().stem)
@@ -86,7 +88,8 @@ def rouge_scores(
         )
     if sentence_split not in SENTENCE_SPLITS:
         raise ValueError(f"sentence_split={sentence_split!r}: choose one of {', '.join(SENTENCE_SPLITS)}")
-    from rouge_score import rouge_scorer
+    with needing("scoring"):
+        from rouge_score import rouge_scorer
 
     tokenizer = _tokenizer(stemmer)
     ngrams = rouge_scorer.RougeScorer(["rouge1", "rouge2"], tokenizer=tokenizer)

@@ -1,0 +1,43 @@
+"""The libraries that the attention does without; setup.py has them as extras, and who lacks one is told which."""
+
+import contextlib
+from collections.abc import Iterator
+
+_TEXT = ("mwparserfromhell", "numpy", "safetensors", "sentencepiece", "tiktoken", "tqdm")
+_SCORING = ("nltk", "numpy", "rouge_score", "scipy")
+EXTRAS = {  # of setup.py -> what it brings, by the names that are imported
+    "text": _TEXT,
+    "scoring": _SCORING,
+    "fairseq": (*_TEXT, *_SCORING),
+    "huggingface": (*_TEXT, "transformers"),
+    "completion": ("shtab",),
+    "plot": ("matplotlib",),
+}
+
+
+class MissingLibraryError(ModuleNotFoundError, ValueError):
+    """Its message says what to install; a ValueError, so that commands print it as a sentence."""
+
+
+@contextlib.contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """Say what to install where an import of the block fails because a library of an extra is missing.
+
+    Args:
+        extra: the extra to name; another one where it does not bring that library.
+
+    Raises:
+        MissingLibraryError: a library of an extra is missing.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        found = next((name for name in (extra, *EXTRAS) if library in EXTRAS[name]), None)
+        if found is None or isinstance(error, MissingLibraryError):
+            raise
+        raise MissingLibraryError(
+            f"{library} is not installed: pip install 'fairseq-poolingformer[{found}]' "
+            f"(in a clone: pip install '.[{found}]')",
+            name=error.name,
+        ) from error

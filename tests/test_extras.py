@@ -1,0 +1,170 @@
+"""Who lacks a library is told in one sentence what to install, and the attention needs torch alone."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairseq_poolingformer.extras import EXTRAS, MissingLibraryError, needing
+from tests.test_package import setup_arguments
+
+ROOT = Path(__file__).resolve().parents[1]
+ALL = sorted({library for libraries in EXTRAS.values() for library in libraries})
+# of no extra: torch brings triton, fairseq the next three; nothing here fails without peft
+ELSEWHERE = {"torch", "triton", "fairseq", "hydra", "omegaconf", "peft", "fairseq_poolingformer"}
+
+
+def without(libraries: list[str], code: str) -> str:
+    """What a new process prints that runs the code without these libraries."""
+    code = f"import sys\nsys.modules.update(dict.fromkeys({libraries}))\n{code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_extras_are_those_of_setup_py(monkeypatch):
+    given = setup_arguments(monkeypatch)
+    assert given["install_requires"] == ["torch>=2.6"]
+    names = {
+        extra: {re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in requirements}
+        for extra, requirements in given["extras_require"].items()
+    }
+    assert {extra: names[extra] for extra in EXTRAS} == {extra: set(EXTRAS[extra]) for extra in EXTRAS}
+
+
+def test_every_library_is_in_an_extra():
+    found = {}
+    for path in [*ROOT.glob("fairseq_poolingformer/**/*.py"), *ROOT.glob("preprocess/**/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+            found |= {name.partition(".")[0]: path for name in names}
+    others = {name: path for name, path in found.items() if name not in sys.stdlib_module_names}
+    assert {name: path for name, path in others.items() if name not in {*ALL, *ELSEWHERE}} == {}
+
+
+def test_the_attention_needs_torch_alone_and_warns_of_nothing():
+    without(
+        [*ALL, "fairseq"],
+        """
+import torch, warnings
+warnings.simplefilter("error")
+from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window, band_attention, pool_keys
+query, key, value = (torch.randn(1, 2, 50, 8, requires_grad=True) for _ in range(3))
+band_attention(query, key, value, window=Window(4)).sum().backward()
+for kind in ("ldconv", "mean-ldconv", "mean", "max"):
+    layer = TwoLevelAttention(
+        16, 2, window=Window(3), pooled_window=Window(9), pooling=Pooling(5, 4), pool_type=kind, dropout=0.1
+    )
+    x = torch.randn(2, 37, 16, requires_grad=True)
+    layer(x, global_mask=torch.arange(37).lt(1).expand(2, 37)).sum().backward()
+    assert x.grad.isfinite().all()
+""",
+    )
+
+
+# command -> the extra that it names where there is only torch
+COMMANDS = {
+    "preprocess imdb": "text",
+    "preprocess check folder": "text",
+    "convert to-fairseq folder output": "text",
+    "summarize paper.txt": "text",
+    "show paper.txt": "text",
+    "predict folder --path model.pt": "text",
+    "predict-qa folder --path model.pt": "text",
+    "score predictions.json --gold gold.json": "scoring",
+    "score --task coreference predictions --gold gold": "scoring",
+    "score-qa predictions.json --gold gold.json": "scoring",
+    "eval-mlm folder --path model.pt": "text",
+    "eval-lm folder --path model.pt": "text",
+    "sample-lm folder": "text",
+    "average-checkpoints a.pt --output b.pt": "text",
+    "completion bash": "completion",
+}
+RUN = """
+import contextlib, io, json
+from fairseq_poolingformer.cli.main import main
+open("gold.json", "w").write("{}")
+open("predictions.json", "w").write("{}")
+said = {}
+for command in COMMANDS:
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        try:
+            assert main(command.split()) == 1, command
+        except SystemExit as ended:
+            errors.write(f"{ended}\\n")
+    said[command] = errors.getvalue()
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_command_that_lacks_a_library_says_in_one_sentence_what_to_install():
+    said = json.loads(without([*ALL, "fairseq"], f"COMMANDS = {list(COMMANDS)}\n{RUN}"))
+    for command, extra in COMMANDS.items():
+        name = command.split()[0]
+        sentence = (
+            rf"poolingformer[- ]{name}: \w+ is not installed: pip install 'fairseq-poolingformer\[{extra}\]' "
+            rf"\(in a clone: pip install '\.\[{extra}\]'\)( \(--traceback shows where\))?\n"
+        )
+        assert re.fullmatch(sentence, said[command]), f"{command}: {said[command]}"
+
+
+@pytest.mark.parametrize(
+    ("library", "code", "extra"),
+    [
+        ("transformers", "import fairseq_poolingformer.huggingface.band", "huggingface"),
+        (
+            "nltk",
+            "import fairseq_poolingformer.tasks.summarization.rouge as it; it.rouge_scores(['a'], ['a'])",
+            "scoring",
+        ),
+        ("scipy", "import fairseq_poolingformer.tasks.coreference.scores as it; it.ceaf_e([[1]], [[1]])", "scoring"),
+        ("matplotlib", "from fairseq_poolingformer.show.picture import draw; draw(None, None)", "plot"),
+        ("matplotlib", "from fairseq_poolingformer.cli.eval_mlm import plot; plot([], None)", "plot"),
+    ],
+)
+def test_an_import_says_what_to_install(library, code, extra):
+    without(
+        [library],
+        f"""
+try:
+    {code}
+except ModuleNotFoundError as error:
+    assert error.name.partition(".")[0] == {library!r} and "[{extra}]'" in str(error), error
+else:
+    raise AssertionError("nothing was missing")
+""",
+    )
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_command_of_fairseq_says_it_too():
+    code = """
+import sys
+sys.modules["tiktoken"] = None
+sys.argv = ["fairseq-train", "folder", "--user-dir", "ROOT/fairseq_poolingformer", "--task", "question_answering"]
+from fairseq_cli.train import cli_main
+cli_main()
+""".replace("ROOT", str(ROOT))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: tiktoken is not installed: pip install 'fairseq-pooling")
+
+
+def test_only_libraries_of_an_extra_are_explained():
+    with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_library'") as found, needing("text"):
+        import no_such_library  # noqa: F401
+    assert not isinstance(found.value, MissingLibraryError)
