@@ -26,7 +26,7 @@ from fairseq_poolingformer.text.json_lines import BadLine, read_object, type_nam
 
 from .pipeline import command
 from .pipeline.records import Example, InputError, Record, Reject
-from .pipeline.report import length_table, with_lines
+from .pipeline.report import length_table
 from .pipeline.run import Corpus
 from .records import keys, options
 
@@ -165,7 +165,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         parse=functools.partial(parse, **chosen),
         settings={**chosen, "max_line_bytes": args.max_line_bytes, **data.settings},
         inputs=data.inputs,
-        table=with_lines(length_table, data.notes) if data.notes else length_table,
+        table=options.with_notes(length_table, data),
     )
 
 

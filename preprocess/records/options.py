@@ -9,6 +9,7 @@ from pathlib import Path
 from ..pipeline import command, splits
 from ..pipeline.errors import InputError
 from ..pipeline.records import Record, describe_file
+from ..pipeline.report import Table, with_lines
 from ..pipeline.splits import SPLITS, SplitRecords
 from . import keys, reader
 from .reading import Reading
@@ -104,7 +105,22 @@ def find(args: argparse.Namespace, name_of: Callable[[Record], str], inside: Ins
         found = {split: _inside(one, functools.partial(reader.each, reading=reading)) for split, one in found.items()}
     if inside:
         found = {split: _inside(one, inside) for split, one in found.items()}
+    if getattr(args, "sentencepiece_train", None) is not None and found and "train" not in found:
+        raise InputError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
     return Data({split: found[split] for split in SPLITS if split in found}, inputs, settings, notes)
+
+
+def annotated(splits: dict[str, SplitRecords], parse: Callable) -> dict[str, SplitRecords]:
+    """Give each split a parse function of its own: labels and answers are not read in test."""
+    return {
+        split: replace(records, parse=functools.partial(parse, annotated=split != "test"))
+        for split, records in splits.items()
+    }
+
+
+def with_notes(table: Table, data: Data) -> Table:
+    """The table of a corpus, followed by the notes."""
+    return with_lines(table, data.notes) if data.notes else table
 
 
 def _records(sources: Sequence[Source], reading: Reading) -> SplitRecords:
