@@ -71,6 +71,7 @@ setup(
     ],
     extras_require={
         "completion": ["shtab"],
+        "data": ["pyarrow", "zstandard>=0.19"],  # Parquet, Arrow, zstd
         "docs": ["furo", "myst-parser", "sphinx"],
         "huggingface": ["transformers>=5.5"],
         "tensorboard": ["tensorboard"],

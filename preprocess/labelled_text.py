@@ -129,9 +129,7 @@ def _label(fields: dict, where: Keys) -> str:
     if isinstance(label, float) and label.is_integer():
         fields = {"label": int(label)}
     elif isinstance(label, float):
-        raise BadLine(
-            f"a number as label: the task {KIND} learns classes, no amounts; name ranges, such as low and high"
-        )
+        raise BadLine(f"fraction as label: the task {KIND} learns classes, no amounts; name ranges, such as low, high")
     return label_of(fields)
 
 

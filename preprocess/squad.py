@@ -1,8 +1,8 @@
 """Make a data folder from questions about contexts in SQuAD's format (Rajpurkar et al. 2016, 2018), v1 and v2.
 
 The input is the released files, or any records with ``id``, ``question``, ``context`` and ``answers``, as the Hub has
-them. The task is ``triviaqa``, whose predictions are the official form, {id: answer}. It gives every question an answer:
-questions of v2 without one train nothing, and count as wrong.
+them. The task is ``triviaqa``, whose predictions are the official form, {id: answer}. It answers every question: those
+of v2 without an answer train nothing, and count as wrong.
 """
 
 import argparse
