@@ -157,16 +157,9 @@ def hub(name: str) -> Mapping[str, Sequence]:
     path, _, configuration = name.partition(":")
     try:
         return library.load_dataset(path, configuration or None)
-    except (
-        OSError,
-        ValueError,
-        RuntimeError,
-        library.exceptions.DatasetsError,
-    ) as error:  # no network, no such name, a script that it no longer runs
+    except (OSError, ValueError, RuntimeError, library.exceptions.DatasetsError) as error:
         reason = " ".join(str(error).split())[:300]
-        raise InputError(
-            f"{name}: no such file or folder, and datasets cannot load it from the Hub: {reason}"
-        ) from error
+        raise InputError(f"{name}: no such file, and datasets cannot load it from the Hub: {reason}") from error
 
 
 def hub_rows(rows: Sequence, name: str, max_bytes: int) -> Iterator[Record]:
