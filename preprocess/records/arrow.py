@@ -78,6 +78,7 @@ def _rows(batches: Iterable, file: str, size: int, total: int | None, max_bytes:
         names = batch.schema.names
         if twice := {name for name in names if names.count(name) > 1}:
             raise InputError(f"{file}: two columns are called {min(twice)!r}; rename one")
+        batch.validate(full=True)  # offsets of a damaged file would lead anywhere in memory
         for row in batch.to_pylist():
             number += 1
             now = size * number // total if total else done

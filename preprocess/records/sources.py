@@ -1,11 +1,14 @@
 """What people name as data: files, globs, zip archives, folders, names on the Hub; and the splits that these hold."""
 
 import contextlib
+import errno
 import glob
 import hashlib
 import io
 import itertools
+import lzma
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,10 +112,14 @@ def _archive(path: Path) -> Iterator[tuple[zipfile.ZipFile, BinaryIO]]:
         try:
             with zipfile.ZipFile(disk) as archive:
                 yield archive, disk
-        except (zipfile.BadZipFile, EOFError, zlib.error) as error:
-            raise InputError(f"{path}: damaged zip archive ({error}); fetch it again") from error
+        except InputError:
+            raise
         except (RuntimeError, NotImplementedError) as error:
             raise InputError(f"{path}: cannot be read here ({error}); unpack it, and name its files") from error
+        except (zipfile.BadZipFile, EOFError, zlib.error, struct.error, lzma.LZMAError, ValueError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a place before the beginning
+                raise
+            raise InputError(f"{path}: damaged zip archive ({error}); fetch it again") from error
 
 
 def expand(patterns: Sequence[str]) -> list[Source]:
