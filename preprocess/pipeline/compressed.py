@@ -18,7 +18,7 @@ from .errors import InputError, needs
 
 _BLOCK_BYTES = 2**17
 _XZ_MEMORY = 2**29  # bytes; xz -9 needs 65 MiB
-_ZSTD_BYTES = 2**11  # of input at a time: zstandard bounds no output, and they become 64 MiB at most
+_ZSTD_BYTES = 2**9  # of input at a time: zstandard bounds no output, and they become 16 MiB at most
 
 
 class _Streams(io.RawIOBase):

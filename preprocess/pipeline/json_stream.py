@@ -234,9 +234,9 @@ def members(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int,
     _refuse_cut(marks, name, "object")
 
 
-def openings(content: BinaryIO) -> Iterator[tuple[str, bytes]]:
+def openings(content: BinaryIO, max_bytes: int) -> Iterator[tuple[str, bytes]]:
     """Yield each key of the first object, and the first byte of its value where that is a string, object or list."""
-    marks, key, last = _Marks(content, 1, MAX_LINE_BYTES), b"", b""
+    marks, key, last = _Marks(content, 1, max_bytes), b"", b""
     while mark := marks.next():
         if last == b":":
             yield key.decode("utf-8", "replace")[1:-1], mark[:1]

@@ -66,7 +66,7 @@ def format_of(name: str, open_content: Open, reading: Reading) -> Format:
         return Format.LINES
     kinds = set()
     with open_content() as (content, _):
-        for key, kind in json_stream.openings(content):
+        for key, kind in json_stream.openings(content, reading.max_bytes):
             if key == reading.records_key and kind == b"[":
                 return Format.LIST
             kinds.add(kind)
