@@ -90,7 +90,7 @@ def find(args: argparse.Namespace, name_of: Callable[[Record], str], inside: Ins
         sources = {split: expand(patterns) for split, patterns in named.items()}
     reading = Reading(args.max_line_bytes, tuple(args.columns), not args.no_quotes, args.records_key, tuple(args.each))
     flat = replace(reading, each=())
-    found = {split: _records(members, flat) for split, members in sources.items() if members}
+    found = {split: _records(members, flat) for split in SPLITS if (members := sources.get(split))}
     inputs = {split: [entry for one in sources[split] for entry in one.describe()] for split in found}
     settings = dict(reading.settings())
     notes: Sequence[str] = ()

@@ -5,7 +5,6 @@ import errno
 import glob
 import hashlib
 import io
-import itertools
 import lzma
 import re
 import struct
@@ -194,28 +193,48 @@ def splits_of(data: str, unnamed: bool = True) -> dict[str, list[Source]]:
     """
     path = Path(data)
     is_saved = (path / arrow.STATE).is_file()
+    named: dict[str, list[Source]] = {}
     if (path / arrow.SPLITS).is_file():
         named = {name: _of_folder(path / name) for name in arrow.saved_splits(path)}
     elif path.is_dir() and not is_saved and (inner := _split_folders(path)):
+        files = sorted(one for one in path.iterdir() if one.is_file() and not texts.is_hidden(one.name))
         named = {name: _of_folder(path / name) for name in inner}
+        there = {split_named(name) for name in inner}
+        named |= {one.name: _of_file(one) for one in files if split_named(one.name) not in {None, *there}}
     elif not path.exists() and not glob.glob(data, recursive=True) and arrow.looks_like_hub_name(data):
         named = _of_hub(data)
     else:
-        named = {}
         for source in expand([data]):
-            named.setdefault(source.member or source.path.name, []).append(source)
+            name = source.member or source.path.name
+            if _known(name) and (former := named.get(name)):
+                raise _two_forms(data, former[0], source)
+            named.setdefault(name, []).append(source)
             unnamed = unnamed or not path.is_dir() or is_saved or bool(source.entries)
+    exact: dict[str, Source] = {}  # train.txt rather than training-notes.txt
+    for name, sources in named.items():
+        if (split := _known(name)) and sources:
+            if split in exact:
+                raise _two_forms(data, exact[split], sources[0])
+            exact[split] = sources[0]
     splits: dict[str, list[Source]] = {}
     others: list[Source] = []
-    for name, sources in sorted(named.items(), key=lambda item: _stem(item[0]) not in SPLIT_OF):
+    for name, sources in named.items():
         split = split_named(name)
         if split is None:
             others += sources
-        elif split not in splits or _stem(name) in SPLIT_OF:  # train.txt rather than training-notes.txt
+        elif split not in exact or _known(name):
             splits.setdefault(split, []).extend(sources)
-    for sources in splits.values():
-        _refuse_two_forms(data, sources)
     return splits if "train" in splits or not (others and unnamed) else splits | {"train": others}
+
+
+def _known(name: str) -> str | None:
+    """The split whose very name a file has up to its first dot."""
+    return SPLIT_OF.get(name.lower().rpartition("/")[2].partition(".")[0])
+
+
+def _two_forms(data: str, first: Source, second: Source) -> InputError:
+    """``train.txt`` beside ``train.txt.gz`` is one and the same, and in two folders it is of two corpora."""
+    return InputError(f"{data}: both {first.name} and {second.name}; name files with --train, --valid and --test")
 
 
 def _split_folders(path: Path) -> list[str]:
@@ -229,16 +248,3 @@ def split_named(name: str) -> str | None:
     if not found and "/" in name:
         return split_named(name.rpartition("/")[0])
     return found.pop() if len(found) == 1 else None
-
-
-def _refuse_two_forms(data: str, sources: Sequence[Source]) -> None:
-    """Refuse ``train.txt`` beside ``train.txt.gz``, which are one and the same."""
-    names = [source.member or source.path.name for source in sources]
-    for first, second in itertools.pairwise(sorted(names, key=_stem)):
-        if first != second and _stem(first) == _stem(second):
-            raise InputError(f"{data}: both {first} and {second}; name files with --train, --valid and --test")
-
-
-def _stem(name: str) -> str:
-    """The name up to its first dot."""
-    return name[: name.rfind("/") + 1] + name.rpartition("/")[2].partition(".")[0]
