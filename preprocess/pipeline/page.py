@@ -9,7 +9,8 @@ import numpy as np
 from fairseq_poolingformer.text.whole_file import write_lines
 
 from .data_folder import REPORTS
-from .look import Finding, SplitLook, lengths_of
+from .findings import Finding, lengths_of
+from .look import SplitLook
 from .report import Made
 
 TEXT, PAGE = REPORTS

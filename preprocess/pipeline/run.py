@@ -19,7 +19,7 @@ from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 from fairseq_poolingformer.text.whole_file import write_lines
 
-from . import data_folder, look, page
+from . import data_folder, findings, look, page
 from .data_folder import SplitResult
 from .encode import encode_texts
 from .parts import Encode, Encoding, encode_split
@@ -103,14 +103,14 @@ def run(
                 text = work.table_of_finished() or work.make()
     except InputError:
         if seen is not None:
-            found = look.findings(corpus, seen)
+            found = findings.findings(corpus, seen)
             page.write(args.output_folder, corpus.name, "", found, seen, None)
             logger.warning("%s", "\n".join(page.as_text(corpus.name, found)))
         raise
     if seen is None:
         return text
     made = work.made({})
-    found = look.findings(corpus, seen, made)
+    found = findings.findings(corpus, seen, made)
     page.write(args.output_folder, corpus.name, text, found, seen, made)
     return "\n".join([text, "", *page.as_text(corpus.name, found)])
 

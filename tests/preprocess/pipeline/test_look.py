@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from preprocess import arxiv_pubmed, labelled_text
-from preprocess.pipeline import look
+from preprocess.pipeline import findings, look
 from preprocess.pipeline.records import Example
 
 WORDS = ["the", "theory", "of", "attention", "another", "document", "what", "it", "attends", "to", "more"]
@@ -93,7 +93,9 @@ def test_documents_that_are_cut(report):
     median = re.search(r"^train +60 +(\d+)", text, re.MULTILINE)[1]
     status, text, page = report(clean(), "--max-source-length", 20, median)
     assert (status, kinds(text)) == (0, ["documents cut", "documents cut"])
-    assert re.search(rf"train: \d+ of 60 documents \(.* %\) have more than {median} tokens", text)
+    assert re.search(
+        rf"train: \d+ of 60 documents \(.* %\) have more than 20 tokens; \d+ of 60 .* than {median} tokens", text
+    )
     assert f">{median}</text>" in page
 
 
@@ -193,6 +195,13 @@ def test_a_hundred_thousand_examples_take_little_memory():
 )
 def test_lists_and_objects_are_told_from_language(text, expected):
     assert look.is_json(text) == expected
+
+
+def test_line_breaks_that_were_never_seen_have_a_remedy_of_their_own(report, monkeypatch):
+    found = ["train: 3 of 9 tokens are unknown: '\\n' 3", "valid: 3 of 9 tokens are unknown: 'z' 3"]
+    monkeypatch.setattr(findings, "unseen_tokens", lambda folder, splits: found)
+    _, text, _ = report(clean())
+    assert re.findall(r"To do: (give --white|take another)", text) == ["give --white", "take another"]
 
 
 def test_a_shard_makes_no_report(tmp_path, gpt2_folder):
