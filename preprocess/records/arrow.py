@@ -54,7 +54,7 @@ def parquet(path: Path, max_bytes: int) -> Iterator[Record]:
     reader = importlib.import_module("pyarrow.parquet")
     with _explained(path, arrow, "Parquet"), reader.ParquetFile(path) as file:
         total = file.metadata.num_rows
-        yield from _rows(file.iter_batches(ROWS), str(path), path.stat().st_size, total, max_bytes)
+        yield from _rows(file.iter_batches(ROWS, use_threads=False), str(path), path.stat().st_size, total, max_bytes)
 
 
 def arrow(path: Path, max_bytes: int) -> Iterator[Record]:

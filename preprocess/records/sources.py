@@ -98,7 +98,7 @@ class Source:
                 digest.update(
                     f"{path.relative_to(self.path).as_posix()}\0{digest_of(path)}\0".encode("utf-8", "replace")
                 )
-            return [{"folder": self.path.name, "files": len(self._paths()), "sha256": digest.hexdigest()}]
+            return [{"file": self.path.name, "files": len(self._paths()), "sha256": digest.hexdigest()}]
         if self.member:
             digest = hashlib.sha256(f"{digest_of(self.path)}\0{self.member}".encode("utf-8", "replace")).hexdigest()
             return [{"file": self.path.name, "member": self.member, "sha256": digest}]

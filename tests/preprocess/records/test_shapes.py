@@ -197,7 +197,7 @@ SHAPES = {
     "gzip under another name": file("train.csv", gzip.compress(table().encode())),
     "zip": file("all.zip", zipped({"in/rows.csv": table(), "__MACOSX/x": "y"})),
     "zip with splits": files(
-        {"all.zip": zipped({"train.jsonl": lines(), "val.jsonl": lines()[:50]})}, ["--data", "/all.zip"]
+        {"all.zip": zipped({"train.jsonl": lines(), "val.jsonl": lines(ROWS[:1])})}, ["--data", "/all.zip"]
     ),
     "zip of gzip": file("all.zip", zipped({"rows.json.gz": gzip.compress(json.dumps(ROWS).encode())})),
     "a folder whose files name splits": files(
@@ -236,6 +236,29 @@ def test_summaries(shape, tmp_path):
     if not any(word in shape for word in ("pairs", "other column")):
         assert [example.id.rpartition("/")[2] for example in examples] == ["a", "b", "c"]
     assert (others == {"valid"}) == any(word in shape for word in ("split", "in two folders of")), others
+
+
+END_TO_END = ["CSV", "zip with splits", "Parquet", "splits that datasets saved", "texts and summaries in two folders"]
+
+
+@pytest.mark.parametrize("shape", [*END_TO_END, "a list of the ids of splits"])
+def test_the_data_folder_is_that_of_json_lines(shape, tmp_path, gpt2_folder):
+    """From the command line, with two workers; a report, too."""
+
+    def made(name, arguments):
+        words = ["--gpt2-bpe", gpt2_folder, "--output-folder", tmp_path / name, "--workers", 2, "--report", *arguments]
+        assert arxiv_pubmed.main(list(map(str, words))) == 0
+        return {
+            file.name: file.read_bytes() for file in (tmp_path / name).glob("train.*") if file.name != "train.id.txt"
+        }
+
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "shape").mkdir()
+    expected = made("first", file("train.jsonl", lines())(tmp_path / "plain"))
+    found = made("second", SHAPES[shape](tmp_path / "shape"))
+    assert found == expected
+    assert len(found) == 6
+    assert "findings" not in (tmp_path / "first" / "report.txt").read_text()
 
 
 def test_there_are_enough_shapes():

@@ -80,6 +80,6 @@ def test_a_source_is_known_by_its_content(tmp_path):
     for name, text in (("a.txt", "x"), ("a.summary.txt", "y")):
         (tmp_path / "texts" / name).write_text(text)
     (before,) = expand([str(tmp_path / "texts")])[0].describe()
-    assert (before["files"], before["folder"]) == (2, "texts")
+    assert (before["files"], before["file"]) == (2, "texts")
     (tmp_path / "texts" / "a.txt").write_text("z")
     assert expand([str(tmp_path / "texts")])[0].describe() != [before]
