@@ -176,12 +176,14 @@ def lengths_of(made: Made, split: str) -> np.ndarray:
 
 
 def _cut(made: Made) -> Iterator[Finding]:
+    limits = list(made.lengths)
     kind, remedy = "documents cut", "train with more positions, or put what matters first: what is beyond is not read"
     if not made.folder.layout.outputs:
+        limits = sorted(limits)[-1:]
         kind, remedy = "long documents", "training reads them in several segments, or cuts them if told so"
     for split in made.splits:
         lengths = lengths_of(made, split)
-        counts = {limit: int(np.count_nonzero(lengths > limit)) for limit in made.lengths}
+        counts = {limit: int(np.count_nonzero(lengths > limit)) for limit in limits}
         longer = [
             f"{_of(count, len(lengths))} have more than {limit:,} tokens" for limit, count in counts.items() if count
         ]
