@@ -80,6 +80,7 @@ setup(
         "fairseq": [*TEXT, *SCORING],
         "huggingface": [*TEXT, "transformers>=5.5"],
         "completion": ["shtab"],
+        "data": ["pyarrow", "zstandard>=0.19"],  # Parquet, Arrow, zstd
         "docs": ["furo", "myst-parser", "sphinx"],
         "tensorboard": ["tensorboard"],
         "wandb": ["wandb"],

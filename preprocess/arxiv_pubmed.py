@@ -1,13 +1,12 @@
-"""arXiv, PubMed, BigPatent and any other summarization corpus in JSON lines, to a data folder.
+"""arXiv, PubMed, BigPatent and any other summarization corpus, to a data folder.
 
-A line, in a plain or compressed file, has one of two forms:
+A record, in a file of any format that :mod:`preprocess.records` reads, has one of two forms:
 
 - the arXiv/PubMed release (Cohan et al., 2018): ``article_id, article_text, abstract_text, section_names, sections``,
   where texts are lists of sentences and those of the abstract are marked ``<S> … </S>``;
 - ``{"article" | "document" | "text" | "description": …, "abstract" | "summary": …}`` with a string, or a list of
   strings, each. BigPatent (Sharma et al., 2019) has ``description`` and ``abstract``. ``--article-key`` and
-  ``--summary-key`` name other keys; ``paper.body`` is the key ``body`` of the object under ``paper``, which may be
-  JSON inside a string, and ``report.*.paragraphs`` all ``paragraphs`` in ``report``, however deep, in order.
+  ``--summary-key`` name other keys, which may be paths (:mod:`preprocess.records.keys`).
 
 In the release's form, this module replaces whitespace inside a sentence by single spaces and joins sentences by a space
 and sections by a newline. In the other form, it removes whitespace at both ends of a string and joins strings by a
@@ -18,26 +17,23 @@ sees no leading space, as in fairseq's own recipes for BART.
 import argparse
 import functools
 import itertools
-import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.text.json_lines import BadLine, read_object, type_name
 
 from .pipeline import command
-from .pipeline.records import Example, InputError, Record, Reject, describe_files, expand, read_lines
+from .pipeline.records import Example, InputError, Record, Reject
+from .pipeline.report import length_table
 from .pipeline.run import Corpus
-from .pipeline.splits import SplitRecords
+from .records import keys, options
 
 ARTICLE_KEYS = ("article_text", "article", "document", "text", "description")
 SUMMARY_KEYS = ("abstract_text", "abstract", "summary")
-_ID_KEYS = ("article_id", "id", "publication_number")
-_DEEPER = "*"  # in a key: at any depth
+ID_KEYS = ("article_id", "id", "publication_number")
 _MARKS = re.compile(r"</?S>")
-_FILES_OF_RELEASE = {"train": ("train",), "valid": ("val", "valid"), "test": ("test",)}
-_SUFFIXES = (".txt", ".jsonl", ".json")
 
 
 def parse(
@@ -45,6 +41,9 @@ def parse(
     section_names: bool = False,
     article_keys: Sequence[str] = ARTICLE_KEYS,
     summary_keys: Sequence[str] = SUMMARY_KEYS,
+    id_keys: Sequence[str] = ID_KEYS,
+    article_separator: str = "\n",
+    summary_separator: str = " ",
 ) -> Example | Reject:
     """Make an example of one line.
 
@@ -53,16 +52,18 @@ def parse(
         section_names: whether to put the name of each section, where known, before it on a line of its own.
         article_keys: where the article is; the first key that the line has.
         summary_keys: where the summary is.
+        id_keys: where the id is.
+        article_separator: between the texts of a list that is the article, but for that of the release.
+        summary_separator: between the texts of a list that is the summary.
 
     Returns:
         An example with the texts article and summary, or the reason why the line gives none.
     """
     try:
         fields = read_object(record.data)
-        article = _article(fields, article_keys, section_names)
-        summary = _summary(fields, summary_keys)
-        ids = (fields[key] for key in _ID_KEYS if key in fields and not _is_blank(fields[key]))
-        name = next(ids, f"{Path(record.file).name}:{record.line}")
+        article = _article(fields, article_keys, section_names, article_separator)
+        summary = _summary(fields, summary_keys, summary_separator)
+        name = _name(fields, id_keys, record)
     except BadLine as error:
         return Reject(str(error))
     except RecursionError:
@@ -72,29 +73,40 @@ def parse(
     return Example(str(name), (article, summary))
 
 
+def name_of(record: Record, id_keys: Sequence[str] = ID_KEYS) -> str:
+    """The id of a record, by which splits are made."""
+    fields = keys.parsed_object(record.data) if record.data is not None else None
+    return str(_name(fields or {}, id_keys, record))
+
+
+def _name(fields: dict, id_keys: Sequence[str], record: Record) -> object:
+    ids = (value for key in id_keys if not _is_blank(value := keys.under(fields, key)))
+    return next(ids, f"{Path(record.file).name}:{record.line}")
+
+
 def _is_blank(value: object) -> bool:
     return value is None or (isinstance(value, str) and not value.strip())
 
 
-def _article(fields: dict, keys: Sequence[str], section_names: bool) -> str:
-    key, value = _first(fields, keys, "article", "--article-key")
+def _article(fields: dict, article_keys: Sequence[str], section_names: bool, separator: str) -> str:
+    key, value = keys.first(fields, article_keys, "article", "--article-key")
     if isinstance(value, str):
         text = value.strip()
     elif key == "article_text":
         text = _join_sections(fields, value, _sentences(key, value), section_names)
     else:
-        text = "\n".join(_sentences(key, value))
+        text = separator.join(_sentences(key, value))
     if not text:
         raise BadLine(f"empty article: {key}")
     return text
 
 
-def _summary(fields: dict, keys: Sequence[str]) -> str:
-    key, value = _first(fields, keys, "summary", "--summary-key")
+def _summary(fields: dict, summary_keys: Sequence[str], separator: str) -> str:
+    key, value = keys.first(fields, summary_keys, "summary", "--summary-key")
     sentences = _sentences(key, [value] if isinstance(value, str) else value, marks=True)
     if not sentences:
         raise BadLine(f"empty summary: {key}")
-    return " ".join(sentences)
+    return separator.join(sentences)
 
 
 def _join_sections(fields: dict, raw: list[str], article: list[str], section_names: bool) -> str:
@@ -122,81 +134,6 @@ def _join_sections(fields: dict, raw: list[str], article: list[str], section_nam
     return "\n".join(block for block in blocks if block)
 
 
-def _first(fields: dict, keys: Sequence[str], what: str, option: str) -> tuple[str, object]:
-    """The first of several keys under which a line has more than null, and its value."""
-    for key in keys:
-        if (value := _under(fields, key)) is None:
-            continue
-        if isinstance(value, str) and isinstance(inner := _parsed(value), dict | list):
-            raise BadLine(
-                f"JSON inside a string: {key} holds {type_name(inner)} as text, not the {what} itself"
-                + (f"; name a key of it, such as {option} {key}.{next(iter(inner))}" if isinstance(inner, dict) else "")
-            )
-        _refuse_deeper(fields, key, option)
-        return key, value
-    found = ", ".join(fields) or "none"
-    raise BadLine(f"no {what}: the line lacks {' and '.join(keys)}; its keys are {found} (name one with {option})")
-
-
-def _under(fields: dict, key: str) -> object:
-    """What a line has under a key such as ``paper.body`` or ``report.*.paragraphs``; None for nothing."""
-    if key in fields:
-        return fields[key]
-    value: object = fields
-    names = key.split(".")
-    for number, name in enumerate(names):
-        value = _parsed(value) if isinstance(value, str) else value
-        if name == _DEEPER:
-            return _flat(_collect(value, ".".join(names[number + 1 :]))) or None
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def _collect(value: object, name: str) -> Iterator[object]:
-    """The values under a name in an object or a list and everything inside it, in the order of the line."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from [inner] if key == name else _collect(inner, name)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _collect(inner, name)
-
-
-def _objects(value: object) -> Iterator[dict]:
-    """The objects in a value, however deep."""
-    if isinstance(value, dict):
-        yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _objects(inner)
-
-
-def _flat(values: Iterable[object]) -> list[object]:
-    return [item for value in values if value is not None for item in (value if isinstance(value, list) else [value])]
-
-
-def _refuse_deeper(fields: dict, key: str, option: str) -> None:
-    """Refuse a key of an object that has objects of the very same keys inside it, as a section has sections."""
-    place, _, name = key.rpartition(".")
-    around = _under(fields, place) if place and key not in fields else None
-    if not isinstance(around, dict):
-        return
-    if deeper := sum(inner.keys() == around.keys() for inner in _objects(list(around.values()))):
-        raise BadLine(
-            f"nested sections: {key} leaves out the {name} of {deeper} sections inside {place}; "
-            f"{option} {place}.{_DEEPER}.{name} reads all of them in order"
-        )
-
-
-def _parsed(text: str) -> object:
-    """The value that a text holds as JSON; None where it holds none."""
-    if not text.lstrip().startswith(("{", "[")):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
 def _sentences(key: str, value: object, marks: bool = False, keep_empty: bool = False) -> list[str]:
     """The sentences of a list with their whitespace made single spaces, empty ones left out."""
     if not isinstance(value, list):
@@ -215,67 +152,44 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     Raises:
         InputError: a file is missing, or named twice.
     """
-    files = _files(args)
-    keys = {"article_keys": args.article_key, "summary_keys": args.summary_key}
-    options = {"section_names": args.section_names} | {name: value for name, value in keys.items() if value}
-    read = functools.partial(read_lines, max_line_bytes=args.max_line_bytes)
+    found = {"article_keys": args.article_key, "summary_keys": args.summary_key, "id_keys": args.id_key}
+    found |= {"article_separator": args.article_separator, "summary_separator": args.summary_separator}
+    chosen = {"section_names": args.section_names} | {name: value for name, value in found.items() if value is not None}
+    data = options.find(args, functools.partial(name_of, id_keys=args.id_key or ID_KEYS))
+    if "train" not in data.splits:
+        where = f"{args.data}/train.txt[.gz] is missing" if args.data else "give --input-folder or --train"
+        raise InputError(f"no training data: {where}")
     return Corpus(
         name="arxiv_pubmed",
-        splits={split: SplitRecords.of_files(read, paths) for split, paths in files.items()},
-        parse=functools.partial(parse, **options),
-        settings={**options, "max_line_bytes": args.max_line_bytes},
-        inputs=describe_files(files),
+        splits=data.splits,
+        parse=functools.partial(parse, **chosen),
+        settings={**chosen, "max_line_bytes": args.max_line_bytes, **data.settings},
+        inputs=data.inputs,
+        table=options.with_notes(length_table, data),
     )
-
-
-def _files(args: argparse.Namespace) -> dict[str, list[Path]]:
-    named = {"train": args.train, "valid": args.valid, "test": args.test}
-    if args.input_folder is None:
-        files = {split: expand(patterns) for split, patterns in named.items() if patterns}
-    elif any(named.values()):
-        raise InputError("--input-folder and --train, --valid, --test exclude each other: give the one or the others")
-    else:
-        files = {split: _files_of_split(args.input_folder, names) for split, names in _FILES_OF_RELEASE.items()}
-        files = {split: found for split, found in files.items() if found}
-    if "train" not in files:
-        where = (
-            f"{args.input_folder}/train.txt[.gz] is missing" if args.input_folder else "give --input-folder or --train"
-        )
-        raise InputError(f"no training data: {where}")
-    return files
-
-
-def _files_of_split(folder: Path, names: tuple[str, ...]) -> list[Path]:
-    """The file of a split, or all files of the split's folder, as BigPatent is released."""
-    for name in names:
-        if (folder / name).is_dir():
-            return sorted(path for path in (folder / name).rglob("*") if path.is_file())
-    candidates = [folder / f"{name}{suffix}{gz}" for name in names for suffix in _SUFFIXES for gz in ("", ".gz")]
-    found = [path for path in candidates if path.is_file()]
-    if len(found) > 1:
-        raise InputError(f"--input-folder {folder}: both {found[0].name} and {found[1].name}; name files with --train")
-    return found
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = command.make_parser("arxiv_pubmed", __doc__)
-    group = parser.add_argument_group("input (JSON lines, plain or .gz)")
-    text = "a folder of a release: files train.txt, val.txt and test.txt, or .gz, or folders train, val and test"
-    group.add_argument("--input-folder", metavar="DIR", type=Path, help=text)
+    group = parser.add_argument_group(f"input ({options.FORMATS})")
+    options.add_data(group, "--input-folder")
     for split in ("train", "valid", "test"):
         group.add_argument(f"--{split}", metavar="FILE", nargs="+", help=f"files or globs of the {split} split")
-    for what, keys in (("article", ARTICLE_KEYS), ("summary", SUMMARY_KEYS)):
+    for what, usual in (("article", ARTICLE_KEYS), ("summary", SUMMARY_KEYS), ("id", ID_KEYS)):
         group.add_argument(
             f"--{what}-key",
             metavar="KEY",
             nargs="+",
-            help=f"where a line has its {what}: the first of these keys that is there; a.b is b in the object a, "
-            f"a.*.b every b in it (default: {' '.join(keys)})",
+            help=f"where a record has its {what}: the first of these keys that is there; a.b is b in the object a, "
+            f"a.*.b every b in it, a.0 the first of the list a, a+b both (default: {' '.join(usual)})",
         )
+    for what, usual in (("article", "a line break"), ("summary", "a space")):
+        text = f"between the texts of a list that is the {what} (default: {usual})"
+        group.add_argument(f"--{what}-separator", metavar="TEXT", help=text)
     text = "put each section's name before it, on a line of its own"
     group.add_argument("--section-names", action="store_true", help=text)
-    command.add_max_line_bytes(group)
+    options.add_options(parser)
     return parser
 
 

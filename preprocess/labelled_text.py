@@ -1,35 +1,42 @@
-"""Make a data folder from any documents with a label each: lines of JSON.
+"""Make a data folder from any documents with a label each, in any format.
 
-A line has ``text``, ``label`` (a string, a whole number, true or false) and perhaps ``id``. The other corpora of
-labelled documents make their corpus here, too.
+A record has ``text``, ``label`` (a string, a whole number, true or false) and perhaps ``id``; ``--text-key``,
+``--label-key`` and ``--id-key`` name others, and ``--pair-key`` a second text. The other corpora of labelled documents
+make their corpus here, too.
 """
 
 import argparse
 import functools
+import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
 from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit
 from fairseq_poolingformer.tasks.classification.scores import id_of, label_of
 from fairseq_poolingformer.text import json_values
-from fairseq_poolingformer.text.json_lines import BadLine
+from fairseq_poolingformer.text.dictionary import EOS
+from fairseq_poolingformer.text.json_lines import BadLine, type_name
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from .pipeline import command, task_corpus
 from .pipeline.encode import Encoded, one_line
-from .pipeline.records import Example, InputError, Record, Reject, expand, read_lines
+from .pipeline.records import Example, InputError, Parse, Record, Reject, parsed
 from .pipeline.report import task_table
 from .pipeline.run import Corpus
+from .records import keys, options
 
 KIND = "document_classification"
+MOST_LABELS = 1000
+_FRACTION = re.compile(r"-?\d*\.\d+")
 
 
 @dataclass(frozen=True)
 class LabelledDocument(Example):
-    """A document, its only text, and its label; None where that is not known."""
+    """A document, perhaps a second text, and the label; None where that is not known."""
 
     label: str | None
 
@@ -62,47 +69,128 @@ def encoder_of(labels: Sequence[str]) -> functools.partial:
 
 def encode(tokenizer: Tokenizer, example: LabelledDocument, labels: Sequence[str]) -> Encoded | Reject:
     """Make the arrays of :class:`~fairseq_poolingformer.tasks.classification.examples.ClassificationSplit`."""
-    document = tokenizer.encode(example.texts[0])
-    if not len(document):
+    document, *others = map(tokenizer.encode, example.texts)
+    if not len(document) or not all(map(len, others)):
         return Reject("empty document")
+    for other in others:
+        document = np.concatenate([document, [EOS, EOS], other])  # RoBERTa's <s> text </s></s> other </s>
     if example.label is not None and example.label not in labels:
         return Reject(f"unknown label: {example.label!r} is none of {', '.join(labels)}")
     label = [] if example.label is None else [labels.index(example.label)]
     return Encoded({"document": document, "label": np.array(label, np.int64)}, {"id": one_line(example.id)})
 
 
-def parse(record: Record, annotated: bool = True) -> LabelledDocument | Reject:
-    """Make an example of a line; ``annotated`` says whether it must have a label."""
+@dataclass(frozen=True)
+class Keys:
+    """Where in a record its parts are: key paths."""
+
+    text: str = "text"
+    label: str = "label"
+    id: str = "id"
+    pair: str = ""
+
+
+USUAL = Keys()
+
+
+def parse(record: Record, annotated: bool = True, where: Keys = USUAL) -> LabelledDocument | Reject:
+    """Make an example of a record; ``annotated`` says whether it must have a label."""
 
     @task_corpus.from_object
     def make(fields: dict) -> LabelledDocument:
-        text = json_values.text_of(fields, "text")
-        if not text.strip():
-            raise BadLine("empty document: text")
-        name = id_of(fields, record.file, record.line)
-        return LabelledDocument(name, (text,), label_of(fields) if annotated else None)
+        texts = tuple(_text(fields, key, where) for key in (where.text, where.pair) if key)
+        name = id_of(_renamed(fields, "id", where.id), record.file, record.line)
+        return LabelledDocument(name, texts, _label(fields, where) if annotated else None)
 
     return make(record)
 
 
-def find_labels(records: Iterable[Record]) -> list[str]:
+def _text(fields: dict, key: str, where: Keys) -> str:
+    if key == USUAL.text or isinstance(keys.under(fields, key), str):
+        text = json_values.text_of(_renamed(fields, key, key), key)
+    else:
+        option = "--text-key" if key == where.text else "--pair-key"
+        _, found = keys.first(fields, [key], "text", option)
+        if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+            raise BadLine(f"wrong type: {key} is {type_name(found)}, not a string or a list of strings")
+        text = "\n".join(found)
+    if not text.strip():
+        raise BadLine(f"empty document: {key}")
+    return text
+
+
+def _label(fields: dict, where: Keys) -> str:
+    fields = _renamed(fields, "label", where.label)
+    label = fields.get("label")
+    if isinstance(label, list) and len(label) == 1:
+        fields, label = {"label": label[0]}, label[0]
+    if isinstance(label, list):
+        raise BadLine(f"several labels: the task {KIND} has one of a document; make a data folder for each label")
+    if isinstance(label, float) and label.is_integer():
+        fields = {"label": int(label)}
+    elif isinstance(label, float):
+        raise BadLine(f"fraction as label: the task {KIND} learns classes, no amounts; name ranges, such as low, high")
+    return label_of(fields)
+
+
+def _renamed(fields: dict, name: str, key: str) -> dict:
+    """The fields with what is under a key path under a name; nothing is under it where the path leads nowhere."""
+    if name == key and key in fields:
+        return fields
+    others = {other: value for other, value in fields.items() if other != name}
+    found = keys.under(fields, key)
+    return others if found is None else others | {name: found}
+
+
+def name_of(record: Record, where: Keys = USUAL) -> str:
+    """The id of a record, by which splits are made."""
+    fields = keys.parsed_object(record.data) if record.data is not None else None
+    try:
+        return id_of(_renamed(fields or {}, "id", where.id), record.file, record.line)
+    except BadLine:
+        return f"{Path(record.file).name}:{record.line}"
+
+
+def find_labels(records: Iterable[Record], parse: Parse = parse) -> list[str]:
     """Return the labels of all good records, sorted.
 
     Raises:
-        InputError: there are fewer than two.
+        InputError: there are fewer than two, or as many as amounts have.
     """
-    examples = (parse(record) for record in records if record.data is not None)
-    labels = sorted({example.label for example in examples if isinstance(example, LabelledDocument)})
+    labels: set[str] = set()
+    first_reject = ""
+    for record in records:
+        example = parsed(record, parse)
+        if isinstance(example, LabelledDocument):
+            labels.add(example.label)
+        elif not labels:
+            first_reject = first_reject or f"; first reject: {record.file}, line {record.line}: {example.reason}"
+        if len(labels) > MOST_LABELS:
+            break
+    shown = ", ".join(sorted(labels)[:3])
+    if len(labels) > MOST_LABELS or (labels and all(map(_FRACTION.fullmatch, labels))):
+        raise InputError(
+            f"--train: labels such as {shown} are amounts or texts, and the task {KIND} learns classes; name the key "
+            "of the class with --label-key, or the classes with --labels"
+        )
     if len(labels) < 2:
-        raise InputError(f"--train: needs two labels or more, has {len(labels)}: {', '.join(labels)}")
-    return labels
+        raise InputError(f"--train: needs two labels or more, has {len(labels)}: {', '.join(labels)}{first_reject}")
+    return sorted(labels)
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = task_corpus.make_parser("labelled_text", __doc__, "lines of JSON, plain, .gz or .bz2")
+    parser = task_corpus.make_parser("labelled_text", __doc__, options.FORMATS)
+    group = parser.add_argument_group("documents with labels")
+    options.add_data(group)
+    for part in ("text", "label", "id"):
+        text = f"where a record has its {part}; a.b is b in the object a (default: %(default)s)"
+        group.add_argument(f"--{part}-key", metavar="KEY", default=getattr(USUAL, part), help=text)
+    text = "where a record has a second text: the document is <s> text </s></s> second </s>"
+    group.add_argument("--pair-key", metavar="KEY", default=USUAL.pair, help=text)
     text = "the labels in the order of their numbers (default: train's, sorted)"
-    parser.add_argument("--labels", metavar="LABEL", nargs="+", help=text)
+    group.add_argument("--labels", metavar="LABEL", nargs="+", help=text)
+    options.add_options(parser)
     return parser
 
 
@@ -112,11 +200,24 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     Raises:
         InputError: a file is missing, or the labels are.
     """
-    if not args.labels and not args.train:
+    where = Keys(args.text_key, args.label_key, args.id_key, args.pair_key)
+    data = options.find(args, functools.partial(name_of, where=where))
+    if not data.splits:
+        raise InputError("no data: give --data, or files with --train, --valid or --test")
+    if not args.labels and "train" not in data.splits:
         raise InputError("--labels: give them where there is no --train to find them in")
-    labels = args.labels or find_labels(read_lines(expand(args.train)))
-    fields = {"layout": ClassificationSplit.layout, "encode": encoder_of(labels), "entries": {"labels": labels}}
-    return task_corpus.make_corpus(args, read_lines, parse, name="labelled_text", kind=KIND, **fields)
+    read = functools.partial(parse, where=where)
+    labels = args.labels or find_labels(data.splits["train"].records(), read)
+    settings = {key: value for key, value in asdict(where).items() if value != getattr(USUAL, key)} | data.settings
+    return corpus_of(
+        labels,
+        name="labelled_text",
+        splits=options.annotated(data.splits, read),
+        parse=read,
+        settings=settings,
+        inputs=data.inputs,
+        table=options.with_notes(task_table, data),
+    )
 
 
 main = functools.partial(command.main, make_parser, make_corpus)

@@ -72,7 +72,7 @@ _TASKS = {
             "long_summarization",
             "summarization",
             corpora={
-                "arxiv_pubmed": "arXiv, PubMed, BigPatent and any other summarization corpus in JSON lines",
+                "arxiv_pubmed": "arXiv, PubMed, BigPatent and any other summarization corpus, in any format",
                 "facts": "made documents, five facts scattered in real prose, no download",
                 "stdlib": "the Python installation itself: sources and their docstrings, no download",
                 "rfc": "Requests for Comments and their abstracts, as Debian's doc-rfc packages install them",
@@ -115,7 +115,7 @@ _TASKS = {
             corpora={
                 "imdb": "film reviews with a sentiment each: the folder aclImdb",
                 "hyperpartisan": "news articles, hyperpartisan or not: the XML pair of the 2019 task",
-                "labelled_text": "any documents with a label each, lines of JSON",
+                "labelled_text": "any documents with a label each, in any format",
             },
             figures="accuracy; precision, recall and F1 of each label (IMDB, Hyperpartisan, others)",
         ),
@@ -134,7 +134,10 @@ _TASKS = {
         _own(
             "triviaqa",
             "triviaqa",
-            corpora={"triviaqa": "questions about Wikipedia or web pages: TriviaQA with its evidence files"},
+            corpora={
+                "triviaqa": "questions about Wikipedia or web pages: TriviaQA with its evidence files",
+                "squad": "questions about contexts in SQuAD's format, v1 and v2",
+            },
             figures="exact match and F1 of questions (Wikipedia), or of questions and documents (web)",
         ),
         _own(

@@ -64,6 +64,8 @@ def make_parser(
     add_number(options, "--limit-seed", 0, "seed of these choices", "S")
     text = "stop with an error where more of a split than this is bad"
     add_number(options, "--max-reject-fraction", 0.01, text, "F")
+    text = "also look for what is likely to be wrong with the data, and write report.html and report.txt"
+    options.add_argument("--report", action="store_true", help=text)
     options.add_argument("--overwrite", action="store_true", help="replace another corpus in the folder")
     workers = "number of processes; the result does not depend on it (default: the number of cores, %(default)s)"
     options.add_argument("--workers", metavar="N", type=int, default=_cores(), help=workers)

@@ -25,6 +25,7 @@ from .records import InputError
 
 logger = logging.getLogger("preprocess")
 
+REPORTS = ("report.txt", "report.html")
 FINGERPRINT = "fingerprint"  # of the settings and the input of unfinished work
 
 
@@ -191,6 +192,8 @@ def remove_old_corpus(folder: DataFolder, new_splits: set[str]) -> None:
     except ValueError:  # damaged, and overwritten for that reason
         splits = new_splits
     folder.corpus_path.unlink()
+    for name in REPORTS:
+        (folder.path / name).unlink(missing_ok=True)
     for split in splits:
         for path in folder.path.glob(f"{split}.*"):
             if split not in new_splits or path != folder.rejects_path(split):

@@ -15,7 +15,9 @@ from .records import MAX_LINE_BYTES, InputError, Record, read_files
 
 _BLOCK = 2**20
 _BLANKS = b" \t\r\n\xef\xbb\xbf"  # between values; the last three bytes are the mark before some UTF-8 files
-_STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_INSIDE = rb'[^"\\]*(?:\\.[^"\\]*)*'
+_STRING = b'"%b"' % _INSIDE
+_TO_QUOTE = re.compile(_INSIDE, re.DOTALL)
 # What comes before a mark, and the mark: nothing where there is none yet, a quotation mark where a string is cut. Deep
 # inside of a value only brackets are marks; the number bounds what the regular expression keeps in memory.
 _MARK = re.compile(rb'[^"\[\]{},:]*(%b|["\[\]{},:]?)' % _STRING, re.DOTALL)
@@ -28,7 +30,8 @@ class _Marks:
     Args:
         content: the file.
         detailed: below this depth only brackets are marks.
-        longest: the most bytes of a string; None for any number.
+        longest: the most bytes of a string, and of what is kept; longer ones are passed without being kept.
+        refuses: whether a longer string is an error instead.
 
     Attributes:
         depth: how many brackets are open after the last mark.
@@ -37,11 +40,12 @@ class _Marks:
         kept: where in the buffer something begins that must stay in it; None for nothing.
     """
 
-    def __init__(self, content: BinaryIO, detailed: int, longest: int | None = None) -> None:
-        self._content, self._detailed, self._longest = content, detailed, longest
+    def __init__(self, content: BinaryIO, detailed: int, longest: int, refuses: bool = False) -> None:
+        self._content, self._detailed, self._longest, self._refuses = content, detailed, longest, refuses
         self._line, self._counted = 1, 0  # the line of a place in the buffer
         self.depth, self.buffer, self.start, self.end = 0, b"", 0, 0
         self.kept: int | None = None
+        self._line_of_dropped: int | None = None  # where something begins that is too long to be kept
 
     def next(self) -> bytes:
         """Go to the next mark and return it; at the end of the file, nothing.
@@ -64,8 +68,13 @@ class _Marks:
 
     def _read(self) -> bool:
         """Read a block behind what is kept and what follows the last mark; return whether there is one."""
-        if self._longest is not None and len(self.buffer) - self.end > self._longest:
-            raise ValueError(f"a string of more than {self._longest:,} bytes")
+        if len(self.buffer) - self.end > self._longest:
+            if self._refuses:
+                raise ValueError(f"a string of more than {self._longest:,} bytes")
+            return self._pass_string()
+        if self.kept is not None and self.end - self.kept > self._longest:
+            self._drop()
+            self.kept = self.end
         keep = self.end if self.kept is None else self.kept
         # a string may be searched again: blocks that grow with it keep the time in proportion to its length
         block = self._content.read(max(_BLOCK, len(self.buffer) - keep))
@@ -74,6 +83,41 @@ class _Marks:
             self.buffer, self.end, self._counted = self.buffer[keep:] + block, self.end - keep, 0
             self.kept = None if self.kept is None else 0
         return bool(block)
+
+    def _drop(self) -> None:
+        """Note that what is kept is too long."""
+        if self.kept is not None and self._line_of_dropped is None:
+            rest = self.buffer[self.kept : self.end]
+            self._line_of_dropped = self.line_of(self.end - len(rest.lstrip()))
+
+    def _pass_string(self) -> bool:
+        """Pass a string that is too long, and put an empty one into its place; return whether it has an end."""
+        self._drop()
+        self.line_of(self.end)
+        rest = self.buffer[self.end + 1 :]
+        while (end := _TO_QUOTE.match(rest).end()) == len(rest) or rest[end : end + 1] != b'"':
+            self._line += rest.count(b"\n", 0, end)
+            block = self._content.read(_BLOCK)
+            rest = rest[end:] + block
+            if not block:
+                break
+        self._line += rest.count(b"\n", 0, end)
+        self.buffer, self.end, self._counted = b'""' + rest[end + 1 :], 0, 0
+        self.kept = None if self.kept is None else 0
+        return bool(rest)
+
+    def take(self) -> tuple[int, bytes | None]:
+        """Keep nothing any more; return the line and the bytes, up to the last mark, or None for too many bytes."""
+        data = self.buffer[self.kept : self.start].lstrip()
+        line, data = self._line_of_dropped or self.line_of(self.start - len(data)), data.rstrip()
+        is_short = self._line_of_dropped is None and len(data) <= self._longest
+        self.kept = self._line_of_dropped = None
+        return line, data if is_short else None
+
+    def line_of_kept(self) -> int:
+        """The line where what is kept begins."""
+        rest = self.buffer[self.kept :]
+        return self._line_of_dropped or self.line_of(len(self.buffer) - len(rest.lstrip()))
 
     def line_of(self, place: int) -> int:
         """The line of a place in the buffer, from 1; places must not descend."""
@@ -100,15 +144,15 @@ def read_elements(
     Raises:
         InputError: a file has no such array, or holds something else besides, ends too early, or is damaged.
     """
-    return read_files(paths, functools.partial(_elements, key=key, max_bytes=max_element_bytes), numbered="element")
+    return read_files(paths, functools.partial(elements, key=key, max_bytes=max_element_bytes), numbered="element")
 
 
-def _elements(content: BinaryIO, name: str, key: str | None, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
-    """Yield the line and the bytes of each element."""
+def elements(content: BinaryIO, name: str, key: str | None, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the line and the bytes of each element, for :func:`read_elements`."""
     what = "no JSON array" if key is None else f"no object with an array under {key!r}"
     opening, inside = (b"[", 1) if key is None else (b"{", 2)  # of a value; depth of the array's elements
     wanted = b"" if key is None else b'"%b"' % key.encode()
-    marks, last_string = _Marks(content, inside), b""
+    marks, last_string = _Marks(content, inside, max_bytes), b""
     values, has_array = 0, False  # whole ones so far, and whether the one at hand has the array
 
     def refusal(place: int) -> InputError:
@@ -125,10 +169,9 @@ def _elements(content: BinaryIO, name: str, key: str | None, max_bytes: int) -> 
             last_string = mark
         is_end = marks.depth == inside - 1 and mark == b"]"
         if marks.kept is not None and (is_end or (marks.depth == inside and mark == b",")):
-            data = marks.buffer[marks.kept : marks.start].lstrip()
-            line, data = marks.line_of(marks.start - len(data)), data.rstrip()
-            if data or not is_end:
-                yield line, data if len(data) <= max_bytes else None
+            line, data = marks.take()
+            if data != b"" or not is_end:
+                yield line, data
             marks.kept = None if is_end else marks.end
         elif marks.kept is None and mark == b"[" and marks.depth == inside and last_string == wanted:
             marks.kept, has_array = marks.end, True
@@ -137,14 +180,71 @@ def _elements(content: BinaryIO, name: str, key: str | None, max_bytes: int) -> 
             if not has_array:
                 raise refusal(marks.start)
             values, has_array = values + 1, False
-    if marks.kept is not None:
-        rest = marks.buffer[marks.kept :]
-        line = marks.line_of(len(marks.buffer) - len(rest.lstrip()))
-        raise InputError(f"{name}: ends inside the element that begins in line {line}; fetch it again")
-    if marks.depth:
-        raise InputError(f"{name}: ends before the JSON in it does; fetch it again")
+    _refuse_cut(marks, name, "element")
     if marks.end < len(marks.buffer) or not values:
         raise refusal(len(marks.buffer))
+
+
+def _refuse_cut(marks: _Marks, name: str, what: str) -> None:
+    if marks.kept is not None:
+        raise InputError(f"{name}: ends inside the {what} that begins in line {marks.line_of_kept()}; fetch it again")
+    if marks.depth:
+        raise InputError(f"{name}: ends before the JSON in it does; fetch it again")
+
+
+def objects(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the line and the bytes of each object of a file, which may fill several lines; None for too many bytes.
+
+    Raises:
+        InputError: there is something else between them, or the file ends inside one.
+    """
+    marks = _Marks(content, 0, max_bytes)
+    while mark := marks.next():
+        if marks.kept is None:
+            if mark != b"{":
+                raise InputError(f"{name}, line {marks.line_of(marks.start)}: expected an object of JSON or the end")
+            marks.kept = marks.start
+        if marks.depth == 0:
+            marks.start = marks.end
+            yield marks.take()
+    _refuse_cut(marks, name, "object")
+    if marks.buffer[marks.end :].strip(_BLANKS):
+        raise InputError(f"{name}, line {marks.line_of(marks.end)}: expected an object of JSON or the end")
+
+
+def members(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the line and the bytes of each object inside of one object, its key added as ``id``.
+
+    Raises:
+        InputError: the file ends inside of the object.
+    """
+    marks, key = _Marks(content, 1, max_bytes), b""
+    while mark := marks.next():
+        if marks.kept is None and marks.depth == 1:
+            if mark.startswith(b'"'):
+                key = mark
+            elif mark == b":":
+                marks.kept = marks.end
+        elif marks.kept is not None and (marks.depth == 0 or (marks.depth == 1 and mark == b",")):
+            line, data = marks.take()
+            if data is not None and data.startswith(b"{"):
+                rest = data[1:].lstrip()
+                data = b'{"id": ' + key + (b"" if rest.startswith(b"}") else b", ") + rest
+            yield line, data
+    _refuse_cut(marks, name, "object")
+
+
+def openings(content: BinaryIO, max_bytes: int) -> Iterator[tuple[str, bytes]]:
+    """Yield each key of the first object, and the first byte of its value where that is a string, object or list."""
+    marks, key, last = _Marks(content, 1, max_bytes), b"", b""
+    while mark := marks.next():
+        if last == b":":
+            yield key.decode("utf-8", "replace")[1:-1], mark[:1]
+        elif marks.depth == 1 and mark.startswith(b'"'):
+            key = mark
+        last = mark
+        if marks.depth == 0:
+            return
 
 
 def text_members(content: BinaryIO, key: str) -> Iterator[str]:
@@ -155,7 +255,7 @@ def text_members(content: BinaryIO, key: str) -> Iterator[str]:
     Raises:
         ValueError: a string has no end.
     """
-    marks = _Marks(content, 1, MAX_LINE_BYTES)
+    marks = _Marks(content, 1, MAX_LINE_BYTES, refuses=True)
     name, last = b"", b""
     while mark := marks.next():
         if marks.depth == 1 and mark.startswith(b'"'):

@@ -1,29 +1,20 @@
 """Raw records, the examples and rejects that they become, and readers of files."""
 
-import bz2
-import contextlib
 import functools
 import glob
-import gzip
-import io
 import json
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_poolingformer.text.digests import digest_of
-from fairseq_poolingformer.text.json_file import HEAD_BYTES, other_than_text
+
+from .compressed import open_compressed
+from .errors import InputError
 
 MAX_LINE_BYTES = 64 * 2**20
 TOO_LONG = "too long: more bytes than --max-line-bytes or --max-document-bytes allows"
-
-_BLOCK_BYTES = 2**17
-
-
-class InputError(ValueError):
-    """An error for people: what is wrong, where, what to do. Command lines print it without a traceback."""
 
 
 @dataclass(frozen=True)
@@ -33,14 +24,16 @@ class Record:
     Attributes:
         file: where it is, for messages.
         line: line number in the file, from 1.
-        data: its bytes, or None where it is longer than the reader's bound.
+        data: its bytes, or None where there are none to use.
         progress: bytes of input, as on disk, read since the record before.
+        problem: why there are none: as a rule the record is longer than the reader's bound.
     """
 
     file: str
     line: int
     data: bytes | None
     progress: int = 0
+    problem: str = TOO_LONG
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,7 @@ Parse = Callable[[Record], Example | Reject | Skipped]
 
 def parsed(record: Record, parse: Parse) -> Example | Reject | Skipped:
     """Make an example of a record, which may have no data."""
-    return Reject(TOO_LONG) if record.data is None else parse(record)
+    return Reject(record.problem) if record.data is None else parse(record)
 
 
 def expand(patterns: Sequence[str]) -> list[Path]:
@@ -114,11 +107,21 @@ def read_files(
     """
     for path in paths:
         with open_compressed(path) as (content, disk):
-            position = 0
-            for number, (line, data) in enumerate(find(content, str(path)), 1):
-                name = f"{path}, {numbered} {number}" if numbered else str(path)
-                yield Record(name, line, data, disk.tell() - position)
-                position = disk.tell()
+            yield from records_of(find(content, str(path)), str(path), disk, numbered)
+
+
+def records_of(
+    found: Iterable[tuple[int, bytes | str | None]], file: str, disk: BinaryIO, numbered: str = ""
+) -> Iterator[Record]:
+    """Make records of lines and data, or why there is none, for :func:`read_files`; the disk's position is progress."""
+    position = 0
+    for number, (line, data) in enumerate(found, 1):
+        name = f"{file}, {numbered} {number}" if numbered else file
+        progress, position = disk.tell() - position, disk.tell()
+        if isinstance(data, str):
+            yield Record(name, line, None, progress, data)
+        else:
+            yield Record(name, line, data, progress)
 
 
 def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[Record]:
@@ -129,10 +132,11 @@ def read_lines(paths: Sequence[Path], max_line_bytes: int = MAX_LINE_BYTES) -> I
     Raises:
         InputError: a compressed file is damaged.
     """
-    return read_files(paths, functools.partial(_lines, max_line_bytes=max_line_bytes))
+    return read_files(paths, functools.partial(lines, max_line_bytes=max_line_bytes))
 
 
-def _lines(content: BinaryIO, name: str, max_line_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+def lines(content: BinaryIO, name: str, max_line_bytes: int) -> Iterator[tuple[int, bytes | None]]:
+    """Yield the number and the bytes of each line that is not blank, for :func:`read_lines`."""
     number = 0
     while line := content.readline(max_line_bytes + 1):
         number += 1
@@ -141,72 +145,6 @@ def _lines(content: BinaryIO, name: str, max_line_bytes: int) -> Iterator[tuple[
             line = content.readline(max_line_bytes)
         if too_long or not line.isspace():
             yield number, None if too_long else line.rstrip(b"\r\n")
-
-
-class _Bzip2(io.RawIOBase):
-    """bzip2 streams, one after the other. Python's own reader ends in silence at a stream that it cannot read."""
-
-    def __init__(self, disk: BinaryIO) -> None:
-        self._disk, self._stream = disk, bz2.BZ2Decompressor()
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: memoryview) -> int:
-        data, block = b"", b""
-        while not data:
-            if self._stream.eof:
-                block = self._stream.unused_data or self._disk.read(_BLOCK_BYTES)
-                if not block:
-                    return 0
-                self._stream = bz2.BZ2Decompressor()
-            elif self._stream.needs_input and not (block := self._disk.read(_BLOCK_BYTES)):
-                raise EOFError("its end is missing")
-            data = self._stream.decompress(block, len(buffer))
-            block = b""
-        buffer[: len(data)] = data
-        return len(data)
-
-
-def _open_bzip2(disk: BinaryIO) -> BinaryIO:
-    return io.BufferedReader(_Bzip2(disk), _BLOCK_BYTES)
-
-
-_DECOMPRESSORS = {".gz": ("gzip", gzip.open), ".bz2": ("bzip2", _open_bzip2)}
-_OWN_KIND = {".gz": b"\x1f\x8b", ".bz2": b"BZh"}
-
-
-@contextlib.contextmanager
-def open_compressed(path: Path, utf_8: bool = True) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Open a plain, ``.gz`` or ``.bz2`` file: its content, and the file on disk, whose position tells progress.
-
-    Args:
-        path: the file.
-        utf_8: whether its content must be UTF-8.
-
-    Raises:
-        InputError: a compressed file is damaged, or the content is not text.
-    """
-    with open(path, "rb") as disk:
-        if not disk.peek(2).startswith(_OWN_KIND.get(path.suffix, b"\0no kind")):
-            _refuse_other_kinds(path, disk, utf_8)
-        if path.suffix not in _DECOMPRESSORS:
-            yield disk, disk
-            return
-        kind, decompress = _DECOMPRESSORS[path.suffix]
-        try:
-            with decompress(disk) as content:
-                _refuse_other_kinds(path, content, utf_8)
-                yield content, disk
-        except (EOFError, OSError, zlib.error) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # of the disk, not of the decompressor
-            raise InputError(f"{path}: damaged {kind} file ({error}); fetch it again") from error
-
-
-def _refuse_other_kinds(path: Path, content: BinaryIO, utf_8: bool) -> None:
-    if problem := other_than_text(content.peek(HEAD_BYTES)[:HEAD_BYTES], utf_8):
-        raise InputError(f"{path}: {problem}")
 
 
 def describe_file(path: Path) -> dict[str, object]:

@@ -19,7 +19,7 @@ from fairseq_poolingformer.text import tokenizers
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 from fairseq_poolingformer.text.whole_file import write_lines
 
-from . import data_folder
+from . import data_folder, findings, look, page
 from .data_folder import SplitResult
 from .encode import encode_texts
 from .parts import Encode, Encoding, encode_split
@@ -95,10 +95,24 @@ def run(
             that died.
     """
     work = _Work(corpus, tokenizer, args, shard)
-    if text := work.table_of_finished():  # also where the folder is read-only
+    seen = look.look(corpus, args.limit) if args.report and shard is None else None
+    try:
+        text = work.table_of_finished()  # also where the folder is read-only
+        if not text:
+            with data_folder.locked(args.output_folder):
+                text = work.table_of_finished() or work.make()
+    except InputError:
+        if seen is not None:
+            found = findings.findings(corpus, seen)
+            page.write(args.output_folder, corpus.name, "", found, seen, None)
+            logger.warning("%s", "\n".join(page.as_text(corpus.name, found)))
+        raise
+    if seen is None:
         return text
-    with data_folder.locked(args.output_folder):
-        return work.table_of_finished() or work.make()
+    made = work.made({})
+    found = findings.findings(corpus, seen, made)
+    page.write(args.output_folder, corpus.name, text, found, seen, made)
+    return "\n".join([text, "", *page.as_text(corpus.name, found)])
 
 
 class _Work:
@@ -169,9 +183,14 @@ class _Work:
         shutil.rmtree(parts_path)
         return "\n".join([text, *shared])
 
+    def made(self, rejects: Mapping[str, int]) -> Made:
+        """The data folder, for tables."""
+        corpus = self._corpus
+        return Made(self._folder, corpus.name, list(corpus.splits), self._args.max_source_length, rejects)
+
     def _table(self, rejects: Mapping[str, int]) -> str:
-        corpus, lengths = self._corpus, self._args.max_source_length
-        text = corpus.table(Made(self._folder, corpus.name, list(corpus.splits), lengths, rejects))
+        corpus = self._corpus
+        text = corpus.table(self.made(rejects))
         return "\n".join([text, *unseen_tokens(self._folder, corpus.splits)])
 
     def _encode(self, name: str, fingerprint: str) -> SplitResult:

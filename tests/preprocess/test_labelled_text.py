@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit, read_labels
+from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import imdb, labelled_text
 
@@ -127,3 +128,12 @@ def test_an_empty_id_is_a_reject(tmp_path, gpt2_folder):
     assert (tmp_path / "data" / "train.id.txt").read_text().split() == ["a", "b"]
     rejects = (tmp_path / "data" / "train.rejects.jsonl").read_text().splitlines()
     assert [json.loads(line)["reason"] for line in rejects] == ["empty id"] * 2
+
+
+def test_a_pair_of_texts_is_what_roberta_reads(tmp_path, gpt2_folder, write_lines):
+    """``<s> text </s></s> other </s>``, of which the task adds both ends."""
+    train = write_lines("train.jsonl", [{"text": "the theory", "other": "of attention", "label": n} for n in (0, 1)])
+    assert convert(labelled_text, tmp_path / "data", gpt2_folder, "--train", train, "--pair-key", "other") == 0
+    tokenizer = load_tokenizer(tmp_path / "data")
+    document = ClassificationSplit.open(tmp_path / "data", "train").document[0].tolist()
+    assert document == [*tokenizer.encode("the theory"), EOS, EOS, *tokenizer.encode("of attention")]

@@ -37,7 +37,7 @@ class TriviaqaSplit(Split):
     """One split; ``answer`` has the first document token and the one after the last of every occurrence, ascending."""
 
     layout: ClassVar[Layout] = Layout(
-        made_with="poolingformer-preprocess triviaqa",
+        made_with="poolingformer-preprocess triviaqa or squad",
         ids=("question", "document"),
         numbers=("answer",),
         texts=("id", "notes"),

@@ -121,7 +121,7 @@ def test_a_long_element_is_not_read_in_many_small_blocks(monkeypatch, value):
             return super().read(size)
 
     text = json.dumps([value, 1]).encode()
-    assert [json.loads(data) for _, data in json_stream._elements(Counting(text), "name", None, 2**20)] == [value, 1]
+    assert [json.loads(data) for _, data in json_stream.elements(Counting(text), "name", None, 2**20)] == [value, 1]
     assert len(sizes) < 20
     assert max(sizes) <= len(text)
 

@@ -1,0 +1,198 @@
+"""What is likely to be wrong with a corpus, and what to do about it, in words."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .look import SHOWN, SplitLook, names_of
+from .report import Made, unseen_tokens
+
+_MOST = 0.5  # of a split, from which on a column is taken for another than it should be
+_SAME_LABEL = 0.95
+_REMEDIES = {  # of rejects, by the beginning of their reason
+    "empty": "remove these records, or name another key or column",
+    "JSON inside": "name a key inside of it, such as --summary-key summary.text",
+    "no article": "name the key or column with --article-key",
+    "no summary": "name the key or column with --summary-key",
+    "nested sections": "name the keys at any depth, a.*.b",
+    "not UTF-8": "convert the file, such as with iconv -f LATIN1 -t UTF-8",
+    "ragged row": "write the table again, with quotation marks around fields that have line breaks or the separator",
+    "too long": "give a larger --max-line-bytes if this is one document",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is likely to be wrong.
+
+    Attributes:
+        kind: its name.
+        text: what was found, with counts and places.
+        remedy: what to do.
+    """
+
+    kind: str
+    text: str
+    remedy: str
+
+
+def findings(corpus, found: dict[str, SplitLook], made: Made | None = None) -> list[Finding]:
+    """What is likely to be wrong with a corpus.
+
+    Args:
+        corpus: the corpus.
+        found: what :func:`look` returned for it.
+        made: its data folder, where it could be made.
+    """
+    lines = [*_shared(corpus, found)]
+    for split, seen in found.items():
+        lines += [*_of_rejects(split, seen), *_duplicates(corpus, split, seen)]
+        if len(seen.inputs):
+            lines += [*_texts(split, seen, bool(corpus.layout.outputs)), *_labels(split, seen)]
+    if "train" in found:
+        lines += _unknown_labels(found)
+    if made is not None:
+        lines += [*_cut(made), *_unseen(made)]
+    return lines
+
+
+def _of(count: int, total: int, what: str = "documents") -> str:
+    return f"{count:,} of {total:,} {what} ({100 * count / max(total, 1):.1f} %)"
+
+
+def _shared(corpus, found: dict[str, SplitLook]) -> Iterator[Finding]:
+    for first, second in itertools.combinations(found, 2):
+        others = np.asarray(found[second].inputs)
+        places = np.flatnonzero(np.isin(others, np.asarray(found[first].inputs)))
+        if len(places):
+            names = ", ".join(names_of(corpus, second, places[:SHOWN].tolist()))
+            yield Finding(
+                "documents in several splits",
+                f"{_of(len(places), len(others), f'documents of {second}')} are in {first}, too, such as {names}",
+                f"remove them from {first}; figures on {second} would be too good",
+            )
+
+
+def _duplicates(corpus, split: str, seen: SplitLook) -> Iterator[Finding]:
+    digests = np.asarray(seen.inputs)
+    _, first, group = np.unique(digests, return_index=True, return_inverse=True)
+    again = np.flatnonzero(first[group] != np.arange(len(digests)))
+    if not len(again):
+        return
+    pairs = np.stack([digests, np.asarray(seen.outputs)], 1)
+    same = len(digests) - len(np.unique(pairs, axis=0))
+    names = ", ".join(names_of(corpus, split, again[:SHOWN].tolist()))
+    other = f"; {len(again) - same:,} with another summary or label" if len(again) > same else ""
+    yield Finding(
+        "duplicates",
+        f"{split}: {_of(len(again), len(digests))} repeat another one, such as {names}{other}",
+        "keep one of each, unless they are meant to count more",
+    )
+
+
+def _texts(split: str, seen: SplitLook, has_outputs: bool) -> Iterator[Finding]:
+    total = len(seen.inputs)
+
+    def finding(kind: str, mark: str, text: str, remedy: str) -> Finding:
+        names = ", ".join(seen.marked[mark])
+        return Finding(kind, f"{split}: {_of(seen.counts[mark], total)} {text}, such as {names}", remedy)
+
+    if seen.counts["json"]:
+        remedy = "name a key inside of it, a.b or a.*.b, or take the text out of it first"
+        yield finding("JSON inside text", "json", "have a list or an object as text, not language", remedy)
+    if seen.counts["one word"] > _MOST * total:
+        yield finding(
+            "wrong column", "one word", "are a single word, as ids and links are", "name the key or column of the text"
+        )
+    if not has_outputs:
+        return
+    if seen.counts["output of one word"] > _MOST * total:
+        yield finding(
+            "wrong column",
+            "output of one word",
+            "have a single word as summary, as ids, links and labels are",
+            "name the key or column of the summary with --summary-key",
+        )
+    if seen.counts["identical"]:
+        yield finding("identical summaries", "identical", "have themselves as summary", "remove them")
+    medians = np.median(np.asarray(seen.sizes)), np.median(np.asarray(seen.output_sizes))
+    if medians[0] < medians[1]:
+        yield Finding(
+            "wrong column",
+            f"{split}: half of the documents have up to {medians[0]:,.0f} characters, half of the summaries up to "
+            f"{medians[1]:,.0f}",
+            "exchange --article-key and --summary-key, if they are the wrong way round",
+        )
+    elif seen.counts["longer"]:
+        remedy = "look at them, and remove those that are wrong"
+        yield finding("summaries longer than documents", "longer", "are not longer than their summary", remedy)
+    values, counts = np.unique(np.asarray(seen.outputs), return_counts=True)
+    if total > 2 and counts.max() > max(2, 0.01 * total):
+        number = int(np.flatnonzero(np.asarray(seen.outputs) == values[counts.argmax()])[0])
+        yield Finding(
+            "the same summary",
+            f"{split}: {_of(int(counts.max()), total)} have one and the same summary, first number {number + 1:,}",
+            "remove what is no summary, such as 'not available'",
+        )
+
+
+def _labels(split: str, seen: SplitLook) -> Iterator[Finding]:
+    total = seen.labels.total()
+    if total and (most := seen.labels.most_common(1)[0])[1] > _SAME_LABEL * total:
+        yield Finding(
+            "one label",
+            f"{split}: {_of(most[1], total)} have the label {most[0]}",
+            "do not read accuracy, which this label alone has; read F1",
+        )
+
+
+def _unknown_labels(found: dict[str, SplitLook]) -> Iterator[Finding]:
+    known = found["train"].labels
+    for split, seen in found.items():
+        if unknown := sorted(seen.labels.keys() - known.keys()):
+            names = ", ".join(unknown[:SHOWN])
+            yield Finding("labels that train lacks", f"{split}: {names}", "give train examples of them")
+
+
+def _of_rejects(split: str, seen: SplitLook) -> Iterator[Finding]:
+    total = seen.rejected.total() + len(seen.inputs)
+    for kind, count in seen.rejected.most_common():
+        remedy = next((text for start, text in _REMEDIES.items() if kind.startswith(start)), "correct or remove them")
+        yield Finding(
+            "rejected records",
+            f"{split}: {_of(count, total, 'records')} are unusable, first {seen.rejects[kind]}",
+            remedy,
+        )
+
+
+def lengths_of(made: Made, split: str) -> np.ndarray:
+    """(n,) tokens of each example's input, with ``<s>`` and ``</s>``."""
+    layout = made.folder.layout
+    names = [name for name in layout.ids if name not in layout.outputs]
+    sizes = np.sum([made.folder.sequences(split, name).sizes for name in names], axis=0)
+    return sizes + (1 if layout.outputs else 2)  # pairs are stored with </s>
+
+
+def _cut(made: Made) -> Iterator[Finding]:
+    limits = list(made.lengths)
+    kind, remedy = "documents cut", "train with more positions, or put what matters first: what is beyond is not read"
+    if not made.folder.layout.outputs:
+        limits = sorted(limits)[-1:]
+        kind, remedy = "long documents", "training reads them in several segments, or cuts them if told so"
+    for split in made.splits:
+        lengths = lengths_of(made, split)
+        counts = {limit: int(np.count_nonzero(lengths > limit)) for limit in limits}
+        longer = [
+            f"{_of(count, len(lengths))} have more than {limit:,} tokens" for limit, count in counts.items() if count
+        ]
+        if longer:
+            yield Finding(kind, f"{split}: {'; '.join(longer)}", remedy)
+
+
+def _unseen(made: Made) -> Iterator[Finding]:
+    remedy = "take another tokenizer, or replace these characters: the pretrained model never saw them"
+    for line in unseen_tokens(made.folder, made.splits):
+        is_white = any(f"{character!r} " in line for character in "\n\t")
+        yield Finding("tokens never seen", line, "give --white-space blank" if is_white else remedy)

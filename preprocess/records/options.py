@@ -1,0 +1,168 @@
+"""The options of commands that read any records: where these are, how files are read, how they are divided."""
+
+import argparse
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..pipeline import command, splits
+from ..pipeline.errors import InputError
+from ..pipeline.records import Record, describe_file
+from ..pipeline.report import Table, with_lines
+from ..pipeline.splits import SPLITS, SplitRecords
+from . import keys, reader
+from .reading import Reading
+from .sources import SPLIT_OF, Source, expand, splits_of
+
+FORMATS = (
+    "JSON lines, arrays or objects, CSV, TSV, Parquet, Arrow, line pairs .src and .tgt; plain, .gz, .bz2, .xz, .zst or "
+    ".zip; folders of these, of text files, or saved by datasets; names on the Hub"
+)
+Inside = Callable[[Iterator[Record]], Iterator[Record]]
+
+
+@dataclass(frozen=True)
+class Data:
+    """What the options name.
+
+    Attributes:
+        splits: the records of each split.
+        inputs: identifies the input, as JSON values.
+        settings: what of the options decides the records, as JSON values; nothing where all are the defaults.
+        notes: lines for the report.
+    """
+
+    splits: dict[str, SplitRecords]
+    inputs: dict[str, list]
+    settings: dict[str, object]
+    notes: Sequence[str] = ()
+
+
+def add_data(group: argparse._ArgumentGroup, *names: str) -> None:
+    """Add ``--data``, perhaps by other names, too."""
+    text = "a file, folder, archive or Hub name; names of files or folders in it say train, valid or test"
+    group.add_argument("--data", *names, metavar="DATA", help=text)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add all but the options that name files and keys."""
+    group = parser.add_argument_group("reading")
+    group.add_argument(
+        "--columns", metavar="NAME", nargs="+", default=[], help="the columns of tables whose first row is not a header"
+    )
+    text = "quotation marks in tables are text: they neither enclose fields nor stand for one another"
+    group.add_argument("--no-quotes", action="store_true", help=text)
+    text = "of a file that is one JSON object: the key of its list of records (default: %(default)s)"
+    group.add_argument("--records-key", metavar="KEY", default=Reading.records_key, help=text)
+    text = "make an example of each object in the lists under these keys; fields around it, such as the text, stay"
+    group.add_argument("--each", metavar="KEY", nargs="+", default=[], help=text)
+    command.add_max_line_bytes(group)
+    group = parser.add_argument_group("splits taken out of the training data")
+    group.add_argument("--split-key", metavar="KEY", help="the key or column that says train, valid or test")
+    text = "a file that says which ids are in which split: JSON of lists under train, valid and test, or lines ID SPLIT"
+    group.add_argument("--splits", metavar="FILE", type=Path, help=text)
+    splits.add_shares(group, valid=0.0, test=0.0)
+
+
+def divides(args: argparse.Namespace) -> bool:
+    """Whether the options take splits out of the training data."""
+    return bool(args.split_key or args.splits or args.valid_share or args.test_share)
+
+
+def find(args: argparse.Namespace, name_of: Callable[[Record], str], inside: Inside | None = None) -> Data:
+    """Find the records that the options name.
+
+    Args:
+        args: options of :func:`add_data`, :func:`add_options`, and ``train``, ``valid`` and ``test``.
+        name_of: the id of a record.
+        inside: makes records of the records in the files; splits are made of the latter.
+
+    Raises:
+        InputError: there are none, or options contradict each other.
+    """
+    named = {split: patterns for split in SPLITS if (patterns := getattr(args, split))}
+    if args.data and named:
+        raise InputError(f"--data {args.data} and --{next(iter(named))} exclude each other: give the one or the others")
+    if args.data:
+        sources = splits_of(args.data, unnamed=divides(args))
+    else:
+        sources = {split: expand(patterns) for split, patterns in named.items()}
+    reading = Reading(args.max_line_bytes, tuple(args.columns), not args.no_quotes, args.records_key, tuple(args.each))
+    flat = replace(reading, each=())
+    found = {split: _records(members, flat) for split in SPLITS if (members := sources.get(split))}
+    inputs = {split: [entry for one in sources[split] for entry in one.describe()] for split in found}
+    settings = dict(reading.settings())
+    notes: Sequence[str] = ()
+    if divides(args) and "train" in found:
+        divided, more, notes = _divided(args, found["train"], name_of)
+        if twice := (divided.keys() & found.keys()) - {"train"}:
+            raise InputError(f"{min(twice)}: there are files of this split already; do not take it out of train, too")
+        found, settings = found | divided, settings | more
+        if args.splits:
+            inputs["splits"] = [describe_file(args.splits)]
+    if reading.each:
+        found = {split: _inside(one, functools.partial(reader.each, reading=reading)) for split, one in found.items()}
+    if inside:
+        found = {split: _inside(one, inside) for split, one in found.items()}
+    if getattr(args, "sentencepiece_train", None) is not None and found and "train" not in found:
+        raise InputError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
+    return Data({split: found[split] for split in SPLITS if split in found}, inputs, settings, notes)
+
+
+def annotated(splits: dict[str, SplitRecords], parse: Callable) -> dict[str, SplitRecords]:
+    """Give each split a parse function of its own: labels and answers are not read in test."""
+    return {
+        split: replace(records, parse=functools.partial(parse, annotated=split != "test"))
+        for split, records in splits.items()
+    }
+
+
+def with_notes(table: Table, data: Data) -> Table:
+    """The table of a corpus, followed by the notes."""
+    return with_lines(table, data.notes) if data.notes else table
+
+
+def _records(sources: Sequence[Source], reading: Reading) -> SplitRecords:
+    return SplitRecords(functools.partial(reader.read, sources, reading), sum(source.size for source in sources))
+
+
+def _inside(whole: SplitRecords, inside: Inside) -> SplitRecords:
+    return replace(whole, records=lambda: inside(whole.records()))
+
+
+def _divided(
+    args: argparse.Namespace, whole: SplitRecords, name_of: Callable[[Record], str]
+) -> tuple[dict[str, SplitRecords], dict[str, object], Sequence[str]]:
+    if [args.split_key is not None, args.splits is not None, bool(args.valid_share or args.test_share)].count(True) > 1:
+        raise InputError("--split-key, --splits, and --valid-share with --test-share exclude each other: give one")
+    if args.splits is not None:
+        if not args.splits.is_file():
+            raise InputError(f"--splits {args.splits}: no such file")
+        found = splits.read_splits(args.splits, list(map(name_of, whole.records())))
+        return found.divide(whole, name_of), {}, found.notes()
+    if args.split_key is None:
+        divided, settings = splits.by_shares(args, whole, lambda record: name_of(record).encode("utf-8", "replace"))
+        return divided, settings, ()
+    there: set[str] = set()
+    for record in whole.records():
+        there.add(_split_of(record, args.split_key))
+        if len(there) == len(SPLITS):
+            break
+    divided = {
+        split: whole.chosen(lambda record, split=split: _split_of(record, args.split_key) == split) for split in there
+    }
+    return divided, {"split_key": args.split_key}, ()
+
+
+def _split_of(record: Record, key: str) -> str:
+    """The split that a record names; train where it is no object, which is rejected there."""
+    fields = keys.parsed_object(record.data) if record.data is not None else None
+    if fields is None:
+        return "train"
+    value = keys.under(fields, key)
+    if not isinstance(value, str) or value.strip().lower() not in SPLIT_OF:
+        raise InputError(
+            f"{record.file}, line {record.line}: --split-key {key} must hold train, valid or test, is {value!r}"[:300]
+        )
+    return SPLIT_OF[value.strip().lower()]

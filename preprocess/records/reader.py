@@ -1,0 +1,84 @@
+"""Records of every format that people have, one after the other, each an object of JSON with its place."""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from ..pipeline import json_stream, records
+from ..pipeline.records import Record
+from . import arrow, keys, tables, texts
+from .formats import Format, format_of
+from .reading import USUAL, Reading
+from .sources import Source
+
+
+def read(sources: Sequence[Source], reading: Reading = USUAL) -> Iterator[Record]:
+    """Read the records of sources.
+
+    A record's data is an object of JSON, unchecked where the file is JSON: it is the caller who rejects what is none.
+
+    Raises:
+        InputError: a file is damaged, needs a package that is missing, or has a format that is not known.
+    """
+    for source in sources:
+        found = _records(source, reading)
+        yield from each(found, reading) if reading.each else found
+
+
+def objects(sources: Sequence[Source], reading: Reading = USUAL) -> Iterator[tuple[str, dict]]:
+    """Read the good records of sources: the place of each, for messages, and its fields."""
+    for record in read(sources, reading):
+        if record.data is not None and isinstance(fields := keys.parsed_object(record.data), dict):
+            yield f"{record.file}, line {record.line}", fields
+
+
+def _records(source: Source, reading: Reading) -> Iterator[Record]:
+    if source.rows is not None:
+        return arrow.hub_rows(source.rows, source.name, reading.max_bytes)
+    if source.entries:
+        return texts.together(source.entries, reading.max_bytes)
+    if source.other:
+        return texts.line_pairs(source.path, source.other, reading.max_bytes)
+    binary = None if source.member else arrow.format_of(source.path)
+    return binary(source.path, reading.max_bytes) if binary else _text(source, reading)
+
+
+def _text(source: Source, reading: Reading) -> Iterator[Record]:
+    kind = format_of(source.name, source.open, reading)
+    size = reading.max_bytes
+    find, numbered = {
+        Format.LINES: (partial(records.lines, max_line_bytes=size), ""),
+        Format.ARRAY: (partial(json_stream.elements, key=None, max_bytes=size), "element"),
+        Format.LIST: (partial(json_stream.elements, key=reading.records_key, max_bytes=size), "element"),
+        Format.MEMBERS: (partial(json_stream.members, max_bytes=size), "member"),
+        Format.OBJECTS: (partial(json_stream.objects, max_bytes=size), ""),
+        Format.CSV: (partial(tables.rows, reading=reading), ""),
+        Format.TSV: (partial(tables.rows, reading=reading, delimiter="\t"), ""),
+        Format.COLUMNS: (partial(tables.sentences, reading=reading), ""),
+    }[kind]
+    with source.open() as (content, disk):
+        yield from records.records_of(find(content, source.name), source.name, disk, numbered)
+
+
+def each(found: Iterator[Record], reading: Reading) -> Iterator[Record]:
+    """Make a record of each object in the lists under some keys, with the other fields of the record around it."""
+    for record in found:
+        fields = keys.parsed_object(record.data) if record.data is not None else None
+        if not isinstance(fields, dict):
+            yield record
+            continue
+        items = [item for key in reading.each for item in _list(keys.under(fields, key))]
+        if not items:
+            yield Record(
+                record.file, record.line, None, record.progress, f"no list of objects: {' or '.join(reading.each)}"
+            )
+        rest = {key: value for key, value in fields.items() if key not in reading.each}
+        for number, item in enumerate(items, 1):
+            name = {"id": f"{fields['id']}-{number}"} if isinstance(fields.get("id"), str | int) else {}
+            inner = item if isinstance(item, dict) else {"item": item}
+            data = json.dumps({**rest, **name, **inner}).encode()
+            yield Record(f"{record.file}, {number}", record.line, data, record.progress if number == 1 else 0)
+
+
+def _list(value: object) -> list:
+    return value if isinstance(value, list) else [] if value is None else [value]

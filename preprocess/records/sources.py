@@ -1,0 +1,250 @@
+"""What people name as data: files, globs, zip archives, folders, names on the Hub; and the splits that these hold."""
+
+import contextlib
+import errno
+import glob
+import hashlib
+import io
+import lzma
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from fairseq_poolingformer.text.digests import digest_of
+
+from ..pipeline import compressed
+from ..pipeline.errors import InputError
+from ..pipeline.records import describe_file
+from . import arrow, texts
+
+SPLIT_OF = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "development"), "valid"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+_UNPACKED = (".zip", ".parquet", ".arrow", ".feather")
+_WORDS = re.compile(r"[a-z]+")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One thing that is read from its beginning to its end.
+
+    Attributes:
+        path: a file or a folder; of the Hub, the name.
+        member: of a zip archive, or the split on the Hub.
+        other: the file of the other side of line pairs.
+        entries: of a folder of texts, those of :func:`~preprocess.records.texts.grouped`.
+        rows: of the Hub.
+    """
+
+    path: Path
+    member: str = ""
+    other: Path | None = None
+    entries: Sequence[Mapping[str, Path | str]] = field(default=(), compare=False)
+    rows: Sequence | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.path}/{self.member}" if self.member else str(self.path)
+
+    @property
+    def size(self) -> int:
+        """How many bytes of input it is, or rows on the Hub."""
+        if self.rows is not None:
+            return len(self.rows)
+        if self.entries:
+            return sum(path.stat().st_size for path in self._paths())
+        if self.member:
+            with _archive(self.path) as (archive, _):
+                return archive.getinfo(self.member).compress_size
+        return self.path.stat().st_size
+
+    def _paths(self) -> list[Path]:
+        return [value for entry in self.entries for value in entry.values() if isinstance(value, Path)]
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+        """Open a file or a member: its content, and the file on disk, whose position tells progress.
+
+        Raises:
+            InputError: it is damaged, encrypted, or not text.
+        """
+        if not self.member:
+            with compressed.open_compressed(self.path) as opened:
+                yield opened
+            return
+        with (
+            _archive(self.path) as (archive, disk),
+            archive.open(self.member) as raw,
+            io.BufferedReader(raw, 2**16) as buffered,
+            compressed.decompressed(buffered, self.name) as content,
+        ):
+            yield content, disk
+
+    def describe(self) -> list[dict[str, object]]:
+        """Identify it, whatever folder it is in."""
+        if self.rows is not None:
+            found = {"hub": str(self.path), "split": self.member}
+            return [found | {"fingerprint": str(getattr(self.rows, "_fingerprint", ""))}]
+        if self.entries:
+            digest = hashlib.sha256()
+            for path in self._paths():
+                digest.update(
+                    f"{path.relative_to(self.path).as_posix()}\0{digest_of(path)}\0".encode("utf-8", "replace")
+                )
+            return [{"file": self.path.name, "files": len(self._paths()), "sha256": digest.hexdigest()}]
+        if self.member:
+            digest = hashlib.sha256(f"{digest_of(self.path)}\0{self.member}".encode("utf-8", "replace")).hexdigest()
+            return [{"file": self.path.name, "member": self.member, "sha256": digest}]
+        return [describe_file(path) for path in (self.path, self.other) if path]
+
+
+@contextlib.contextmanager
+def _archive(path: Path) -> Iterator[tuple[zipfile.ZipFile, BinaryIO]]:
+    with open(path, "rb") as disk:
+        try:
+            with zipfile.ZipFile(disk) as archive:
+                yield archive, disk
+        except InputError:
+            raise
+        except (RuntimeError, NotImplementedError) as error:
+            raise InputError(f"{path}: cannot be read here ({error}); unpack it, and name its files") from error
+        except (zipfile.BadZipFile, EOFError, zlib.error, struct.error, lzma.LZMAError, ValueError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a place before the beginning
+                raise
+            raise InputError(f"{path}: damaged zip archive ({error}); fetch it again") from error
+
+
+def expand(patterns: Sequence[str]) -> list[Source]:
+    """List the sources of paths, glob patterns and names on the Hub, in the order of the arguments.
+
+    Within a pattern, an archive or a folder they are sorted. What several arguments name is listed once.
+
+    Raises:
+        InputError: an argument names nothing.
+    """
+    found: dict[tuple[Path, str], Source] = {}
+    for pattern in patterns:
+        paths = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
+        if Path(pattern).is_dir():
+            sources = _of_folder(Path(pattern))
+        else:
+            files = [Path(path) for path in paths if Path(path).is_file()]
+            sources = [source for path in files for source in _of_file(path)]
+        if not sources and not paths and arrow.looks_like_hub_name(pattern):
+            sources = [source for splits in _of_hub(pattern).values() for source in splits]
+        if not sources:
+            raise InputError(f"{pattern}: no such file" if not Path(pattern).is_dir() else f"{pattern}: no files in it")
+        for source in sources:
+            found.setdefault((source.path.absolute(), source.member), source)
+    targets = {source.other.absolute() for source in found.values() if source.other}
+    return [source for (path, _), source in found.items() if path not in targets]
+
+
+def _of_file(path: Path) -> list[Source]:
+    if path.suffix.lower() == ".zip":
+        with _archive(path) as (archive, _):
+            names = sorted(info.filename for info in archive.infolist() if not info.is_dir())
+        names = [name for name in names if not texts.is_hidden(name)]
+        if other := next((name for name in names if compressed.suffix_of(name) in _UNPACKED), None):
+            raise InputError(f"{path}/{other}: cannot be read inside of an archive; unpack it, and name its files")
+        return [Source(path, name) for name in names]
+    if compressed.suffix_of(path.name) in texts.OTHER_SIDE.values():
+        sources = {value: key for key, value in texts.OTHER_SIDE.items()}
+        before, suffix, after = path.name.rpartition(compressed.suffix_of(path.name))
+        if path.with_name(f"{before}{sources[suffix]}{after}").is_file():
+            return [Source(path)]  # of the pair that its other side is; expand() leaves it out
+    return [Source(path, other=texts.other_side(path))]
+
+
+def _of_folder(folder: Path) -> list[Source]:
+    if (folder / arrow.STATE).is_file():
+        return [Source(path) for path in arrow.saved_files(folder)]
+    if (folder / arrow.SPLITS).is_file():
+        return [source for name in arrow.saved_splits(folder) for source in _of_folder(folder / name)]
+    if entries := texts.grouped(folder):
+        return [Source(folder, entries=entries)]
+    return [source for path in texts.files_of(folder) for source in _of_file(path)]
+
+
+def _of_hub(name: str) -> dict[str, list[Source]]:
+    found = arrow.hub(name)
+    return {split: [Source(Path(name), split, rows=rows)] for split, rows in found.items()}
+
+
+def splits_of(data: str, unnamed: bool = True) -> dict[str, list[Source]]:
+    """The splits of data that one argument names.
+
+    The names of files, of folders, of members of an archive and of splits on the Hub say which: train; val, valid,
+    validation or dev; test.
+
+    Args:
+        data: a path, a pattern or a name on the Hub.
+        unnamed: whether files of a folder whose names tell no split are train, where nothing is called so.
+
+    Raises:
+        InputError: there is no such thing, or two formats of one split.
+    """
+    path = Path(data)
+    is_saved = (path / arrow.STATE).is_file()
+    named: dict[str, list[Source]] = {}
+    if (path / arrow.SPLITS).is_file():
+        named = {name: _of_folder(path / name) for name in arrow.saved_splits(path)}
+    elif path.is_dir() and not is_saved and (inner := _split_folders(path)):
+        files = sorted(one for one in path.iterdir() if one.is_file() and not texts.is_hidden(one.name))
+        named = {name: _of_folder(path / name) for name in inner}
+        there = {split_named(name) for name in inner}
+        named |= {one.name: _of_file(one) for one in files if split_named(one.name) not in {None, *there}}
+    elif not path.exists() and not glob.glob(data, recursive=True) and arrow.looks_like_hub_name(data):
+        named = _of_hub(data)
+    else:
+        for source in expand([data]):
+            name = source.member or source.path.name
+            if _known(name) and (former := named.get(name)):
+                raise _two_forms(data, former[0], source)
+            named.setdefault(name, []).append(source)
+            unnamed = unnamed or not path.is_dir() or is_saved or bool(source.entries)
+    exact: dict[str, Source] = {}  # train.txt rather than training-notes.txt
+    for name, sources in named.items():
+        if (split := _known(name)) and sources:
+            if split in exact:
+                raise _two_forms(data, exact[split], sources[0])
+            exact[split] = sources[0]
+    splits: dict[str, list[Source]] = {}
+    others: list[Source] = []
+    for name, sources in named.items():
+        split = split_named(name)
+        if split is None:
+            others += sources
+        elif split not in exact or _known(name):
+            splits.setdefault(split, []).extend(sources)
+    return splits if "train" in splits or not (others and unnamed) else splits | {"train": others}
+
+
+def _known(name: str) -> str | None:
+    """The split whose very name a file has up to its first dot."""
+    return SPLIT_OF.get(name.lower().rpartition("/")[2].partition(".")[0])
+
+
+def _two_forms(data: str, first: Source, second: Source) -> InputError:
+    """``train.txt`` beside ``train.txt.gz`` is one and the same, and in two folders it is of two corpora."""
+    return InputError(f"{data}: both {first.name} and {second.name}; name files with --train, --valid and --test")
+
+
+def _split_folders(path: Path) -> list[str]:
+    return sorted(inner.name for inner in path.iterdir() if inner.is_dir() and inner.name.lower() in SPLIT_OF)
+
+
+def split_named(name: str) -> str | None:
+    """The split that a file's name tells: valid for ``data/val-00000-of-00002.parquet``."""
+    words = _WORDS.findall(name.lower().rpartition("/")[2])
+    found = {SPLIT_OF[word] for word in words if word in SPLIT_OF}
+    if not found and "/" in name:
+        return split_named(name.rpartition("/")[0])
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,153 @@
+"""Text files whose names say what belongs together: pairs of lines, texts beside summaries, a folder for each label."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ..pipeline.compressed import open_compressed, suffix_of
+from ..pipeline.errors import InputError
+from ..pipeline.records import Record
+from .tables import TOO_LONG, decoded
+
+OTHER_SIDE = {".src": ".tgt", ".source": ".target"}
+_DOCUMENTS = {"document", "article", "newsarticle", "text", "source", "src", "story", "storie"}  # or with an s
+_SUMMARIES = {"summary", "summarie", "abstract", "highlight", "target", "tgt"}
+_SUMMARY = re.compile(r"(.+)[._-](?:summary|abstract|highlights)$|(.+)$")
+_TEXTS = (".txt", ".text", ".md")
+_HIDDEN = re.compile(r"(^|/)(\.|__MACOSX)")
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file is one that systems leave behind, such as ``.DS_Store``."""
+    return _HIDDEN.search(name) is not None
+
+
+def files_of(folder: Path) -> list[Path]:
+    """All files of a folder and its folders, sorted, without hidden ones."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in found if not is_hidden(path.relative_to(folder).as_posix()))
+
+
+def other_side(path: Path) -> Path | None:
+    """The file whose lines belong to the lines of this one: ``train.tgt`` of ``train.src``; None for other names.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    other = OTHER_SIDE.get(suffix := suffix_of(path.name))
+    if other is None:
+        return None
+    before, _, after = path.name.rpartition(suffix)
+    names = [f"{before}{other}{after}", *(f"{before}{other}{end}" for end in ("", ".gz", ".bz2", ".xz", ".zst"))]
+    found = next((path.with_name(name) for name in names if path.with_name(name).is_file()), None)
+    if found is None:
+        raise InputError(f"{path}: {names[0]} is missing, which must have the summary of each line")
+    return found
+
+
+def line_pairs(source: Path, target: Path, max_bytes: int) -> Iterator[Record]:
+    """Read each line of a file as ``document`` and the same line of another one as ``summary``.
+
+    Raises:
+        InputError: one file has fewer lines; or one is damaged.
+    """
+    with open_compressed(source) as (documents, disk), open_compressed(target) as (summaries, _):
+        position = 0
+        for number in itertools.count(1):
+            lines = [content.readline(max_bytes + 1) for content in (documents, summaries)]
+            if not any(lines):
+                return
+            if not all(lines):
+                short, long = (source, target) if not lines[0] else (target, source)
+                raise InputError(f"{short}: ends after line {number - 1}, and {long} does not; their lines must match")
+            problem = ""
+            for content, line in zip((documents, summaries), lines, strict=True):
+                while line and not line.endswith(b"\n") and len(line) > max_bytes:
+                    line, problem = content.readline(max_bytes + 1), TOO_LONG
+            fields = {}
+            for key, line in zip(("document", "summary"), lines, strict=True):
+                text, problem = decoded(line, number, problem)
+                fields[key] = text.rstrip("\r\n").removeprefix("\ufeff")
+            data = None if problem else json.dumps(fields).encode()
+            yield Record(str(source), number, data, disk.tell() - position, problem)
+            position = disk.tell()
+
+
+def grouped(folder: Path) -> list[dict[str, Path | str]] | None:
+    """What belongs together in a folder of text files.
+
+    Returns:
+        For each document, the paths of its ``document`` and ``summary``, or of its ``text`` with its ``label``; one of
+        them may be missing. None where the folder holds something else.
+    """
+    files = files_of(folder)
+    if not files or not all(suffix_of(path.name) in _TEXTS for path in files):
+        return None
+    found = _grouped(folder, files)
+    return None if found and _is_json(files[0]) else found
+
+
+def _grouped(folder: Path, files: Sequence[Path]) -> list[dict[str, Path | str]] | None:
+    inside = [path.relative_to(folder) for path in files]
+    tops = {path.parts[0] for path in inside if len(path.parts) > 1}
+    words = {top: re.sub("[^a-z]", "", top.lower()).removesuffix("s") for top in tops}
+    sides = {
+        side: [top for top, word in words.items() if word in known]
+        for side, known in (("document", _DOCUMENTS), ("summary", _SUMMARIES))
+    }
+    if all(len(names) == 1 for names in sides.values()):
+        found: dict[str, dict[str, Path | str]] = {}
+        for side, (top,) in sides.items():
+            for path in (path for path in inside if path.parts[0] == top):
+                found.setdefault(_stem(path.relative_to(top)), {})[side] = folder / path
+        return [{"id": name, **found[name]} for name in sorted(found)]
+    if not tops:
+        return _beside(files)
+    if all(len(path.parts) == 2 for path in inside) and len(tops) > 1:
+        return [{"id": _stem(path), "text": folder / path, "label": path.parts[0]} for path in inside]
+    return None
+
+
+def _is_json(path: Path) -> bool:
+    with open_compressed(path) as (content, _):
+        return content.peek(64).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+
+
+def _beside(files: Sequence[Path]) -> list[dict[str, Path | str]] | None:
+    """``NAME.txt`` beside ``NAME.summary.txt``."""
+    found: dict[str, dict[str, Path | str]] = {}
+    for path in files:
+        stem = _stem(Path(path.name))
+        summary, document = _SUMMARY.fullmatch(stem).groups()
+        found.setdefault(summary or document, {})["summary" if summary else "document"] = path
+    if not any("summary" in entry for entry in found.values()):
+        return None
+    return [{"id": name, **found[name]} for name in sorted(found)]
+
+
+def _stem(path: Path) -> str:
+    name = path.as_posix()
+    suffix = suffix_of(path.name)
+    return name[: name.lower().rindex(suffix)] if suffix else name
+
+
+def together(entries: Sequence[Mapping[str, Path | str]], max_bytes: int) -> Iterator[Record]:
+    """Read the files of each entry of :func:`grouped`."""
+    for entry in entries:
+        paths = {key: value for key, value in entry.items() if isinstance(value, Path)}
+        fields, size = {key: value for key, value in entry.items() if isinstance(value, str)}, 0
+        wanted = {"text"} if "text" in entry else {"document", "summary"}
+        problem = "".join(f"no {key}: its file is missing" for key in sorted(wanted - paths.keys()))
+        for key, path in paths.items():
+            size += path.stat().st_size
+            with open_compressed(path) as (content, _):
+                data = content.read(max_bytes + 1)
+            problem = TOO_LONG if len(data) > max_bytes else problem
+            try:
+                fields[key] = data.decode("utf-8-sig")
+            except UnicodeDecodeError as error:
+                problem = problem or f"not UTF-8: byte {error.start} of {path.name}, {error.reason}"
+        name = str(next(iter(paths.values())))
+        yield Record(name, 1, None if problem else json.dumps(fields).encode(), size, problem)

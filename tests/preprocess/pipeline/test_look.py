@@ -1,0 +1,212 @@
+"""The report of a corpus: each finding, and none in clean data."""
+
+import json
+import random
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+
+from preprocess import arxiv_pubmed, labelled_text
+from preprocess.pipeline import findings, look
+from preprocess.pipeline.records import Example
+
+WORDS = ["the", "theory", "of", "attention", "another", "document", "what", "it", "attends", "to", "more"]
+
+
+def rows(count, seed):
+    rng = random.Random(seed)
+    return [
+        {
+            "id": f"{seed}-{number}",
+            "document": " ".join(rng.choices(WORDS, k=30)) + f" {seed} {number}.",
+            "summary": " ".join(rng.choices(WORDS, k=6)) + f" {seed} {number}.",
+        }
+        for number in range(count)
+    ]
+
+
+@pytest.fixture
+def report(tmp_path, gpt2_folder, capsys):
+    """Runs a command with --report on splits; returns its exit status, the text and the page."""
+
+    def run(splits, *options, command=arxiv_pubmed):
+        words = ["--gpt2-bpe", gpt2_folder, "--output-folder", tmp_path / "data", "--workers", 1, "--report"]
+        for split, records in splits.items():
+            (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
+            words += [f"--{split}", tmp_path / f"{split}.jsonl"]
+        status = command.main([*map(str, [*words, *options])])
+        capsys.readouterr()
+        return status, *((tmp_path / "data" / name).read_text() for name in ("report.txt", "report.html"))
+
+    return run
+
+
+def clean():
+    return {"train": rows(60, 1), "valid": rows(20, 2)}
+
+
+def kinds(text):
+    return re.findall(r"^- ([^:]+):", text, re.MULTILINE)
+
+
+def test_clean_data_has_no_finding(report):
+    status, text, page = report(clean())
+    assert status == 0
+    assert text.startswith("arxiv_pubmed: nothing suspicious was found\n")
+    assert "examples" in text  # the table
+    assert "Nothing suspicious" in page
+    root = ElementTree.fromstring(re.sub("<!doctype html>|<meta[^>]*>", "", page).replace("<br>", "<br/>"))
+    assert len(root.findall(".//svg")) == 4  # of each split the lengths, and the ratios
+    assert not re.search("(src|href)=|https?://", page)
+
+
+FINDINGS = {
+    "documents in several splits": ("valid", {"document": rows(1, 1)[0]["document"].upper()}, "remove them from train"),
+    "duplicates": ("train", {"document": rows(1, 1)[0]["document"].replace(" ", "  ")}, "keep one of each"),
+    "identical summaries": ("train", {"document": "The theory of it", "summary": "the  Theory of it"}, "remove them"),
+    "summaries longer than documents": ("train", {"document": "the it", "summary": "the theory of it"}, "look at them"),
+    "JSON inside text": ("train", {"document": str(["the theory"] * 20)}, "name a key inside of it"),
+    "rejected records": ("train", {"summary": " "}, "name another key or column"),
+    "tokens never seen": ("train", {"document": "zzz of the theory " * 5}, "another tokenizer"),
+}
+
+
+@pytest.mark.parametrize("kind", FINDINGS)
+def test_a_finding(kind, report):
+    split, change, remedy = FINDINGS[kind]
+    splits = clean()
+    splits[split][3] |= change
+    status, text, page = report(splits, "--max-reject-fraction", 0.1)
+    assert status == 0
+    assert kind in kinds(text), text
+    found = kinds(text)
+    found = [name for name in found if name != "documents in several splits"] if kind == "duplicates" else found
+    assert set(found) == {kind}
+    assert remedy in text
+    assert f"<b>{kind}</b>" in page
+
+
+def test_documents_that_are_cut(report):
+    _, text, _ = report(clean())
+    median = re.search(r"^train +60 +(\d+)", text, re.MULTILINE)[1]
+    status, text, page = report(clean(), "--max-source-length", 20, median)
+    assert (status, kinds(text)) == (0, ["documents cut", "documents cut"])
+    assert re.search(
+        rf"train: \d+ of 60 documents \(.* %\) have more than 20 tokens; \d+ of 60 .* than {median} tokens", text
+    )
+    assert f">{median}</text>" in page
+
+
+def test_a_column_of_ids_and_exchanged_columns(report):
+    splits = clean()
+    for row in splits["train"]:
+        row["link"] = f"https://example.org/{row['id']}"
+    _, text, _ = report(splits, "--article-key", "link", "document")
+    assert "train: 60 of 60 documents (100.0 %) are a single word, as ids and links are" in text
+    _, text, _ = report(splits, "--article-key", "summary", "--summary-key", "document", "--overwrite")
+    assert "exchange --article-key and --summary-key" in text
+
+
+def test_one_summary_for_many(report):
+    splits = clean()
+    for row in splits["train"][:10]:
+        row["summary"] = "not to attend to"
+    _, text, _ = report(splits)
+    assert kinds(text) == ["the same summary"]
+    assert "train: 10 of 60 documents (16.7 %) have one and the same summary" in text
+
+
+def test_other_summaries_of_one_document(report):
+    splits = clean()
+    splits["train"][5]["document"] = splits["train"][4]["document"]
+    splits["train"][7] = {**splits["train"][6], "id": "again"}
+    _, text, _ = report(splits)
+    assert "train: 2 of 60 documents (3.3 %) repeat another one, such as 1-5, again; 1 with another summary" in text
+
+
+def test_labels(report):
+    def labelled(split, label):
+        return [{"text": row["document"], "label": label(n)} for n, row in enumerate(split)]
+
+    train, valid = clean().values()
+    even = {"train": labelled(train, lambda n: "ab"[n % 2]), "valid": labelled(valid, lambda n: "ab"[n % 2])}
+    _, text, page = report(even, command=labelled_text)
+    assert kinds(text) == []
+    assert "labels" in page
+    one = {"train": labelled(train, lambda n: "ab"[n == 3]), "valid": labelled(valid, lambda n: "abc"[n % 3])}
+    _, text, _ = report(one, "--labels", "a", "b", "c", "--overwrite", command=labelled_text)
+    assert kinds(text) == ["one label", "labels that train lacks"]
+
+
+def test_the_report_says_why_a_folder_cannot_be_made(report, tmp_path):
+    splits = clean()
+    for row in splits["train"][:30]:
+        row["summary"] = json.dumps({"text": row["summary"]})
+    status, text, page = report(splits)
+    assert status == 1
+    assert "30 of 60 records (50.0 %) are unusable, first" in text
+    assert "name a key inside of it, such as --summary-key summary.text" in text
+    assert "characters of the 30 documents" in page
+
+
+def test_what_texts_hold_is_text_on_the_page(report):
+    splits = clean()
+    splits["train"][3] |= {"id": "<script>alert(1)</script> \ud800", "document": "the theory", "summary": "the theory"}
+    _, _, page = report(splits)
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_another_corpus_removes_the_report(report, tmp_path, command):
+    report(clean())
+    assert command(tmp_path / "data", "--train", tmp_path / "valid.jsonl", "--overwrite") == 0
+    assert not (tmp_path / "data" / "report.html").exists()
+
+
+def test_a_finished_folder_gets_its_report(report, tmp_path, command):
+    report(clean())
+    before = (tmp_path / "data" / "report.txt").read_text()
+    (tmp_path / "data" / "report.txt").unlink()
+    assert report(clean())[1] == before
+
+
+def test_a_hundred_thousand_examples_take_little_memory():
+    seen = look.SplitLook()
+    for number in range(1000):
+        seen.add(Example(str(number), (f"document {number}", "summary")), 1)
+    bytes_of_each = sum(getattr(seen, name).itemsize for name in ("inputs", "outputs", "sizes", "output_sizes"))
+    assert bytes_of_each == 24
+    assert all(len(names) <= 3 for names in seen.marked.values())
+    assert len(np.unique(np.asarray(seen.inputs))) == 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("['a', 'b']", True),
+        (' {"a": 1} ', True),
+        ("[[1]]", True),
+        ("[1] shows that [2]", False),
+        ("{x} is a set", False),
+        ("['a' is open", False),
+    ],
+)
+def test_lists_and_objects_are_told_from_language(text, expected):
+    assert look.is_json(text) == expected
+
+
+def test_line_breaks_that_were_never_seen_have_a_remedy_of_their_own(report, monkeypatch):
+    found = ["train: 3 of 9 tokens are unknown: '\\n' 3", "valid: 3 of 9 tokens are unknown: 'z' 3"]
+    monkeypatch.setattr(findings, "unseen_tokens", lambda folder, splits: found)
+    _, text, _ = report(clean())
+    assert re.findall(r"To do: (give --white|take another)", text) == ["give --white", "take another"]
+
+
+def test_a_shard_makes_no_report(tmp_path, gpt2_folder):
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(3, 1)))
+    words = ["--gpt2-bpe", gpt2_folder, "--output-folder", tmp_path / "out", "--workers", 1, "--report"]
+    words += ["--train", tmp_path / "x.jsonl", "--num-shards", 2, "--shard-id", 0]
+    assert arxiv_pubmed.main([*map(str, words)]) == 0
+    assert not (tmp_path / "out" / "report.txt").exists()

@@ -1,0 +1,247 @@
+"""Damaged, strange and hostile files: a sentence names the file, or rejects name the row; memory stays bounded."""
+
+import bz2
+import gzip
+import json
+import lzma
+import random
+import tracemalloc
+import zipfile
+
+import pytest
+
+from preprocess import arxiv_pubmed
+from preprocess.pipeline import compressed
+from preprocess.pipeline.records import InputError, Record
+from preprocess.records.reader import objects, read
+from preprocess.records.reading import Reading
+from preprocess.records.sources import expand, splits_of
+from tests.preprocess.records import test_shapes as shapes
+
+BASES = [
+    *("JSON lines", "a JSON array", "an object with a list under data", "an object of objects by id", "CSV", "TSV"),
+    *("objects over several lines", "line pairs .src and .tgt", "texts and summaries in two folders"),
+    *("gzip", "bzip2", "xz", "zstd", "zip", "zip of gzip", "Parquet", "Arrow, its file format"),
+    *("Arrow, its stream format", "a folder that datasets saved"),
+]
+
+
+def damaged(data, rng):
+    """The bytes of a file with one of several damages."""
+    kind, place = rng.randrange(7), rng.randrange(len(data) + 1)
+    if kind == 0:
+        return data[:place]
+    if kind == 1:
+        return data[:place] + bytes(rng.randrange(1, 9)) + data[place:]
+    if kind == 2:
+        return data[:place] + rng.randbytes(rng.randrange(1, 20)) + data[place + rng.randrange(20) :]
+    if kind == 3:
+        return (
+            data[:place] + rng.choice([b'"', b"{", b"}", b"[", b"]", b",", b"\n", b"\r", b"\xe9", b"\\"]) + data[place:]
+        )
+    if kind == 4:
+        return data + data[place:]
+    if kind == 5:
+        return data.replace(b"\n", b"\r\n")
+    return bytes(byte ^ (1 << rng.randrange(8)) if rng.random() < 0.01 else byte for byte in data)
+
+
+@pytest.mark.parametrize("shape", BASES)
+def test_damage_is_explained(shape, tmp_path):
+    check_damage(shape, tmp_path, seed=0, rounds=20)
+
+
+def check_damage(shape, tmp_path, seed, rounds):
+    arguments = list(map(str, shapes.SHAPES[shape](tmp_path)))
+    rng = random.Random(f"{shape}{seed}")
+    whole = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
+    read_or_refused = []
+    for _ in range(rounds):
+        victim = rng.choice(list(whole))
+        victim.write_bytes(damaged(whole[victim], rng))
+        read_or_refused.append(outcome(arguments, tmp_path))
+        victim.write_bytes(whole[victim])
+    assert all(found == "read" or str(tmp_path) in found for found in read_or_refused)
+    assert not any("\n" in found for found in read_or_refused)
+
+
+def outcome(arguments, folder):
+    """Reads everything; the error, if there is one."""
+    try:
+        sources = splits_of(arguments[1])["train"] if arguments[0] == "--data" else expand(arguments[1:])
+        for record in read(sources, Reading(max_bytes=4096)):
+            assert isinstance(record, Record)
+            assert str(folder) in record.file
+            assert arxiv_pubmed.parse(record) if record.data is not None else record.problem
+    except ValueError as error:
+        return str(error)
+    return "read"
+
+
+def problems(path, **reading):
+    """The problems of records, by line."""
+    return {
+        record.line: record.problem for record in read(expand([str(path)]), Reading(**reading)) if record.data is None
+    }
+
+
+def fields(path, **reading):
+    return [found for _, found in objects(expand([str(path)]), Reading(**reading))]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b,a\n1,2,3\n", r"x\.csv, line 1: two columns are called 'a'; the first row must name the columns"),
+        ('a,b\n1,"2\n3,4\n', r"x\.csv, line 2: a quotation mark opens a field in this row and nothing closes it"),
+        ("a,b\n1,2\n".encode("utf-16"), r"x\.csv: is text in UTF-16; convert it with iconv"),
+        (b"PK\x03\x04 no archive", r"x\.csv: is a zip archive"),
+    ],
+)
+def test_tables_that_are_none(content, message, tmp_path):
+    (tmp_path / "x.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError, match=message):
+        problems(tmp_path / "x.csv")
+
+
+def test_bad_rows_are_rejected_and_the_good_ones_go_on(tmp_path):
+    path = tmp_path / "x.csv"
+    rows = [b"a,b", b"1,2", b"1", b"1,2,3", b"caf\xe9,2", b'"1"x,2', b"1," + b"y" * 200, b'"two\nlines",2', b"", b"3,4"]
+    path.write_bytes(b"\r\n".join(rows))
+    assert fields(path, max_bytes=100) == [{"a": "1", "b": "2"}, {"a": "two\nlines", "b": "2"}, {"a": "3", "b": "4"}]
+    found = problems(path, max_bytes=100)
+    assert {line: problem.partition(":")[0] for line, problem in found.items()} == {
+        3: "ragged row",
+        4: "ragged row",
+        5: "not UTF-8",
+        6: "broken row",
+        7: "too long",
+    }
+    assert found[3] == "ragged row: 1 fields, and there are 2 columns"
+    assert "byte 3 of line 5" in found[5]
+    assert "--no-quotes" in found[6]
+
+
+def test_a_quoted_field_may_not_grow_without_end(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_bytes(b'a,b\n1,"' + b"text\n" * 1000)
+    with pytest.raises(InputError, match="line 2: a quotation mark opens a field"):
+        problems(path, max_bytes=100)
+
+
+def test_a_field_of_megabytes_is_read(tmp_path):
+    text = "long document, " * 200_000
+    path = tmp_path / "x.csv"
+    path.write_text(f'document,summary\n"{text}",x\n')
+    assert fields(path) == [{"document": text, "summary": "x"}]
+
+
+def test_line_pairs_must_match(tmp_path):
+    (tmp_path / "x.src").write_text("a\n\nc\n")
+    (tmp_path / "x.tgt").write_text("1\n2\n3\n")
+    assert [found["document"] for found in fields(tmp_path / "x.src")] == ["a", "", "c"]
+    (tmp_path / "x.tgt").write_text("1\n2\n")
+    with pytest.raises(InputError, match=r"x\.tgt: ends after line 2, and .*x\.src does not"):
+        fields(tmp_path / "x.src")
+    (tmp_path / "x.tgt").unlink()
+    with pytest.raises(InputError, match=r"x\.src: x\.tgt is missing"):
+        fields(tmp_path / "x.src")
+
+
+def test_a_text_without_its_summary_is_rejected(tmp_path):
+    for name in ("documents/a.txt", "documents/b.txt", "summaries/a.txt", "summaries/c.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text")
+    (tmp_path / "documents" / "a.txt").write_bytes(b"caf\xe9")
+    found = [(record.file.rpartition("/")[2], record.problem) for record in read(expand([str(tmp_path)]))]
+    assert found == [
+        ("a.txt", "not UTF-8: byte 3 of a.txt, unexpected end of data"),
+        ("b.txt", "no summary: its file is missing"),
+        ("c.txt", "no document: its file is missing"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["../x.arrow", "/etc/passwd", 3])
+def test_saved_data_names_no_files_elsewhere(name, tmp_path):
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
+    with pytest.raises(InputError, match=r"state\.json: '_data_files' must name the \.arrow files beside it"):
+        expand([str(tmp_path)])
+
+
+def test_an_encrypted_archive_and_one_inside_another(tmp_path):
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.csv", "a\n1\n")
+    data = bytearray(path.read_bytes())
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + place] |= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"x\.zip: cannot be read here \(.*encrypted.*\); unpack it"):
+        fields(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("b.parquet", "PAR1")
+    with pytest.raises(InputError, match=r"x\.zip/b\.parquet: cannot be read inside of an archive; unpack it"):
+        expand([str(path)])
+
+
+def test_what_is_neither_is_said(tmp_path):
+    (tmp_path / "x.txt").write_text("A story.\nIt goes on.\n")
+    with pytest.raises(InputError, match=r"x\.txt: neither JSON nor a table; let the name of a table end in \.csv"):
+        fields(tmp_path / "x.txt")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="empty: no files in it"):
+        expand([str(tmp_path / "empty")])
+
+
+BOMBS = {  # what is repeated, and before it
+    "one line": (b'{"a": "', b"x"),
+    "one element of strings": (b'[{"a": ["', b'x", "'),
+    "one string in an array": (b'[{"a": "', b"x"),
+    "one string in an object by id": (b'{"k": {"a": "', b"x"),
+    "one string before the data": (b'{\n"v": "', b"x"),
+    "a field that never ends": (b'a,b\n1,"', b"x\n"),
+    "blanks": (b"[", b" "),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "compress"),
+    [(kind, gzip.compress) for kind in BOMBS] + [("one line", c) for c in (bz2.compress, "xz", "zstd", "zip")],
+)
+def test_a_bomb_is_bounded_by_the_size_of_a_record(kind, compress, tmp_path, monkeypatch):
+    """12 MB that compress to some thousands of bytes, with records of up to 100 kB."""
+    first, repeated = BOMBS[kind]
+    path = tmp_path / ("x.csv" if first.startswith(b"a,b") else "x.json")
+    data = first + repeated * (12_000_000 // len(repeated))
+    if compress == "zstd":
+        monkeypatch.setattr(compressed, "_ZSTD_BYTES", 32)  # of a bomb, each becomes 32 KiB
+        path.write_bytes(pytest.importorskip("zstandard").ZstdCompressor().compress(data))
+    elif compress == "xz":
+        path.write_bytes(lzma.compress(data, preset=0))  # others have larger dictionaries
+    elif compress == "zip":
+        path = path.with_suffix(f"{path.suffix}.zip")
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(path.stem, data)
+    else:
+        path.write_bytes(compress(data))
+    del data
+    assert path.stat().st_size < 100_000
+    tracemalloc.start()
+    try:
+        sources = expand([str(path)])
+        assert len(list(_until_damage(read(sources, Reading(max_bytes=100_000)), path))) <= 2
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8_000_000, f"{peak:,} bytes"
+
+
+def _until_damage(records, path):
+    """The records without data, up to an error that names the file."""
+    try:
+        for record in records:
+            assert record.data is None
+            yield record
+    except InputError as error:
+        if str(path) not in str(error):
+            raise
