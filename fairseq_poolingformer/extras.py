@@ -11,6 +11,7 @@ EXTRAS = {  # of setup.py -> what it brings, by the names that are imported
     "fairseq": (*_TEXT, *_SCORING),
     "huggingface": (*_TEXT, "transformers"),
     "completion": ("shtab",),
+    "data": ("pyarrow", "zstandard"),
     "plot": ("matplotlib",),
 }
 
