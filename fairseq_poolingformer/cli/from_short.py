@@ -26,8 +26,8 @@ def add_command(commands: Any) -> None:
         "from-short",
         help="a short model of transformers' -> a long one, still for transformers",
         description="Make a long model from a BART, mBART, RoBERTa, XLM-R or ModernBERT: learned positions are "
-        "repeated, level two starts with random values. A LED or Longformer keeps its positions and windows, and has no level two unless "
-        "--pooled-layers asks for it. The tokenizer is copied.",
+        "repeated, level two starts with random values. A LED or Longformer keeps its positions and windows, and has "
+        "no level two unless --pooled-layers asks for it. The tokenizer is copied.",
     )
     parser.set_defaults(convert=run)
     parser.add_argument(

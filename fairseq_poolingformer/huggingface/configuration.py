@@ -62,8 +62,8 @@ class PoolingformerModernBertConfig(PeftAsks, LevelSettings, ModernBertConfig):
 
     ``rope_type`` says what becomes of the rotary positions in layers of full attention where the model is longer than
     the ``original_max_position_embeddings`` that it was made from: ``default`` leaves them as they are, ``linear`` and
-    ``yarn`` are transformers', ``ntk`` raises ``rope_theta`` by the power D / (D - 2) of the growth, D the dimensions of
-    a head. The base's own are in ``rope_parameters``.
+    ``yarn`` are transformers', ``ntk`` multiplies ``rope_theta`` by the power D / (D - 2) of the growth, D the
+    dimensions of a head. The base's own are in ``rope_parameters``.
     """
 
     model_type = "poolingformer-modernbert"

@@ -1,4 +1,4 @@
-"""Poolingformer-ModernBERT for transformers: two-level attention in place of the full one, windows in the other layers."""
+"""Poolingformer-ModernBERT for transformers: full attention becomes two levels, windows stay windows."""
 
 from __future__ import annotations
 

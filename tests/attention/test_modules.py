@@ -45,7 +45,7 @@ def expected_output(module, x, global_mask, padding, theta=None):
         return (inside or global_mask[b, s] or global_mask[b, t]) and not padding[b, s]
 
     q, k, v = turned(module.q_proj(x), module.k_proj(x), module.v_proj(x))
-    level_two_scale = (C // H) ** -0.5
+    level_two_scale = (module.embed_dim // H) ** -0.5
     scale = module.scale or level_two_scale
     y = attend(q, k, v, level_one, scale)
     if module.global_q_proj is not None:
