@@ -46,8 +46,10 @@ def turned(x: Tensor, rotary: Rotary | None, first: int = 0) -> Tensor:
         return x
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     cos, sin = (y[:, None, first : first + x.size(2)].to(wide.dtype) for y in (rotary.cos, rotary.sin))
-    one, two = wide.chunk(2, dim=-1)
-    return torch.addcmul(wide * cos, torch.cat([-two, one], dim=-1), sin).to(x.dtype)
+    half, out = x.size(-1) // 2, wide * cos
+    out[..., :half].addcmul_(wide[..., half:], sin[..., :half], value=-1)  # in place: no other copy of x
+    out[..., half:].addcmul_(wide[..., :half], sin[..., half:])
+    return out.to(x.dtype)
 
 
 def pool_positions(positions: Tensor, pooling: Pooling, padding_mask: Tensor | None = None) -> Tensor:
