@@ -74,6 +74,10 @@ class PoolingformerModernBertConfig(PeftAsks, LevelSettings, ModernBertConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         super().__post_init__(**kwargs)
+        self.complete()
+
+    def complete(self) -> None:
+        """Write out the windows and layers that follow from ``layer_types``, which ``from_pretrained`` may have set."""
         is_full = [kind == "full_attention" for kind in self.layer_types]
         if self.pooled_layers is None:
             self.pooled_layers = as_text(layer for layer, full in enumerate(is_full) if full) or "none"

@@ -141,6 +141,8 @@ class _ModernBert(Packaged, TwoLevelModel):
                     std = config.initializer_range
                     std /= (2 * config.num_hidden_layers) ** 0.5 if name == "out_proj" else 1.0
                     init.trunc_normal_(linear.weight, std=std, a=-cutoff * std, b=cutoff * std)
+                    if linear.bias is not None:  # which transformers 5.5 leaves as it is
+                        init.zeros_(linear.bias)
 
 
 class PoolingformerModernBertModel(_ModernBert, ModernBertModel):
@@ -156,7 +158,9 @@ class PoolingformerModernBertModel(_ModernBert, ModernBertModel):
     def __init__(self, config: PoolingformerModernBertConfig) -> None:
         if given := [name for name in LEARNED_POSITIONS if getattr(config, name) != DEFAULTS[name]]:
             raise ValueError(f"{given[0]} is about learned positions, and this model has rotary ones: leave it out")
+        config.complete()
         super().__init__(config)
+        self.max_tokens = config.max_position_embeddings
         for number, layer in enumerate(self.layers):
             layer.attn = ModernBertSelfAttention(config, number)
         self.rotary_emb = RotaryPositions(config=rotary_config(config))
@@ -187,7 +191,7 @@ class PoolingformerModernBertModel(_ModernBert, ModernBertModel):
             {"input_ids": input_ids, "inputs_embeds": inputs_embeds, "position_ids": position_ids},
             attention_mask,
             global_attention_mask,
-            longest=self.config.max_position_embeddings,
+            longest=self.max_tokens,
             global_tokens=self.config.global_tokens,
             **self.with_defaults(kwargs),
         )

@@ -9,7 +9,13 @@ import pytest
 import torch
 import transformers
 from torch import nn
-from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForMultipleChoice, PreTrainedTokenizerFast
+from transformers import (
+    AutoModel,
+    AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+)
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.modernbert import modeling_modernbert
 
@@ -24,6 +30,8 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerModernBertForSequenceClassification,
     PoolingformerModernBertModel,
 )
+from fairseq_poolingformer.show import look
+from fairseq_poolingformer.show.looks import ONE, TWO
 from tests.attention.test_modules import expected_output
 from tests.huggingface.test_tools import Encoder, dynamic
 from tests.weights.conftest import run
@@ -203,6 +211,7 @@ def test_the_encoder_is_what_the_equations_say(settings):
         is_full = number in (0, 3)
         theta = model.config.rope_parameters["full_attention" if is_full else "sliding_attention"]["rope_theta"]
         assert layer.attn.window.left == (3 if is_full else WINDOW)
+        assert (layer.attn.global_q_proj is not None) == (is_full and "separate_global_projections" in settings)
         globals_here = first if is_full else torch.zeros_like(first)
         x = x + expected_output(layer.attn, layer.attn_norm(x), globals_here, padding, theta)
         x = x + layer.mlp(layer.mlp_norm(x))
@@ -355,18 +364,49 @@ def test_positions_beyond_the_bases_are_scaled_as_asked():
         PoolingformerModernBertModel(PoolingformerModernBertConfig(**SIZES, rope_type="ntk"))
 
 
-def test_settings_of_layers():
+def test_settings_of_layers(tmp_path):
     config = PoolingformerModernBertConfig(**SIZES)
     assert (config.window_size, config.pooled_layers) == ("128,5,5,128,5", "0,3")
     config = PoolingformerModernBertConfig(**SIZES, window_size=[1, 2, 3, "all", 4], pooled_layers=[1])
     model = PoolingformerModernBertModel(config)
     assert [layer.attn.window.left for layer in model.layers] == [1, 2, 3, UNLIMITED, 4]
     assert [layer.attn.pooling is not None for layer in model.layers] == [False, True, False, False, False]
+    model.save_pretrained(tmp_path)
+    again = AutoModel.from_pretrained(tmp_path, window_size="7", pooled_layers=None)
+    assert (again.config.window_size, again.config.pooled_layers) == ("7,5,5,7,5", "0,3")
+    assert [layer.attn.window.left for layer in again.layers] == [7, 5, 5, 7, 5]
     for setting in ({"position_init": "interpolate"}, {"random_position_offsets": True}):
         with pytest.raises(ValueError, match=f"{next(iter(setting))} is about learned positions"):
             PoolingformerModernBertModel.from_short(short_model(), **setting)
     with pytest.raises(ValueError, match="has no setting relative_attention"):
         PoolingformerModernBertModel.from_short(short_model(), relative_attention="c2p")
+
+
+@torch.no_grad()
+def test_folders_of_older_transformers_are_read(tmp_path):
+    """As those on the Hub are, with a number in place of the layers' types and two settings of the angles."""
+    short = short_model()
+    short.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for name in ("layer_types", "rope_parameters"):
+        del config[name]
+    config |= {"global_attn_every_n_layers": 2, "global_rope_theta": 90.0, "local_rope_theta": 80.0}
+    config |= {"position_embedding_type": "absolute", "reference_compile": False, "repad_logits_with_grad": False}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    short = transformers.ModernBertModel.from_pretrained(tmp_path).eval()
+    long = PoolingformerModernBertModel.from_short(tmp_path, max_position_embeddings=500, **WIDE)
+    assert [layer.attn.window.left for layer in long.layers] == [UNLIMITED, 5, UNLIMITED, 5, UNLIMITED]
+    tokens, mask = batch()
+    expected, found = (model(tokens, attention_mask=mask).last_hidden_state for model in (short, long))
+    torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_compiled_models_compute_the_same():
+    model, (tokens, mask) = two_levels(), batch()
+    compiled = torch.compile(model, backend="eager")
+    found, expected = (m(tokens, attention_mask=mask).last_hidden_state[mask.bool()] for m in (compiled, model))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
 
 def test_a_new_model_is_initialized_as_modernbert_is():
@@ -431,6 +471,12 @@ def test_from_short_on_the_command_line(tmp_path, capsys, arguments, expected):
     assert config.original_max_position_embeddings == 64
     assert run("from-short", source, tmp_path / "no", "--relative-attention", "c2p") == 1
     assert "made of a modernbert has no --relative-attention" in capsys.readouterr().err
+
+
+def test_its_looks_are_shown(tmp_path):
+    add_tokenizer(tmp_path)
+    found = look(two_levels(), "word word. " * 20, tokenizer=AutoTokenizer.from_pretrained(tmp_path))
+    assert {kind: view.layers for kind, view in found.views.items()} == {ONE: [0, 1, 2, 3, 4], TWO: [0, 3]}
 
 
 @torch.no_grad()
