@@ -56,7 +56,7 @@ def test_positions_of_pools_are_their_middles(kernel_size, stride, alignment):
     ("pool_type", "alignment", "mix", "share", "separate"),
     [
         *itertools.product(POOL_TYPES, ["grid", "query"], [False], [False], [False]),
-        *itertools.product(["ldconv"], ["grid"], [False, True], [False, True], [False, True]),
+        *(("ldconv", "grid", mix, share, not share) for mix, share in itertools.product([False, True], repeat=2)),
     ],
 )
 @pytest.mark.parametrize("bias", [True, False])

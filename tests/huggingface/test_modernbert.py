@@ -187,10 +187,10 @@ def test_a_second_level_starts_as_a_copy_or_silent(doubles):
     assert (copied(tokens, attention_mask=mask).last_hidden_state[mask.bool()] - expected).abs().max() > 0.1
 
 
-def two_levels(head="Model", **settings):
+def two_levels(head="Model", layers=5, **settings):
     """One with a second level that is large enough to be missed, and three global tokens."""
     settings = {**LEVELS, "max_position_embeddings": 300, "global_tokens": 3, **settings}
-    model = own_class(head).from_short(short_model(head), **settings)
+    model = own_class(head).from_short(short_model(head, num_hidden_layers=layers), **settings)
     torch.manual_seed(5)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -322,7 +322,7 @@ def test_folders_open_without_the_package(tmp_path):
 
 @pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this PyTorch does not say that it exports")
 def test_an_exported_encoder_takes_any_length():
-    model = two_levels(separate_global_projections=True)
+    model = two_levels(layers=2, separate_global_projections=True)
     program = torch.export.export(Encoder(model), batch((90, 60)), dynamic_shapes=dynamic(5, 300), strict=False)
     for length in (5, 63, 64, 65, 300):
         tokens, mask = batch((length, max(1, length // 2)))
@@ -403,7 +403,7 @@ def test_folders_of_older_transformers_are_read(tmp_path):
 
 @torch.no_grad()
 def test_compiled_models_compute_the_same():
-    model, (tokens, mask) = two_levels(), batch()
+    model, (tokens, mask) = two_levels(layers=2), batch()
     compiled = torch.compile(model, backend="eager")
     found, expected = (m(tokens, attention_mask=mask).last_hidden_state[mask.bool()] for m in (compiled, model))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
