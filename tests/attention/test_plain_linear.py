@@ -44,6 +44,7 @@ def test_a_linear_layer_is_plain():
     handle = linear.register_forward_hook(lambda *_: None)
     handle.remove()
     assert is_plain_linear(linear)
+    assert is_plain_linear(nn.Linear(3, 4, bias=False))
 
 
 @pytest.mark.parametrize("change", CHANGES)
