@@ -1,10 +1,13 @@
-"""ModernBERT of transformers with ``attn_implementation="band"`` beside its own ``sdpa`` and FlexAttention, by length.
+"""ModernBERT of transformers: its own ``sdpa`` and FlexAttention, ``band`` and level two, by length.
 
     python benchmarks/hosts.py [--lengths 2048 8192 32768] [--passes forward step] [--layers 22] [--global-every 3]
+    python benchmarks/hosts.py --implementations "level two" --passes forward --lengths 8192 32768 131072
 
 The shape is ModernBERT-base's, with random weights: d 768, 12 heads, a window of 64 tokens on each side in two of
-three layers, full attention in the others, which both leave to PyTorch's kernel; ``--global-every 0`` has windows
-alone. ``forward`` computes no gradients; ``step`` is forward and backward. Nothing is timed before both agree.
+three layers, full attention in the others, which ``sdpa`` and ``band`` leave to PyTorch's kernel, while ``level two``
+has the two levels there with the package's defaults; ``--global-every 0`` has windows alone. ``forward`` computes no
+gradients; ``step`` is forward and backward. Nothing is timed before all agree, level two with full attention in its
+place.
 """
 
 from __future__ import annotations
@@ -19,18 +22,21 @@ from measure import DTYPES, Case, add_arguments, measure, must_agree, parse, pri
 from torch import Tensor
 from transformers import ModernBertConfig, ModernBertModel
 
-import fairseq_poolingformer.huggingface.band  # noqa: F401 registers the name
+from fairseq_poolingformer.huggingface import PoolingformerModernBertModel  # registers band too
 
-IMPLEMENTATIONS = ("sdpa", "flex_attention", "band")
+IMPLEMENTATIONS = ("sdpa", "flex_attention", "band", "level two")
 
 
-def encoder(args: argparse.Namespace, implementation: str, length: int) -> ModernBertModel:
-    """The model, with the same weights for each implementation."""
+def encoder(args: argparse.Namespace, implementation: str, length: int, **levels: str) -> ModernBertModel:
+    """The model, with the same weights for each implementation; ``levels`` are settings of the two levels."""
     is_full = [args.global_every and layer % args.global_every == 0 for layer in range(args.layers)]
     kinds = ["full_attention" if full else "sliding_attention" for full in is_full]
     config = ModernBertConfig(num_hidden_layers=args.layers, layer_types=kinds, max_position_embeddings=length)
     torch.manual_seed(0)
-    model = ModernBertModel._from_config(config, attn_implementation=implementation)
+    own = implementation if implementation != "level two" else "sdpa"
+    model = ModernBertModel._from_config(config, attn_implementation=own)
+    if implementation == "level two":
+        model = PoolingformerModernBertModel.from_short(model, **levels)
     return model.to(args.device, getattr(torch, args.dtype)).eval()
 
 
@@ -55,18 +61,19 @@ def check(args: argparse.Namespace, length: int = 512) -> list[str]:
     tokens = torch.randint(100, 50000, (2, length), device=args.device)
     is_token = torch.ones_like(tokens)
     is_token[1, length // 2 :] = 0
+    full = {"window_size": "all", "pooled_layers": "none"}
     found = {}
-    for name in IMPLEMENTATIONS:
+    for name in {"sdpa": 0, **dict.fromkeys(args.implementations)}:  # the first is what the others must equal
         try:
             with torch.no_grad():
-                found[name] = encoder(args, name, length)(tokens, is_token)[0][is_token.bool()]
+                found[name] = encoder(args, name, length, **full)(tokens, is_token)[0][is_token.bool()]
         except (RuntimeError, ValueError) as error:  # a compiler's
             if name != "flex_attention":
                 raise
             print(f"{name} is left out: it does not run here: {str(error).splitlines()[0]}")
     for name, vectors in found.items():
         must_agree(name, vectors, found["sdpa"], 1e-4 if args.dtype == "float32" else 0.2)
-    return list(found)
+    return [name for name in args.implementations if name in found]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -74,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("--lengths", type=int, nargs="+", default=[2048, 8192, 32768], metavar="N")
+    add("--implementations", nargs="+", choices=IMPLEMENTATIONS, default=list(IMPLEMENTATIONS))
     add("--passes", nargs="+", choices=("forward", "step"), default=["forward", "step"])
     add("--layers", type=int, default=22)
     add("--global-every", type=int, default=3, metavar="N", help="0: no layer with full attention")

@@ -159,7 +159,7 @@ def test_hosts():
     output = run("hosts", "--lengths", 64, "--layers", 2, "--global-every", 2, "--repeats", 1, "--warm-ups", 0)
     rows = tables(output)
     flex = [] if "flex_attention is left out: it does not run here" in output else ["flex_attention"]  # no compiler
-    assert [list(table) for table in rows] == [["sdpa", *flex, "band"], ["sdpa", "band"]]
+    assert [list(table) for table in rows] == [["sdpa", *flex, "band", "level two"], ["sdpa", "band", "level two"]]
     for table in rows:
         assert_measured(table)
 

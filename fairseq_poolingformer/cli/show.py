@@ -30,6 +30,7 @@ CLASSES = {  # of transformers' folders that are shown as they are: model_type -
     "longformer": "PoolingformerRobertaModel",
     "poolingformer-bart": "PoolingformerBartForConditionalGeneration",
     "poolingformer-mbart": "PoolingformerMBartForConditionalGeneration",
+    "poolingformer-modernbert": "PoolingformerModernBertModel",
     "poolingformer-roberta": "PoolingformerRobertaModel",
 }
 PICTURES = (".png", ".svg", ".pdf")

@@ -1,4 +1,4 @@
-"""Poolingformers for transformers: its own BART, mBART and RoBERTa with two-level attention in the encoder.
+"""Poolingformers for transformers: its own BART, mBART, RoBERTa and ModernBERT with two-level attention in the encoder.
 
 Importing this registers the models with ``AutoConfig`` and ``AutoModel…``, and ``attn_implementation="band"`` for
 windows of any of transformers' models (:mod:`.band`), and ``pipeline("summarization")`` and others that transformers no
@@ -14,6 +14,7 @@ with needing("huggingface"):
 from fairseq_poolingformer.huggingface.configuration import (
     PoolingformerBartConfig,
     PoolingformerMBartConfig,
+    PoolingformerModernBertConfig,
     PoolingformerRobertaConfig,
 )
 
@@ -24,6 +25,14 @@ from fairseq_poolingformer.huggingface.bart import (
     PoolingformerBartModel,
     PoolingformerMBartForConditionalGeneration,
     PoolingformerMBartModel,
+)
+from fairseq_poolingformer.huggingface.modernbert import (
+    PoolingformerModernBertForMaskedLM,
+    PoolingformerModernBertForMultipleChoice,
+    PoolingformerModernBertForQuestionAnswering,
+    PoolingformerModernBertForSequenceClassification,
+    PoolingformerModernBertForTokenClassification,
+    PoolingformerModernBertModel,
 )
 from fairseq_poolingformer.huggingface.remote_code import auto_map
 from fairseq_poolingformer.huggingface.roberta import (
@@ -47,6 +56,13 @@ __all__ = [
     "PoolingformerMBartConfig",
     "PoolingformerMBartForConditionalGeneration",
     "PoolingformerMBartModel",
+    "PoolingformerModernBertConfig",
+    "PoolingformerModernBertForMaskedLM",
+    "PoolingformerModernBertForMultipleChoice",
+    "PoolingformerModernBertForQuestionAnswering",
+    "PoolingformerModernBertForSequenceClassification",
+    "PoolingformerModernBertForTokenClassification",
+    "PoolingformerModernBertModel",
     "PoolingformerRobertaConfig",
     "PoolingformerRobertaForCoreference",
     "PoolingformerRobertaForHotpotqa",
@@ -61,7 +77,12 @@ __all__ = [
     "pipelines",
 ]
 
-for config in (PoolingformerBartConfig, PoolingformerMBartConfig, PoolingformerRobertaConfig):
+for config in (
+    PoolingformerBartConfig,
+    PoolingformerMBartConfig,
+    PoolingformerModernBertConfig,
+    PoolingformerRobertaConfig,
+):
     transformers.AutoConfig.register(config.model_type, config, exist_ok=True)
     for auto, reference in auto_map(config.model_type).items():
         if auto != "AutoConfig":
