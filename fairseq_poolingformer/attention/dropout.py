@@ -3,9 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class DropoutAt:
+    """Where a call stands in a larger one: a pair of query and key keeps its draw however the larger one is divided.
+
+    Args:
+        seed: of the larger call; :func:`dropout_seed` draws one.
+        query, key: the numbers of query 0 and key 0 in the larger call.
+        batch, head: the same of row 0 and head 0.
+        lane: tells calls apart whose numbers are of different things.
+    """
+
+    seed: int
+    query: int = 0
+    key: int = 0
+    batch: int = 0
+    head: int = 0
+    lane: int = 0
+
+
+def dropout_seed() -> int:
+    """A seed from the CPU's generator, which activation checkpointing restores to rerun a layer."""
+    return int(torch.randint(2**62, ()))
 
 
 @dataclass(frozen=True)
@@ -15,15 +40,26 @@ class KeepMask:
     Args:
         probability: probability of dropping an element, in [0, 1).
         seed: seed of the draws.
+        at: where the call stands, if pairs decide (:meth:`of_pairs`) instead of places in blocks (:meth:`like`).
     """
 
     probability: float
     seed: int
+    at: DropoutAt | None = None
+
+    TO_GLOBAL: ClassVar[int] = 1  # lanes of keys, and of queries, that count as slots of global tokens
+    FROM_GLOBAL: ClassVar[int] = 2
 
     @classmethod
     def draw(cls, probability: float) -> KeepMask:
-        """A mask with a seed from the CPU's generator, which activation checkpointing restores to rerun a layer."""
-        return cls(probability, int(torch.randint(2**62, ())) if probability else 0)
+        """A mask with a seed of :func:`dropout_seed`."""
+        return cls(probability, dropout_seed() if probability else 0)
+
+    @classmethod
+    def of(cls, call: Any) -> KeepMask:
+        """The mask of a :class:`Call`."""
+        at = call.dropout_at
+        return cls.draw(call.dropout_p) if at is None else cls(call.dropout_p, at.seed, at)
 
     @property
     def dropped(self) -> int:
@@ -45,3 +81,48 @@ class KeepMask:
         bits.random_(-(2**63), None, generator=generator)
         drawn = bits.view(torch.int16)[: x.numel()].view(x.shape)
         return torch.ge(drawn, self.dropped - 2**15, out=torch.empty(x.shape, dtype=x.dtype, device=x.device))
+
+    def of_pairs(self, x: Tensor, queries: range, keys: range, lane: int = 0, first_head: int = 0) -> Tensor:
+        """1 where the weights of some pairs are kept, else 0.
+
+        Each pair's bits are a hash of seed, lane, row, head, query and key, in 32-bit integers: the key's is mixed into
+        the query's by two rounds of multiplication.
+
+        Args:
+            x: (B, H, t, s), the result's shape, dtype and device.
+            queries, keys: (t,) and (s,) their numbers in the call.
+            lane: added to that of ``at``.
+            first_head: the number of ``x``'s head 0 in the call.
+        """
+        at, device = self.at, x.device
+        assert at is not None
+        batch, heads = x.shape[:2]
+        numbers = (range(at.batch, at.batch + batch), range(at.head + first_head, at.head + first_head + heads))
+        bits = torch.tensor(self.seed_of_lane(lane), dtype=torch.int32, device=device)
+        for values, first in (*((n, 0) for n in numbers), (queries, at.query)):
+            bits = _mixed(bits[..., None] ^ _integers(values, first, device))
+        bits = bits[..., None] ^ _mixed(_integers(keys, at.key, device))  # (B, H, t, s)
+        bits.mul_(FACTORS[0])
+        bits ^= (bits >> 15).bitwise_and_(0x1FFFF)
+        bits.mul_(FACTORS[1]).bitwise_right_shift_(16)
+        return torch.ge(bits, self.dropped - 2**15, out=torch.empty(x.shape, dtype=x.dtype, device=device))
+
+    def seed_of_lane(self, lane: int) -> int:
+        """The seed and the lane as one number of 32 bits, with a sign."""
+        assert self.at is not None
+        low, high = torch.tensor([self.seed, self.seed >> 32]).to(torch.int32)
+        return int(_mixed(_mixed(low) ^ high) + self.at.lane + lane)
+
+
+FACTORS = (0x7FEB352D, 0x846CA68B - 2**32)  # of a mixing function of 32 bits with little bias
+
+
+def _integers(values: range, first: int, device: torch.device) -> Tensor:
+    return torch.arange(values.start + first, values.stop + first, values.step, dtype=torch.int32, device=device)
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """A bijection of 32-bit integers, by two rounds of shifting and multiplication, that changes half of all bits."""
+    x = (x ^ ((x >> 16) & 0xFFFF)) * FACTORS[0]
+    x = (x ^ ((x >> 15) & 0x1FFFF)) * FACTORS[1]
+    return x ^ ((x >> 16) & 0xFFFF)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_poolingformer.attention.call import Call, Pairs
+from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.patterns import visible_pairs
 
 
@@ -37,7 +40,7 @@ def with_global(call: Call) -> Tensor:
     return call.global_mask[:, None, :] | global_query[:, :, None]
 
 
-def run(call: Call) -> Tensor:
+def run(call: Call) -> Any:
     """``softmax(scale·QKᵀ + terms) V`` over the keys that each query sees; zero where it sees none."""
     query, key = call.query, call.key
     if query.dtype == torch.float16:  # it ends at 65,504, scores do not
@@ -49,11 +52,38 @@ def run(call: Call) -> Tensor:
     for term in call.score_terms:
         scores = scores + term.scores(pairs)
     scores = scores.masked_fill(~visibility(call), -torch.inf)
-    weights = F.dropout(softmax_or_zeros(scores).to(call.value.dtype), call.dropout_p)
-    return weights @ call.value
+    weights = softmax_or_zeros(scores).to(call.value.dtype)
+    if call.dropout_at is None:
+        weights = F.dropout(weights, call.dropout_p)
+    elif call.dropout_p:
+        weights = weights * _kept(call, weights)
+    out = weights @ call.value
+    return (out, log_denominator(scores)) if call.return_lse else out
+
+
+def _kept(call: Call, weights: Tensor) -> Tensor:
+    """What dropout multiplies the weights (B, H, T, S) with, where pairs decide."""
+    mask = KeepMask.of(call)
+    (queries, keys), tokens = weights.shape[2:], call.global_keys()
+    kept = mask.of_pairs(weights, range(queries), range(keys))
+    if tokens is not None:
+        columns = weights[..., : tokens.num_slots]
+        of_slots = mask.of_pairs(columns, range(queries), range(tokens.num_slots), mask.TO_GLOBAL)
+        tokens.put(kept.transpose(2, 3), of_slots.transpose(2, 3))
+    if (tokens := call.global_queries()) is not None:
+        rows = weights.new_empty(*weights.shape[:2], tokens.num_slots, keys)
+        tokens.put(kept, mask.of_pairs(rows, range(tokens.num_slots), range(keys), mask.FROM_GLOBAL))
+    return kept / mask.keep
 
 
 def softmax_or_zeros(scores: Tensor) -> Tensor:
     """Softmax over the last dimension; zeros where all scores are -inf, since score terms may hide pairs as well."""
     blind = scores.amax(-1, keepdim=True) == -torch.inf
     return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+
+
+def log_denominator(scores: Tensor) -> Tensor:
+    """Natural logarithm of the softmax's denominator, in 32 bits at least; -inf, without a gradient, for no score."""
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    blind = scores.amax(-1) == -torch.inf
+    return scores.masked_fill(blind.unsqueeze(-1), 0.0).logsumexp(-1).masked_fill(blind, -torch.inf)
