@@ -12,12 +12,11 @@ def tokens_seen(window: Window, num_heads: int, queries: range, num_tokens: int)
     return range(min(starts), min(max(stops), num_tokens))
 
 
-def pools_seen(window: Window, pooling: Pooling, queries: range, num_tokens: int) -> range:
-    """The pools that the window shows some neighbouring queries; one of them, or any pool where it shows none."""
-    num_pools = pooling.num_pools(num_tokens)
+def pools_seen(window: Window, pooling: Pooling, queries: range, among: range) -> range:
+    """The pools that the window shows some neighbouring queries; where it shows none ``among`` these, one of these."""
     start, stop = band_of(window, pooling).key_range(queries.start, queries.stop - 1)
-    start = min(start, num_pools - 1)
-    return range(start, max(start + 1, min(stop, num_pools)))
+    start = min(start, among.stop - 1)
+    return range(start, max(start + 1, min(stop, among.stop)))
 
 
 def pools_of(pooling: Pooling, tokens: range) -> range:

@@ -74,26 +74,26 @@ class _Steps:
         if layer.pooling is not None:
             self.pools = tuple(pools_of(layer.pooling, part) for part in shard.parts)
             self.straddled = tuple(map(self.tokens_of_pools_of, shard.parts))
-            self.pools_seen = tuple(map(self.pools_seen_by, shard.parts))
+            everything = range(layer.pooling.num_pools(shard.length))
+            self.pools_seen = tuple(self.pools_seen_by(part, everything) for part in shard.parts)
             if layer.mix:
                 self.seen = tuple(map(hull, self.seen, self.straddled))
-        self.near = tuple(map(self.tokens_near, shard.parts))
+        self.near = tuple(map(self.tokens_near, range(len(shard.parts))))
         self.padding = shard.padding_of(self.near)  # which may be an exchange, so all ranks do it now
 
     def tokens_seen(self, part: range) -> range:
         return tokens_seen(self.layer.window, self.layer.num_heads, part, self.shard.length)
 
-    def tokens_near(self, part: range) -> range:
+    def tokens_near(self, rank: int) -> range:
         """The tokens whose padding matters to a rank: those that its tokens see, in pools or not."""
-        near, pooling = self.tokens_seen(part), self.layer.pooling
+        near, pooling = self.seen[rank], self.layer.pooling
         if pooling is None:
             return near
-        own, length = self.tokens_of_pools_of(part), self.shard.length
-        pools = self.pools_seen_by(part)
-        return hull(hull(near, own), tokens_of(pooling, pools, near, length))
+        in_pools = tokens_of(pooling, self.pools_seen[rank], near, self.shard.length)
+        return hull(hull(near, self.straddled[rank]), in_pools)
 
-    def pools_seen_by(self, part: range) -> range:
-        return pools_seen(self.layer.pooled_window, self.layer.pooling, part, self.shard.length)
+    def pools_seen_by(self, chunk: range, among: range) -> range:
+        return pools_seen(self.layer.pooled_window, self.layer.pooling, chunk, among)
 
     def tokens_of_pools_of(self, part: range) -> range:
         """The tokens of the pools that start in a part."""
@@ -113,10 +113,12 @@ class _Steps:
         if layer.pooling is None:
             source, pooled = y, []
         else:
-            source = x if layer.mix else layer._merge(y)
-            straddled = self.among(seen, self.seen, self.straddled)
-            if not layer.mix:
-                source, straddled = shard.fetched(source, (source, self.dim, shard.parts, self.straddled))
+            if layer.mix:
+                source, held = x, self.seen[shard.rank]
+                straddled = narrowed(seen, self.dim, shifted(self.straddled[shard.rank], held.start))
+            else:
+                y = layer._merge(y)
+                source, straddled = shard.fetched(y, (y, self.dim, shard.parts, self.straddled))
                 y = layer._split(source)
             pooled = self.pool(straddled)
             y, *pooled = shard.fetched(y, *((p, SLOTS, self.pools, self.pools_seen) for p in pooled))
@@ -132,11 +134,6 @@ class _Steps:
             fields.append((own, SLOTS, tokens.ranges(), [everything] * len(shard.parts)))
         _, seen, *of_globals = shard.fetched(x, *fields)
         return seen, [layer._merge(_picked(g, tokens.order)) for g in of_globals]
-
-    def among(self, x: Tensor, held: tuple[range, ...], wanted: tuple[range, ...]) -> Tensor:
-        """The tokens that this rank wants of those that it holds."""
-        (held, wanted) = held[self.shard.rank], wanted[self.shard.rank]
-        return narrowed(x, self.dim, range(wanted.start - held.start, wanted.stop - held.start))
 
     def level_one(self, seen: Tensor, of_globals: list[Tensor]) -> Tensor:
         """Level one's Y at own tokens, (B, H, T, D)."""
@@ -225,8 +222,8 @@ class _Steps:
         own = [shifted(chunk, shard.part.start) for chunk in chunks]
         sources = [Sliced(y, SLOTS, own)]
         if pooled:
-            start = self.pools_seen[shard.rank].start
-            seen = [shifted(self.pools_seen_by(chunk), start) for chunk in chunks]
+            among = self.pools_seen[shard.rank]
+            seen = [shifted(self.pools_seen_by(chunk, among), among.start) for chunk in chunks]
             sources += [Sliced(source, self.dim, own), *(Sliced(x, SLOTS, seen) for x in pooled)]
         return joined(in_chunks(self.level_two_of, chunks, sources), self.dim)
 
@@ -234,7 +231,7 @@ class _Steps:
         """The output at a chunk, from its Y, and from the input of level two's queries, pooled keys and values."""
         layer = self.layer
         if sources:
-            pools, pooling = self.pools_seen_by(chunk), layer.pooling
+            pools, pooling = self.pools_seen_by(chunk, self.pools_seen[self.shard.rank]), layer.pooling
             source, key, value = sources
             query = layer._split(layer._pooled_projections()[0](source))
             y = y + band_attention(
