@@ -99,9 +99,11 @@ class KeepMask:
         batch, heads = x.shape[:2]
         numbers = (range(at.batch, at.batch + batch), range(at.head + first_head, at.head + first_head + heads))
         bits = torch.tensor(self.seed_of_lane(lane), dtype=torch.int32, device=device)
-        for values, first in (*((n, 0) for n in numbers), (queries, at.query)):
+        of_queries = 0 if lane == self.FROM_GLOBAL else at.query  # slots count from 0 in every part of a call
+        of_keys = 0 if lane == self.TO_GLOBAL else at.key
+        for values, first in (*((n, 0) for n in numbers), (queries, of_queries)):
             bits = _mixed(bits[..., None] ^ _integers(values, first, device))
-        bits = bits[..., None] ^ _mixed(_integers(keys, at.key, device))  # (B, H, t, s)
+        bits = bits[..., None] ^ _mixed(_integers(keys, of_keys, device))  # (B, H, t, s)
         bits.mul_(FACTORS[0])
         bits ^= (bits >> 15).bitwise_and_(0x1FFFF)
         bits.mul_(FACTORS[1]).bitwise_right_shift_(16)

@@ -28,7 +28,14 @@ def outputs_and_gradients(inputs, extra=(), **arguments):
 def assert_equals_reference(inputs, backend, extra=(), tolerance=1e-12, **arguments):
     expected = outputs_and_gradients(inputs, extra, backend="reference", **arguments)
     actual = outputs_and_gradients(inputs, extra, backend=backend, **arguments)
-    names = ["out", *["lse"] * arguments.get("return_lse", False), "query", "key", "value", *map(str, range(len(extra)))]
+    names = [
+        "out",
+        *["lse"] * arguments.get("return_lse", False),
+        "query",
+        "key",
+        "value",
+        *map(str, range(len(extra))),
+    ]
     for name, a, e in zip(names, actual, expected, strict=True):
         torch.testing.assert_close(a, e, atol=tolerance, rtol=0, msg=lambda m, name=name: f"{name}: {m}")
 

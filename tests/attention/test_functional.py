@@ -489,7 +489,9 @@ def test_logarithms_of_the_denominators(backend, dtype):
     assert lse.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     expected = _lse_of_dense_scores(query.to(lse.dtype), key.to(lse.dtype), seen & ~padding)
     torch.testing.assert_close(lse, expected, atol=1e-12 if dtype == torch.float64 else 3e-3, rtol=0)
-    alone = band_attention(query, key, value, window=Window(1), return_lse=True, backend=backend, key_padding_mask=padding)
+    alone = band_attention(
+        query, key, value, window=Window(1), return_lse=True, backend=backend, key_padding_mask=padding
+    )
     assert (alone[1][..., 7:] == -torch.inf).all()
     assert (alone[0][..., 7:, :] == 0.0).all()
 

@@ -52,7 +52,8 @@ def of_part(layer, document, part, ranks=None, chunk_tokens=None, seed=None):
     """
     rows = slice(part.start, part.stop)
     masks = {
-        name: None if document[name] is None else document[name][:, rows] for name in ("global_mask", "key_padding_mask")
+        name: None if document[name] is None else document[name][:, rows]
+        for name in ("global_mask", "key_padding_mask")
     }
     x = document["x"][:, rows].detach().clone().requires_grad_()
     shard = Shard.of(x.size(0), len(part), ranks=ranks, chunk_tokens=chunk_tokens, **masks)
