@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -26,8 +27,8 @@ POSITIONS = [(H, 13), (H, 12, C // H), (H, 12, C // H), (H, 6, C // H), (H, 6, C
 class Case:
     """A layer and a document; ``globals`` is a step between global tokens, ``lengths`` those of the two rows."""
 
-    window: Window = Window(5)
-    pooling: Pooling = Pooling(5, 4)
+    window: Window = field(default=Window(5))
+    pooling: Pooling = field(default=Pooling(5, 4))
     num_tokens: int = 83
     globals: int | None = 20
     lengths: tuple[int, int] | None = None
@@ -61,7 +62,7 @@ class Case:
         shares = [3, 5, 2, 7][:size]
         rest = self.num_tokens - size
         ends = [rest * sum(shares[:n]) // sum(shares) + n for n in range(size + 1)]
-        return [range(*pair) for pair in zip(ends, ends[1:], strict=False)]
+        return [range(*pair) for pair in pairwise(ends)]
 
 
 class Recomputed(torch.nn.Module):

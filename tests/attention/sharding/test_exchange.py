@@ -42,9 +42,7 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("name", CASES)
 def test_processes_compute_what_one_does(folder, name, size):
     case = CASES[name]
-    if case.dropout:  # decided by pairs, as in a shard of one process
-        expected = result(case, None, 1)
-    else:
-        expected = whole(*case.make())
+    # dropout is decided by pairs, as in a shard of one process
+    expected = result(case, None, 1) if case.dropout else whole(*case.make())
     results = [torch.load(folder / f"{name} {size} {rank}.pt") for rank in range(size)]
     assert_same(joined(results), expected, 1e-12 if case.dtype == torch.float64 else 1e-5)
