@@ -96,24 +96,26 @@ class KeepMask:
         """
         at, device = self.at, x.device
         assert at is not None
-        batch, heads = x.shape[:2]
-        numbers = (range(at.batch, at.batch + batch), range(at.head + first_head, at.head + first_head + heads))
-        bits = torch.tensor(self.seed_of_lane(lane), dtype=torch.int32, device=device)
         of_queries = 0 if lane == self.FROM_GLOBAL else at.query  # slots count from 0 in every part of a call
         of_keys = 0 if lane == self.TO_GLOBAL else at.key
-        for values, first in (*((n, 0) for n in numbers), (queries, of_queries)):
-            bits = _mixed(bits[..., None] ^ _integers(values, first, device))
+        bits = self.bits_of_heads(x.size(0), range(first_head, first_head + x.size(1)), lane, device)
+        bits = _mixed(bits[..., None] ^ _integers(queries, of_queries, device))
         bits = bits[..., None] ^ _mixed(_integers(keys, of_keys, device))  # (B, H, t, s)
         bits.mul_(FACTORS[0])
         bits ^= (bits >> 15).bitwise_and_(0x1FFFF)
         bits.mul_(FACTORS[1]).bitwise_right_shift_(16)
         return torch.ge(bits, self.dropped - 2**15, out=torch.empty(x.shape, dtype=x.dtype, device=device))
 
-    def seed_of_lane(self, lane: int) -> int:
-        """The seed and the lane as one number of 32 bits, with a sign."""
-        assert self.at is not None
+    def bits_of_heads(self, batch: int, heads: range, lane: int, device: torch.device) -> Tensor:
+        """(B, H) int32, what decides about the pairs of each row and head."""
+        at = self.at
+        assert at is not None
         low, high = torch.tensor([self.seed, self.seed >> 32]).to(torch.int32)
-        return int(_mixed(_mixed(low) ^ high) + self.at.lane + lane)
+        seed = int(_mixed(_mixed(low) ^ high)) + at.lane + lane
+        bits = torch.tensor([seed]).to(torch.int32).to(device)
+        for numbers in (_integers(range(batch), at.batch, device), _integers(heads, at.head, device)):
+            bits = _mixed(bits[..., None] ^ numbers)
+        return bits[0]
 
 
 FACTORS = (0x7FEB352D, 0x846CA68B - 2**32)  # of a mixing function of 32 bits with little bias
