@@ -212,7 +212,7 @@ def test_logarithms_and_their_gradients(arguments):
     """Of one query, whose keys several programs split, too."""
     generator = torch.Generator().manual_seed(0)
     table = torch.randn(2, 9, generator=generator).requires_grad_()
-    for queries in (43, 1):
+    for queries in (43, 1) if "query_offset" in arguments else (43,):
         compare(tensors(1, 2, queries, 43, 4), [table], return_lse=True, **arguments)
 
 
