@@ -45,6 +45,11 @@ def in_chunks(
     ]
 
 
+def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
+    """One tensor, without a copy where there is one part."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)
+
+
 class _Slices(torch.autograd.Function):
     """Slices that may overlap; their gradients are added in one tensor, in the order of the slices."""
 

@@ -25,7 +25,7 @@ from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.merging import merge_softmax
 from fairseq_poolingformer.attention.patterns import Window
 from fairseq_poolingformer.attention.pooling import pool_keys
-from fairseq_poolingformer.attention.sharding.chunks import Sliced, in_chunks
+from fairseq_poolingformer.attention.sharding.chunks import Sliced, in_chunks, joined
 from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, narrowed
 from fairseq_poolingformer.attention.sharding.geometry import (
     hull,
@@ -311,11 +311,6 @@ class _Steps:
 def shifted(numbers: range, start: int) -> range:
     """A range as it is counted from ``start``."""
     return range(numbers.start - start, numbers.stop - start)
-
-
-def joined(parts: Any, dim: int) -> Tensor:
-    """One tensor, without a copy where there is one part."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)
 
 
 def _merged(partial: tuple[Tensor, ...]) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.sharding.chunks import Sliced, in_chunks, joined
 from fairseq_poolingformer.attention.sharding.exchange import Ranks, Route, exchange, gather, narrowed
 from fairseq_poolingformer.attention.sharding.layer import attend
 
@@ -159,6 +160,17 @@ class Shard:
             score_terms: terms that are added to level one's scores.
         """
         return attend(layer, self, x, score_terms)
+
+    def each_chunk(self, function: Callable[[Tensor], Tensor], x: Tensor, dim: int = 1) -> Tensor:
+        """``function`` of each chunk's tokens, such as a feed-forward layer, which the backward pass computes again.
+
+        Args:
+            function: keeps the number of tokens.
+            x: this rank's part.
+            dim: the dimension of its tokens.
+        """
+        rows = [range(chunk.start - self.part.start, chunk.stop - self.part.start) for chunk in self.chunks]
+        return joined(in_chunks(lambda _, part: function(part), self.chunks, [Sliced(x, dim, rows)]), dim)
 
     def fetched(self, through: Tensor, *fields: tuple[Tensor, int, Sequence[range], Sequence[range]]) -> list[Tensor]:
         """``through``, and of each field the rows that this rank wants; see :func:`exchange`.
