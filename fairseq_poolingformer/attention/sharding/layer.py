@@ -127,12 +127,11 @@ class _Steps:
     def fetch_input(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The input within reach of level one, and [that of all global tokens]."""
         shard, layer = self.shard, self.layer
-        tokens, fields = shard.tokens, [(x, self.dim, shard.parts, self.seen)]
+        tokens, fields = shard.tokens, []
         if tokens is not None:
-            everything = range(sum(tokens.counts))
-            own = tokens.own.gather(layer._split(x))
-            fields.append((own, SLOTS, tokens.ranges(), [everything] * len(shard.parts)))
-        _, seen, *of_globals = shard.fetched(x, *fields)
+            everything = [range(sum(tokens.counts))] * len(shard.parts)
+            fields = [(tokens.own.gather(layer._split(x)), SLOTS, tokens.ranges(), everything)]
+        _, seen, *of_globals = shard.fetched(x, (x, self.dim, shard.parts, self.seen), *fields)
         return seen, [layer._merge(_picked(g, tokens.order)) for g in of_globals]
 
     def level_one(self, seen: Tensor, of_globals: list[Tensor]) -> Tensor:
@@ -184,8 +183,8 @@ class _Steps:
         else:
             seed, lane = (self.seeds.own, 0) if self.separate else (self.seeds.one, KeepMask.FROM_GLOBAL)
             arguments = self.arguments(layer.backend, DropoutAt(seed, 0, chunk.start, lane=lane))
-            masks = {"window": Window.unlimited(), "key_padding_mask": padding, "return_lse": True}
-            out, lse = band_attention(query, key, value, **masks, **arguments)
+            arguments |= {"key_padding_mask": padding, "return_lse": True}
+            out, lse = band_attention(query, key, value, window=Window.unlimited(), **arguments)
         return torch.cat([out.to(lse.dtype), lse.unsqueeze(-1)], -1)
 
     def with_rows_of_globals(self, y: Tensor, partial: tuple[Tensor, ...]) -> Tensor:
@@ -195,7 +194,9 @@ class _Steps:
             sent, own = tuple(tokens.ranges()), tokens.own.num_slots
             route = Route(SLOTS, sent, (own,) * len(sent))
             y, rows = exchange(shard.ranks, y, (_picked(_merged(partial), tokens.slot), route))
-            partial = rows.split(own or 1, SLOTS)
+            if not own:
+                return y
+            partial = rows.split(own, SLOTS)
         return tokens.own.replaced(y, _merged(partial)[..., :-1])
 
     def pool(self, straddled: Tensor) -> list[Tensor]:
@@ -264,12 +265,13 @@ class _Steps:
         padding = self.padding_at(tokens)
         if padding is None:
             return None
-        none = torch.zeros(padding.shape, device=padding.device)[:, None, :, None]
-        return narrowed(pool_keys(none, pooling, padding_mask=padding)[1], 1, pools_among(pooling, tokens, pools))
+        _, hidden = pool_keys(
+            torch.zeros_like(padding, dtype=torch.float32)[:, None, :, None], pooling, padding_mask=padding
+        )
+        return narrowed(hidden, 1, pools_among(pooling, tokens, pools))
 
     def hidden_keys(self, seen: range) -> tuple[Tensor, GlobalTokens]:
-        """(B, seen) what windows do not show: padding and global tokens; and with the latter's copies behind them,
-        which of these are global."""
+        """(B, seen) bool, True at padding and global tokens; and the global tokens' copies behind these keys."""
         tokens, padding = self.shard.tokens, self.padding_at(seen)
         hidden = tokens.among(seen)
         copies = torch.cat([torch.zeros_like(hidden), tokens.position >= 0], 1)

@@ -174,10 +174,15 @@ def _kept(plan: Plan, block: QueryBlock, keys: KeyBlock, number: int, weights: T
     if dropout.at is None:
         return dropout.like(weights, (*block.number, number))
     of_slots = dropout.FROM_GLOBAL if isinstance(group.index, Tensor) else dropout.TO_GLOBAL * lane.with_global
-    queries, places = (range(x.size(1)) if isinstance(x, Tensor) else x for x in (group.index, lane.index))
-    queries, places = take_index(queries, block.start, weights.size(1)), take_index(places, keys.start, weights.size(2))
+    queries = _numbers(group.index, block.start, weights.size(1))
+    places = _numbers(lane.index, keys.start, weights.size(2))
     by_row = weights.unflatten(0, lane.key.shape[:2])
     return dropout.of_pairs(by_row, queries, places, of_slots, group.heads.start).flatten(0, 1)
+
+
+def _numbers(index: range | Tensor, start: int, count: int) -> Any:
+    """Some of the call's indices; of global tokens their slots."""
+    return take_index(range(index.size(1)) if isinstance(index, Tensor) else index, start, count)
 
 
 def _terms_of(plan: Plan, group: QueryGroup, gradients: TermGradients | None = None) -> list[TermOfGroup]:

@@ -173,8 +173,8 @@ def global_keys_of(group: KernelGroup, key: Tensor, value: Tensor) -> KernelGrou
     """The group with the call's ``key`` and ``value``, from which a kernel takes the global ones."""
     residues = replace(group.residues, keys=slice(None), band=None)
     key, value = key[:, residues.heads], value[:, residues.heads]
-    draws = {"draw": group.draw + 1, "lane": KeepMask.TO_GLOBAL}
-    return group._replace(residues=residues, key=key, value=value, key_hidden=None, **draws)
+    group = group._replace(draw=group.draw + 1, lane=KeepMask.TO_GLOBAL)
+    return group._replace(residues=residues, key=key, value=value, key_hidden=None)
 
 
 def tile_shape_of(
