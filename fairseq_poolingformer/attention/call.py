@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.dropout import DropoutAt
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling, Window
 
@@ -126,7 +125,7 @@ class Call:
     score_terms: tuple[ScoreTerm, ...] = ()
     query_offset: int = 0
     dropout_p: float = 0.0
-    dropout_at: DropoutAt | None = None
+    dropout_at: Any = None
     return_lse: bool = False
 
     @classmethod

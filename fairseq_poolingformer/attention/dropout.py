@@ -3,29 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
-
-
-@dataclass(frozen=True)
-class DropoutAt:
-    """Where a call stands in a larger one: a pair of query and key keeps its draw however the larger one is divided.
-
-    Args:
-        seed: of the larger call; :func:`dropout_seed` draws one.
-        query, key: the numbers of query 0 and key 0 in the larger call.
-        batch, head: the same of row 0 and head 0.
-        lane: tells calls apart whose numbers are of different things.
-    """
-
-    seed: int
-    query: int = 0
-    key: int = 0
-    batch: int = 0
-    head: int = 0
-    lane: int = 0
 
 
 def dropout_seed() -> int:
@@ -40,15 +21,12 @@ class KeepMask:
     Args:
         probability: probability of dropping an element, in [0, 1).
         seed: seed of the draws.
-        at: where the call stands, if pairs decide (:meth:`of_pairs`) instead of places in blocks (:meth:`like`).
+        at: the :class:`DropoutAt` whose pairs decide, instead of places in blocks (:meth:`like`).
     """
 
     probability: float
     seed: int
-    at: DropoutAt | None = None
-
-    TO_GLOBAL: ClassVar[int] = 1  # lanes of keys, and of queries, that count as slots of global tokens
-    FROM_GLOBAL: ClassVar[int] = 2
+    at: Any = None
 
     @classmethod
     def draw(cls, probability: float) -> KeepMask:
@@ -81,52 +59,3 @@ class KeepMask:
         bits.random_(-(2**63), None, generator=generator)
         drawn = bits.view(torch.int16)[: x.numel()].view(x.shape)
         return torch.ge(drawn, self.dropped - 2**15, out=torch.empty(x.shape, dtype=x.dtype, device=x.device))
-
-    def of_pairs(self, x: Tensor, queries: range, keys: range, lane: int = 0, first_head: int = 0) -> Tensor:
-        """1 where the weights of some pairs are kept, else 0.
-
-        Each pair's bits are a hash of seed, lane, row, head, query and key, in 32-bit integers: the key's is mixed into
-        the query's by two rounds of multiplication.
-
-        Args:
-            x: (B, H, t, s), the result's shape, dtype and device.
-            queries, keys: (t,) and (s,) their numbers in the call.
-            lane: added to that of ``at``.
-            first_head: the number of ``x``'s head 0 in the call.
-        """
-        at, device = self.at, x.device
-        assert at is not None
-        of_queries = 0 if lane == self.FROM_GLOBAL else at.query  # slots count from 0 in every part of a call
-        of_keys = 0 if lane == self.TO_GLOBAL else at.key
-        bits = self.bits_of_heads(x.size(0), range(first_head, first_head + x.size(1)), lane, device)
-        bits = _mixed(bits[..., None] ^ _integers(queries, of_queries, device))
-        bits = bits[..., None] ^ _mixed(_integers(keys, of_keys, device))  # (B, H, t, s)
-        bits.mul_(FACTORS[0])
-        bits ^= (bits >> 15).bitwise_and_(0x1FFFF)
-        bits.mul_(FACTORS[1]).bitwise_right_shift_(16)
-        return torch.ge(bits, self.dropped - 2**15, out=torch.empty(x.shape, dtype=x.dtype, device=device))
-
-    def bits_of_heads(self, batch: int, heads: range, lane: int, device: torch.device) -> Tensor:
-        """(B, H) int32, what decides about the pairs of each row and head."""
-        at = self.at
-        assert at is not None
-        low, high = torch.tensor([self.seed, self.seed >> 32]).to(torch.int32)
-        seed = int(_mixed(_mixed(low) ^ high)) + at.lane + lane
-        bits = torch.tensor([seed]).to(torch.int32).to(device)
-        for numbers in (_integers(range(batch), at.batch, device), _integers(heads, at.head, device)):
-            bits = _mixed(bits[..., None] ^ numbers)
-        return bits[0]
-
-
-FACTORS = (0x7FEB352D, 0x846CA68B - 2**32)  # of a mixing function of 32 bits with little bias
-
-
-def _integers(values: range, first: int, device: torch.device) -> Tensor:
-    return torch.arange(values.start + first, values.stop + first, values.step, dtype=torch.int32, device=device)
-
-
-def _mixed(x: Tensor) -> Tensor:
-    """A bijection of 32-bit integers, by two rounds of shifting and multiplication, that changes half of all bits."""
-    x = (x ^ ((x >> 16) & 0xFFFF)) * FACTORS[0]
-    x = (x ^ ((x >> 15) & 0x1FFFF)) * FACTORS[1]
-    return x ^ ((x >> 16) & 0xFFFF)

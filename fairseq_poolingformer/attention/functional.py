@@ -13,7 +13,6 @@ from torch import Tensor
 from fairseq_poolingformer.attention.backends import BACKENDS, STAND_INS, traced
 from fairseq_poolingformer.attention.call import Call, ScoreTerm
 from fairseq_poolingformer.attention.compiler import exporting, outside_the_compiler
-from fairseq_poolingformer.attention.dropout import DropoutAt
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.nonfinite import run_around_nonfinite
 from fairseq_poolingformer.attention.patterns import Pooling, Window
@@ -34,7 +33,7 @@ def band_attention(
     score_terms: Sequence[ScoreTerm] = (),
     query_offset: int = 0,
     dropout_p: float = 0.0,
-    dropout_at: DropoutAt | None = None,
+    dropout_at: Any = None,
     scale: float | None = None,
     backend: str | None = None,
     self_check: bool = True,
@@ -58,7 +57,8 @@ def band_attention(
         score_terms: terms that are added to the scores.
         query_offset: token position of query 0.
         dropout_p: probability of dropping an attention weight.
-        dropout_at: where this call stands in a larger one, whose pairs then keep their draws however it is divided.
+        dropout_at: a :class:`~fairseq_poolingformer.attention.DropoutAt`, where this call stands in a larger one, whose
+            pairs keep their draws however it is divided.
         scale: α; 1/sqrt(D) by default.
         backend: one of ``BACKENDS``; None picks the fastest that can run the call.
         self_check: a backend of compiled kernels computes a small problem beside the reference before its first call of

@@ -56,24 +56,9 @@ def run(call: Call) -> Any:
     if call.dropout_at is None:
         weights = F.dropout(weights, call.dropout_p)
     elif call.dropout_p:
-        weights = weights * _kept(call, weights)
+        weights = weights * call.dropout_at.kept(weights, KeepMask.of(call), call)
     out = weights @ call.value
     return (out, log_denominator(scores)) if call.return_lse else out
-
-
-def _kept(call: Call, weights: Tensor) -> Tensor:
-    """What dropout multiplies the weights (B, H, T, S) with, where pairs decide."""
-    mask = KeepMask.of(call)
-    (queries, keys), tokens = weights.shape[2:], call.global_keys()
-    kept = mask.of_pairs(weights, range(queries), range(keys))
-    if tokens is not None:
-        columns = weights[..., : tokens.num_slots]
-        of_slots = mask.of_pairs(columns, range(queries), range(tokens.num_slots), mask.TO_GLOBAL)
-        tokens.put(kept.transpose(2, 3), of_slots.transpose(2, 3))
-    if (tokens := call.global_queries()) is not None:
-        rows = weights.new_empty(*weights.shape[:2], tokens.num_slots, keys)
-        tokens.put(kept, mask.of_pairs(rows, range(tokens.num_slots), range(keys), mask.FROM_GLOBAL))
-    return kept / mask.keep
 
 
 def softmax_or_zeros(scores: Tensor) -> Tensor:

@@ -19,7 +19,8 @@ from torch import Tensor
 from fairseq_poolingformer.attention.backends.plan import softmax_dtype
 from fairseq_poolingformer.attention.backends.reference import log_denominator, softmax_or_zeros
 from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm
-from fairseq_poolingformer.attention.dropout import DropoutAt, KeepMask, dropout_seed
+from fairseq_poolingformer.attention.dropout import KeepMask, dropout_seed
+from fairseq_poolingformer.attention.dropout_at import DropoutAt
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.merging import merge_softmax
@@ -160,7 +161,7 @@ class _Steps:
             near = band_attention(query, key, value, key_padding_mask=hidden, return_lse=True, **arguments)
             self.check_terms(query, key, value)
             places = chunk, tokens.position
-            far = self.attend_densely(query, g_key, g_value, places, tokens.hidden, KeepMask.TO_GLOBAL)
+            far = self.attend_densely(query, g_key, g_value, places, tokens.hidden, DropoutAt.TO_GLOBAL)
             y = merge_softmax([near, far])[0].to(query.dtype)
         else:
             keys, values = (torch.cat(pair, SLOTS) for pair in ((key, g_key), (value, g_value)))
@@ -179,9 +180,9 @@ class _Steps:
         query = layer._split((layer.global_q_proj if self.separate else layer.q_proj)(of_globals))
         if self.terms:
             places = tokens.position, chunk
-            out, lse = self.attend_densely(query, key, value, places, padding, KeepMask.FROM_GLOBAL)
+            out, lse = self.attend_densely(query, key, value, places, padding, DropoutAt.FROM_GLOBAL)
         else:
-            seed, lane = (self.seeds.own, 0) if self.separate else (self.seeds.one, KeepMask.FROM_GLOBAL)
+            seed, lane = (self.seeds.own, 0) if self.separate else (self.seeds.one, DropoutAt.FROM_GLOBAL)
             arguments = self.arguments(layer.backend, DropoutAt(seed, 0, chunk.start, lane=lane))
             arguments |= {"key_padding_mask": padding, "return_lse": True}
             out, lse = band_attention(query, key, value, window=Window.unlimited(), **arguments)
@@ -304,8 +305,8 @@ class _Steps:
         weights = softmax_or_zeros(scores).to(value.dtype)
         if self.dropout_p:
             firsts = (place.start if isinstance(place, range) else 0 for place in places)
-            mask = KeepMask(self.dropout_p, self.seeds.one, DropoutAt(self.seeds.one, *firsts))
-            kept = mask.of_pairs(weights, range(query.size(2)), range(key.size(2)), lane)
+            mask, at = KeepMask(self.dropout_p, self.seeds.one), DropoutAt(self.seeds.one, *firsts)
+            kept = at.of_pairs(weights, mask.dropped, range(query.size(2)), range(key.size(2)), lane)
             weights = weights * kept / mask.keep
         return weights @ value, log_denominator(scores)
 

@@ -170,19 +170,10 @@ def _backward(plan: Plan, group: QueryGroup, gradients: TermGradients) -> None:
 
 def _kept(plan: Plan, block: QueryBlock, keys: KeyBlock, number: int, weights: Tensor) -> Tensor:
     """1 for the weights (B·H, t, s) of a query block and its key block ``number`` that dropout keeps, else 0."""
-    dropout, group, lane = plan.dropout, block.group, block.lane
+    dropout = plan.dropout
     if dropout.at is None:
         return dropout.like(weights, (*block.number, number))
-    of_slots = dropout.FROM_GLOBAL if isinstance(group.index, Tensor) else dropout.TO_GLOBAL * lane.with_global
-    queries = _numbers(group.index, block.start, weights.size(1))
-    places = _numbers(lane.index, keys.start, weights.size(2))
-    by_row = weights.unflatten(0, lane.key.shape[:2])
-    return dropout.of_pairs(by_row, queries, places, of_slots, group.heads.start).flatten(0, 1)
-
-
-def _numbers(index: range | Tensor, start: int, count: int) -> Any:
-    """Some of the call's indices; of global tokens their slots."""
-    return take_index(range(index.size(1)) if isinstance(index, Tensor) else index, start, count)
+    return dropout.at.of_blocks(weights, dropout.dropped, block, keys)
 
 
 def _terms_of(plan: Plan, group: QueryGroup, gradients: TermGradients | None = None) -> list[TermOfGroup]:

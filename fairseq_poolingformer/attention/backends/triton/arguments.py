@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fairseq_poolingformer.attention.backends.plan import LOG2E, Plan, ResidueClass
 from fairseq_poolingformer.attention.dropout import KeepMask
+from fairseq_poolingformer.attention.dropout_at import DropoutAt
 from fairseq_poolingformer.attention.patterns import Band
 
 BY_PAIR = 2  # DROPOUT where a pair decides, 1 where its place in a query group does
@@ -165,7 +166,7 @@ def global_group(plan: Plan, tokens: Tokens, query: Tensor, key: Tensor, value: 
     token, draw = tokens.global_queries, 2 * len(plan.classes)
     everything = ResidueClass(slice(0, plan.num_heads), slice(None), slice(None), None)
     return KernelGroup(
-        everything, draw, KeepMask.FROM_GLOBAL, query, token, key, value, tokens.key_hidden, token.size(1)
+        everything, draw, DropoutAt.FROM_GLOBAL, query, token, key, value, tokens.key_hidden, token.size(1)
     )
 
 
@@ -173,7 +174,7 @@ def global_keys_of(group: KernelGroup, key: Tensor, value: Tensor) -> KernelGrou
     """The group with the call's ``key`` and ``value``, from which a kernel takes the global ones."""
     residues = replace(group.residues, keys=slice(None), band=None)
     key, value = key[:, residues.heads], value[:, residues.heads]
-    group = group._replace(draw=group.draw + 1, lane=KeepMask.TO_GLOBAL)
+    group = group._replace(draw=group.draw + 1, lane=DropoutAt.TO_GLOBAL)
     return group._replace(residues=residues, key=key, value=value, key_hidden=None)
 
 
@@ -298,7 +299,7 @@ def draw_line(dropout: KeepMask, group: KernelGroup, extra_lane: int) -> tuple[A
     residues, batch, device = group.residues, group.key.size(0), group.key.device
     first = residues.heads.start or 0
     heads = range(first, first + group.key.size(1))
-    seeds = torch.stack([dropout.bits_of_heads(batch, heads, lane, device) for lane in (group.lane, extra_lane)])
+    seeds = torch.stack([dropout.at.bits_of_heads(batch, heads, lane, device) for lane in (group.lane, extra_lane)])
     firsts = (
         at + (of.start or 0) for at, of in ((dropout.at.query, residues.queries), (dropout.at.key, residues.keys))
     )

@@ -31,7 +31,7 @@ from fairseq_poolingformer.attention.backends.triton.arguments import (
     variant,
 )
 from fairseq_poolingformer.attention.backends.triton.terms import PositionTables, position_line
-from fairseq_poolingformer.attention.dropout import KeepMask
+from fairseq_poolingformer.attention.dropout_at import DropoutAt
 
 
 class Inputs(NamedTuple):
@@ -77,7 +77,7 @@ def forward(x: Inputs, group: KernelGroup, out: Tensor, lse: Tensor, window_lse:
         *strides(out),
         to_lse,
         *lse.stride(),
-        *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group), KeepMask.TO_GLOBAL),
+        *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group), DropoutAt.TO_GLOBAL),
         *variant(x.plan, group, shape),
         block_for(extra[-1], shape.keys),
         partial,
@@ -124,7 +124,7 @@ def backward_queries(
         delta,
         to_grad,
         None if grad_table is None else grad_table[group.residues.heads],
-        *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group), KeepMask.TO_GLOBAL),
+        *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group), DropoutAt.TO_GLOBAL),
         *variant(x.plan, group, shape),
         block_for(extra[-1], shape.keys),
         partial,
@@ -241,7 +241,7 @@ def _gradients_of_keys(
         to_key,
         to_value,
         *strides(grad_key),
-        *score_line(x.plan, group, splits, x.table, positions, KeepMask.FROM_GLOBAL),
+        *score_line(x.plan, group, splits, x.table, positions, DropoutAt.FROM_GLOBAL),
         *variant(x.plan, group, shape),
         block_for(num_extra, shape.queries),
         partial,

@@ -7,12 +7,12 @@ either may be its rows.
 import triton
 import triton.language as tl
 
-from fairseq_poolingformer.attention import dropout
+from fairseq_poolingformer.attention import dropout_at
 from fairseq_poolingformer.attention.backends.triton import arguments
 
 HIDDEN = tl.constexpr(arguments.HIDDEN)
 BY_PAIR = tl.constexpr(arguments.BY_PAIR)
-FACTOR, OTHER_FACTOR = map(tl.constexpr, dropout.FACTORS)
+FACTOR, OTHER_FACTOR = map(tl.constexpr, dropout_at.FACTORS)
 
 
 @triton.jit
@@ -185,7 +185,7 @@ def draw_kept(seed, dropped, draw, batch_head, queries, first_key, BLOCK_N: tl.c
 
 @triton.jit
 def _mixed(x):
-    """``attention.dropout``'s mixing function of 32-bit integers."""
+    """``attention.dropout_at``'s mixing function of 32-bit integers."""
     x = (x ^ ((x >> 16) & 0xFFFF)) * FACTOR
     x = (x ^ ((x >> 15) & 0x1FFFF)) * OTHER_FACTOR
     return x ^ ((x >> 16) & 0xFFFF)
@@ -199,7 +199,7 @@ def bits_of_queries(seed, batch_head, numbers, DROPOUT: tl.constexpr):
 
 @triton.jit
 def pairs_kept(bits, key_numbers, dropped):
-    """Which weights dropout keeps where pairs decide: (queries, keys) bool, as ``KeepMask.of_pairs`` has it."""
+    """Which weights dropout keeps where pairs decide: (queries, keys) bool, as ``DropoutAt.of_pairs`` has it."""
     bits = (bits[:, None] ^ _mixed(key_numbers)[None, :]) * FACTOR
     bits = (bits ^ ((bits >> 15) & 0x1FFFF)) * OTHER_FACTOR
     return (bits >> 16) >= dropped - 32768
