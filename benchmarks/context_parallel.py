@@ -4,13 +4,14 @@
     python benchmarks/context_parallel.py --tokens 65536 262144 1048576 --cases 1x2/16384 --dtype bfloat16
 
 A case is PROCESSESxTHREADS, and after a slash the tokens of a chunk. Every layer is recomputed in the backward pass.
-The processes exchange through gloo; the sum of squares of all outputs, and that of the gradients of the input, must be
-the same in all cases of a length.
+The processes exchange through gloo, and give freed memory back, so that memory is what tensors take. The sum of squares
+of all outputs, and that of the gradients of the input, must be the same in all cases of a length.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import math
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from measure import DTYPES, GIB, peak, reset_peak
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window, keep_freed_memory
+from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window
 from fairseq_poolingformer.attention.sharding import GroupRanks, Shard
 
 BLOCK = 256  # tokens of the input that one seed gives, so that every division has the same input
@@ -79,6 +80,12 @@ class Layer(nn.Module):
         return shard.each_chunk(lambda y: y + self.feed(self.second(y)), x + attended)
 
 
+def set_malloc() -> None:
+    """Have glibc map tensors one by one: the holes between freed ones would count as memory."""
+    threshold = -3  # M_MMAP_THRESHOLD
+    ctypes.CDLL(None).mallopt(threshold, 2**16)
+
+
 def numbers(part: range, channels: int, dtype: torch.dtype) -> Tensor:
     """(1, T, C) random input of some tokens, the same in every division."""
     found = torch.empty(1, len(part), channels, dtype=dtype)
@@ -92,7 +99,7 @@ def numbers(part: range, channels: int, dtype: torch.dtype) -> Tensor:
 def work(rank: int, case: Case, tokens: int, args: argparse.Namespace, folder: str, results) -> None:
     """One process: builds, then does a step."""
     torch.set_num_threads(case.threads)
-    keep_freed_memory()
+    set_malloc()
     distributed.init_process_group("gloo", init_method=f"file://{folder}/init", rank=rank, world_size=case.processes)
     ranks, (channels, heads, layers) = CountedRanks(), SIZES[args.size]
     dtype = getattr(torch, args.dtype)
