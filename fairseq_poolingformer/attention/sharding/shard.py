@@ -152,7 +152,11 @@ class Shard:
         return self.parts[-1].stop
 
     def attend(self, layer: Any, x: Tensor, score_terms: tuple[ScoreTerm, ...] = ()) -> Tensor:
-        """The output of a :class:`TwoLevelAttention` at this rank's tokens; all ranks call this together.
+        """The output of a :class:`TwoLevelAttention` at this rank's tokens.
+
+        All ranks call this together, and all must run the backward pass: give a loss that depends on the output, if
+        only times 0. A parameter's gradient is the sum over the ranks. With equal seeds of the CPU's generator, dropout
+        is that of one process, too.
 
         Args:
             layer: the module.
