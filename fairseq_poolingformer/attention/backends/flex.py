@@ -35,7 +35,7 @@ def why_not(call: Call) -> str | None:
     if call.dropout_p:
         return "FlexAttention has no dropout"
     if call.return_lse:
-        return "it is not asked for logarithms, which have no gradient on a CPU and other values for no key"
+        return "it does not return logarithms"
     for term in call.score_terms:
         if not isinstance(term, RelativePositionBias):
             return f"it has no function for {type(term).__name__}"

@@ -156,7 +156,7 @@ class Shard:
 
         All ranks call this together, and all must run the backward pass: give a loss that depends on the output, if
         only times 0. A parameter's gradient is the sum over the ranks. With equal seeds of the CPU's generator, dropout
-        is that of one process, too.
+        is that of a shard of one process.
 
         Args:
             layer: the module.
