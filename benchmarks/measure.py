@@ -90,7 +90,7 @@ def _memory(name: str) -> int:
     return int(line.split()[1]) * 1024
 
 
-def _reset_peak(device: str) -> int:
+def reset_peak(device: str) -> int:
     """Forget the highest use of memory so far; returns the bytes in use now."""
     gc.collect()
     if device != "cpu":
@@ -101,7 +101,7 @@ def _reset_peak(device: str) -> int:
     return _memory("VmRSS")
 
 
-def _peak(device: str) -> int:
+def peak(device: str) -> int:
     return _memory("VmHWM") if device == "cpu" else torch.cuda.max_memory_allocated()
 
 
@@ -126,7 +126,7 @@ def _work(
         resource.setrlimit(resource.RLIMIT_DATA, (int(memory_limit * GIB),) * 2)
     try:
         run = build()
-        connection.send(_reset_peak(device))
+        connection.send(reset_peak(device))
         while True:
             try:
                 connection.recv()
@@ -135,7 +135,7 @@ def _work(
             start, wall = clock(device), time.perf_counter()
             value = run()
             seconds, wall = clock(device) - start, time.perf_counter() - wall
-            connection.send((seconds, wall, _peak(device), value))
+            connection.send((seconds, wall, peak(device), value))
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

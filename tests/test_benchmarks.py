@@ -177,6 +177,15 @@ def test_long_sequence():
     assert_measured(rows)
 
 
+@pytest.mark.slow
+def test_context_parallel():
+    """Rows of equal sums, in time and in space; two processes exchange."""
+    output = run("context_parallel", "--size", "tiny", "--tokens", 600, "--repeats", 1, "--cases", "1x1/150", "2x1")
+    rows = [line.split() for line in output.splitlines()[1:]]
+    assert [row[:2] for row in rows] == [["1x1/150", "600"], ["2x1", "600"]]
+    assert [float(row[-1]) > 0 for row in rows] == [False, True]
+
+
 def test_training_is_not_timed_with_other_logits(scripts, monkeypatch):
     import training_step
 

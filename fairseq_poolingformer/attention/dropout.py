@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+
+def dropout_seed() -> int:
+    """A seed from the CPU's generator, which activation checkpointing restores to rerun a layer."""
+    return int(torch.randint(2**62, ()))
 
 
 @dataclass(frozen=True)
@@ -15,15 +21,23 @@ class KeepMask:
     Args:
         probability: probability of dropping an element, in [0, 1).
         seed: seed of the draws.
+        at: the :class:`DropoutAt` whose pairs decide, instead of places in blocks (:meth:`like`).
     """
 
     probability: float
     seed: int
+    at: Any = None
 
     @classmethod
     def draw(cls, probability: float) -> KeepMask:
-        """A mask with a seed from the CPU's generator, which activation checkpointing restores to rerun a layer."""
-        return cls(probability, int(torch.randint(2**62, ())) if probability else 0)
+        """A mask with a seed of :func:`dropout_seed`."""
+        return cls(probability, dropout_seed() if probability else 0)
+
+    @classmethod
+    def of(cls, call: Any) -> KeepMask:
+        """The mask of a :class:`Call`."""
+        at = call.dropout_at
+        return cls.draw(call.dropout_p) if at is None else cls(call.dropout_p, at.seed, at)
 
     @property
     def dropped(self) -> int:

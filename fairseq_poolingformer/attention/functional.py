@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,10 +33,12 @@ def band_attention(
     score_terms: Sequence[ScoreTerm] = (),
     query_offset: int = 0,
     dropout_p: float = 0.0,
+    dropout_at: Any = None,
     scale: float | None = None,
     backend: str | None = None,
     self_check: bool = True,
-) -> Tensor:
+    return_lse: bool = False,
+) -> Any:
     """Attend to the keys in each query's window and to global tokens, in one softmax.
 
     ``softmax(scale·q_i·K_N(i)ᵀ + terms) V_N(i)`` (eq. 4, 8, 12–13), where N(i) are the keys that ``window`` (and
@@ -54,13 +57,17 @@ def band_attention(
         score_terms: terms that are added to the scores.
         query_offset: token position of query 0.
         dropout_p: probability of dropping an attention weight.
+        dropout_at: a :class:`~fairseq_poolingformer.attention.DropoutAt`, where this call stands in a larger one, whose
+            pairs keep their draws however it is divided.
         scale: α; 1/sqrt(D) by default.
         backend: one of ``BACKENDS``; None picks the fastest that can run the call.
         self_check: a backend of compiled kernels computes a small problem beside the reference before its first call of
             a kind in this process. Where that fails, the next backend is picked, or a named one refused.
+        return_lse: also return the natural logarithm of each softmax's denominator, with a gradient.
 
     Returns:
-        (B, H, T, D), the dtype of ``query``.
+        (B, H, T, D), the dtype of ``query``. With ``return_lse`` a pair: this, and (B, H, T) in float32, or in float64
+        for float64, -inf where a query sees nothing.
 
     Raises:
         ValueError: an argument is out of range, or the named backend cannot run the call.
@@ -76,7 +83,9 @@ def band_attention(
         score_terms=score_terms,
         query_offset=query_offset,
         dropout_p=dropout_p,
+        dropout_at=dropout_at,
         scale=scale,
+        return_lse=return_lse,
     )
     if exporting():
         return traced.run(call)

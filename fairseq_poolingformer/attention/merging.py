@@ -21,7 +21,9 @@ def merge_softmax(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tenso
     """
     dtype = torch.promote_types(parts[0][0].dtype, torch.float32)
     logs = torch.stack([lse.to(dtype) for _, lse in parts])
-    lse = logs.logsumexp(0)
-    weights = (logs - lse.masked_fill(lse == -torch.inf, 0.0)).exp().unsqueeze(-1)
+    blind = (logs == -torch.inf).all(0)
+    lse = logs.masked_fill(blind, 0.0).logsumexp(0)  # finite, for the gradients of -inf are NaN
+    weights = (logs - lse).exp().unsqueeze(-1)
     outs = [out.to(dtype).masked_fill(weight == 0.0, 0.0) for (out, _), weight in zip(parts, weights, strict=True)]
-    return torch.stack([weight * out for out, weight in zip(outs, weights, strict=True)]).sum(0), lse
+    merged = torch.stack([weight * out for out, weight in zip(outs, weights, strict=True)]).sum(0)
+    return merged, lse.masked_fill(blind, -torch.inf)

@@ -113,6 +113,7 @@ class TwoLevelAttention(nn.Module):
         key_padding_mask: Tensor | None = None,
         score_terms: tuple[ScoreTerm, ...] = (),
         rotary: Rotary | None = None,
+        shard: Any = None,
     ) -> Tensor:
         """Attend within the sequence.
 
@@ -122,13 +123,22 @@ class TwoLevelAttention(nn.Module):
             key_padding_mask: (B, T) bool, True at padding.
             score_terms: terms that are added to level one's scores.
             rotary: positions by which queries and keys are turned, pooled keys by those of their pools.
+            shard: the :class:`~fairseq_poolingformer.attention.sharding.Shard` of which ``x`` is this process's part,
+                and which has its masks; None for a whole sequence.
 
         Returns:
             The shape of ``x``.
 
         Raises:
-            ValueError: score terms with separate global projections, which have none of their own.
+            ValueError: score terms with separate global projections, which have none of their own; or masks or rotary
+                positions beside a shard.
         """
+        if shard is not None:
+            if global_mask is not None or key_padding_mask is not None:
+                raise ValueError("global_mask and key_padding_mask belong to the shard; give them to Shard.of")
+            if rotary is not None:
+                raise ValueError("a shard does not turn queries and keys: leave out rotary, or shard")
+            return shard.attend(self, x, score_terms)
         dropout_p = self.dropout if self.training else 0.0
         y = self._level_one(x, GlobalTokens.of(global_mask), key_padding_mask, score_terms, dropout_p, rotary)
         if self.pooling is None:
@@ -178,11 +188,7 @@ class TwoLevelAttention(nn.Module):
         rotary: Rotary | None,
     ) -> Tensor:
         """Level one's Y (eq. 3–4, 12–13), (B, H, T, D)."""
-        if score_terms and self.global_q_proj is not None:
-            raise ValueError(
-                "score_terms and separate_global_projections do not go together: a global token's own row would be "
-                "without the terms; leave one of the two out"
-            )
+        self.check_score_terms(score_terms)
         query = turned(self._split(self.q_proj(x)), rotary)
         key, value = turned(self._split(self.k_proj(x)), rotary), self._split(self.v_proj(x))
         y = band_attention(
@@ -201,6 +207,14 @@ class TwoLevelAttention(nn.Module):
         if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
             y = self._attend_globally(x, y, global_tokens, padding_mask, dropout_p, rotary)
         return y
+
+    def check_score_terms(self, score_terms: tuple[ScoreTerm, ...]) -> None:
+        """Raise ``ValueError`` for score terms with separate global projections."""
+        if score_terms and self.global_q_proj is not None:
+            raise ValueError(
+                "score_terms and separate_global_projections do not go together: a global token's own row would be "
+                "without the terms; leave one of the two out"
+            )
 
     def _backend_of_full_attention(
         self, query: Tensor, score_terms: tuple[ScoreTerm, ...], dropout_p: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention.call import Call
 
 
-def run_around_nonfinite(call: Call, run: Callable[[Call], Tensor]) -> Tensor:
+def run_around_nonfinite(call: Call, run: Callable[[Call], Any]) -> Any:
     """``run(call)``, where NaN and inf in keys and values reach only the queries that see them.
 
     A backend multiplies a whole block of keys with weights that are zero where a key is not seen, and 0·NaN is NaN. If
@@ -30,8 +31,11 @@ def run_around_nonfinite(call: Call, run: Callable[[Call], Tensor]) -> Tensor:
     out = run(replace(call, key=key, value=value))
     with torch.no_grad():
         query, key = torch.zeros_like(call.query), torch.zeros_like(call.key)
-        seen = run(replace(call, query=query, key=key, value=bad.to(call.value.dtype).expand_as(key), dropout_p=0.0))
-    return out.masked_fill(seen > 0.0, torch.nan)
+        value = bad.to(call.value.dtype).expand_as(key)
+        seen = run(replace(call, query=query, key=key, value=value, dropout_p=0.0, return_lse=False)) > 0.0
+    if call.return_lse:
+        return out[0].masked_fill(seen, torch.nan), out[1].masked_fill(seen[..., 0], torch.nan)
+    return out.masked_fill(seen, torch.nan)
 
 
 def without_padding(call: Call) -> Call:

@@ -17,16 +17,26 @@ def tensors(batch, heads, queries, keys, head_dim, dtype=torch.float64, seed=0):
 def outputs_and_gradients(inputs, extra=(), **arguments):
     generator = torch.Generator().manual_seed(99)
     out = band_attention(*inputs, **arguments)
-    grad = torch.randn(out.shape, generator=generator, dtype=torch.float64).to(out.dtype)
-    return out, *torch.autograd.grad(out, [*inputs, *extra], grad)
+    lse = ()
+    if arguments.get("return_lse"):
+        out, *lse = out
+    outs = [out, *(x.where(x.isfinite(), 0.0) for x in lse)]
+    grads = [torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.dtype) for x in outs]
+    return out, *lse, *torch.autograd.grad(outs, [*inputs, *extra], grads)
 
 
 def assert_equals_reference(inputs, backend, extra=(), tolerance=1e-12, **arguments):
     expected = outputs_and_gradients(inputs, extra, backend="reference", **arguments)
     actual = outputs_and_gradients(inputs, extra, backend=backend, **arguments)
-    for name, a, e in zip(
-        ["out", "query", "key", "value", *map(str, range(len(extra)))], actual, expected, strict=True
-    ):
+    names = [
+        "out",
+        *["lse"] * arguments.get("return_lse", False),
+        "query",
+        "key",
+        "value",
+        *map(str, range(len(extra))),
+    ]
+    for name, a, e in zip(names, actual, expected, strict=True):
         torch.testing.assert_close(a, e, atol=tolerance, rtol=0, msg=lambda m, name=name: f"{name}: {m}")
 
 

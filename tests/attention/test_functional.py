@@ -467,3 +467,71 @@ def test_others_kernels_run_where_ours_fail_their_self_check(fails, picked, monk
         name in fails for name in ("triton", "varlen")
     ]
     assert functional.fastest_backend(call, self_check=False)[0] == "triton"
+
+
+def _lse_of_dense_scores(query, key, seen):
+    scores = (query.size(-1) ** -0.5 * query @ key.transpose(-1, -2)).masked_fill(~seen, -torch.inf)
+    return scores.logsumexp(-1)
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+def test_logarithms_of_the_denominators(backend, dtype):
+    """In 32 bits at least; -inf where a query sees nothing, a global one sees every key."""
+    query, key, value = (x.detach() for x in tensors(1, 2, 9, 9, 4, dtype))
+    padding = torch.arange(9)[None] >= 6
+    global_mask = torch.arange(9)[None] == 3
+    place = torch.arange(9)
+    seen = ((place[:, None] - place).abs() <= 1) | (place == 3) | (place == 3)[:, None]
+    masks = {"global_mask": global_mask, "key_padding_mask": padding}
+    out, lse = band_attention(query, key, value, window=Window(1), return_lse=True, backend=backend, **masks)
+    assert torch.equal(out, band_attention(query, key, value, window=Window(1), backend=backend, **masks))
+    assert lse.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    expected = _lse_of_dense_scores(query.to(lse.dtype), key.to(lse.dtype), seen & ~padding)
+    torch.testing.assert_close(lse, expected, atol=1e-12 if dtype == torch.float64 else 3e-3, rtol=0)
+    alone = band_attention(
+        query, key, value, window=Window(1), return_lse=True, backend=backend, key_padding_mask=padding
+    )
+    assert (alone[1][..., 7:] == -torch.inf).all()
+    assert (alone[0][..., 7:, :] == 0.0).all()
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_logarithms_have_the_references_gradients():
+    """Of queries, keys and score terms, in random calls."""
+    rng = random.Random(4)
+    for _ in range(25):
+        inputs = tensors(2, 2, rng.randint(1, 60), keys := rng.randint(1, 60), 3)
+        arguments = random_arguments(rng, 2, 2, keys)
+        table = torch.randn(2, 9, dtype=torch.float64, requires_grad=True)
+        terms = {"score_terms": [RelativePositionBias(table)], "extra": [table]} if rng.random() < 0.5 else {}
+        assert_equals_reference(inputs, "block", return_lse=True, **arguments, **terms)
+
+
+@pytest.mark.parametrize("backend", ON_CPU)
+def test_the_gradients_of_both_outputs_are_right(backend):
+    inputs = tensors(1, 2, 5, 7, 2)
+    arguments = {"window": Window(1), "key_padding_mask": torch.arange(7)[None] > 3, "query_offset": 1}
+    arguments["global_mask"] = torch.arange(7)[None] == 2
+    pooled = {"window": Window(2), "pooling": Pooling(3, 2), "key_padding_mask": torch.arange(7)[None] == 0}
+    for given in (arguments, pooled):
+
+        def run(*inputs, given=given):
+            out, lse = band_attention(*inputs, backend=backend, return_lse=True, **given)
+            return out, lse.where(lse.isfinite(), 0.0)  # with finite differences
+
+        assert torch.autograd.gradcheck(run, inputs)
+
+
+def test_logarithms_around_keys_that_are_not_finite():
+    query, key, value = (x.detach() for x in tensors(1, 1, 5, 5, 2))
+    key[0, 0, 4] = torch.nan
+    out, lse = band_attention(query, key, value, window=Window(1), return_lse=True)
+    assert lse.isnan()[0, 0].tolist() == out.isnan()[0, 0, :, 0].tolist() == [False, False, False, True, True]
+
+
+def test_backends_without_logarithms_say_so():
+    inputs = tensors(1, 1, 5, 5, 16, torch.float32)
+    for backend in ("sdpa", "flex"):
+        with pytest.raises(ValueError, match="logarithms"):
+            band_attention(*inputs, window=Window.unlimited(), return_lse=True, backend=backend)

@@ -55,3 +55,16 @@ def test_large_scores_do_not_overflow():
     out, value = merge_softmax([(torch.ones(1, 2), torch.tensor([3e4])), (torch.zeros(1, 2), torch.tensor([-3e4]))])
     assert torch.equal(out, torch.ones(1, 2))
     assert torch.equal(value, torch.tensor([3e4]))
+
+
+def test_gradients_are_finite_where_a_query_sees_nothing():
+    torch.manual_seed(0)
+    outs = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
+    logs = torch.randn(2, 3, dtype=torch.float64)
+    logs[0, 1] = logs[:, 2] = -torch.inf
+    logs.requires_grad_()
+    out, lse = merge_softmax(list(zip(outs, logs, strict=True)))
+    grads = torch.autograd.grad([out.sum(), lse.where(lse.isfinite(), 0.0).sum()], [outs, logs])
+    assert all(grad.isfinite().all() for grad in grads)
+    assert (grads[1][:, 2] == 0).all()
+    assert torch.equal(grads[0][1, 1], torch.ones(4, dtype=torch.float64))

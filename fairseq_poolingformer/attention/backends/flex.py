@@ -34,6 +34,8 @@ def why_not(call: Call) -> str | None:
     """It takes no dropout, of the score terms RelativePositionBias, and on a CPU no gradients."""
     if call.dropout_p:
         return "FlexAttention has no dropout"
+    if call.return_lse:
+        return "it does not return logarithms"
     for term in call.score_terms:
         if not isinstance(term, RelativePositionBias):
             return f"it has no function for {type(term).__name__}"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from torch import Tensor
 
@@ -34,7 +35,7 @@ class Later:
         """The reason why it cannot run a call."""
         return self._module().why_not(call)
 
-    def run(self, call: Call) -> Tensor:
+    def run(self, call: Call) -> Any:
         """See :func:`fairseq_poolingformer.attention.band_attention`."""
         return self._module().run(call)
 

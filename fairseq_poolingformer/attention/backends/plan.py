@@ -94,6 +94,7 @@ class Plan:
     key_stride: int
     scale: float
     dropout: KeepMask
+    return_lse: bool = False
 
     @classmethod
     def of(cls, call: Call) -> Plan:
@@ -116,7 +117,8 @@ class Plan:
             key_offset=call.key_offset,
             key_stride=call.key_stride,
             scale=call.scale,
-            dropout=KeepMask.draw(call.dropout_p),
+            dropout=KeepMask.of(call),
+            return_lse=call.return_lse,
         )
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fairseq_poolingformer.attention.call import Call, Pairs
+from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.patterns import visible_pairs
 
 
@@ -37,7 +40,7 @@ def with_global(call: Call) -> Tensor:
     return call.global_mask[:, None, :] | global_query[:, :, None]
 
 
-def run(call: Call) -> Tensor:
+def run(call: Call) -> Any:
     """``softmax(scale·QKᵀ + terms) V`` over the keys that each query sees; zero where it sees none."""
     query, key = call.query, call.key
     if query.dtype == torch.float16:  # it ends at 65,504, scores do not
@@ -49,11 +52,23 @@ def run(call: Call) -> Tensor:
     for term in call.score_terms:
         scores = scores + term.scores(pairs)
     scores = scores.masked_fill(~visibility(call), -torch.inf)
-    weights = F.dropout(softmax_or_zeros(scores).to(call.value.dtype), call.dropout_p)
-    return weights @ call.value
+    weights = softmax_or_zeros(scores).to(call.value.dtype)
+    if call.dropout_at is None:
+        weights = F.dropout(weights, call.dropout_p)
+    elif call.dropout_p:
+        weights = weights * call.dropout_at.kept(weights, KeepMask.of(call), call)
+    out = weights @ call.value
+    return (out, log_denominator(scores)) if call.return_lse else out
 
 
 def softmax_or_zeros(scores: Tensor) -> Tensor:
     """Softmax over the last dimension; zeros where all scores are -inf, since score terms may hide pairs as well."""
     blind = scores.amax(-1, keepdim=True) == -torch.inf
     return scores.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+
+
+def log_denominator(scores: Tensor) -> Tensor:
+    """Natural logarithm of the softmax's denominator, in 32 bits at least; -inf, without a gradient, for no score."""
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    blind = scores.amax(-1) == -torch.inf
+    return scores.masked_fill(blind.unsqueeze(-1), 0.0).logsumexp(-1).masked_fill(blind, -torch.inf)

@@ -17,6 +17,10 @@ def why_not(call: Call) -> str | None:
     """The reason why it cannot run a call."""
     if call.score_terms:
         return "it takes no score terms"
+    if call.return_lse:
+        return "its logarithms have no gradient"
+    if call.dropout_at is not None:
+        return "its dropout does not know where the call stands"
     if call.dropout_p and call.query.device.type == "cpu":
         return "its dropout on a CPU keeps all weights in memory"
     if min(call.window.left, call.window.right) < UNLIMITED or call.window.dilation != 1:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,11 +19,12 @@ from fairseq_poolingformer.attention.backends import reference
 from fairseq_poolingformer.attention.backends.plan import tensors_of
 from fairseq_poolingformer.attention.call import Call, ScoreTerm, term_tensors
 from fairseq_poolingformer.attention.dropout import KeepMask
+from fairseq_poolingformer.attention.dropout_at import DropoutAt
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import UNLIMITED, Window
 
 logger = logging.getLogger(__name__)
-Run = Callable[[Call], Tensor]
+Run = Callable[[Call], Any]
 
 LENGTH = 1100  # queries and keys: enough for kernels to split the keys of a global token among programs
 DROPPED_LENGTH = 150  # the same with dropout, whose mask is read off values that are one-hot
@@ -86,7 +88,9 @@ def describe(call: Call) -> str:
         f"{call.pooling}": call.pooling is not None,
         "global tokens": _num_globals(call),
         "padding": call.key_padding_mask is not None,
-        "dropout": call.dropout_p,
+        "dropout": call.dropout_p and call.dropout_at is None,
+        "dropout by pairs": call.dropout_p and call.dropout_at is not None,
+        "logarithms": call.return_lse,
         **{type(term).__name__: True for term in call.score_terms},
     }
     return ", ".join(word for word, is_so in words.items() if is_so)
@@ -98,6 +102,7 @@ def kind_of(call: Call) -> tuple[Hashable, ...]:
     return (
         *(query.device, query.dtype, query.size(1) > 1, query.size(3), query.size(2) <= FEW, keys <= FEW),
         *(_small_window(call), call.pooling, _num_globals(call), call.key_padding_mask is None, call.dropout_p > 0.0),
+        *(call.dropout_at is None, call.return_lse),
         *(_kind_of_term(term) for term in call.score_terms),
     )
 
@@ -154,6 +159,8 @@ def small_call(call: Call) -> Call:
         score_terms=tuple(terms),
         query_offset=0 if call.pooling is not None else middle - (queries - 1) // 2,
         dropout_p=DROPOUT if call.dropout_p else 0.0,
+        dropout_at=None if call.dropout_at is None else DropoutAt(0),
+        return_lse=call.return_lse,
     )
 
 
@@ -161,20 +168,23 @@ def difference(run: Run, call: Call) -> str | None:
     """What a backend computes otherwise than the reference in the small problem of a call's kind; None for nothing."""
     small = small_call(call)
     exact = _in_float64(small)
-    expected = reference.run(replace(exact, dropout_p=0.0))
+    expected, *logs = _outputs(reference.run(replace(exact, dropout_p=0.0)))
     if small.dropout_p:
         kept, keep = _kept(run, small), KeepMask(DROPOUT, 0).keep
         share = float(kept[reference.visibility(small)].double().mean())
         if not abs(share - keep) <= 0.05:
             return f"dropout keeps {share:.0%} of the weights in place of {keep:.0%}"
-        weights = reference.run(replace(exact, value=_one_hot(exact, 0, exact.key.size(2)), dropout_p=0.0))
+        one_hot = _one_hot(exact, 0, exact.key.size(2))
+        weights = reference.run(replace(exact, value=one_hot, dropout_p=0.0, return_lse=False))
         expected = (weights * kept / keep) @ exact.value
-    out = _run_with_one_seed(run, small)
-    grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(out)
-    found = [out, *torch.autograd.grad(out, _leaves(small), grad, materialize_grads=True)]
-    right = [expected, *torch.autograd.grad(expected, _leaves(exact), grad.double(), materialize_grads=True)]
+    outs, generator = _outputs(_run_with_one_seed(run, small)), torch.Generator().manual_seed(1)
+    grads = [torch.randn(out.shape, generator=generator).to(out) for out in outs]
+    exact_grads = [grad.double() for grad in grads]
+    found = [*outs, *torch.autograd.grad(outs, _leaves(small), grads, materialize_grads=True)]
+    rights = [expected, *logs]
+    right = [*rights, *torch.autograd.grad(rights, _leaves(exact), exact_grads, materialize_grads=True)]
     names = ["query", "key", "value", *(name for term in small.score_terms for name in term_tensors(term))]
-    names = ["the output", *(f"the gradient of {name}" for name in names)]
+    names = ["the output", *["the logarithms"] * len(logs), *(f"the gradient of {name}" for name in names)]
     return next(_differences(names, found, right, _tolerance(small.query.dtype)), None)
 
 
@@ -205,7 +215,14 @@ def _in_float64(call: Call) -> Call:
     return replace(call, query=query, key=key, value=value, score_terms=tuple(terms))
 
 
-def _run_with_one_seed(run: Run, call: Call) -> Tensor:
+def _outputs(result: Tensor | tuple[Tensor, Tensor]) -> list[Tensor]:
+    """The output, and (B, H, T, 1) the logarithms, 0 where a query sees nothing."""
+    if isinstance(result, Tensor):
+        return [result]
+    return [result[0], result[1].masked_fill(result[1] == -torch.inf, 0.0).unsqueeze(-1)]
+
+
+def _run_with_one_seed(run: Run, call: Call) -> Any:
     """Run a call with the same dropout each time; this process's next random numbers stay what they were."""
     state = torch.default_generator.get_state()
     torch.default_generator.manual_seed(0)
@@ -226,5 +243,6 @@ def _one_hot(call: Call, first: int, count: int) -> Tensor:
 def _kept(run: Run, call: Call) -> Tensor:
     """Which weights dropout keeps, (B, H, T, S) bool: those through which one-hot values reach the output."""
     keys, head_dim = call.key.shape[2:]
-    blocks = [replace(call, value=_one_hot(call, first, head_dim)) for first in range(0, keys, head_dim)]
+    values = (_one_hot(call, first, head_dim) for first in range(0, keys, head_dim))
+    blocks = [replace(call, value=value, return_lse=False) for value in values]
     return torch.cat([_run_with_one_seed(run, block) for block in blocks], dim=3)[..., :keys] != 0.0

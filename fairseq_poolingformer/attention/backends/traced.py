@@ -6,6 +6,8 @@ keys and values for every block of queries.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -17,14 +19,15 @@ from fairseq_poolingformer.attention.patterns import UNLIMITED, Band, band_of
 QUERIES_PER_BLOCK = 64
 
 
-def run(call: Call) -> Tensor:
+def run(call: Call) -> Any:
     """``softmax(scale·QKᵀ) V`` in blocks of queries; dense, and of one length, where the call is no plain band.
 
-    Dilated windows, pools that each query has for itself, windows without limits and score terms are dense.
+    Dilated windows, pools that each query has for itself, windows without limits, score terms and logarithms are dense.
     """
     band = band_of(call.window, call.pooling)
     plain = call.window.dilation == 1 and band.step == 1 and max(call.window.left, call.window.right) < UNLIMITED
-    if not plain or QUERIES_PER_BLOCK % band.key_stride or call.score_terms or call.query_offset or call.dropout_p:
+    unusual = call.score_terms or call.query_offset or call.dropout_p or call.return_lse
+    if not plain or QUERIES_PER_BLOCK % band.key_stride or unusual:
         return reference.run(call)
     scores, values = _band(call, band)
     if call.global_tokens is None:

@@ -48,6 +48,8 @@ def why_not(call: Call) -> str | None:
         return "it takes no empty batch"
     if call.dropout_p:
         return "it has no dropout"
+    if call.return_lse:
+        return "its logarithms have no gradient"
     if call.score_terms:
         return "it takes no score terms"
     if call.scale < LEAST_SCALE:

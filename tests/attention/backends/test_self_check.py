@@ -10,6 +10,7 @@ import torch
 from fairseq_poolingformer.attention import (
     BACKENDS,
     DisentangledPosition,
+    DropoutAt,
     Pooling,
     RelativePositionBias,
     TwoLevelAttention,
@@ -53,6 +54,8 @@ KINDS = {
     "biases": {"score_terms": [RelativePositionBias(table(1, 9)), RelativePositionBias(table(4, 2049))]},
     "positions": {"score_terms": [positions()]},
     "positions of global tokens": {"score_terms": [positions(**COARSE, global_bucket=9)], "global_mask": first(1)},
+    "logarithms": {"return_lse": True, "global_mask": first(2)},
+    "dropout by pairs": {"dropout_p": 0.1, "dropout_at": DropoutAt(3), "return_lse": True},
 }
 
 
@@ -148,6 +151,16 @@ def with_another_mask_backward(call):
     return reference_dropout(call) + other - other.detach()
 
 
+def with_other_logarithms(call):
+    out, lse = block.run(call)
+    return out, lse / 0.7
+
+
+def with_half_the_gradient_of_logarithms(call):
+    out, lse = block.run(call)
+    return out, 0.5 * lse + 0.5 * lse.detach()
+
+
 def reference_dropout(call):
     return block.run(call).detach()
 
@@ -168,6 +181,8 @@ def reference_dropout(call):
         ("biases", without_term, "the output differs"),
         ("dropout", without_dropout, "dropout keeps 100% of the weights in place of 70%"),
         ("dropout", with_another_mask_backward, "the gradient of query differs"),
+        ("logarithms", with_other_logarithms, "the logarithms differ"),
+        ("logarithms", with_half_the_gradient_of_logarithms, "the gradient of query differs"),
     ],
 )
 def test_a_wrong_backend_fails(kind, run, problem, dtype):

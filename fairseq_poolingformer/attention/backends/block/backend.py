@@ -7,6 +7,9 @@ alg. 4).
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -41,7 +44,7 @@ def why_not(call: Call) -> str | None:
     return None
 
 
-def run(call: Call) -> Tensor:
+def run(call: Call) -> Any:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
     return _BlockAttention.apply(Plan.of(call), call.query, call.key, call.value, *tensors_of(call.score_terms))
 
@@ -66,17 +69,22 @@ class _BlockAttention(torch.autograd.Function):
                 lse[plan.global_queries.row, :, plan.global_queries.token] = torch.inf
         ctx.plan = plan
         ctx.save_for_backward(query, key, value, out, lse, global_lse, *tensors)
-        return out
+        if not plan.return_lse:
+            return out
+        natural = lse * math.log(2)
+        if plan.global_queries:
+            plan.global_queries.put(natural.unsqueeze(-1), global_lse.unsqueeze(-1) * math.log(2))
+        return out, natural.masked_fill_(natural == torch.inf, -torch.inf)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_out: Tensor):
+    def backward(ctx, grad_out: Tensor, grad_lse: Tensor | None = None):
         plan = ctx.plan
         query, key, value, out, lse, global_lse, *tensors = ctx.saved_tensors
         dtype = softmax_dtype(query)
         grad_query = zeros_like(query, dtype if plan.global_keys else None)  # with global keys a sum over two lanes
         grad_key, grad_value = zeros_like(key, dtype), zeros_like(value, dtype)
-        x = Tensors(query, key, value, out, lse, global_lse, grad_out, grad_query, grad_key, grad_value)
+        x = Tensors(query, key, value, out, lse, global_lse, grad_out, grad_query, grad_key, grad_value, grad_lse)
         terms = TermGradients(plan.terms, tensors, ctx.needs_input_grad[4:])
         with torch.autocast(query.device.type, enabled=False):
             for group in local_groups(plan, x):
@@ -115,7 +123,7 @@ def _forward(plan: Plan, group: QueryGroup) -> None:
             fade = top.sub_(higher).exp2_()
             total.mul_(fade).add_(weights.sum(-1, keepdim=True))
             if plan.dropout.probability:
-                weights.mul_(plan.dropout.like(weights, (*block.number, number)))
+                weights.mul_(_kept(plan, block, keys, number, weights))
             product = torch.bmm(weights.to(dtype), keys.take(block.lane.value, dtype)).to(wide)
             mixed = torch.addcmul(product, mixed, fade)
             top = higher
@@ -133,6 +141,8 @@ def _backward(plan: Plan, group: QueryGroup, gradients: TermGradients) -> None:
         query, grad_out = block.take(group.query, dtype), block.take(group.grad_out, dtype)
         lse = block.take(group.lse.unsqueeze(-1), wide, torch.inf)
         delta = (grad_out.to(wide) * block.take(group.out, wide)).sum(-1, keepdim=True)
+        if group.grad_lse is not None:
+            delta -= block.take(group.grad_lse.unsqueeze(-1), wide).masked_fill(lse == torch.inf, 0.0)
         grad_out = grad_out / plan.dropout.keep
         grad_query = torch.zeros_like(query, dtype=wide)
         for number, keys in enumerate(block.key_blocks()):
@@ -140,7 +150,7 @@ def _backward(plan: Plan, group: QueryGroup, gradients: TermGradients) -> None:
             grad_scores = torch.bmm(grad_out, keys.take(lane.value, dtype).transpose(1, 2)).to(wide)
             kept = weights
             if plan.dropout.probability:
-                mask = plan.dropout.like(weights, (*block.number, number))
+                mask = _kept(plan, block, keys, number, weights)
                 kept = weights * mask
                 grad_scores.mul_(mask)
             keys.add(lane.grad_value, kept.to(dtype).transpose(1, 2), grad_out)
@@ -156,6 +166,14 @@ def _backward(plan: Plan, group: QueryGroup, gradients: TermGradients) -> None:
         block.add(group.grad_query, grad_query)
     for term in terms:
         term.finish()
+
+
+def _kept(plan: Plan, block: QueryBlock, keys: KeyBlock, number: int, weights: Tensor) -> Tensor:
+    """1 for the weights (B·H, t, s) of a query block and its key block ``number`` that dropout keeps, else 0."""
+    dropout = plan.dropout
+    if dropout.at is None:
+        return dropout.like(weights, (*block.number, number))
+    return dropout.at.of_blocks(weights, dropout.dropped, block, keys)
 
 
 def _terms_of(plan: Plan, group: QueryGroup, gradients: TermGradients | None = None) -> list[TermOfGroup]:

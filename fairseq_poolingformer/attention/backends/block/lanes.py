@@ -155,6 +155,7 @@ class QueryGroup:
         out: (B, H, U, D), written by the forward pass, read by the backward pass.
         lse: (B, H, U) base-2 logarithm of the softmax's denominator; +inf where a query sees nothing.
         grad_out, grad_query: (B, H, U, D), in the backward pass.
+        grad_lse: (B, H, U) gradient of the natural logarithm, in the backward pass; None without one.
     """
 
     number: int
@@ -166,6 +167,7 @@ class QueryGroup:
     lse: Tensor
     grad_out: Tensor | None = None
     grad_query: Tensor | None = None
+    grad_lse: Tensor | None = None
 
     def query_blocks(self) -> Iterator[QueryBlock]:
         """All pairs of a query block and a lane: the last lane first, the window, with most of the weight, last."""
@@ -232,6 +234,7 @@ class Tensors:
     grad_query: Tensor | None = None
     grad_key: Tensor | None = None
     grad_value: Tensor | None = None
+    grad_lse: Tensor | None = None
 
 
 def local_groups(plan: Plan, x: Tensors) -> Iterator[QueryGroup]:
@@ -276,6 +279,7 @@ def local_groups(plan: Plan, x: Tensors) -> Iterator[QueryGroup]:
             lse=x.lse[queries],
             grad_out=x.grad_out[queries] if backward else None,
             grad_query=x.grad_query[queries] if backward else None,
+            grad_lse=None if x.grad_lse is None else x.grad_lse[queries],
         )
 
 
@@ -303,6 +307,7 @@ def global_group(plan: Plan, x: Tensors) -> QueryGroup:
         lse=x.global_lse,
         grad_out=tokens.gather(x.grad_out) if backward else None,
         grad_query=torch.zeros_like(query) if backward else None,
+        grad_lse=None if x.grad_lse is None else tokens.gather(x.grad_lse.unsqueeze(-1)).squeeze(-1),
     )
 
 

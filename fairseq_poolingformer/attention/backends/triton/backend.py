@@ -8,6 +8,9 @@ than the device.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -40,6 +43,7 @@ except ImportError:  # only torch's CUDA builds for Linux bring it
 
 OLDEST_TRITON = (3, 4)  # the compiler of 3.3 fails on one of the kernels
 MAX_HEAD_DIM = 256
+LEAST_LSE = -1e37  # a logarithm below it is that of no key
 MAX_HEAD_DIM_OF_POSITIONS = {2: 256, 4: 128}  # by bytes of a number; larger tables do not fit the chip
 
 
@@ -96,7 +100,7 @@ def self_check(call: Call) -> str | None:
     return failure_on_gpu(run, call)
 
 
-def run(call: Call) -> Tensor:
+def run(call: Call) -> Any:
     """See :func:`fairseq_poolingformer.attention.band_attention`."""
     call = with_contiguous_tables(call)
     query, key, value = dense(call.query), dense(call.key), dense(call.value)
@@ -122,11 +126,16 @@ class _Attention(torch.autograd.Function):
             global_lse = lse.new_empty(*query.shape[:2], group.num_queries)
             launches.forward(x, group, out, global_lse, window_lse=lse)
         ctx.save_for_backward(query, key, value, out, lse, global_lse, *tensors)
-        return out
+        if not plan.return_lse:
+            return out
+        natural = lse * math.log(2)
+        if plan.global_queries:
+            plan.global_queries.put(natural.unsqueeze(-1), global_lse.unsqueeze(-1) * math.log(2))
+        return out, natural.masked_fill_(natural < LEAST_LSE, -torch.inf)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad_out: Tensor):
+    def backward(ctx, grad_out: Tensor, grad_lse: Tensor | None = None):
         plan, tokens = ctx.plan, ctx.tokens
         query, key, value, out, lse, global_lse, *tensors = ctx.saved_tensors
         if not same_layout(grad_out, out):
@@ -140,15 +149,21 @@ class _Attention(torch.autograd.Function):
             grad_table = torch.zeros(table.shape, dtype=table.dtype, device=table.device)
         x = launches.Inputs(plan, tokens, query, key, value, binary_scores(table), positions)
         grad_query, delta, global_rows = torch.empty_like(out), torch.empty_like(lse), None
-        groups = list(local_groups(plan, tokens, query, key, value))
+        groups, grad_of_globals = list(local_groups(plan, tokens, query, key, value)), None
+        if grad_lse is not None:  # +inf as lse has at global queries is more than LEAST_LSE, and makes weights zero
+            grad_lse = grad_lse.masked_fill(lse < LEAST_LSE, 0.0).contiguous()
         for group in groups:
             of = group.of_queries
             rows = of(out), of(grad_out), of(lse), of(delta), of(grad_query)
-            launches.backward_queries(x, group, *rows, grad_table)
+            launches.backward_queries(x, group, *rows, grad_table, None if grad_lse is None else of(grad_lse))
         if plan.global_queries:
             group = global_group(plan, tokens, query, key, value)
             global_rows = launches.GlobalRows(group, global_lse, torch.empty_like(global_lse))
-            launches.backward_queries(x, group, out, grad_out, *global_rows[1:], grad_query, grad_table)
+            if grad_lse is not None:
+                grad_of_globals = plan.global_queries.gather(grad_lse.unsqueeze(-1)).squeeze(-1)
+                grad_of_globals = grad_of_globals.masked_fill(global_lse < LEAST_LSE, 0.0).contiguous()
+            rows = out, grad_out, *global_rows[1:], grad_query
+            launches.backward_queries(x, group, *rows, grad_table, grad_of_globals)
         grad_key, grad_value = launches.backward_keys(x, groups, grad_out, lse, delta, global_rows)
         if grad_table is not None:
             biases = [numbers for term, numbers in terms.terms if isinstance(term, RelativePositionBias)]

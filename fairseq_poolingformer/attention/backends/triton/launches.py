@@ -31,6 +31,7 @@ from fairseq_poolingformer.attention.backends.triton.arguments import (
     variant,
 )
 from fairseq_poolingformer.attention.backends.triton.terms import PositionTables, position_line
+from fairseq_poolingformer.attention.dropout_at import DropoutAt
 
 
 class Inputs(NamedTuple):
@@ -76,7 +77,7 @@ def forward(x: Inputs, group: KernelGroup, out: Tensor, lse: Tensor, window_lse:
         *strides(out),
         to_lse,
         *lse.stride(),
-        *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group)),
+        *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group), DropoutAt.TO_GLOBAL),
         *variant(x.plan, group, shape),
         block_for(extra[-1], shape.keys),
         partial,
@@ -94,8 +95,12 @@ def backward_queries(
     delta: Tensor,
     grad_query: Tensor,
     grad_table: Tensor | None,
+    grad_lse: Tensor | None,
 ) -> None:
-    """Write the group's ``grad_query`` and ``delta``, the rows' sums of out · grad_out; add to ``grad_table``."""
+    """Write the group's ``grad_query`` and ``delta``, the rows' sums of out · grad_out; add to ``grad_table``.
+
+    ``grad_lse``, laid out as ``lse``, is taken from ``delta``.
+    """
     shape, programs, splits, partial = _cut_queries(
         "backward_queries", x, group, most=None if grad_table is None else 32
     )
@@ -115,10 +120,11 @@ def backward_queries(
         lse,
         *lse.stride(),
         grad_out,
+        grad_lse,
         delta,
         to_grad,
         None if grad_table is None else grad_table[group.residues.heads],
-        *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group)),
+        *score_line(x.plan, group, splits, x.table, _positions_of_queries(x, group), DropoutAt.TO_GLOBAL),
         *variant(x.plan, group, shape),
         block_for(extra[-1], shape.keys),
         partial,
@@ -235,7 +241,7 @@ def _gradients_of_keys(
         to_key,
         to_value,
         *strides(grad_key),
-        *score_line(x.plan, group, splits, x.table, positions),
+        *score_line(x.plan, group, splits, x.table, positions, DropoutAt.FROM_GLOBAL),
         *variant(x.plan, group, shape),
         block_for(num_extra, shape.queries),
         partial,

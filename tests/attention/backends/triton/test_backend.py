@@ -16,6 +16,7 @@ from torch import Tensor
 from fairseq_poolingformer.attention import (
     BACKENDS,
     DisentangledPosition,
+    DropoutAt,
     Pooling,
     RelativePositionBias,
     ScoreTerm,
@@ -28,6 +29,7 @@ from fairseq_poolingformer.attention.call import Call
 from tests.attention.calls import outputs_and_gradients, random_arguments, right_padding, tensors
 from tests.attention.score_terms.test_causal import gradient_at_a_mask_of_0
 
+GAPS = torch.arange(43)[None] % 9 >= 4
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
 runs_kernels = pytest.mark.kernels
@@ -98,9 +100,10 @@ def compare(inputs, tables=(), tolerance=1e-5, **arguments):
         terms = [RelativePositionBias(x) for x in extra]
         wanted = [x for x in extra if x.requires_grad]
         results.append(outputs_and_gradients(tensors, wanted, score_terms=terms, backend=backend, **arguments))
-    names = ["out", "query", "key", "value", *(f"table {n}" for n in range(len(tables)))]
+    logs = ["lse"] * arguments.get("return_lse", False)
+    names = ["out", *logs, "query", "key", "value", *(f"table {n}" for n in range(len(tables)))]
     for name, actual, expected in zip(names, *results, strict=False):
-        scale = max(1.0, float(expected.detach().abs().max()))
+        scale = max(1.0, float(expected.detach().nan_to_num(neginf=0.0).abs().max()))
         torch.testing.assert_close(
             actual.double(), expected, atol=tolerance * scale, rtol=0, msg=lambda m, name=name: f"{name}: {m}"
         )
@@ -190,6 +193,34 @@ def test_the_gradient_at_a_mask_of_exactly_0():
     expected = gradient_at_a_mask_of_0("reference", torch.float64)
     actual = gradient_at_a_mask_of_0("triton", torch.float32, DEVICE).cpu()
     torch.testing.assert_close(actual, expected, atol=0, rtol=1e-4)
+
+
+CALLS = [
+    {"window": Window(4), "query_offset": 3},
+    {"window": Window(2, 5, (1, 3)), "global_mask": torch.arange(43)[None] % 20 == 2},
+    {"window": Window.unlimited(), "key_padding_mask": torch.arange(43)[None] >= 30},
+    {"window": Window(3, 0), "global_mask": torch.arange(43)[None] % 20 == 2, "key_padding_mask": GAPS},
+    {"window": Window(9), "pooling": Pooling(5, 4)},
+    {"window": Window(9), "pooling": Pooling(3, 2, "query")},
+]
+
+
+@runs_kernels
+@pytest.mark.usefixtures("blocks")
+def test_logarithms_and_their_gradients():
+    """Of one query, too, whose keys several programs split."""
+    table = torch.randn(2, 9, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    for queries in (43, 1):
+        compare(tensors(1, 2, queries, 43, 4), [table], return_lse=True, **CALLS[3])
+
+
+@runs_kernels
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("arguments", CALLS)
+def test_pairs_decide_on_dropout_as_in_the_reference(arguments):
+    at = DropoutAt(2**40 + 5, query=11, key=6, batch=3, head=1, lane=4)
+    inputs = tensors(1, 2, 43, 43, 4)
+    compare(inputs, dropout_p=0.4, dropout_at=at, return_lse=True, **arguments)
 
 
 @runs_kernels

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairseq_poolingformer.attention import DisentangledPosition, Pooling, RelativePositionBias, Window
+from fairseq_poolingformer.attention import DisentangledPosition, DropoutAt, Pooling, RelativePositionBias, Window
 from fairseq_poolingformer.attention.backends.triton import backend
 from fairseq_poolingformer.attention.call import Call
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
@@ -36,7 +36,17 @@ def spilled_bytes(binary):
 
 
 def attend(
-    length, head_dim, dtype, *, window=128, pooling=None, num_globals=0, dropout_p=0.0, farthest=None, positions=None
+    length,
+    head_dim,
+    dtype,
+    *,
+    window=128,
+    pooling=None,
+    num_globals=0,
+    dropout_p=0.0,
+    farthest=None,
+    positions=None,
+    of_a_shard=False,
 ):
     """A call, forward and backward, in fairseq's layout, with padding where it has globals; nothing is computed."""
     keys = length if pooling is None else pooling.num_pools(length)
@@ -61,10 +71,12 @@ def attend(
         score_terms=tuple(terms),
         query_offset=0,
         dropout_p=dropout_p,
+        dropout_at=DropoutAt(5) if of_a_shard else None,
+        return_lse=of_a_shard,
         scale=head_dim**-0.5,
     )
-    out = backend.run(call)
-    out.backward(torch.zeros_like(out))
+    outs = backend.run(call) if of_a_shard else (backend.run(call),)
+    torch.autograd.backward(outs, [torch.zeros_like(out) for out in outs])
 
 
 @pytest.mark.parametrize(
@@ -75,6 +87,7 @@ def attend(
         (90, 128, torch.float16, {"num_globals": 1, "dropout_p": 0.1}),
         (80, 80, torch.bfloat16, {"pooling": Pooling(5, 4)}),
         (80, 64, torch.float32, {"num_globals": 1}),
+        (90, 64, torch.bfloat16, {"num_globals": 1, "dropout_p": 0.1, "of_a_shard": True}),
     ],
     indirect=["compiled"],
 )

@@ -1,0 +1,176 @@
+"""Rows of tensors go to other ranks, and their gradients come back to their owners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+class Ranks(Protocol):
+    """The processes that share a document, in its order.
+
+    Attributes:
+        rank: this one's number.
+        size: how many there are.
+    """
+
+    rank: int
+    size: int
+
+    def swap(self, sent: list[Tensor], sizes: list[int]) -> list[Tensor]:
+        """Send bytes to each rank, and return those of each.
+
+        Args:
+            sent: for each rank a (bytes,) uint8 tensor.
+            sizes: how many bytes each rank sends to this one.
+        """
+
+
+class GroupRanks:
+    """The ranks of a group of ``torch.distributed``.
+
+    Args:
+        group: the group; None for all processes.
+    """
+
+    def __init__(self, group: Any = None) -> None:
+        import torch.distributed as distributed
+
+        self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
+        self._group, self._all_to_all = group, distributed.all_to_all_single
+
+    def swap(self, sent: list[Tensor], sizes: list[int]) -> list[Tensor]:
+        received = sent[0].new_empty(sum(sizes))
+        self._all_to_all(received, torch.cat(sent), sizes, [len(x) for x in sent], group=self._group)
+        return list(received.split(sizes))
+
+
+@dataclass(frozen=True)
+class Route:
+    """Which rows of a tensor go where.
+
+    Args:
+        dim: the dimension of the rows.
+        sent: for each rank the rows that it gets; this rank's own stay here.
+        received: for each rank how many rows come from it.
+    """
+
+    dim: int
+    sent: tuple[range, ...]
+    received: tuple[int, ...]
+
+    @classmethod
+    def between(cls, dim: int, rank: int, owned: Sequence[range], wanted: Sequence[range]) -> Route:
+        """The route of rows that the ranks own, one range after the other, to ranges that they want."""
+        own = owned[rank]
+        sent = [overlap(own, other) for other in wanted]
+        received = tuple(len(overlap(other, wanted[rank])) for other in owned)
+        return cls(dim, tuple(range(x.start - own.start, x.stop - own.start) for x in sent), received)
+
+    def taken(self, x: Tensor, rank: int) -> Tensor:
+        """The rows that a rank gets."""
+        return narrowed(x, self.dim, self.sent[rank])
+
+
+def overlap(one: range, other: range) -> range:
+    """The numbers of both ranges; where there are none, an empty range inside the first one."""
+    start = min(max(one.start, other.start), one.stop)
+    return range(start, max(start, min(one.stop, other.stop)))
+
+
+def narrowed(x: Tensor, dim: int, rows: range) -> Tensor:
+    """Some neighbouring rows of a dimension, a view."""
+    return x.narrow(dim, rows.start, len(rows))
+
+
+def exchange(ranks: Ranks, through: Tensor, *fields: tuple[Tensor, Route]) -> list[Tensor]:
+    """Send rows of tensors to other ranks, and get theirs.
+
+    A backward pass runs these exchanges in the reverse order only if each depends on the one before. So ``through``
+    passes unchanged: give the tensor that the ranks' losses all depend on, and go on with the result.
+
+    Args:
+        ranks: all of them call this, with the same number of fields, of the same dtypes.
+        through: any tensor.
+        fields: tensors whose shapes differ between ranks in the route's dimension alone, and their routes.
+
+    Returns:
+        ``through``, and for each field the rows that came from the ranks, in their order.
+    """
+    tensors, routes = zip(*fields, strict=True)
+    return list(_Exchange.apply(ranks, routes, through, *tensors))
+
+
+class _Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, ranks: Ranks, routes: tuple[Route, ...], through: Tensor, *tensors: Tensor):
+        ctx.ranks, ctx.routes = ranks, routes
+        ctx.set_materialize_grads(False)
+        sent = [[route.taken(x, rank) for x, route in zip(tensors, routes, strict=True)] for rank in range(ranks.size)]
+        shapes = [
+            [_with_rows(x.shape, route.dim, route.received[rank]) for x, route in zip(tensors, routes, strict=True)]
+            for rank in range(ranks.size)
+        ]
+        received = zip(*_swapped(ranks, sent, shapes), strict=True)
+        fetched = [torch.cat(pieces, route.dim) for pieces, route in zip(received, routes, strict=True)]
+        ctx.forms = [(x.shape, y.shape, y.dtype, y.device) for x, y in zip(tensors, fetched, strict=True)]
+        return through.view_as(through), *fetched
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_through: Tensor | None, *given: Tensor | None):
+        ranks, routes = ctx.ranks, ctx.routes
+        grads = [
+            torch.zeros(shape, dtype=dtype, device=device) if grad is None else grad
+            for grad, (_, shape, dtype, device) in zip(given, ctx.forms, strict=True)
+        ]
+        pieces = [grad.split(route.received, route.dim) for grad, route in zip(grads, routes, strict=True)]
+        sent = [list(x) for x in zip(*pieces, strict=True)]
+        shapes = [
+            [_with_rows(shape, r.dim, len(r.sent[rank])) for (shape, *_), r in zip(ctx.forms, routes, strict=True)]
+            for rank in range(ranks.size)
+        ]
+        received = _swapped(ranks, sent, shapes)
+        totals = [grad.new_zeros(shape) for grad, (shape, *_) in zip(grads, ctx.forms, strict=True)]
+        for rank, gradients in enumerate(received):  # in the order of the ranks, so that runs repeat
+            for total, route, grad in zip(totals, routes, gradients, strict=True):
+                route.taken(total, rank).add_(grad)
+        return None, None, grad_through, *totals
+
+
+def _with_rows(shape: Sequence[int], dim: int, rows: int) -> list[int]:
+    return [*shape[:dim], rows, *shape[dim + 1 :]]
+
+
+def _swapped(ranks: Ranks, sent: list[list[Tensor]], shapes: list[list[list[int]]]) -> list[list[Tensor]]:
+    """Tensors of these shapes from each rank, for those sent to each; this rank's own stay here."""
+    dtypes, own = [x.dtype for x in sent[ranks.rank]], ranks.rank
+    none = torch.empty(0, dtype=torch.uint8, device=sent[own][0].device)
+    packed = [none if rank == own else torch.cat([_bytes(x) for x in pieces]) for rank, pieces in enumerate(sent)]
+    sizes = [[dtype.itemsize * prod(shape) for dtype, shape in zip(dtypes, of_rank, strict=True)] for of_rank in shapes]
+    arrived = ranks.swap(packed, [0 if rank == own else sum(of_rank) for rank, of_rank in enumerate(sizes)])
+    return [
+        sent[own]
+        if rank == own
+        else [
+            piece.clone().view(dtype).view(shape)  # its own memory, because numbers must be aligned
+            for piece, dtype, shape in zip(arrived[rank].split(sizes[rank]), dtypes, shapes[rank], strict=True)
+        ]
+        for rank in range(ranks.size)
+    ]
+
+
+def _bytes(x: Tensor) -> Tensor:
+    return x.contiguous().flatten().view(torch.uint8)
+
+
+def gather(ranks: Ranks, x: Tensor, counts: Sequence[int], dim: int = 0) -> Tensor:
+    """The rows of all ranks, of which rank r has ``counts[r]``, one after the other."""
+    everything = tuple(range(x.size(dim)) for _ in range(ranks.size))
+    return exchange(ranks, x, (x, Route(dim, everything, tuple(counts))))[1]

@@ -1,0 +1,329 @@
+"""Two-level attention of one rank's part of a document: the steps of a layer, with exchanges between them.
+
+1. The layer's input within reach of level one's window, and of all global tokens. Their keys and values are projected
+   where they are used: half the bytes of keys and values, for two projections of the border's tokens.
+2. Level one's Y at own tokens. Every global token's row is a softmax over own keys, which go to the token's owner.
+3. The tokens of pools that straddle a border, to the rank at whose tokens the pools start; it pools keys and values.
+4. Pooled keys and values within reach of level two's window; Z, and the output.
+
+Chunks of time go through steps 2, 3 and 4 one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairseq_poolingformer.attention.backends.plan import softmax_dtype
+from fairseq_poolingformer.attention.backends.reference import log_denominator, softmax_or_zeros
+from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm
+from fairseq_poolingformer.attention.dropout import KeepMask, dropout_seed
+from fairseq_poolingformer.attention.dropout_at import DropoutAt
+from fairseq_poolingformer.attention.functional import band_attention
+from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.merging import merge_softmax
+from fairseq_poolingformer.attention.patterns import Window
+from fairseq_poolingformer.attention.pooling import pool_keys
+from fairseq_poolingformer.attention.sharding.chunks import Sliced, in_chunks, joined
+from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, narrowed
+from fairseq_poolingformer.attention.sharding.geometry import (
+    hull,
+    pools_among,
+    pools_of,
+    pools_seen,
+    tokens_of,
+    tokens_seen,
+)
+
+SLOTS = 2  # the dimension of tokens, pools and global tokens in (B, H, …, D)
+
+
+def attend(layer: Any, shard: Any, x: Tensor, score_terms: tuple[ScoreTerm, ...] = ()) -> Tensor:
+    """The layer's output at this rank's tokens; arguments as those of :meth:`Shard.attend`.
+
+    Raises:
+        ValueError: ``x`` has another number of tokens, or the layer cannot run the score terms.
+    """
+    dim = 1 if layer.batch_first else 0
+    if x.size(dim) != len(shard.part):
+        raise ValueError(f"x has {x.size(dim)} tokens, but the shard {len(shard.part)}: make a shard for each batch")
+    return _Steps(layer, shard, dim, score_terms).output(x)
+
+
+class _Seeds(NamedTuple):
+    """Seeds of dropout: of level one, of separate global projections, and of level two."""
+
+    one: int
+    own: int
+    two: int
+
+
+class _Steps:
+    """One call of a layer."""
+
+    def __init__(self, layer: Any, shard: Any, dim: int, score_terms: tuple[ScoreTerm, ...]) -> None:
+        layer.check_score_terms(score_terms)
+        self.layer, self.shard, self.dim, self.terms = layer, shard, dim, score_terms
+        self.dropout_p = layer.dropout if layer.training else 0.0
+        self.seeds = _Seeds(*(dropout_seed() if self.dropout_p else 0 for _ in _Seeds._fields))
+        self.scale = (layer.embed_dim // layer.num_heads) ** -0.5 if layer.scale is None else layer.scale
+        self.separate = layer.global_q_proj is not None
+        # of each rank, the tokens within reach of level one; its pools, their tokens, and the pools within reach
+        self.seen = tuple(map(self.tokens_seen, shard.parts))
+        if layer.pooling is not None:
+            self.pools = tuple(pools_of(layer.pooling, part) for part in shard.parts)
+            self.straddled = tuple(map(self.tokens_of_pools_of, shard.parts))
+            everything = range(layer.pooling.num_pools(shard.length))
+            self.pools_seen = tuple(self.pools_seen_by(part, everything) for part in shard.parts)
+            if layer.mix:
+                self.seen = tuple(map(hull, self.seen, self.straddled))
+        self.near = tuple(map(self.tokens_near, range(len(shard.parts))))
+        self.padding = shard.padding_of(self.near)  # which may be an exchange, so all ranks do it now
+
+    def tokens_seen(self, part: range) -> range:
+        return tokens_seen(self.layer.window, self.layer.num_heads, part, self.shard.length)
+
+    def tokens_near(self, rank: int) -> range:
+        """The tokens whose padding matters to a rank: those that its tokens see, in pools or not."""
+        near, pooling = self.seen[rank], self.layer.pooling
+        if pooling is None:
+            return near
+        in_pools = tokens_of(pooling, self.pools_seen[rank], near, self.shard.length)
+        return hull(hull(near, self.straddled[rank]), in_pools)
+
+    def pools_seen_by(self, chunk: range, among: range) -> range:
+        return pools_seen(self.layer.pooled_window, self.layer.pooling, chunk, among)
+
+    def tokens_of_pools_of(self, part: range) -> range:
+        """The tokens of the pools that start in a part."""
+        pooling = self.layer.pooling
+        return tokens_of(pooling, pools_of(pooling, part), part, self.shard.length)
+
+    def check_terms(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        """The operator's check of score terms with global tokens, which here is not told of any."""
+        own = self.shard.tokens.own
+        call = Call(query, key, value, self.scale, self.layer.window, global_tokens=own, score_terms=self.terms)
+        call._check_pattern()
+
+    def output(self, x: Tensor) -> Tensor:
+        layer, shard = self.layer, self.shard
+        seen, of_globals = self.fetch_input(x)
+        y = self.level_one(seen, of_globals)
+        if layer.pooling is None:
+            source, pooled = y, []
+        else:
+            if layer.mix:
+                source, held = x, self.seen[shard.rank]
+                straddled = narrowed(seen, self.dim, shifted(self.straddled[shard.rank], held.start))
+            else:
+                y = layer._merge(y)
+                source, straddled = shard.fetched(y, (y, self.dim, shard.parts, self.straddled))
+                y = layer._split(source)
+            pooled = self.pool(straddled)
+            y, *pooled = shard.fetched(y, *((p, SLOTS, self.pools, self.pools_seen) for p in pooled))
+        return self.level_two(y, source, pooled)
+
+    def fetch_input(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The input within reach of level one, and [that of all global tokens]."""
+        shard, layer = self.shard, self.layer
+        tokens, fields = shard.tokens, []
+        if tokens is not None:
+            everything = [range(sum(tokens.counts))] * len(shard.parts)
+            fields = [(tokens.own.gather(layer._split(x)), SLOTS, tokens.ranges(), everything)]
+        _, seen, *of_globals = shard.fetched(x, (x, self.dim, shard.parts, self.seen), *fields)
+        return seen, [layer._merge(_picked(g, tokens.order)) for g in of_globals]
+
+    def level_one(self, seen: Tensor, of_globals: list[Tensor]) -> Tensor:
+        """Level one's Y at own tokens, (B, H, T, D)."""
+        chunks, start = self.shard.chunks, self.seen[self.shard.rank].start
+        rows = [shifted(self.tokens_seen(chunk), start) for chunk in chunks]
+        results = in_chunks(self.level_one_of, chunks, [Sliced(seen, self.dim, rows)], *of_globals)
+        ys, *partial = zip(*results, strict=True)
+        y = joined(ys, SLOTS)
+        return self.with_rows_of_globals(y, partial[0]) if partial else y
+
+    def level_one_of(self, chunk: range, x: Tensor, *of_globals: Tensor) -> tuple[Tensor, ...]:
+        """Y of a chunk, from the input that it sees; and of global tokens' rows what :meth:`rows_of_globals` gives."""
+        layer, tokens, seen = self.layer, self.shard.tokens, self.tokens_seen(chunk)
+        own = shifted(chunk, seen.start)
+        query = layer._split(layer.q_proj(narrowed(x, self.dim, own)))
+        key, value = layer._split(layer.k_proj(x)), layer._split(layer.v_proj(x))
+        arguments = {"window": layer.window, "query_offset": own.start, "score_terms": self.terms}
+        backend = layer.backend or layer._backend_of_full_attention(query, self.terms, self.dropout_p)
+        arguments |= self.arguments(backend, DropoutAt(self.seeds.one, chunk.start, seen.start))
+        if tokens is None:
+            return (band_attention(query, key, value, key_padding_mask=self.padding_at(seen), **arguments),)
+        g_key, g_value = layer._split(layer.k_proj(of_globals[0])), layer._split(layer.v_proj(of_globals[0]))
+        hidden, appended = self.shard.made((seen.start, seen.stop), lambda: self.hidden_keys(seen))
+        if self.terms:  # they read distances, which copies at the end would not have
+            near = band_attention(query, key, value, key_padding_mask=hidden, return_lse=True, **arguments)
+            self.check_terms(query, key, value)
+            places = chunk, tokens.position
+            far = self.attend_densely(query, g_key, g_value, places, tokens.hidden, DropoutAt.TO_GLOBAL)
+            y = merge_softmax([near, far])[0].to(query.dtype)
+        else:
+            keys, values = (torch.cat(pair, SLOTS) for pair in ((key, g_key), (value, g_value)))
+            masks = {"key_padding_mask": torch.cat([hidden, tokens.hidden], 1), "global_mask": appended}
+            y = band_attention(query, keys, values, **masks, **arguments)
+        if self.separate:
+            of_own = narrowed(x, self.dim, own)
+            key, value = layer._split(layer.global_k_proj(of_own)), layer._split(layer.global_v_proj(of_own))
+        else:
+            key, value = narrowed(key, SLOTS, own), narrowed(value, SLOTS, own)
+        return y, self.rows_of_globals(chunk, of_globals[0], key, value)
+
+    def rows_of_globals(self, chunk: range, of_globals: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """All global tokens' softmax over a chunk's keys: the output (B, H, G, D), and behind it its logarithm."""
+        layer, tokens, padding = self.layer, self.shard.tokens, self.padding_at(chunk)
+        query = layer._split((layer.global_q_proj if self.separate else layer.q_proj)(of_globals))
+        if self.terms:
+            places = tokens.position, chunk
+            out, lse = self.attend_densely(query, key, value, places, padding, DropoutAt.FROM_GLOBAL)
+        else:
+            seed, lane = (self.seeds.own, 0) if self.separate else (self.seeds.one, DropoutAt.FROM_GLOBAL)
+            arguments = self.arguments(layer.backend, DropoutAt(seed, 0, chunk.start, lane=lane))
+            arguments |= {"key_padding_mask": padding, "return_lse": True}
+            out, lse = band_attention(query, key, value, window=Window.unlimited(), **arguments)
+        return torch.cat([out.to(lse.dtype), lse.unsqueeze(-1)], -1)
+
+    def with_rows_of_globals(self, y: Tensor, partial: tuple[Tensor, ...]) -> Tensor:
+        """Y with the rows of own global tokens, merged from all chunks and ranks in their order."""
+        shard, tokens = self.shard, self.shard.tokens
+        if shard.ranks is not None:
+            sent, own = tuple(tokens.ranges()), tokens.own.num_slots
+            route = Route(SLOTS, sent, (own,) * len(sent))
+            y, rows = exchange(shard.ranks, y, (_picked(_merged(partial), tokens.slot), route))
+            if not own:
+                return y
+            partial = rows.split(own, SLOTS)
+        return tokens.own.replaced(y, _merged(partial)[..., :-1])
+
+    def pool(self, straddled: Tensor) -> list[Tensor]:
+        """The pooled keys and values (B, H, P, D) of the pools that start at own tokens, from their tokens."""
+        shard, pooling = self.shard, self.layer.pooling
+        chunks = [chunk for chunk in shard.chunks if pools_of(pooling, chunk)] or [shard.part]
+        start = self.straddled[shard.rank].start
+        rows = [shifted(self.tokens_of_pools_of(chunk), start) for chunk in chunks]
+        results = in_chunks(self.pool_of, chunks, [Sliced(straddled, self.dim, rows)])
+        return [joined(pooled, SLOTS) for pooled in zip(*results, strict=True)]
+
+    def pool_of(self, chunk: range, x: Tensor) -> tuple[Tensor, ...]:
+        """The pooled keys and values of a chunk."""
+        layer, tokens = self.layer, self.tokens_of_pools_of(chunk)
+        padding = self.padding_at(tokens)
+        among = pools_among(layer.pooling, tokens, pools_of(layer.pooling, chunk))
+        _, k_proj, v_proj = layer._pooled_projections()
+        pairs = (k_proj, layer.pooled_k_pool_weight), (v_proj, layer.pooled_v_pool_weight)
+        return tuple(narrowed(layer._pool(x, *pair, padding)[0], SLOTS, among) for pair in pairs)
+
+    def level_two(self, y: Tensor, source: Tensor, pooled: list[Tensor]) -> Tensor:
+        """The layer's output at own tokens."""
+        shard, chunks = self.shard, self.shard.chunks
+        own = [shifted(chunk, shard.part.start) for chunk in chunks]
+        sources = [Sliced(y, SLOTS, own)]
+        if pooled:
+            among = self.pools_seen[shard.rank]
+            seen = [shifted(self.pools_seen_by(chunk, among), among.start) for chunk in chunks]
+            sources += [Sliced(source, self.dim, own), *(Sliced(x, SLOTS, seen) for x in pooled)]
+        return joined(in_chunks(self.level_two_of, chunks, sources), self.dim)
+
+    def level_two_of(self, chunk: range, y: Tensor, *sources: Tensor) -> Tensor:
+        """The output at a chunk, from its Y, and from the input of level two's queries, pooled keys and values."""
+        layer = self.layer
+        if sources:
+            pools, pooling = self.pools_seen_by(chunk, self.pools_seen[self.shard.rank]), layer.pooling
+            source, key, value = sources
+            query = layer._split(layer._pooled_projections()[0](source))
+            y = y + band_attention(
+                query,
+                key,
+                value,
+                window=layer.pooled_window,
+                pooling=pooling,
+                key_padding_mask=self.shard.made((chunk, pooling, pools), lambda: self.pool_padding(pools)),
+                query_offset=chunk.start - pooling.key_stride * pools.start,
+                **self.arguments(layer.backend, DropoutAt(self.seeds.two, chunk.start, pools.start)) | {"scale": None},
+            )
+        return layer.out_proj(layer._merge(y))
+
+    def arguments(self, backend: str | None, at: DropoutAt) -> dict[str, Any]:
+        """Arguments of every call of the operator."""
+        dropout = {"dropout_p": self.dropout_p, "dropout_at": at if self.dropout_p else None}
+        return {**dropout, "scale": self.layer.scale, "backend": backend, "self_check": self.layer.self_check}
+
+    def padding_at(self, tokens: range) -> Tensor | None:
+        """(B, tokens) padding of tokens within reach of this rank."""
+        padding, start = self.padding, self.near[self.shard.rank].start
+        return None if padding is None else narrowed(padding, 1, shifted(tokens, start))
+
+    def pool_padding(self, pools: range) -> Tensor | None:
+        """(B, pools) bool, True at pools of padding alone."""
+        pooling = self.layer.pooling
+        first = pooling.first_start + pooling.key_stride * pools.start
+        tokens = tokens_of(pooling, pools, range(max(0, first), max(0, first) + 1), self.shard.length)
+        padding = self.padding_at(tokens)
+        if padding is None:
+            return None
+        _, hidden = pool_keys(
+            torch.zeros_like(padding, dtype=torch.float32)[:, None, :, None], pooling, padding_mask=padding
+        )
+        return narrowed(hidden, 1, pools_among(pooling, tokens, pools))
+
+    def hidden_keys(self, seen: range) -> tuple[Tensor, GlobalTokens]:
+        """(B, seen) bool, True at padding and global tokens; and the global tokens' copies behind these keys."""
+        tokens, padding = self.shard.tokens, self.padding_at(seen)
+        hidden = tokens.among(seen)
+        copies = torch.cat([torch.zeros_like(hidden), tokens.position >= 0], 1)
+        return hidden if padding is None else hidden | padding, GlobalTokens(copies)
+
+    def attend_densely(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        places: tuple[range | Tensor, range | Tensor],
+        hidden: Tensor | None,
+        lane: int,
+    ) -> tuple[Tensor, Tensor]:
+        """Attention with score terms where every pair has a global token, and the logarithm: all scores at once.
+
+        Args:
+            query, key, value: (B, H, T, D), (B, H, S, D).
+            places: the tokens of queries and keys, in a range or (B, G).
+            hidden: (B, S) bool, True at keys that are not seen.
+            lane: of dropout; there global tokens count as slots.
+        """
+        wide = softmax_dtype(query)
+        pairs = Pairs(*places, query=query, key=key, scale=self.scale, with_global=True)
+        scores = self.scale * query.to(wide) @ key.to(wide).transpose(-1, -2)
+        for term in self.terms:
+            scores = scores + term.scores(pairs)
+        if hidden is not None:
+            scores = scores.masked_fill(hidden[:, None, None], -torch.inf)
+        weights = softmax_or_zeros(scores).to(value.dtype)
+        if self.dropout_p:
+            firsts = (place.start if isinstance(place, range) else 0 for place in places)
+            mask, at = KeepMask(self.dropout_p, self.seeds.one), DropoutAt(self.seeds.one, *firsts)
+            kept = at.of_pairs(weights, mask.dropped, range(query.size(2)), range(key.size(2)), lane)
+            weights = weights * kept / mask.keep
+        return weights @ value, log_denominator(scores)
+
+
+def shifted(numbers: range, start: int) -> range:
+    """A range as it is counted from ``start``."""
+    return range(numbers.start - start, numbers.stop - start)
+
+
+def _merged(partial: tuple[Tensor, ...]) -> Tensor:
+    """One softmax over the keys of all parts, (B, H, G, D + 1) each: outputs, and behind them their logarithms."""
+    if len(partial) == 1:
+        return partial[0]
+    out, lse = merge_softmax([(x[..., :-1], x[..., -1]) for x in partial])
+    return torch.cat([out, lse.unsqueeze(-1)], -1)
+
+
+def _picked(x: Tensor, slots: Tensor) -> Tensor:
+    """Some slots (B, G) of (B, H, S, D): (B, H, G, D)."""
+    return x.gather(SLOTS, slots[:, None, :, None].expand(-1, x.size(1), -1, x.size(3)))

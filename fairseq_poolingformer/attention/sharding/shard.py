@@ -1,0 +1,217 @@
+"""A part of a document that one process holds, and what it must know about the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_poolingformer.attention.call import ScoreTerm
+from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.sharding.chunks import Sliced, in_chunks, joined
+from fairseq_poolingformer.attention.sharding.exchange import Ranks, Route, exchange, gather, narrowed
+from fairseq_poolingformer.attention.sharding.layer import attend
+
+
+@dataclass(frozen=True)
+class DocumentTokens:
+    """The global tokens of all ranks, in the document's order: G slots in every row.
+
+    Args:
+        own: those of this rank, in slots of its own.
+        counts: how many slots each rank has.
+        position: (B, G) the token in each slot, counted from the document's beginning; -1 in unused slots.
+        hidden: (B, G) bool, True at unused slots and at padding.
+        order: (B, G) which of the ranks' slots, one rank after the other, are these.
+        slot: (B, sum of counts) the reverse; any for unused slots.
+    """
+
+    own: GlobalTokens
+    counts: tuple[int, ...]
+    position: Tensor
+    hidden: Tensor
+    order: Tensor
+    slot: Tensor
+
+    @classmethod
+    def of(cls, own: GlobalTokens, counts: tuple[int, ...], found: Tensor) -> DocumentTokens:
+        """From the position and the padding (B, sum of counts, 2) of all ranks' slots; a position is -1 if unused."""
+        used = found[..., 0] >= 0
+        order = (~used).byte().argsort(dim=1, stable=True)[:, : int(used.sum(1).max())]
+        position, padded = found.gather(1, order[..., None].expand(-1, -1, 2)).unbind(-1)
+        hidden = (position < 0) | padded.bool()
+        return cls(own, counts, position, hidden, order, (used.cumsum(1) - 1).clamp(min=0))
+
+    def ranges(self) -> list[range]:
+        """The slots of each rank among those of all."""
+        return [range(*ends) for ends in pairwise(accumulate(self.counts, initial=0))]
+
+    def among(self, tokens: range) -> Tensor:
+        """(B, tokens) bool, True where one of some neighbouring tokens is global."""
+        place = self.position - tokens.start
+        mask = place.new_zeros(place.size(0), len(tokens) + 1, dtype=torch.bool)
+        inside = (place >= 0) & (place < len(tokens)) & (self.position >= 0)
+        return mask.scatter(1, place.where(inside, len(tokens)), True)[:, :-1]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of a document in one process; :meth:`of` makes it, once for each batch.
+
+    The tokens of a document are divided among ranks, each of which has one or more neighbouring tokens of every row.
+    :meth:`attend` exchanges what lies at the borders: tokens within reach of the window, global tokens, and pooled keys
+    within reach of level two. A process may also go through its part in chunks of time, in the same way.
+
+    Args:
+        parts: the tokens of each rank.
+        ranks: the processes; None for one alone.
+        chunks: the tokens of each chunk of this rank's part.
+        padding: (B, T) bool, True at padding of this rank's part; None where no rank has any.
+        tokens: the global tokens; None without any.
+    """
+
+    parts: tuple[range, ...]
+    ranks: Ranks | None
+    chunks: tuple[range, ...]
+    padding: Tensor | None = None
+    tokens: DocumentTokens | None = None
+    _made: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        batch: int,
+        num_tokens: int,
+        *,
+        ranks: Ranks | None = None,
+        global_mask: Tensor | None = None,
+        key_padding_mask: Tensor | None = None,
+        chunk_tokens: int | Sequence[int] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Shard:
+        """The shard of a batch. All ranks call this together; it exchanges their lengths and their global tokens.
+
+        Args:
+            batch: B, the same on all ranks.
+            num_tokens: T, how many tokens of every row this rank has.
+            ranks: the processes, such as :class:`GroupRanks`; None for one alone.
+            global_mask: (B, T) bool, True at global tokens.
+            key_padding_mask: (B, T) bool, True at padding.
+            chunk_tokens: tokens of a chunk of time, or of each; None for no chunks.
+            device: the layers' device, on which the ranks exchange tensors.
+
+        Raises:
+            ValueError: a size is out of range, or differs between ranks.
+        """
+        for name, mask in (("global_mask", global_mask), ("key_padding_mask", key_padding_mask)):
+            if mask is not None and mask.shape != (batch, num_tokens):
+                raise ValueError(f"{name} must be {(batch, num_tokens)}, got {tuple(mask.shape)}")
+        own = GlobalTokens(
+            torch.zeros(batch, num_tokens, dtype=torch.bool, device=device) if global_mask is None else global_mask
+        )
+        facts = [batch, num_tokens, own.num_slots, key_padding_mask is not None]
+        everyone = [facts]
+        if ranks is not None:
+            everyone = gather(ranks, torch.tensor([facts], device=device), [1] * ranks.size).tolist()
+        batches, lengths, counts, padded = zip(*everyone, strict=True)
+        if min(lengths) < 1 or len(set(batches)) > 1:
+            raise ValueError(
+                f"every rank must have one token or more of the same number of rows, got {lengths} tokens of {batches} "
+                "rows; divide the document among fewer ranks"
+            )
+        parts = tuple(range(*ends) for ends in pairwise(accumulate(lengths, initial=0)))
+        part = parts[0 if ranks is None else ranks.rank]
+        padding = key_padding_mask
+        if any(padded) and padding is None:
+            padding = torch.zeros_like(own.mask)
+        tokens = None
+        if any(counts):
+            found = torch.stack([own.index + part.start, own.hidden(padding).long()], -1)
+            found[..., 0].masked_fill_(own.unused, -1)
+            if ranks is not None:
+                found = gather(ranks, found, counts, dim=1)
+            tokens = DocumentTokens.of(own, counts, found)
+        return cls(parts, ranks, _chunks(part, chunk_tokens), padding, tokens)
+
+    @property
+    def rank(self) -> int:
+        return 0 if self.ranks is None else self.ranks.rank
+
+    @property
+    def part(self) -> range:
+        """This rank's tokens."""
+        return self.parts[self.rank]
+
+    @property
+    def length(self) -> int:
+        """n, the tokens of the whole document."""
+        return self.parts[-1].stop
+
+    def attend(self, layer: Any, x: Tensor, score_terms: tuple[ScoreTerm, ...] = ()) -> Tensor:
+        """The output of a :class:`TwoLevelAttention` at this rank's tokens.
+
+        All ranks call this together, and all must run the backward pass: give a loss that depends on the output, if
+        only times 0. A parameter's gradient is the sum over the ranks. With equal seeds of the CPU's generator, dropout
+        is that of a shard of one process.
+
+        Args:
+            layer: the module.
+            x: this rank's part of the layer's input, in the layout of ``layer.batch_first``.
+            score_terms: terms that are added to level one's scores.
+        """
+        return attend(layer, self, x, score_terms)
+
+    def each_chunk(self, function: Callable[[Tensor], Tensor], x: Tensor, dim: int = 1) -> Tensor:
+        """``function`` of each chunk's tokens, such as a feed-forward layer, which the backward pass computes again.
+
+        Args:
+            function: keeps the number of tokens.
+            x: this rank's part.
+            dim: the dimension of its tokens.
+        """
+        rows = [range(chunk.start - self.part.start, chunk.stop - self.part.start) for chunk in self.chunks]
+        return joined(in_chunks(lambda _, part: function(part), self.chunks, [Sliced(x, dim, rows)]), dim)
+
+    def fetched(self, through: Tensor, *fields: tuple[Tensor, int, Sequence[range], Sequence[range]]) -> list[Tensor]:
+        """``through``, and of each field the rows that this rank wants; see :func:`exchange`.
+
+        Args:
+            through: any tensor.
+            fields: a tensor, the dimension of its rows, which rows each rank has, and which each wants.
+        """
+        if self.ranks is None:
+            return [through, *(narrowed(x, dim, wanted[0]) for x, dim, _, wanted in fields)]
+        routes = [(x, Route.between(dim, self.rank, owned, wanted)) for x, dim, owned, wanted in fields]
+        return exchange(self.ranks, through, *routes)
+
+    def padding_of(self, wanted: tuple[range, ...]) -> Tensor | None:
+        """(B, wanted) padding at the tokens that this rank wants; fetched once for each such division."""
+        if self.padding is None:
+            return None
+        padding = self.padding
+        return self.made(wanted, lambda: self.fetched(padding, (padding, 1, self.parts, wanted))[1])
+
+    def made(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What ``make`` returned when it was first asked for with this key."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def with_chunks(self, chunk_tokens: int | Sequence[int] | None) -> Shard:
+        """The same shard in other chunks of time."""
+        return replace(self, chunks=_chunks(self.part, chunk_tokens), _made={})
+
+
+def _chunks(part: range, sizes: int | Sequence[int] | None) -> tuple[range, ...]:
+    """A part in chunks of so many tokens; the last one may be shorter."""
+    if sizes is None:
+        return (part,)
+    if isinstance(sizes, int):
+        sizes = [min(sizes, len(part) - done) for done in range(0, len(part), sizes)] if sizes > 0 else [sizes]
+    if min(sizes, default=0) < 1 or sum(sizes) != len(part):
+        raise ValueError(f"chunk_tokens must be 1 or more, or the sizes of chunks of {len(part)} tokens; got {sizes}")
+    return tuple(range(*ends) for ends in pairwise(accumulate(sizes, initial=part.start)))
