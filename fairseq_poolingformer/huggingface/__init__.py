@@ -1,4 +1,4 @@
-"""Poolingformers for transformers: its own BART, mBART and RoBERTa with two-level attention in the encoder.
+"""Poolingformers for transformers: its own encoders with two-level attention.
 
 Importing this registers the models with ``AutoConfig`` and ``AutoModel…``, and ``attn_implementation="band"`` for
 windows of any of transformers' models (:mod:`.band`). It needs transformers 5.5 and no fairseq.
@@ -9,6 +9,9 @@ import transformers
 # first, since it says which transformers the others need
 from fairseq_poolingformer.huggingface.configuration import (
     PoolingformerBartConfig,
+    PoolingformerBertConfig,
+    PoolingformerDistilBertConfig,
+    PoolingformerElectraConfig,
     PoolingformerMBartConfig,
     PoolingformerRobertaConfig,
 )
@@ -21,9 +24,30 @@ from fairseq_poolingformer.huggingface.bart import (
     PoolingformerMBartForConditionalGeneration,
     PoolingformerMBartModel,
 )
-from fairseq_poolingformer.huggingface.remote_code import auto_map
+from fairseq_poolingformer.huggingface.families import (
+    PoolingformerBertForMaskedLM,
+    PoolingformerBertForMultipleChoice,
+    PoolingformerBertForQuestionAnswering,
+    PoolingformerBertForSequenceClassification,
+    PoolingformerBertForTokenClassification,
+    PoolingformerBertModel,
+    PoolingformerDistilBertForMaskedLM,
+    PoolingformerDistilBertForMultipleChoice,
+    PoolingformerDistilBertForQuestionAnswering,
+    PoolingformerDistilBertForSequenceClassification,
+    PoolingformerDistilBertForTokenClassification,
+    PoolingformerDistilBertModel,
+    PoolingformerElectraForMaskedLM,
+    PoolingformerElectraForMultipleChoice,
+    PoolingformerElectraForQuestionAnswering,
+    PoolingformerElectraForSequenceClassification,
+    PoolingformerElectraForTokenClassification,
+    PoolingformerElectraModel,
+)
+from fairseq_poolingformer.huggingface.remote_code import CLASSES, auto_map
 from fairseq_poolingformer.huggingface.roberta import (
     PoolingformerRobertaForMaskedLM,
+    PoolingformerRobertaForMultipleChoice,
     PoolingformerRobertaForQuestionAnswering,
     PoolingformerRobertaForSequenceClassification,
     PoolingformerRobertaForTokenClassification,
@@ -40,6 +64,27 @@ __all__ = [
     "PoolingformerBartConfig",
     "PoolingformerBartForConditionalGeneration",
     "PoolingformerBartModel",
+    "PoolingformerBertConfig",
+    "PoolingformerBertForMaskedLM",
+    "PoolingformerBertForMultipleChoice",
+    "PoolingformerBertForQuestionAnswering",
+    "PoolingformerBertForSequenceClassification",
+    "PoolingformerBertForTokenClassification",
+    "PoolingformerBertModel",
+    "PoolingformerDistilBertConfig",
+    "PoolingformerDistilBertForMaskedLM",
+    "PoolingformerDistilBertForMultipleChoice",
+    "PoolingformerDistilBertForQuestionAnswering",
+    "PoolingformerDistilBertForSequenceClassification",
+    "PoolingformerDistilBertForTokenClassification",
+    "PoolingformerDistilBertModel",
+    "PoolingformerElectraConfig",
+    "PoolingformerElectraForMaskedLM",
+    "PoolingformerElectraForMultipleChoice",
+    "PoolingformerElectraForQuestionAnswering",
+    "PoolingformerElectraForSequenceClassification",
+    "PoolingformerElectraForTokenClassification",
+    "PoolingformerElectraModel",
     "PoolingformerMBartConfig",
     "PoolingformerMBartForConditionalGeneration",
     "PoolingformerMBartModel",
@@ -47,6 +92,7 @@ __all__ = [
     "PoolingformerRobertaForCoreference",
     "PoolingformerRobertaForHotpotqa",
     "PoolingformerRobertaForMaskedLM",
+    "PoolingformerRobertaForMultipleChoice",
     "PoolingformerRobertaForNaturalQuestions",
     "PoolingformerRobertaForQuestionAnswering",
     "PoolingformerRobertaForSequenceClassification",
@@ -56,8 +102,9 @@ __all__ = [
     "band",
 ]
 
-for config in (PoolingformerBartConfig, PoolingformerMBartConfig, PoolingformerRobertaConfig):
-    transformers.AutoConfig.register(config.model_type, config, exist_ok=True)
-    for auto, reference in auto_map(config.model_type).items():
+for model_type, (start, *_) in CLASSES.items():
+    config = globals()[f"{start}Config"]
+    transformers.AutoConfig.register(model_type, config, exist_ok=True)
+    for auto, reference in auto_map(model_type).items():
         if auto != "AutoConfig":
             getattr(transformers, auto).register(config, globals()[reference.split(".")[1]], exist_ok=True)

@@ -22,18 +22,14 @@ from transformers.modeling_outputs import (
     BaseModelOutputWithPastAndCrossAttentions,
     Seq2SeqLMOutput,
 )
-from transformers.models.bart.modeling_bart import (
-    BartDecoder,
-    BartEncoder,
-    BartEncoderLayer,
-    BartLearnedPositionalEmbedding,
-)
-from transformers.models.mbart.modeling_mbart import MBartDecoder, MBartEncoder, MBartEncoderLayer
+from transformers.models.bart.modeling_bart import BartDecoder, BartEncoder, BartLearnedPositionalEmbedding
+from transformers.models.mbart.modeling_mbart import MBartDecoder, MBartEncoder
 from transformers.utils import can_return_tuple
 
-from fairseq_poolingformer.huggingface.attention import BartSelfAttention
+from fairseq_poolingformer.huggingface.attention import PROJECTIONS, Layout
 from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerBartConfig, PoolingformerMBartConfig
+from fairseq_poolingformer.huggingface.encoders import Head, TwoLevelEncoder
 from fairseq_poolingformer.huggingface.packaged import Packaged
 from fairseq_poolingformer.huggingface.padding import encode
 from fairseq_poolingformer.levels import at_random_offsets
@@ -54,16 +50,15 @@ class OffsetPositions(BartLearnedPositionalEmbedding):
         return nn.Embedding.forward(self, at_random_offsets(first, everywhere, self.num_embeddings - 1))
 
 
-class _Encoder(TwoLevelModel):
+class _Encoder(TwoLevelEncoder):
     """An encoder of transformers' with two-level attention."""
 
-    def __init__(self, config: PreTrainedConfig) -> None:
-        super().__init__(config)
+    layout = Layout("layers", "self_attn", PROJECTIONS, "attention_dropout")
+
+    def _install(self, config: PreTrainedConfig) -> None:
         if config.random_position_offsets:
             self.embed_positions = OffsetPositions(config.max_position_embeddings, config.d_model)
-        for number, layer in enumerate(self.layers):
-            layer.self_attn = BartSelfAttention(config, number)
-        self.post_init()
+        super()._install(config)
 
     @can_return_tuple
     def forward(
@@ -98,14 +93,12 @@ class PoolingformerBartEncoder(_Encoder, BartEncoder):
     """BART's encoder with two-level attention."""
 
     config_class = PoolingformerBartConfig
-    _can_record_outputs: ClassVar = {"hidden_states": BartEncoderLayer, "attentions": BartSelfAttention}
 
 
 class PoolingformerMBartEncoder(_Encoder, MBartEncoder):
     """mBART's encoder with two-level attention."""
 
     config_class = PoolingformerMBartConfig
-    _can_record_outputs: ClassVar = {"hidden_states": MBartEncoderLayer, "attentions": BartSelfAttention}
 
 
 class _Decoder(TwoLevelModel):
@@ -177,7 +170,8 @@ class PoolingformerBartModel(_Model, BartModel):
 
     config_class = PoolingformerBartConfig
     encoder_class, decoder_class = PoolingformerBartEncoder, PoolingformerBartDecoder
-    short_classes: ClassVar = {"bart": BartModel, "led": LEDModel}
+    short_types = ("bart",)
+    also_short: ClassVar = {"led": LEDModel}
 
 
 class PoolingformerMBartModel(_Model, MBartModel):
@@ -185,21 +179,11 @@ class PoolingformerMBartModel(_Model, MBartModel):
 
     config_class = PoolingformerMBartConfig
     encoder_class, decoder_class = PoolingformerMBartEncoder, PoolingformerMBartDecoder
-    short_classes: ClassVar = {"mbart": MBartModel}
+    short_types = ("mbart",)
 
 
-class _ForConditionalGeneration(Packaged, TwoLevelModel):
+class _ForConditionalGeneration(Packaged, Head):
     """The language model around :class:`_Model`."""
-
-    model_class: type[_Model]
-
-    def __init__(self, config: PreTrainedConfig) -> None:
-        PreTrainedModel.__init__(self, config)
-        self.model = self.model_class(config)
-        rows = self.model.shared.num_embeddings
-        self.register_buffer("final_logits_bias", torch.zeros(1, rows))
-        self.lm_head = nn.Linear(config.d_model, rows, bias=False)
-        self.post_init()
 
     @can_return_tuple
     def forward(
@@ -243,13 +227,14 @@ class PoolingformerBartForConditionalGeneration(_ForConditionalGeneration, BartF
     """Poolingformer-BART that generates text, such as summaries."""
 
     config_class = PoolingformerBartConfig
-    model_class = PoolingformerBartModel
-    short_classes: ClassVar = {"bart": BartForConditionalGeneration, "led": LEDForConditionalGeneration}
+    base_class = PoolingformerBartModel
+    short_types = ("bart",)
+    also_short: ClassVar = {"led": LEDForConditionalGeneration}
 
 
 class PoolingformerMBartForConditionalGeneration(_ForConditionalGeneration, MBartForConditionalGeneration):
     """Poolingformer-mBART that generates text in many languages."""
 
     config_class = PoolingformerMBartConfig
-    model_class = PoolingformerMBartModel
-    short_classes: ClassVar = {"mbart": MBartForConditionalGeneration}
+    base_class = PoolingformerMBartModel
+    short_types = ("mbart",)

@@ -1,9 +1,9 @@
-"""BART's, mBART's and RoBERTa's configurations with the settings of the two levels, named as fairseq-train's flags."""
+"""transformers' configurations with the settings of the two levels, named as fairseq-train's flags."""
 
 from __future__ import annotations
 
 import transformers
-from transformers import BartConfig, MBartConfig, RobertaConfig
+from transformers import BartConfig, BertConfig, DistilBertConfig, ElectraConfig, MBartConfig, RobertaConfig
 
 from fairseq_poolingformer.huggingface.peft_targets import PeftAsks
 from fairseq_poolingformer.settings import PAPER_LAYERS, Layers, LevelSettings, RelativeSettings
@@ -51,3 +51,28 @@ class PoolingformerRobertaConfig(PeftAsks, RelativeSettings, LevelSettings, Robe
     layer_norm_eps: float = 1e-5
     pooled_layers: Layers = PAPER_LAYERS["roberta_base"]
     absolute_positions: bool = True
+
+
+class PoolingformerBertConfig(PeftAsks, LevelSettings, BertConfig):
+    """BERT's configuration with the two levels."""
+
+    model_type = "poolingformer-bert"
+
+    max_position_embeddings: int = 4096
+
+
+class PoolingformerElectraConfig(PeftAsks, LevelSettings, ElectraConfig):
+    """ELECTRA's configuration with the two levels."""
+
+    model_type = "poolingformer-electra"
+
+    max_position_embeddings: int = 4096
+
+
+class PoolingformerDistilBertConfig(PeftAsks, LevelSettings, DistilBertConfig):
+    """DistilBERT's configuration with the two levels."""
+
+    model_type = "poolingformer-distilbert"
+
+    max_position_embeddings: int = 4096
+    pooled_layers: Layers = "3-5"

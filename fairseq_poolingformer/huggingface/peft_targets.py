@@ -1,4 +1,4 @@
-"""The modules that PEFT adapts in a Poolingformer where nobody names any: those of BART and RoBERTa, in both levels."""
+"""The modules that PEFT adapts in a Poolingformer where nobody names any: the short model's, in both levels."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import sys
 from functools import cache
 from typing import Any
 
-COUNTERPARTS = {"poolingformer-bart": "bart", "poolingformer-mbart": "bart", "poolingformer-roberta": "roberta"}
+COUNTERPARTS = {f"poolingformer-{kind}": kind for kind in ("bart", "roberta", "bert", "electra", "distilbert", "mpnet")}
+COUNTERPARTS |= dict.fromkeys(("poolingformer-mbart", "poolingformer-pegasus", "poolingformer-marian"), "bart")
 LEVEL_TWO = {  # level two's projection -> level one's names
     "pooled_q_proj": {"q_proj", "query"},
     "pooled_k_proj": {"k_proj", "key"},

@@ -13,9 +13,10 @@ from fairseq_poolingformer.huggingface.bundle import Bundle
 
 PACKAGE = Path(__file__).resolve().parents[1]
 BART = {"AutoModel": "Model", "AutoModelForSeq2SeqLM": "ForConditionalGeneration"}
-ROBERTA = {
+TEXT = {
     "AutoModel": "Model",
     "AutoModelForMaskedLM": "ForMaskedLM",
+    "AutoModelForMultipleChoice": "ForMultipleChoice",
     "AutoModelForQuestionAnswering": "ForQuestionAnswering",
     "AutoModelForSequenceClassification": "ForSequenceClassification",
     "AutoModelForTokenClassification": "ForTokenClassification",
@@ -24,7 +25,10 @@ TASK_HEADS = ("ForCoreference", "ForHotpotqa", "ForNaturalQuestions", "ForWikiho
 CLASSES = {  # model_type -> the start of its classes' names, their module, and transformers' Auto class -> the end
     "poolingformer-bart": ("PoolingformerBart", "huggingface.bart", BART),
     "poolingformer-mbart": ("PoolingformerMBart", "huggingface.bart", BART),
-    "poolingformer-roberta": ("PoolingformerRoberta", "huggingface.roberta", ROBERTA),
+    "poolingformer-roberta": ("PoolingformerRoberta", "huggingface.roberta", TEXT),
+    "poolingformer-bert": ("PoolingformerBert", "huggingface.families", TEXT),
+    "poolingformer-electra": ("PoolingformerElectra", "huggingface.families", TEXT),
+    "poolingformer-distilbert": ("PoolingformerDistilBert", "huggingface.families", TEXT),
 }
 LEFT_OUT = {
     ("attention.backends.later", "FLEX"),

@@ -7,7 +7,7 @@ import logging
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -28,7 +28,8 @@ NOT_COPIED = (  # settings of the short model that say nothing about the long on
 )
 LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
-LAYERS, WIDTHS = r"(num_hidden|encoder|decoder)_layers", r".*_dim|d_model|(hidden|intermediate|vocab)_size"
+LAYERS = r"(num_hidden|encoder|decoder|n)_layers"
+WIDTHS = r"(.*_)?dim|d_model|(hidden|intermediate|.*vocab|embedding)_size"
 LENGTHS = r"max_.*position_embeddings"
 LARGEST = ((LAYERS, 1000), (r".*_heads", 4096), (WIDTHS, 2**22), (LENGTHS, 2**27))  # sizes, and the largest
 
@@ -37,10 +38,19 @@ class FromShort:
     """Adds :meth:`from_short` to a model.
 
     Attributes:
-        short_classes: the ``model_type`` of each short model that it takes -> transformers' class of the same kind.
+        short_types: the ``model_type`` of the short models of the class that it inherits from transformers.
+        also_short: the ``model_type`` of each other short model that it takes -> transformers' class of the same kind.
+        short_classes: both.
     """
 
-    short_classes: dict[str, type[PreTrainedModel]]
+    short_types: ClassVar[tuple[str, ...]] = ()
+    also_short: ClassVar[dict[str, type[PreTrainedModel]]] = {}
+    short_classes: ClassVar[dict[str, type[PreTrainedModel]]]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        theirs = [base for base in cls.__mro__ if issubclass(base, PreTrainedModel) and not issubclass(base, FromShort)]
+        cls.short_classes = {**dict.fromkeys(cls.short_types, next(iter(theirs), None)), **cls.also_short}
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> PreTrainedModel:
@@ -219,7 +229,14 @@ def _load(long: PreTrainedModel, short: PreTrainedModel) -> None:
     if short.config.model_type == "led":
         state |= {name: with_unused_rows(table) for name, table in state.items() if name.endswith(POSITIONS)}
     config = long.config
-    fit(own, state, pooled_init=config.pooled_init, position_init=config.position_init, new=(POOLER,))
+    fit(
+        own,
+        state,
+        NAMES[short.config.model_type].offset,
+        pooled_init=config.pooled_init,
+        position_init=config.position_init,
+        new=(POOLER,),
+    )
     if lacking := [name for name, ours in names.items() if ours not in state]:
         raise ValueError(f"the short model lacks {', '.join(lacking)}: give one of the same kind as the long model")
     if unused := sorted(set(state) - set(own) - {"final_logits_bias"}):

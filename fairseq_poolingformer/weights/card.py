@@ -29,6 +29,7 @@ TASKS = {  # the end of a class's name -> the Hub's name of what it does, and tr
     "ForSequenceClassification": ("text-classification", "AutoModelForSequenceClassification"),
     "ForTokenClassification": ("token-classification", "AutoModelForTokenClassification"),
     "ForQuestionAnswering": ("question-answering", "AutoModelForQuestionAnswering"),
+    "ForMultipleChoice": ("multiple-choice", "AutoModelForMultipleChoice"),
     "ForNaturalQuestions": ("question-answering", None),
     "ForWikihop": ("question-answering", None),
     "ForHotpotqa": ("question-answering", None),

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from fairseq_poolingformer.levels import global_bucket
 from fairseq_poolingformer.settings import TwoLevels
 from fairseq_poolingformer.weights import Settings
+from fairseq_poolingformer.weights.loading import OFFSET
 
 ENCODER = "encoder.sentence_encoder"  # of RoBERTa; BART's is "encoder"
 POOLED, GLOBAL, RELATIVE = "pooled", "global", "relative"  # what a family may have beside one level of attention
@@ -25,9 +26,11 @@ class Names:
     Args:
         lines: pairs of templates, Hugging Face's and ours. ``#`` stands for a layer's number, ``*`` for the rest of a
             name. A name that fits no line is the same on both sides.
+        offset: leading rows of the tables of positions that are not positions.
     """
 
-    def __init__(self, *lines: tuple[str, str]) -> None:
+    def __init__(self, *lines: tuple[str, str], offset: int = OFFSET) -> None:
+        self.offset = offset
         self._to_own = [(_pattern(theirs), ours) for theirs, ours in lines]
         self._from_own = [(_pattern(ours), theirs) for theirs, ours in lines]
 
@@ -98,10 +101,18 @@ _TWO_LEVELS = (
     (f"{_ATTENTION}.self.relative_projections.*", f"{ENCODER}.layers.#.relative_projections.*"),
     *((f"encoder.{table}.*", f"{ENCODER}.{table}.*") for table in ("relative_positions", "global_relative_positions")),
 )
+_DISTILBERT: _Lines = (
+    ("embeddings.position_embeddings.weight", f"{ENCODER}.embed_positions.weight"),
+    *((f"transformer.layer.#.attention.{x}_lin.*", f"{_OWN_ATTENTION}.{x}_proj.*") for x in "qkv"),
+    ("transformer.layer.#.attention.out_lin.*", f"{_OWN_ATTENTION}.out_proj.*"),
+    ("transformer.layer.#.attention.*", f"{_OWN_ATTENTION}.*"),
+)
 
 NAMES = {  # model_type ->
     **dict.fromkeys(("bart", "mbart", "poolingformer-bart", "poolingformer-mbart"), Names()),
-    **dict.fromkeys(("roberta", "xlm-roberta"), Names(*_ROBERTA)),
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), Names(*_ROBERTA)),
+    **dict.fromkeys(("bert", "electra", "poolingformer-bert", "poolingformer-electra"), Names(*_TWO_LEVELS, offset=0)),
+    **dict.fromkeys(("distilbert", "poolingformer-distilbert"), Names(*_DISTILBERT, offset=0)),
     "led": Names(*_LED),
     "longformer": Names(*_LONGFORMER),
     "deberta": Names(*_DEBERTA),

@@ -1,0 +1,190 @@
+"""Every family of transformers' text encoders with two-level attention: the same tests for all of them.
+
+transformers' own classes with the same weights are the oracle where windows are as wide as the input; a dense
+computation is, where they are not.
+"""
+
+import pytest
+import torch
+from transformers import BertConfig, CamembertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+
+from fairseq_poolingformer import huggingface
+from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
+from tests.attention.test_probabilities import dense, expected_weights
+from tests.huggingface.test_bart import LEVELS, WIDE
+
+SIZES = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4}
+SIZES |= {"intermediate_size": 40, "max_position_embeddings": 30, "type_vocab_size": 2}
+ROBERTA = {**SIZES, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+DISTILBERT = {"vocab_size": 50, "dim": 24, "n_layers": 3, "n_heads": 4, "hidden_dim": 40, "max_position_embeddings": 30}
+CONFIGS = {  # model_type -> configuration, and the start of the names of our classes
+    "roberta": (RobertaConfig, ROBERTA, "Roberta"),
+    "camembert": (CamembertConfig, ROBERTA, "Roberta"),
+    "bert": (BertConfig, SIZES, "Bert"),
+    "electra": (ElectraConfig, {**SIZES, "embedding_size": 16}, "Electra"),
+    "distilbert": (DistilBertConfig, DISTILBERT, "DistilBert"),
+}
+HEADS = ("Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering")
+HEADS += ("ForSequenceClassification", "ForTokenClassification")
+LENGTHS = (20, 13, 6, 20)
+EVERY = pytest.mark.parametrize("kind", CONFIGS)
+
+
+def ours(kind, head):
+    return getattr(huggingface, f"Poolingformer{CONFIGS[kind][2]}{head}")
+
+
+def config(kind, **changes):
+    make, sizes, _ = CONFIGS[kind]
+    return make(**{**sizes, "attn_implementation": "eager", **changes})
+
+
+def short(kind, head="Model", **changes):
+    """transformers' model in double precision, with parameters that are large enough to be missed."""
+    cls = ours(kind, head).short_classes[kind]
+    torch.manual_seed(1)
+    model = cls(config(kind, **changes)).double().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name.lower() else 0.2))
+    return model
+
+
+def inputs(kind, head="Model", left=False):
+    """A batch with padding, and the labels of a head."""
+    torch.manual_seed(2)
+    pad = config(kind).pad_token_id
+    tokens = torch.randint(4, 50, (4, 20))
+    labels = torch.randint(0, 2, (4, 20))
+    places = torch.arange(20).expand(4, 20)
+    for row, length in enumerate(LENGTHS):
+        tokens[row, length:], labels[row, length:] = pad, -100
+    given = {"input_ids": tokens, "attention_mask": tokens.ne(pad).long(), "token_type_ids": places // 4 % 2}
+    if kind in ("distilbert", "mpnet"):
+        del given["token_type_ids"]
+    given |= {"labels": labels} if head in ("ForMaskedLM", "ForTokenClassification") else {}
+    if left:
+        given = {name: _rolled(x) for name, x in given.items()}
+    if head == "ForMultipleChoice":
+        return {**{name: x.unflatten(0, (2, 2)) for name, x in given.items()}, "labels": torch.tensor([0, 1])}
+    if head == "ForSequenceClassification":
+        given["labels"] = torch.tensor([0, 1, 1, 0])
+    if head == "ForQuestionAnswering":
+        given |= {"start_positions": torch.tensor([1, 2, 3, 4]), "end_positions": torch.tensor([4, 4, 4, 9])}
+    return given
+
+
+def _rolled(x):
+    """Move the padding of (4, 20) or (4, 20, C) to the left."""
+    return torch.stack([row.roll(20 - length, 0) for row, length in zip(x, LENGTHS, strict=True)])
+
+
+def differences(found, expected, real):
+    """Yield the largest difference of each output that all rows have, at real tokens where it has one for each."""
+    for name, value in expected.items():
+        if torch.is_tensor(value):
+            where = real if value.shape[:2] == real.shape else ...
+            yield name, (found[name][where] - value[where]).abs().max().item()
+
+
+def loss_of(output, real):
+    """The loss, or of a model without one a sum over the real tokens."""
+    return output.loss if "loss" in output else (output.last_hidden_state[real].sin()).sum()
+
+
+@EVERY
+@pytest.mark.parametrize("head", HEADS)
+def test_with_wide_windows_it_is_transformers_own_model(kind, head):
+    theirs = short(kind, head)
+    long = ours(kind, head).from_short(theirs, max_position_embeddings=62, **WIDE)
+    given = inputs(kind, head)
+    real = given["attention_mask"].bool()
+    expected, found = theirs(**given), long(**given)
+    for name, difference in differences(found, expected, real):
+        assert difference < 1e-12, name
+    loss_of(expected, real).backward()
+    loss_of(found, real).backward()
+    gradients, compared = {name: p.grad for name, p in theirs.named_parameters()}, 0
+    for name, parameter in long.named_parameters():
+        expected = gradients[name]
+        if expected is not None:
+            grad = parameter.grad[: len(expected)] if "position_embeddings" in name else parameter.grad
+            torch.testing.assert_close(grad, expected, rtol=0, atol=1e-12 * max(1, expected.abs().max().item()))
+            compared += 1
+    assert compared > 40
+
+
+@EVERY
+def test_both_levels_are_the_dense_ones(kind):
+    """Outputs and gradients of the reference, and the weights that it computes."""
+    found = ours(kind, "Model").from_short(short(kind), max_position_embeddings=62, global_tokens=2, **LEVELS)
+    _enlarge(found)
+    settings = {**found.config.to_dict(), "attention_backend": "reference"}
+    expected = type(found)(type(found.config)(**settings)).double().eval()
+    expected.load_state_dict(found.state_dict())
+    given = inputs(kind)
+    real, results = given["attention_mask"].bool(), []
+    for model in (found, expected):
+        output = model(**given, output_attentions=True, output_hidden_states=True)
+        loss_of(output, real).backward()
+        results.append([output.last_hidden_state[real], *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert len(results[0]) == len(results[1]) > 50
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-11 * max(1, other.abs().max().item()))
+    assert [weights.level_two is None for weights in output.attentions] == [True, False, False]
+    global_mask = (torch.arange(20) < 2).expand(4, 20)
+    attentions = [module for module in model.modules() if isinstance(module, EncoderSelfAttention)]
+    for attention, weights, x in zip(attentions, output.attentions, output.hidden_states, strict=False):
+        q, k = attention._split(attention.q_proj(x)), attention._split(attention.k_proj(x))
+        masks = {"global_mask": global_mask & real, "key_padding_mask": ~real}
+        wanted = expected_weights(q, k, window=attention.window, **masks)
+        torch.testing.assert_close(dense(weights.level_one), wanted, rtol=0, atol=1e-6)
+
+
+def _enlarge(model):
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".pooled_" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+
+
+@EVERY
+@pytest.mark.parametrize("head", HEADS)
+@torch.no_grad()
+def test_padding_may_be_on_the_left(kind, head):
+    model = ours(kind, head).from_short(short(kind, head), **LEVELS)
+    right, left = inputs(kind, head), inputs(kind, head, left=True)
+    chosen = torch.zeros(4, 20, dtype=torch.long)
+    chosen[:, [0, 3]] = 1
+    if head == "ForQuestionAnswering":
+        moved = 20 - torch.tensor(LENGTHS)
+        left |= {name: right[name] + moved for name in ("start_positions", "end_positions")}
+    for mask in (None, chosen):
+        masks = (mask, None if mask is None else _rolled(mask))
+        if head == "ForMultipleChoice" and mask is not None:
+            masks = tuple(each.unflatten(0, (2, 2)) for each in masks)
+        expected, found = (
+            model(**given, global_attention_mask=own) for given, own in zip((right, left), masks, strict=True)
+        )
+        for name, value in expected.items():
+            if value.shape[:2] == (4, 20):
+                value, real = _rolled(value), left["attention_mask"].bool()
+                torch.testing.assert_close(found[name][real], value[real], rtol=0, atol=1e-12)
+            else:
+                torch.testing.assert_close(found[name], value, rtol=0, atol=1e-12)
+
+
+@EVERY
+@torch.no_grad()
+def test_global_tokens_see_and_are_seen(kind):
+    model = ours(kind, "Model").from_short(short(kind), window_size="1", pooled_layers="none", global_tokens=0)
+    given = {**inputs(kind), "attention_mask": None}
+    changed = {**given, "input_ids": given["input_ids"].clone()}
+    changed["input_ids"][:, 5] = 49
+    mask = torch.zeros(4, 20, dtype=torch.long)
+    mask[:, 5] = 1
+    for global_mask, reaches in ((None, False), (mask, True)):
+        one, other = (model(**each, global_attention_mask=global_mask).last_hidden_state for each in (given, changed))
+        assert (one[0, -1] != other[0, -1]).any() == reaches
+        assert (one[0, 6] != other[0, 6]).any()
