@@ -13,6 +13,7 @@ from fairseq_poolingformer.huggingface.configuration import (
     PoolingformerDistilBertConfig,
     PoolingformerElectraConfig,
     PoolingformerMBartConfig,
+    PoolingformerMPNetConfig,
     PoolingformerRobertaConfig,
 )
 
@@ -20,8 +21,12 @@ from fairseq_poolingformer.huggingface.configuration import (
 from fairseq_poolingformer.huggingface import band
 from fairseq_poolingformer.huggingface.bart import (
     PoolingformerBartForConditionalGeneration,
+    PoolingformerBartForQuestionAnswering,
+    PoolingformerBartForSequenceClassification,
     PoolingformerBartModel,
     PoolingformerMBartForConditionalGeneration,
+    PoolingformerMBartForQuestionAnswering,
+    PoolingformerMBartForSequenceClassification,
     PoolingformerMBartModel,
 )
 from fairseq_poolingformer.huggingface.families import (
@@ -44,6 +49,14 @@ from fairseq_poolingformer.huggingface.families import (
     PoolingformerElectraForTokenClassification,
     PoolingformerElectraModel,
 )
+from fairseq_poolingformer.huggingface.mpnet import (
+    PoolingformerMPNetForMaskedLM,
+    PoolingformerMPNetForMultipleChoice,
+    PoolingformerMPNetForQuestionAnswering,
+    PoolingformerMPNetForSequenceClassification,
+    PoolingformerMPNetForTokenClassification,
+    PoolingformerMPNetModel,
+)
 from fairseq_poolingformer.huggingface.remote_code import CLASSES, auto_map
 from fairseq_poolingformer.huggingface.roberta import (
     PoolingformerRobertaForMaskedLM,
@@ -63,6 +76,8 @@ from fairseq_poolingformer.huggingface.task_heads import (
 __all__ = [
     "PoolingformerBartConfig",
     "PoolingformerBartForConditionalGeneration",
+    "PoolingformerBartForQuestionAnswering",
+    "PoolingformerBartForSequenceClassification",
     "PoolingformerBartModel",
     "PoolingformerBertConfig",
     "PoolingformerBertForMaskedLM",
@@ -87,7 +102,16 @@ __all__ = [
     "PoolingformerElectraModel",
     "PoolingformerMBartConfig",
     "PoolingformerMBartForConditionalGeneration",
+    "PoolingformerMBartForQuestionAnswering",
+    "PoolingformerMBartForSequenceClassification",
     "PoolingformerMBartModel",
+    "PoolingformerMPNetConfig",
+    "PoolingformerMPNetForMaskedLM",
+    "PoolingformerMPNetForMultipleChoice",
+    "PoolingformerMPNetForQuestionAnswering",
+    "PoolingformerMPNetForSequenceClassification",
+    "PoolingformerMPNetForTokenClassification",
+    "PoolingformerMPNetModel",
     "PoolingformerRobertaConfig",
     "PoolingformerRobertaForCoreference",
     "PoolingformerRobertaForHotpotqa",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,13 +10,11 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from fairseq_poolingformer.attention import GlobalTokens, LevelWeights, RelativeProjections, TwoLevelAttention
+from fairseq_poolingformer.attention import GlobalTokens, LevelWeights, TwoLevelAttention
 from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.global_tokens import FirstTokens
-from fairseq_poolingformer.attention.relative_projections import CoarsePositions
-from fairseq_poolingformer.levels import attention_arguments, relative_projections
+from fairseq_poolingformer.levels import attention_arguments
 from fairseq_poolingformer.settings import TwoLevels
-
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
 BERT_NAMES = ("query", "key", "value", "")
@@ -43,7 +42,7 @@ class EncoderSelfAttention(TwoLevelAttention):
     Args:
         embed_dim, num_heads, arguments: as :class:`TwoLevelAttention`'s.
         global_tokens: how many first tokens are global, where the user does not say which are.
-        relative: the layer's projections of DeBERTa's relative positions; None without them.
+        relative: the layer's :class:`RelativeProjections`; None without DeBERTa's relative positions.
         names: of W_q, W_k, W_v and W_o in transformers' self-attention; "" for a W_o that is outside of it.
     """
 
@@ -53,12 +52,12 @@ class EncoderSelfAttention(TwoLevelAttention):
         num_heads: int,
         *,
         global_tokens: int,
-        relative: RelativeProjections | None = None,
+        relative: nn.Module | None = None,
         names: tuple[str, str, str, str] = PROJECTIONS,
         **arguments: Any,
     ) -> None:
-        scale = None if relative is None else relative.scale
-        super().__init__(embed_dim, num_heads, scale=scale, **arguments)
+        scale = {} if relative is None else {"scale": relative.scale}
+        super().__init__(embed_dim, num_heads, **scale, **arguments)
         self.global_tokens, self.relative_projections = global_tokens, relative
         self.names = tuple(name or own for name, own in zip(names, PROJECTIONS, strict=True))
         for name, own in zip(self.names, PROJECTIONS, strict=True):
@@ -125,6 +124,7 @@ class Layout:
         names: as :class:`EncoderSelfAttention`'s.
         dropout: the setting that says how probably an attention weight is dropped.
         first_position: the first token's, where ``max_position_embeddings`` counts those before it.
+        attention_class: of the new one.
     """
 
     layers: str
@@ -132,26 +132,26 @@ class Layout:
     names: tuple[str, str, str, str]
     dropout: str
     first_position: int = 0
+    attention_class: type[EncoderSelfAttention] = EncoderSelfAttention
 
-    def install(self, encoder: nn.Module, max_tokens: int) -> None:
+    def install(self, encoder: nn.Module, parts: Callable[[int], dict[str, Any]] = lambda layer: {}) -> None:
         """Put two-level attention in the place of the self-attention; the parameters have the same names.
 
         Args:
             encoder: an encoder of transformers'.
-            max_tokens: tokens of the longest input.
+            parts: further arguments of the attention of a layer, by its number from 0.
         """
         config, settings = encoder.config, TwoLevels.of(encoder.config)
-        sizes = (config.hidden_size, config.num_attention_heads)
         parent, _, name = self.attention.rpartition(".")
         for number, layer in enumerate(encoder.get_submodule(self.layers)):
-            place, rate = (number, config.num_hidden_layers), getattr(config, "hidden_dropout_prob", 0.0)
-            attention = EncoderSelfAttention(
-                *sizes,
-                relative=relative_projections(settings, *place, *sizes, rate, max_tokens),
+            attention = self.attention_class(
+                config.hidden_size,
+                config.num_attention_heads,
+                **parts(number),
                 dropout=getattr(config, self.dropout),
                 global_tokens=config.global_tokens,
                 names=self.names,
-                **attention_arguments(settings, *place),
+                **attention_arguments(settings, number, config.num_hidden_layers),
             )
             setattr(layer.get_submodule(parent), name, attention)
 
@@ -161,5 +161,3 @@ def initialize(module: nn.Module) -> None:
     if isinstance(module, TwoLevelAttention) and module.pooled_k_pool_weight is not None:
         init.normal_(module.pooled_k_pool_weight, std=0.02)
         init.normal_(module.pooled_v_pool_weight, std=0.02)
-    if isinstance(module, CoarsePositions):
-        init.constant_(module.tokens_per_row, module.row_length)

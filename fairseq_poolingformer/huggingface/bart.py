@@ -8,30 +8,28 @@ import torch
 from torch import Tensor, nn
 from transformers import (
     BartForConditionalGeneration,
+    BartForQuestionAnswering,
+    BartForSequenceClassification,
     BartModel,
     Cache,
-    LEDForConditionalGeneration,
-    LEDModel,
     MBartForConditionalGeneration,
+    MBartForQuestionAnswering,
+    MBartForSequenceClassification,
     MBartModel,
     PreTrainedConfig,
     PreTrainedModel,
 )
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    BaseModelOutputWithPastAndCrossAttentions,
-    Seq2SeqLMOutput,
-)
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
 from transformers.models.bart.modeling_bart import BartDecoder, BartEncoder, BartLearnedPositionalEmbedding
 from transformers.models.mbart.modeling_mbart import MBartDecoder, MBartEncoder
-from transformers.utils import can_return_tuple
+from transformers.utils import ModelOutput, can_return_tuple
 
 from fairseq_poolingformer.huggingface.attention import PROJECTIONS, Layout
 from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerBartConfig, PoolingformerMBartConfig
 from fairseq_poolingformer.huggingface.encoders import Head, TwoLevelEncoder
 from fairseq_poolingformer.huggingface.packaged import Packaged
-from fairseq_poolingformer.huggingface.padding import encode
+from fairseq_poolingformer.huggingface.padding import Rows, encode
 from fairseq_poolingformer.levels import at_random_offsets
 
 
@@ -170,8 +168,6 @@ class PoolingformerBartModel(_Model, BartModel):
 
     config_class = PoolingformerBartConfig
     encoder_class, decoder_class = PoolingformerBartEncoder, PoolingformerBartDecoder
-    short_types = ("bart",)
-    also_short: ClassVar = {"led": LEDModel}
 
 
 class PoolingformerMBartModel(_Model, MBartModel):
@@ -179,11 +175,16 @@ class PoolingformerMBartModel(_Model, MBartModel):
 
     config_class = PoolingformerMBartConfig
     encoder_class, decoder_class = PoolingformerMBartEncoder, PoolingformerMBartDecoder
-    short_types = ("mbart",)
 
 
-class _ForConditionalGeneration(Packaged, Head):
-    """The language model around :class:`_Model`."""
+class _Head(Packaged, Head):
+    """A model with a head around :class:`_Model`.
+
+    Attributes:
+        decoder_reads_input: where nobody gives the decoder another text.
+    """
+
+    decoder_reads_input: ClassVar = False
 
     @can_return_tuple
     def forward(
@@ -198,11 +199,16 @@ class _ForConditionalGeneration(Packaged, Head):
         global_attention_mask: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
-    ) -> Seq2SeqLMOutput:
+    ) -> ModelOutput:
         """Compute BART's forward pass; ``global_attention_mask`` as the encoder's.
 
         Trainer passes on only the inputs that the signature names. ``num_items_in_batch`` as :func:`share_of_mean`'s.
+
+        Raises:
+            ValueError: the decoder is to read an input with padding on the left.
         """
+        if self.decoder_reads_input and Rows.of(attention_mask).order is not None:
+            raise ValueError('this head takes padding on the right: give the tokenizer padding_side="right"')
         if encoder_outputs is None and (input_ids is not None or inputs_embeds is not None):
             names = ("output_hidden_states", "output_attentions")
             wanted = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
@@ -210,31 +216,77 @@ class _ForConditionalGeneration(Packaged, Head):
                 input_ids, attention_mask, inputs_embeds, global_attention_mask, return_dict=True, **wanted
             )
         kwargs["return_dict"] = True
+        kwargs |= {} if labels is None else {"labels": labels}
         output = super().forward(
             input_ids,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            labels=labels,
             **kwargs,
         )
         output.loss = share_of_mean(output.loss, labels, num_items_in_batch)
         return output
 
 
-class PoolingformerBartForConditionalGeneration(_ForConditionalGeneration, BartForConditionalGeneration):
+class _SpanHead(_Head):
+    """A head whose labels are ``start_positions`` and ``end_positions``."""
+
+    decoder_reads_input = True
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> ModelOutput:
+        """Compute BART's forward pass."""
+        kwargs |= {"start_positions": start_positions, "end_positions": end_positions}
+        return super().forward(input_ids, attention_mask, global_attention_mask=global_attention_mask, **kwargs)
+
+
+class PoolingformerBartForConditionalGeneration(_Head, BartForConditionalGeneration):
     """Poolingformer-BART that generates text, such as summaries."""
 
     config_class = PoolingformerBartConfig
     base_class = PoolingformerBartModel
-    short_types = ("bart",)
-    also_short: ClassVar = {"led": LEDForConditionalGeneration}
 
 
-class PoolingformerMBartForConditionalGeneration(_ForConditionalGeneration, MBartForConditionalGeneration):
+class PoolingformerBartForSequenceClassification(_Head, BartForSequenceClassification):
+    """Poolingformer-BART that gives a class to a text, which its decoder reads once more, with full attention."""
+
+    config_class = PoolingformerBartConfig
+    base_class = PoolingformerBartModel
+    decoder_reads_input = True
+
+
+class PoolingformerBartForQuestionAnswering(_SpanHead, BartForQuestionAnswering):
+    """Poolingformer-BART that finds spans in a text, which its decoder reads once more, with full attention."""
+
+    config_class = PoolingformerBartConfig
+    base_class = PoolingformerBartModel
+
+
+class PoolingformerMBartForConditionalGeneration(_Head, MBartForConditionalGeneration):
     """Poolingformer-mBART that generates text in many languages."""
 
     config_class = PoolingformerMBartConfig
     base_class = PoolingformerMBartModel
-    short_types = ("mbart",)
+
+
+class PoolingformerMBartForSequenceClassification(_Head, MBartForSequenceClassification):
+    """Poolingformer-mBART that gives a class to a text, which its decoder reads once more, with full attention."""
+
+    config_class = PoolingformerMBartConfig
+    base_class = PoolingformerMBartModel
+    decoder_reads_input = True
+
+
+class PoolingformerMBartForQuestionAnswering(_SpanHead, MBartForQuestionAnswering):
+    """Poolingformer-mBART that finds spans in a text, which its decoder reads once more, with full attention."""
+
+    config_class = PoolingformerMBartConfig
+    base_class = PoolingformerMBartModel

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import transformers
-from transformers import BartConfig, BertConfig, DistilBertConfig, ElectraConfig, MBartConfig, RobertaConfig
+from transformers import (
+    BartConfig,
+    BertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    MBartConfig,
+    MPNetConfig,
+    RobertaConfig,
+)
 
 from fairseq_poolingformer.huggingface.peft_targets import PeftAsks
 from fairseq_poolingformer.settings import PAPER_LAYERS, Layers, LevelSettings, RelativeSettings
@@ -76,3 +84,14 @@ class PoolingformerDistilBertConfig(PeftAsks, LevelSettings, DistilBertConfig):
 
     max_position_embeddings: int = 4096
     pooled_layers: Layers = "3-5"
+
+
+class PoolingformerMPNetConfig(PeftAsks, LevelSettings, MPNetConfig):
+    """MPNet's configuration with the two levels.
+
+    As in MPNet, ``max_position_embeddings`` is two more than the tokens that the model reads.
+    """
+
+    model_type = "poolingformer-mpnet"
+
+    max_position_embeddings: int = 4098

@@ -22,18 +22,20 @@ class TwoLevelEncoder(TwoLevelModel):
 
     Attributes:
         layout: where that one has its self-attention.
+        parts: as :func:`with_parts`'.
     """
 
     layout: ClassVar[Layout]
+    parts: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self, config: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
-        super().__init__(config, *args, **kwargs)
+        with_parts(super().__init__, *self.parts)(config, *args, **kwargs)
         self.max_tokens = config.max_position_embeddings - self.layout.first_position
         self._install(config)
         self.post_init()
 
     def _install(self, config: PreTrainedConfig) -> None:
-        self.layout.install(self, self.max_tokens)
+        self.layout.install(self)
 
     @property
     def _can_record_outputs(self) -> dict[str, Any]:
@@ -96,7 +98,7 @@ class TextEncoder(TwoLevelEncoder):
         position_ids: Tensor | None,
         **kwargs: Any,
     ) -> BaseModelOutput:
-        """transformers' forward pass of rows whose tokens come first; they may begin at random positions in training."""
+        """Run transformers' encoder on rows whose tokens come first; in training they may begin at random positions."""
         if self.config.random_position_offsets and self.training and position_ids is None:
             before = self.layout.first_position - 1  # padding's position and id, where padding has a position
             if input_ids is not None:
@@ -122,20 +124,18 @@ class Head(TwoLevelModel):
     def __init__(self, config: PreTrainedConfig) -> None:
         with_parts(super().__init__, self.base_class)(config)
         if type(self.base_model) is not self.base_class:
-            raise TypeError(
-                f"{type(self).__name__} has another base than {self.base_class.__name__} in this transformers"
-            )
+            raise TypeError(f"in this transformers, the base of a {type(self).__name__} cannot be exchanged")
 
-    def _prepared(self, inputs: dict[str, Tensor | None]) -> dict[str, Tensor | None]:
-        """Return the inputs, (B, T), as transformers' class takes them."""
-        if not self.reads_first_token:
-            return inputs
-        checked_input(**{name: inputs[name] for name in CHECKED})
-        rows = Rows.of(inputs["attention_mask"])
-        return {name: rows.moved(x) for name, x in inputs.items()}
-
-
-CHECKED = ("input_ids", "inputs_embeds", "attention_mask", "global_attention_mask")
+    def _prepared(
+        self, ids: Tensor | None, mask: Tensor | None, types: Any, positions: Any, embeds: Any, global_mask: Any
+    ) -> dict[str, Tensor | None]:
+        """Return the inputs, (B, T), by the names that transformers' class gives them."""
+        names = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
+        inputs = (ids, mask, types, positions, embeds, global_mask)
+        if self.reads_first_token:
+            checked_input(ids, embeds, mask, global_mask)
+            inputs = map(Rows.of(mask).moved, inputs)
+        return dict(zip((*names, "global_attention_mask"), inputs, strict=True))
 
 
 class LabelHead(Head):
@@ -162,15 +162,10 @@ class LabelHead(Head):
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, global_attention_mask, kwargs: as
                 :meth:`TextEncoder.forward` has them.
         """
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "token_type_ids": token_type_ids,
-            "position_ids": position_ids,
-            "inputs_embeds": inputs_embeds,
-            "global_attention_mask": global_attention_mask,
-        }
-        output = super().forward(**self._prepared(inputs), labels=labels, **{**kwargs, "return_dict": True})
+        inputs = self._prepared(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, global_attention_mask
+        )
+        output = super().forward(**inputs, labels=labels, **{**kwargs, "return_dict": True})
         output.loss = share_of_mean(output.loss, labels, num_items_in_batch)
         return output
 
@@ -178,10 +173,10 @@ class LabelHead(Head):
 class ChoiceHead(LabelHead):
     """A head for multiple choice, whose inputs are (B, choices, T)."""
 
-    def _prepared(self, inputs: dict[str, Tensor | None]) -> dict[str, Tensor | None]:
-        given = "inputs_embeds" if inputs["input_ids"] is None else "input_ids"
-        flat = super()._prepared({name: None if x is None else x.flatten(0, 1) for name, x in inputs.items()})
-        return {**flat, given: flat[given].view_as(inputs[given])}  # transformers flattens the others, or forgets it
+    def _prepared(self, ids: Tensor | None, *inputs: Tensor | None) -> dict[str, Tensor | None]:
+        flat = super()._prepared(*(None if x is None else x.flatten(0, 1) for x in (ids, *inputs)))
+        given, shape = ("inputs_embeds", inputs[3].shape) if ids is None else ("input_ids", ids.shape)
+        return {**flat, given: flat[given].view(shape)}  # transformers flattens it, and not all of the others
 
 
 class SpanHead(Head):
@@ -200,20 +195,13 @@ class SpanHead(Head):
         **kwargs: Any,
     ) -> ModelOutput:
         """Compute the forward pass of transformers' class."""
-        return super().forward(
-            input_ids,
-            attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            start_positions=start_positions,
-            end_positions=end_positions,
-            global_attention_mask=global_attention_mask,
-            **kwargs,
+        inputs = self._prepared(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, global_attention_mask
         )
+        return super().forward(**inputs, start_positions=start_positions, end_positions=end_positions, **kwargs)
 
 
-def with_parts(construct: MethodType, *parts: type[PreTrainedModel]) -> MethodType:
+def with_parts(construct: MethodType, *parts: type) -> MethodType:
     """Return transformers' constructor of a model that finds other classes under the names of its parts.
 
     Args:

@@ -36,7 +36,6 @@ from fairseq_poolingformer.huggingface.packaged import Packaged
 
 class _Bert(Packaged, TwoLevelModel):
     config_class = PoolingformerBertConfig
-    short_types = ("bert",)
 
 
 class PoolingformerBertModel(_Bert, TextEncoder, BertModel):
@@ -71,7 +70,6 @@ class PoolingformerBertForMultipleChoice(_BertHead, ChoiceHead, BertForMultipleC
 
 class _Electra(Packaged, TwoLevelModel):
     config_class = PoolingformerElectraConfig
-    short_types = ("electra",)
 
 
 class PoolingformerElectraModel(_Electra, TextEncoder, ElectraModel):
@@ -110,7 +108,6 @@ class PoolingformerElectraForMultipleChoice(_ElectraHead, ChoiceHead, ElectraFor
 
 class _DistilBert(Packaged, TwoLevelModel):
     config_class = PoolingformerDistilBertConfig
-    short_types = ("distilbert",)
 
 
 class PoolingformerDistilBertModel(_DistilBert, TextEncoder, DistilBertModel):

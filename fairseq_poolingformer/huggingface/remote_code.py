@@ -12,7 +12,12 @@ from pathlib import Path
 from fairseq_poolingformer.huggingface.bundle import Bundle
 
 PACKAGE = Path(__file__).resolve().parents[1]
-BART = {"AutoModel": "Model", "AutoModelForSeq2SeqLM": "ForConditionalGeneration"}
+BART = {
+    "AutoModel": "Model",
+    "AutoModelForSeq2SeqLM": "ForConditionalGeneration",
+    "AutoModelForQuestionAnswering": "ForQuestionAnswering",
+    "AutoModelForSequenceClassification": "ForSequenceClassification",
+}
 TEXT = {
     "AutoModel": "Model",
     "AutoModelForMaskedLM": "ForMaskedLM",
@@ -29,6 +34,7 @@ CLASSES = {  # model_type -> the start of its classes' names, their module, and 
     "poolingformer-bert": ("PoolingformerBert", "huggingface.families", TEXT),
     "poolingformer-electra": ("PoolingformerElectra", "huggingface.families", TEXT),
     "poolingformer-distilbert": ("PoolingformerDistilBert", "huggingface.families", TEXT),
+    "poolingformer-mpnet": ("PoolingformerMPNet", "huggingface.mpnet", TEXT),
 }
 LEFT_OUT = {
     ("attention.backends.later", "FLEX"),

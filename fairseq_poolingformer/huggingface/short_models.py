@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+import transformers
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from fairseq_poolingformer.huggingface import card
@@ -27,6 +28,18 @@ NOT_COPIED = (  # settings of the short model that say nothing about the long on
     "source",
 )
 LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
+SHORT = {  # model_type -> those of the short models that become one -> the start of their classes' names
+    "poolingformer-bart": {"bart": "Bart", "led": "LED"},
+    "poolingformer-mbart": {"mbart": "MBart"},
+    "poolingformer-roberta": {
+        **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), "Roberta"),
+        "longformer": "Longformer",
+    },
+    "poolingformer-bert": {"bert": "Bert"},
+    "poolingformer-electra": {"electra": "Electra"},
+    "poolingformer-distilbert": {"distilbert": "DistilBert"},
+    "poolingformer-mpnet": {"mpnet": "MPNet"},
+}
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
 LAYERS = r"(num_hidden|encoder|decoder|n)_layers"
 WIDTHS = r"(.*_)?dim|d_model|(hidden|intermediate|.*vocab|embedding)_size"
@@ -38,19 +51,19 @@ class FromShort:
     """Adds :meth:`from_short` to a model.
 
     Attributes:
-        short_types: the ``model_type`` of the short models of the class that it inherits from transformers.
-        also_short: the ``model_type`` of each other short model that it takes -> transformers' class of the same kind.
-        short_classes: both.
+        short_classes: the ``model_type`` of each short model that it takes -> transformers' class of the same kind.
     """
 
-    short_types: ClassVar[tuple[str, ...]] = ()
-    also_short: ClassVar[dict[str, type[PreTrainedModel]]] = {}
-    short_classes: ClassVar[dict[str, type[PreTrainedModel]]]
+    short_classes: ClassVar[dict[str, type[PreTrainedModel]]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Find the short classes of a class whose name ends as that of its base in transformers does."""
         super().__init_subclass__(**kwargs)
-        theirs = [base for base in cls.__mro__ if issubclass(base, PreTrainedModel) and not issubclass(base, FromShort)]
-        cls.short_classes = {**dict.fromkeys(cls.short_types, next(iter(theirs), None)), **cls.also_short}
+        starts = SHORT.get(getattr(getattr(cls, "config_class", None), "model_type", None), {})
+        end = cls.__name__.removeprefix("Poolingformer").removeprefix(next(iter(starts.values()), ""))
+        found = {kind: getattr(transformers, start + end, None) for kind, start in starts.items()}
+        if "short_classes" not in vars(cls) and any(base in cls.__mro__ for base in found.values()):
+            cls.short_classes = {kind: theirs for kind, theirs in found.items() if theirs is not None}
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> PreTrainedModel:
@@ -121,7 +134,11 @@ class FromShort:
         if loaded:
             _check_labels(model.config, labels)
         short = model if loaded else short_class.from_pretrained(model, **labels)
-        config = cls.config_class(**{**_shared_settings(cls, short.config), **settings})
+        merged = {**_shared_settings(cls, short.config), **settings}
+        if getattr(cls, "decoder_reads_input", False) and "max_decoder_position_embeddings" not in settings:
+            longest = merged.get("max_position_embeddings", cls.config_class.max_position_embeddings)
+            merged["max_decoder_position_embeddings"] = longest
+        config = cls.config_class(**merged)
         config.source = card.source_of(short.name_or_path if loaded else str(model), local_files_only=loaded)
         config._attn_implementation = short.config._attn_implementation
         dtype = short.dtype if dtype in (None, "auto") else getattr(torch, dtype) if isinstance(dtype, str) else dtype

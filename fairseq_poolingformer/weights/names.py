@@ -107,12 +107,19 @@ _DISTILBERT: _Lines = (
     ("transformer.layer.#.attention.out_lin.*", f"{_OWN_ATTENTION}.out_proj.*"),
     ("transformer.layer.#.attention.*", f"{_OWN_ATTENTION}.*"),
 )
+_MPNET: _Lines = (
+    ("embeddings.position_embeddings.weight", f"{ENCODER}.embed_positions.weight"),
+    *((f"{_ATTENTION}.attn.{x}.*", f"{_OWN_ATTENTION}.{x}_proj.*") for x in "qkv"),
+    (f"{_ATTENTION}.attn.o.*", f"{_OWN_ATTENTION}.out_proj.*"),
+    (f"{_ATTENTION}.attn.*", f"{_OWN_ATTENTION}.*"),
+)
 
 NAMES = {  # model_type ->
     **dict.fromkeys(("bart", "mbart", "poolingformer-bart", "poolingformer-mbart"), Names()),
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), Names(*_ROBERTA)),
     **dict.fromkeys(("bert", "electra", "poolingformer-bert", "poolingformer-electra"), Names(*_TWO_LEVELS, offset=0)),
     **dict.fromkeys(("distilbert", "poolingformer-distilbert"), Names(*_DISTILBERT, offset=0)),
+    **dict.fromkeys(("mpnet", "poolingformer-mpnet"), Names(*_MPNET)),
     "led": Names(*_LED),
     "longformer": Names(*_LONGFORMER),
     "deberta": Names(*_DEBERTA),

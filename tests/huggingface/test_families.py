@@ -6,7 +6,8 @@ computation is, where they are not.
 
 import pytest
 import torch
-from transformers import BertConfig, CamembertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from transformers import BertConfig, CamembertConfig, DistilBertConfig, ElectraConfig, MPNetConfig, RobertaConfig
+from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
@@ -16,6 +17,7 @@ from tests.huggingface.test_bart import LEVELS, WIDE
 SIZES = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4}
 SIZES |= {"intermediate_size": 40, "max_position_embeddings": 30, "type_vocab_size": 2}
 ROBERTA = {**SIZES, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
+MPNET = {name: value for name, value in ROBERTA.items() if name != "type_vocab_size"}
 DISTILBERT = {"vocab_size": 50, "dim": 24, "n_layers": 3, "n_heads": 4, "hidden_dim": 40, "max_position_embeddings": 30}
 CONFIGS = {  # model_type -> configuration, and the start of the names of our classes
     "roberta": (RobertaConfig, ROBERTA, "Roberta"),
@@ -23,10 +25,14 @@ CONFIGS = {  # model_type -> configuration, and the start of the names of our cl
     "bert": (BertConfig, SIZES, "Bert"),
     "electra": (ElectraConfig, {**SIZES, "embedding_size": 16}, "Electra"),
     "distilbert": (DistilBertConfig, DISTILBERT, "DistilBert"),
+    "mpnet": (MPNetConfig, MPNET, "MPNet"),
 }
 HEADS = ("Model", "ForMaskedLM", "ForMultipleChoice", "ForQuestionAnswering")
 HEADS += ("ForSequenceClassification", "ForTokenClassification")
 LENGTHS = (20, 13, 6, 20)
+BIASES = {
+    "mpnet": lambda model, x: MPNetEncoder.compute_position_bias(model.encoder, x)
+}  # (B, H, T, T) of transformers
 EVERY = pytest.mark.parametrize("kind", CONFIGS)
 
 
@@ -137,7 +143,9 @@ def test_both_levels_are_the_dense_ones(kind):
     for attention, weights, x in zip(attentions, output.attentions, output.hidden_states, strict=False):
         q, k = attention._split(attention.q_proj(x)), attention._split(attention.k_proj(x))
         masks = {"global_mask": global_mask & real, "key_padding_mask": ~real}
-        wanted = expected_weights(q, k, window=attention.window, **masks)
+        seen = expected_weights(q, k, window=attention.window, **masks) > 0
+        scores = q.size(-1) ** -0.5 * q @ k.mT + BIASES.get(kind, lambda model, x: 0.0)(model, x)
+        wanted = scores.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num()
         torch.testing.assert_close(dense(weights.level_one), wanted, rtol=0, atol=1e-6)
 
 
