@@ -12,8 +12,10 @@ from fairseq_poolingformer.huggingface.configuration import (
     PoolingformerBertConfig,
     PoolingformerDistilBertConfig,
     PoolingformerElectraConfig,
+    PoolingformerMarianConfig,
     PoolingformerMBartConfig,
     PoolingformerMPNetConfig,
+    PoolingformerPegasusConfig,
     PoolingformerRobertaConfig,
 )
 
@@ -66,6 +68,12 @@ from fairseq_poolingformer.huggingface.roberta import (
     PoolingformerRobertaForTokenClassification,
     PoolingformerRobertaModel,
 )
+from fairseq_poolingformer.huggingface.sinusoidal import (
+    PoolingformerMarianModel,
+    PoolingformerMarianMTModel,
+    PoolingformerPegasusForConditionalGeneration,
+    PoolingformerPegasusModel,
+)
 from fairseq_poolingformer.huggingface.task_heads import (
     PoolingformerRobertaForCoreference,
     PoolingformerRobertaForHotpotqa,
@@ -112,6 +120,12 @@ __all__ = [
     "PoolingformerMPNetForSequenceClassification",
     "PoolingformerMPNetForTokenClassification",
     "PoolingformerMPNetModel",
+    "PoolingformerMarianConfig",
+    "PoolingformerMarianMTModel",
+    "PoolingformerMarianModel",
+    "PoolingformerPegasusConfig",
+    "PoolingformerPegasusForConditionalGeneration",
+    "PoolingformerPegasusModel",
     "PoolingformerRobertaConfig",
     "PoolingformerRobertaForCoreference",
     "PoolingformerRobertaForHotpotqa",

@@ -48,7 +48,7 @@ class OffsetPositions(BartLearnedPositionalEmbedding):
         return nn.Embedding.forward(self, at_random_offsets(first, everywhere, self.num_embeddings - 1))
 
 
-class _Encoder(TwoLevelEncoder):
+class Seq2SeqEncoder(TwoLevelEncoder):
     """An encoder of transformers' with two-level attention."""
 
     layout = Layout("layers", "self_attn", PROJECTIONS, "attention_dropout")
@@ -87,19 +87,19 @@ class _Encoder(TwoLevelEncoder):
         )
 
 
-class PoolingformerBartEncoder(_Encoder, BartEncoder):
+class PoolingformerBartEncoder(Seq2SeqEncoder, BartEncoder):
     """BART's encoder with two-level attention."""
 
     config_class = PoolingformerBartConfig
 
 
-class PoolingformerMBartEncoder(_Encoder, MBartEncoder):
+class PoolingformerMBartEncoder(Seq2SeqEncoder, MBartEncoder):
     """mBART's encoder with two-level attention."""
 
     config_class = PoolingformerMBartConfig
 
 
-class _Decoder(TwoLevelModel):
+class Seq2SeqDecoder(TwoLevelModel):
     """A decoder of transformers' with a number of positions of its own."""
 
     def __init__(self, config: PreTrainedConfig) -> None:
@@ -133,23 +133,23 @@ class _Decoder(TwoLevelModel):
         return super().forward(input_ids, past_key_values=past_key_values, inputs_embeds=inputs_embeds, **kwargs)
 
 
-class PoolingformerBartDecoder(_Decoder, BartDecoder):
+class PoolingformerBartDecoder(Seq2SeqDecoder, BartDecoder):
     """BART's decoder."""
 
     config_class = PoolingformerBartConfig
 
 
-class PoolingformerMBartDecoder(_Decoder, MBartDecoder):
+class PoolingformerMBartDecoder(Seq2SeqDecoder, MBartDecoder):
     """mBART's decoder."""
 
     config_class = PoolingformerMBartConfig
 
 
-class _Model(Packaged, TwoLevelModel):
+class Seq2SeqModel(Packaged, TwoLevelModel):
     """Encoder and decoder with their own numbers of positions."""
 
-    encoder_class: type[_Encoder]
-    decoder_class: type[_Decoder]
+    encoder_class: type[Seq2SeqEncoder]
+    decoder_class: type[Seq2SeqDecoder]
 
     def __init__(self, config: PreTrainedConfig) -> None:
         checkpointing = getattr(config, "gradient_checkpointing", False)  # which the first part would take for itself
@@ -163,22 +163,22 @@ class _Model(Packaged, TwoLevelModel):
             self.gradient_checkpointing_enable()
 
 
-class PoolingformerBartModel(_Model, BartModel):
+class PoolingformerBartModel(Seq2SeqModel, BartModel):
     """BART whose encoder has two-level attention, and whose encoder and decoder have their own numbers of positions."""
 
     config_class = PoolingformerBartConfig
     encoder_class, decoder_class = PoolingformerBartEncoder, PoolingformerBartDecoder
 
 
-class PoolingformerMBartModel(_Model, MBartModel):
+class PoolingformerMBartModel(Seq2SeqModel, MBartModel):
     """mBART with two-level attention, changed as :class:`PoolingformerBartModel` is."""
 
     config_class = PoolingformerMBartConfig
     encoder_class, decoder_class = PoolingformerMBartEncoder, PoolingformerMBartDecoder
 
 
-class _Head(Packaged, Head):
-    """A model with a head around :class:`_Model`.
+class Seq2SeqHead(Packaged, Head):
+    """A model with a head around :class:`Seq2SeqModel`.
 
     Attributes:
         decoder_reads_input: where nobody gives the decoder another text.
@@ -229,7 +229,7 @@ class _Head(Packaged, Head):
         return output
 
 
-class _SpanHead(_Head):
+class Seq2SeqSpanHead(Seq2SeqHead):
     """A head whose labels are ``start_positions`` and ``end_positions``."""
 
     decoder_reads_input = True
@@ -248,14 +248,14 @@ class _SpanHead(_Head):
         return super().forward(input_ids, attention_mask, global_attention_mask=global_attention_mask, **kwargs)
 
 
-class PoolingformerBartForConditionalGeneration(_Head, BartForConditionalGeneration):
+class PoolingformerBartForConditionalGeneration(Seq2SeqHead, BartForConditionalGeneration):
     """Poolingformer-BART that generates text, such as summaries."""
 
     config_class = PoolingformerBartConfig
     base_class = PoolingformerBartModel
 
 
-class PoolingformerBartForSequenceClassification(_Head, BartForSequenceClassification):
+class PoolingformerBartForSequenceClassification(Seq2SeqHead, BartForSequenceClassification):
     """Poolingformer-BART that gives a class to a text, which its decoder reads once more, with full attention."""
 
     config_class = PoolingformerBartConfig
@@ -263,21 +263,21 @@ class PoolingformerBartForSequenceClassification(_Head, BartForSequenceClassific
     decoder_reads_input = True
 
 
-class PoolingformerBartForQuestionAnswering(_SpanHead, BartForQuestionAnswering):
+class PoolingformerBartForQuestionAnswering(Seq2SeqSpanHead, BartForQuestionAnswering):
     """Poolingformer-BART that finds spans in a text, which its decoder reads once more, with full attention."""
 
     config_class = PoolingformerBartConfig
     base_class = PoolingformerBartModel
 
 
-class PoolingformerMBartForConditionalGeneration(_Head, MBartForConditionalGeneration):
+class PoolingformerMBartForConditionalGeneration(Seq2SeqHead, MBartForConditionalGeneration):
     """Poolingformer-mBART that generates text in many languages."""
 
     config_class = PoolingformerMBartConfig
     base_class = PoolingformerMBartModel
 
 
-class PoolingformerMBartForSequenceClassification(_Head, MBartForSequenceClassification):
+class PoolingformerMBartForSequenceClassification(Seq2SeqHead, MBartForSequenceClassification):
     """Poolingformer-mBART that gives a class to a text, which its decoder reads once more, with full attention."""
 
     config_class = PoolingformerMBartConfig
@@ -285,7 +285,7 @@ class PoolingformerMBartForSequenceClassification(_Head, MBartForSequenceClassif
     decoder_reads_input = True
 
 
-class PoolingformerMBartForQuestionAnswering(_SpanHead, MBartForQuestionAnswering):
+class PoolingformerMBartForQuestionAnswering(Seq2SeqSpanHead, MBartForQuestionAnswering):
     """Poolingformer-mBART that finds spans in a text, which its decoder reads once more, with full attention."""
 
     config_class = PoolingformerMBartConfig

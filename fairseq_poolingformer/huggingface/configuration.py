@@ -8,8 +8,10 @@ from transformers import (
     BertConfig,
     DistilBertConfig,
     ElectraConfig,
+    MarianConfig,
     MBartConfig,
     MPNetConfig,
+    PegasusConfig,
     RobertaConfig,
 )
 
@@ -95,3 +97,21 @@ class PoolingformerMPNetConfig(PeftAsks, LevelSettings, MPNetConfig):
     model_type = "poolingformer-mpnet"
 
     max_position_embeddings: int = 4098
+
+
+class PoolingformerPegasusConfig(PeftAsks, LevelSettings, PegasusConfig):
+    """Pegasus' configuration with the two levels; positions as in :class:`PoolingformerBartConfig`."""
+
+    model_type = "poolingformer-pegasus"
+
+    max_position_embeddings: int = 4096
+    max_decoder_position_embeddings: int = 1024
+
+
+class PoolingformerMarianConfig(PeftAsks, LevelSettings, MarianConfig):
+    """Marian's configuration with the two levels; positions as in :class:`PoolingformerBartConfig`."""
+
+    model_type = "poolingformer-marian"
+
+    max_position_embeddings: int = 4096
+    max_decoder_position_embeddings: int = 1024

@@ -18,6 +18,8 @@ BART = {
     "AutoModelForQuestionAnswering": "ForQuestionAnswering",
     "AutoModelForSequenceClassification": "ForSequenceClassification",
 }
+PEGASUS = {"AutoModel": "Model", "AutoModelForSeq2SeqLM": "ForConditionalGeneration"}
+MARIAN = {"AutoModel": "Model", "AutoModelForSeq2SeqLM": "MTModel"}
 TEXT = {
     "AutoModel": "Model",
     "AutoModelForMaskedLM": "ForMaskedLM",
@@ -35,6 +37,8 @@ CLASSES = {  # model_type -> the start of its classes' names, their module, and 
     "poolingformer-electra": ("PoolingformerElectra", "huggingface.families", TEXT),
     "poolingformer-distilbert": ("PoolingformerDistilBert", "huggingface.families", TEXT),
     "poolingformer-mpnet": ("PoolingformerMPNet", "huggingface.mpnet", TEXT),
+    "poolingformer-pegasus": ("PoolingformerPegasus", "huggingface.sinusoidal", PEGASUS),
+    "poolingformer-marian": ("PoolingformerMarian", "huggingface.sinusoidal", MARIAN),
 }
 LEFT_OUT = {
     ("attention.backends.later", "FLEX"),

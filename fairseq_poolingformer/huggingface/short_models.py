@@ -39,7 +39,10 @@ SHORT = {  # model_type -> those of the short models that become one -> the star
     "poolingformer-electra": {"electra": "Electra"},
     "poolingformer-distilbert": {"distilbert": "DistilBert"},
     "poolingformer-mpnet": {"mpnet": "MPNet"},
+    "poolingformer-pegasus": {"pegasus": "Pegasus"},
+    "poolingformer-marian": {"marian": "Marian"},
 }
+SINUSOIDAL = ("pegasus", "marian")  # their positions are computed
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
 LAYERS = r"(num_hidden|encoder|decoder|n)_layers"
 WIDTHS = r"(.*_)?dim|d_model|(hidden|intermediate|.*vocab|embedding)_size"
@@ -246,6 +249,9 @@ def _load(long: PreTrainedModel, short: PreTrainedModel) -> None:
     if short.config.model_type == "led":
         state |= {name: with_unused_rows(table) for name, table in state.items() if name.endswith(POSITIONS)}
     config = long.config
+    if short.config.model_type in SINUSOIDAL or getattr(config, "sinusoidal_pos_embds", False):
+        for name in [name for name in own if name.endswith(POSITIONS)]:
+            state[name] = torch.cat([state[name], own[name][len(state[name]) :]])[: len(own[name])]
     fit(
         own,
         state,

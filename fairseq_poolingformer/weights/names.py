@@ -116,6 +116,7 @@ _MPNET: _Lines = (
 
 NAMES = {  # model_type ->
     **dict.fromkeys(("bart", "mbart", "poolingformer-bart", "poolingformer-mbart"), Names()),
+    **dict.fromkeys(("pegasus", "marian", "poolingformer-pegasus", "poolingformer-marian"), Names(offset=0)),
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), Names(*_ROBERTA)),
     **dict.fromkeys(("bert", "electra", "poolingformer-bert", "poolingformer-electra"), Names(*_TWO_LEVELS, offset=0)),
     **dict.fromkeys(("distilbert", "poolingformer-distilbert"), Names(*_DISTILBERT, offset=0)),

@@ -124,7 +124,7 @@ def test_with_wide_windows_it_is_transformers_own_model(kind, head):
 def test_both_levels_are_the_dense_ones(kind):
     """Outputs and gradients of the reference, and the weights that it computes."""
     found = ours(kind, "Model").from_short(short(kind), max_position_embeddings=62, global_tokens=2, **LEVELS)
-    _enlarge(found)
+    enlarge(found)
     settings = {**found.config.to_dict(), "attention_backend": "reference"}
     expected = type(found)(type(found.config)(**settings)).double().eval()
     expected.load_state_dict(found.state_dict())
@@ -149,7 +149,7 @@ def test_both_levels_are_the_dense_ones(kind):
         torch.testing.assert_close(dense(weights.level_one), wanted, rtol=0, atol=1e-6)
 
 
-def _enlarge(model):
+def enlarge(model):
     torch.manual_seed(5)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -196,3 +196,64 @@ def test_global_tokens_see_and_are_seen(kind):
         one, other = (model(**each, global_attention_mask=global_mask).last_hidden_state for each in (given, changed))
         assert (one[0, -1] != other[0, -1]).any() == reaches
         assert (one[0, 6] != other[0, 6]).any()
+
+
+@EVERY
+def test_rows_begin_at_random_positions_in_training(kind):
+    model = ours(kind, "Model").from_short(short(kind), random_position_offsets=True, **LEVELS).train()
+    table = model.embeddings.position_embeddings
+    model.embeddings.dropout.p, seen = 0.0, []
+    table.register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    first = model.layout.first_position
+    for _ in range(2):
+        model(**inputs(kind))
+    for positions in seen:
+        for row, length in zip(positions, LENGTHS, strict=True):
+            assert (row[:length].diff() == 1).all()
+            assert row[0] >= first
+            assert row[length - 1] < table.num_embeddings
+    assert len({int(row[0]) for positions in seen for row in positions}) > 3
+    model.eval()(**inputs(kind))
+    assert (seen[2].expand(4, 20)[:, 0] == first).all()
+
+
+@EVERY
+def test_trainer_peft_and_checkpointing(kind):
+    """A share of the batches' mean, adapters in both levels, recomputed layers."""
+    model = ours(kind, "ForMaskedLM").from_short(short(kind, "ForMaskedLM"), **LEVELS).eval()
+    given, labels = inputs(kind), inputs(kind, "ForMaskedLM")["labels"]
+    loss = model(**given, labels=labels).loss
+    share = model(**given, labels=labels, num_items_in_batch=100).loss
+    torch.testing.assert_close(share, loss * labels.ne(-100).sum() / 100)
+    loss.backward()
+    expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    if model.supports_gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+        for module in model.train().modules():
+            for name in ("p", "dropout"):
+                if isinstance(getattr(module, name, None), float):
+                    setattr(module, name, 0.0)
+        model.zero_grad()
+        model(**given, labels=labels).loss.backward()
+        for name, value in expected.items():
+            torch.testing.assert_close(dict(model.named_parameters())[name].grad, value, rtol=0, atol=1e-10)
+    assert model.supports_gradient_checkpointing == (kind != "mpnet")
+    peft = pytest.importorskip("peft")
+    if kind in ("distilbert", "mpnet"):  # PEFT has no names for these
+        targets = {"target_modules": ["q_lin", "pooled_q_proj"] if kind == "distilbert" else ["q", "pooled_q_proj"]}
+    else:
+        targets = {}
+    adapted = peft.get_peft_model(model, peft.LoraConfig(**targets))
+    adapted(**given, labels=labels).loss.backward()
+    found = [name for name, p in adapted.named_parameters() if p.requires_grad and p.grad is not None]
+    assert any("pooled_q_proj" in name for name in found)
+    assert any("pooled" not in name for name in found)
+
+
+@pytest.mark.parametrize("kind", ["mpnet"])
+def test_distances_beyond_the_buckets_share_the_last_one(kind):
+    theirs = short(kind, max_position_embeddings=402)
+    long = ours(kind, "Model").from_short(theirs, max_position_embeddings=402, window_size="all", pooled_layers="none")
+    tokens = torch.randint(4, 50, (1, 400))
+    found, expected = long(tokens).last_hidden_state, theirs(tokens).last_hidden_state
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)

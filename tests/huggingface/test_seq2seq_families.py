@@ -1,0 +1,131 @@
+"""Every family of encoders with a decoder, beside transformers' own class with the same weights and dense attention."""
+
+import pytest
+import torch
+from transformers import BartConfig, MarianConfig, MBartConfig, PegasusConfig
+
+from fairseq_poolingformer import huggingface
+from tests.huggingface.test_bart import LEVELS, WIDE
+from tests.huggingface.test_families import enlarge
+
+SIZES = {"vocab_size": 70, "d_model": 24, "encoder_layers": 3, "encoder_ffn_dim": 40, "encoder_attention_heads": 4}
+SIZES |= {"decoder_layers": 2, "decoder_ffn_dim": 56, "decoder_attention_heads": 3, "max_position_embeddings": 30}
+SIZES |= {"pad_token_id": 1, "decoder_start_token_id": 2, "eos_token_id": 2, "attn_implementation": "eager"}
+HEADS = ("Model", "ForConditionalGeneration", "ForSequenceClassification", "ForQuestionAnswering")
+CONFIGS = {  # model_type -> configuration, the start of the names of our classes, and their ends
+    "bart": (BartConfig, {}, "Bart", HEADS),
+    "mbart": (MBartConfig, {"scale_embedding": True}, "MBart", HEADS),
+    "pegasus": (PegasusConfig, {"scale_embedding": True}, "Pegasus", HEADS[:2]),
+    "marian": (MarianConfig, {}, "Marian", ("Model", "MTModel")),
+    "marian-unshared": (
+        MarianConfig,
+        {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 71},
+        "Marian",
+        ("MTModel",),
+    ),
+}
+EVERY = pytest.mark.parametrize("kind", CONFIGS)
+BOTH = pytest.mark.parametrize(("kind", "head"), [(kind, head) for kind, row in CONFIGS.items() for head in row[3]])
+
+
+def ours(kind, head):
+    return getattr(huggingface, f"Poolingformer{CONFIGS[kind][2]}{head}")
+
+
+def short(kind, head):
+    config_class, changes, *_ = CONFIGS[kind]
+    torch.manual_seed(1)
+    model = ours(kind, head).short_classes[kind.partition("-")[0]](config_class(**{**SIZES, **changes})).double().eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name.lower() else 0.2))
+    return model
+
+
+def inputs(head):
+    torch.manual_seed(2)
+    tokens = torch.randint(4, 70, (3, 20))
+    for row, length in enumerate((20, 13, 6)):
+        tokens[row, length - 1], tokens[row, length:] = 2, 1
+    given = {"input_ids": tokens, "attention_mask": tokens.ne(1).long()}
+    if head == "ForSequenceClassification":
+        return given | {"labels": torch.tensor([0, 1, 1])}
+    if head == "ForQuestionAnswering":
+        return given | {"start_positions": torch.tensor([1, 2, 3]), "end_positions": torch.tensor([4, 4, 4])}
+    targets = torch.randint(4, 70, (3, 9))
+    return given | ({"decoder_input_ids": targets} if head == "Model" else {"labels": targets})
+
+
+def loss_of(output):
+    return output.loss if "loss" in output else output.last_hidden_state.sin().sum()
+
+
+@BOTH
+def test_with_wide_windows_it_is_transformers_own_model(kind, head):
+    theirs = short(kind, head)
+    long = ours(kind, head).from_short(theirs, max_position_embeddings=62, **WIDE)
+    given = inputs(head)
+    real, gradients = given["attention_mask"].bool(), []
+    expected, found = theirs(**given), long(**given)
+    for name, value in expected.items():
+        if torch.is_tensor(value):
+            where = real if name == "encoder_last_hidden_state" else ...
+            torch.testing.assert_close(found[name][where], value[where], rtol=0, atol=1e-12)
+    for model, output in ((theirs, expected), (long, found)):
+        loss_of(output).backward()
+        gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    assert len(gradients[0]) > 60
+    for name, value in gradients[0].items():
+        grad = gradients[1][name][: len(value)] if "embed_positions" in name else gradients[1][name]
+        torch.testing.assert_close(grad, value, rtol=0, atol=1e-12 * max(1, value.abs().max().item()))
+
+
+@BOTH
+def test_both_levels_are_the_dense_ones(kind, head):
+    found = ours(kind, head).from_short(short(kind, head), max_position_embeddings=62, **LEVELS)
+    enlarge(found)
+    settings = {**found.config.to_dict(), "attention_backend": "reference"}
+    expected = type(found)(type(found.config)(**settings)).double().eval()
+    expected.load_state_dict(found.state_dict())
+    results = []
+    for model in (found, expected):
+        output = model(**inputs(head), output_attentions=True)
+        loss_of(output).backward()
+        results.append([loss_of(output), *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert len(results[0]) == len(results[1]) > 60
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-11 * max(1, other.abs().max().item()))
+    assert [weights.level_two is None for weights in output.encoder_attentions] == [True, False, False]
+
+
+@pytest.mark.parametrize("kind", ["pegasus", "marian"])
+@torch.no_grad()
+def test_computed_positions_are_computed_for_longer_inputs(kind):
+    head = CONFIGS[kind][3][1]
+    theirs = short(kind, head)
+    long = ours(kind, head).from_short(theirs, max_position_embeddings=62, **WIDE)
+    table = long.model.encoder.embed_positions
+    assert not table.weight.requires_grad
+    torch.testing.assert_close(table.weight, table.create_weight().double(), rtol=0, atol=0)
+    assert table.weight.shape == (62, 24)
+    assert long.model.decoder.embed_positions.weight.shape == (30, 24)
+    with pytest.raises(ValueError, match="random_position_offsets trains learned positions"):
+        ours(kind, head).from_short(theirs, random_position_offsets=True)
+
+
+@pytest.mark.parametrize("head", ["ForSequenceClassification", "ForQuestionAnswering"])
+@torch.no_grad()
+def test_a_decoder_that_reads_the_input_takes_what_the_encoder_takes(head):
+    model = ours("bart", head).from_short(short("bart", head), max_position_embeddings=62, **LEVELS)
+    assert model.config.max_decoder_position_embeddings == 62
+    given = inputs(head)
+    given["input_ids"] = torch.cat([given["input_ids"][:, :1]] * 42 + [given["input_ids"]], 1)
+    given["attention_mask"] = given["input_ids"].ne(1).long()
+    assert model(**given).loss.isfinite()
+    less = ours("bart", head).from_short(short("bart", head), max_decoder_position_embeddings=40, **LEVELS)
+    assert less.config.max_decoder_position_embeddings == 40
+    given["attention_mask"] = given["attention_mask"].flip(1)
+    with pytest.raises(ValueError, match="this head takes padding on the right"):
+        model(**given)
