@@ -17,6 +17,7 @@ from fairseq_poolingformer.huggingface.configuration import (
     PoolingformerMPNetConfig,
     PoolingformerPegasusConfig,
     PoolingformerRobertaConfig,
+    PoolingformerT5Config,
 )
 
 # isort: split
@@ -73,6 +74,11 @@ from fairseq_poolingformer.huggingface.sinusoidal import (
     PoolingformerMarianMTModel,
     PoolingformerPegasusForConditionalGeneration,
     PoolingformerPegasusModel,
+)
+from fairseq_poolingformer.huggingface.t5 import (
+    PoolingformerT5EncoderModel,
+    PoolingformerT5ForConditionalGeneration,
+    PoolingformerT5Model,
 )
 from fairseq_poolingformer.huggingface.task_heads import (
     PoolingformerRobertaForCoreference,
@@ -137,6 +143,10 @@ __all__ = [
     "PoolingformerRobertaForTokenClassification",
     "PoolingformerRobertaForWikihop",
     "PoolingformerRobertaModel",
+    "PoolingformerT5Config",
+    "PoolingformerT5EncoderModel",
+    "PoolingformerT5ForConditionalGeneration",
+    "PoolingformerT5Model",
     "band",
 ]
 

@@ -212,7 +212,7 @@ class Seq2SeqHead(Packaged, Head):
         if encoder_outputs is None and (input_ids is not None or inputs_embeds is not None):
             names = ("output_hidden_states", "output_attentions")
             wanted = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
-            encoder_outputs = self.model.encoder(
+            encoder_outputs = self.get_encoder()(
                 input_ids, attention_mask, inputs_embeds, global_attention_mask, return_dict=True, **wanted
             )
         kwargs["return_dict"] = True

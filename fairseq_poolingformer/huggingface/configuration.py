@@ -13,6 +13,7 @@ from transformers import (
     MPNetConfig,
     PegasusConfig,
     RobertaConfig,
+    T5Config,
 )
 
 from fairseq_poolingformer.huggingface.peft_targets import PeftAsks
@@ -115,3 +116,12 @@ class PoolingformerMarianConfig(PeftAsks, LevelSettings, MarianConfig):
 
     max_position_embeddings: int = 4096
     max_decoder_position_embeddings: int = 1024
+
+
+class PoolingformerT5Config(PeftAsks, LevelSettings, T5Config):
+    """T5's configuration with the two levels; ``max_position_embeddings`` bounds the input, and no table."""
+
+    model_type = "poolingformer-t5"
+
+    max_position_embeddings: int = 16384
+    pooled_layers: Layers = "3-5"

@@ -6,12 +6,12 @@ import sys
 from functools import cache
 from typing import Any
 
-COUNTERPARTS = {f"poolingformer-{kind}": kind for kind in ("bart", "roberta", "bert", "electra", "distilbert", "mpnet")}
+COUNTERPARTS = {f"poolingformer-{kind}": kind for kind in ("bart", "roberta", "bert", "electra", "t5")}
 COUNTERPARTS |= dict.fromkeys(("poolingformer-mbart", "poolingformer-pegasus", "poolingformer-marian"), "bart")
 LEVEL_TWO = {  # level two's projection -> level one's names
-    "pooled_q_proj": {"q_proj", "query"},
-    "pooled_k_proj": {"k_proj", "key"},
-    "pooled_v_proj": {"v_proj", "value"},
+    "pooled_q_proj": {"q_proj", "query", "q"},
+    "pooled_k_proj": {"k_proj", "key", "k"},
+    "pooled_v_proj": {"v_proj", "value", "v"},
 }
 
 

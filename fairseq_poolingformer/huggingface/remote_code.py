@@ -20,6 +20,7 @@ BART = {
 }
 PEGASUS = {"AutoModel": "Model", "AutoModelForSeq2SeqLM": "ForConditionalGeneration"}
 MARIAN = {"AutoModel": "Model", "AutoModelForSeq2SeqLM": "MTModel"}
+T5 = {**PEGASUS, "AutoModelForTextEncoding": "EncoderModel"}
 TEXT = {
     "AutoModel": "Model",
     "AutoModelForMaskedLM": "ForMaskedLM",
@@ -39,6 +40,7 @@ CLASSES = {  # model_type -> the start of its classes' names, their module, and 
     "poolingformer-mpnet": ("PoolingformerMPNet", "huggingface.mpnet", TEXT),
     "poolingformer-pegasus": ("PoolingformerPegasus", "huggingface.sinusoidal", PEGASUS),
     "poolingformer-marian": ("PoolingformerMarian", "huggingface.sinusoidal", MARIAN),
+    "poolingformer-t5": ("PoolingformerT5", "huggingface.t5", T5),
 }
 LEFT_OUT = {
     ("attention.backends.later", "FLEX"),

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 import transformers
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from fairseq_poolingformer.huggingface import card
@@ -41,11 +42,12 @@ SHORT = {  # model_type -> those of the short models that become one -> the star
     "poolingformer-mpnet": {"mpnet": "MPNet"},
     "poolingformer-pegasus": {"pegasus": "Pegasus"},
     "poolingformer-marian": {"marian": "Marian"},
+    "poolingformer-t5": {"t5": "T5", "mt5": "MT5"},
 }
 SINUSOIDAL = ("pegasus", "marian")  # their positions are computed
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
-LAYERS = r"(num_hidden|encoder|decoder|n)_layers"
-WIDTHS = r"(.*_)?dim|d_model|(hidden|intermediate|.*vocab|embedding)_size"
+LAYERS = r"(num_hidden|encoder|decoder|n|num|num_decoder)_layers"
+WIDTHS = r"(.*_)?dim|d_model|d_ff|d_kv|(hidden|intermediate|.*vocab|embedding)_size|relative_attention_num_buckets"
 LENGTHS = r"max_.*position_embeddings"
 LARGEST = ((LAYERS, 1000), (r".*_heads", 4096), (WIDTHS, 2**22), (LENGTHS, 2**27))  # sizes, and the largest
 
@@ -151,8 +153,8 @@ class FromShort:
                 f"the short model is a {type(short).__name__}, without the head of a {cls.__name__}: load it as a "
                 f"{short_class.__name__}"
             )
-        _load(long, short)
         long.tie_weights()
+        _load(long, short)
         if short.can_generate():
             long.generation_config = copy.deepcopy(short.generation_config)
         return long
@@ -205,9 +207,12 @@ def _check_held(folder: Path, config: dict[str, Any]) -> None:
     """Raise ``ValueError`` where the weights in a folder, if they are safetensors, hold less than a size says."""
     shapes = tensor_digests.shapes_in_folder(folder)
     widest = max((max(shape, default=0) for shape in shapes.values()), default=0)
-    layers = 1 + max((int(number) for name in shapes for number in re.findall(r"layers?\.(\d+)\.", name)), default=-1)
+    layers = 1 + max(
+        (int(number) for name in shapes for number in re.findall(r"(?:layers?|block)\.(\d+)\.", name)), default=-1
+    )
     held = [(LAYERS, layers), (WIDTHS, widest)]
-    held += [(LENGTHS, widest)] * bool(config.get("absolute_positions", True))  # else no tensor has a row for each
+    rows = config.get("absolute_positions", True) and config.get("model_type") != "poolingformer-t5"
+    held += [(LENGTHS, widest)] * bool(rows)  # else no tensor has a row for each
     for name, value in config.items() if shapes else ():
         most = next((most for pattern, most in held if re.fullmatch(pattern, name)), None)
         if most is not None and value is not None and value > most:
@@ -264,4 +269,13 @@ def _load(long: PreTrainedModel, short: PreTrainedModel) -> None:
         raise ValueError(f"the short model lacks {', '.join(lacking)}: give one of the same kind as the long model")
     if unused := sorted(set(state) - set(own) - {"final_logits_bias"}):
         logger.warning("left out, since the long model has no place for them: %s", ", ".join(unused))
+    for name, source in list(long.all_tied_weights_keys.items()):
+        if not _same(state[names[name]], state[names[source]]):  # transformers unties what a checkpoint has twice
+            module, _, leaf = name.rpartition(".")
+            setattr(long.get_submodule(module), leaf, nn.Parameter(values[name].clone()))
+            del long.all_tied_weights_keys[name]
     long.load_state_dict({name: state[ours] for name, ours in names.items()})
+
+
+def _same(x: Tensor, y: Tensor) -> bool:
+    return x.data_ptr() == y.data_ptr() or torch.equal(x, y)

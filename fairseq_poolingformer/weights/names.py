@@ -113,6 +113,12 @@ _MPNET: _Lines = (
     (f"{_ATTENTION}.attn.o.*", f"{_OWN_ATTENTION}.out_proj.*"),
     (f"{_ATTENTION}.attn.*", f"{_OWN_ATTENTION}.*"),
 )
+_T5_ATTENTION = "encoder.block.#.layer.0.SelfAttention"
+_T5: _Lines = (
+    *((f"{_T5_ATTENTION}.{x}.*", f"encoder.layers.#.self_attn.{x}_proj.*") for x in "qkv"),
+    (f"{_T5_ATTENTION}.o.*", "encoder.layers.#.self_attn.out_proj.*"),
+    (f"{_T5_ATTENTION}.*", "encoder.layers.#.self_attn.*"),
+)
 
 NAMES = {  # model_type ->
     **dict.fromkeys(("bart", "mbart", "poolingformer-bart", "poolingformer-mbart"), Names()),
@@ -120,6 +126,7 @@ NAMES = {  # model_type ->
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), Names(*_ROBERTA)),
     **dict.fromkeys(("bert", "electra", "poolingformer-bert", "poolingformer-electra"), Names(*_TWO_LEVELS, offset=0)),
     **dict.fromkeys(("distilbert", "poolingformer-distilbert"), Names(*_DISTILBERT, offset=0)),
+    **dict.fromkeys(("t5", "mt5", "poolingformer-t5"), Names(*_T5)),
     **dict.fromkeys(("mpnet", "poolingformer-mpnet"), Names(*_MPNET)),
     "led": Names(*_LED),
     "longformer": Names(*_LONGFORMER),

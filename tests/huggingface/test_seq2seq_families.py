@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import BartConfig, MarianConfig, MBartConfig, PegasusConfig
+from transformers import BartConfig, MarianConfig, MBartConfig, PegasusConfig, T5Config
 
 from fairseq_poolingformer import huggingface
 from tests.huggingface.test_bart import LEVELS, WIDE
@@ -11,6 +11,9 @@ from tests.huggingface.test_families import enlarge
 SIZES = {"vocab_size": 70, "d_model": 24, "encoder_layers": 3, "encoder_ffn_dim": 40, "encoder_attention_heads": 4}
 SIZES |= {"decoder_layers": 2, "decoder_ffn_dim": 56, "decoder_attention_heads": 3, "max_position_embeddings": 30}
 SIZES |= {"pad_token_id": 1, "decoder_start_token_id": 2, "eos_token_id": 2, "attn_implementation": "eager"}
+T5 = {"vocab_size": 70, "d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 3, "num_decoder_layers": 2, "num_heads": 4}
+T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "pad_token_id": 1}
+T5 |= {"decoder_start_token_id": 1, "eos_token_id": 2, "attn_implementation": "eager"}
 HEADS = ("Model", "ForConditionalGeneration", "ForSequenceClassification", "ForQuestionAnswering")
 CONFIGS = {  # model_type -> configuration, the start of the names of our classes, and their ends
     "bart": (BartConfig, {}, "Bart", HEADS),
@@ -23,6 +26,8 @@ CONFIGS = {  # model_type -> configuration, the start of the names of our classe
         "Marian",
         ("MTModel",),
     ),
+    "t5": (T5Config, T5, "T5", HEADS[:2]),
+    "t5-gated": (T5Config, {**T5, "feed_forward_proj": "gated-gelu", "d_kv": 5}, "T5", HEADS[1:2]),
 }
 EVERY = pytest.mark.parametrize("kind", CONFIGS)
 BOTH = pytest.mark.parametrize(("kind", "head"), [(kind, head) for kind, row in CONFIGS.items() for head in row[3]])
@@ -35,7 +40,12 @@ def ours(kind, head):
 def short(kind, head):
     config_class, changes, *_ = CONFIGS[kind]
     torch.manual_seed(1)
-    model = ours(kind, head).short_classes[kind.partition("-")[0]](config_class(**{**SIZES, **changes})).double().eval()
+    model = (
+        ours(kind, head)
+        .short_classes[kind.partition("-")[0]](config_class(**({} if config_class is T5Config else SIZES) | changes))
+        .double()
+        .eval()
+    )
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
@@ -76,7 +86,7 @@ def test_with_wide_windows_it_is_transformers_own_model(kind, head):
         loss_of(output).backward()
         gradients.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
     assert gradients[0].keys() == gradients[1].keys()
-    assert len(gradients[0]) > 60
+    assert len(gradients[0]) > 50
     for name, value in gradients[0].items():
         grad = gradients[1][name][: len(value)] if "embed_positions" in name else gradients[1][name]
         torch.testing.assert_close(grad, value, rtol=0, atol=1e-12 * max(1, value.abs().max().item()))
@@ -94,7 +104,7 @@ def test_both_levels_are_the_dense_ones(kind, head):
         output = model(**inputs(head), output_attentions=True)
         loss_of(output).backward()
         results.append([loss_of(output), *(p.grad for p in model.parameters() if p.grad is not None)])
-    assert len(results[0]) == len(results[1]) > 60
+    assert len(results[0]) == len(results[1]) > 50
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-11 * max(1, other.abs().max().item()))
     assert [weights.level_two is None for weights in output.encoder_attentions] == [True, False, False]
@@ -129,3 +139,36 @@ def test_a_decoder_that_reads_the_input_takes_what_the_encoder_takes(head):
     given["attention_mask"] = given["attention_mask"].flip(1)
     with pytest.raises(ValueError, match="this head takes padding on the right"):
         model(**given)
+
+
+@torch.no_grad()
+def test_an_output_matrix_of_its_own_stays_one(tmp_path):
+    """As transformers leaves it, where a checkpoint has two: T5 1.1 and Flan-T5."""
+    theirs = short("t5", "ForConditionalGeneration")
+    theirs.lm_head.weight = torch.nn.Parameter(torch.randn_like(theirs.shared.weight))
+    long = ours("t5", "ForConditionalGeneration").from_short(theirs, **WIDE)
+    given = inputs("ForConditionalGeneration")
+    expected = theirs(**given).logits
+    torch.testing.assert_close(long(**given).logits, expected, rtol=0, atol=1e-12)
+    long.save_pretrained(tmp_path)
+    torch.testing.assert_close(type(long).from_pretrained(tmp_path)(**given).logits, expected, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_t5_reads_any_length_and_writes():
+    """Beyond the distances of its buckets, and beyond any table's rows; global tokens are those of the encoder."""
+    theirs = short("t5", "ForConditionalGeneration")
+    settings = {"window_size": "all", "pooled_layers": "none", "max_position_embeddings": 200}
+    long = ours("t5", "ForConditionalGeneration").from_short(theirs, **settings)
+    tokens = torch.randint(4, 70, (2, 200))
+    written = [model.generate(tokens, max_length=8, min_length=8, num_beams=2) for model in (theirs, long)]
+    assert torch.equal(*written)
+    narrow = {"window_size": "2", "pooled_layers": "none", "global_tokens": 0}
+    narrow = ours("t5", "EncoderModel").from_short(theirs, **narrow)
+    chosen = torch.zeros_like(tokens)
+    chosen[:, 50] = 1
+    alone, seen = narrow(tokens)[0], narrow(tokens, global_attention_mask=chosen)[0]
+    assert (alone[:, 199] != seen[:, 199]).any()
+    gated = short("t5-gated", "ForConditionalGeneration")
+    with pytest.raises(ValueError, match="pool_mix and pool_share_weights need heads that are together as wide as"):
+        ours("t5", "ForConditionalGeneration").from_short(gated, pool_mix=True)
