@@ -44,6 +44,16 @@ SHORT = {  # model_type -> those of the short models that become one -> the star
     "poolingformer-marian": {"marian": "Marian"},
     "poolingformer-t5": {"t5": "T5", "mt5": "MT5"},
 }
+REFUSED = {  # model_type -> why no long model is made of it
+    "albert": "its layers share their parameters, and level two is in some of them",
+    "big_bird": "it has windows of its own, beside random keys that ours do not have",
+    "deberta": "poolingformer convert to-fairseq makes a fairseq model of it, and to-huggingface one for transformers",
+    "deberta-v2": "its scores by distance use the projections of the contents, which ours do not",
+    "funnel": "it shortens the text from block to block",
+    "longt5": "it has windows of its own",
+    "umt5": "each of its layers has scores by distance of its own",
+    "xlnet": "its attention has two streams and a memory",
+}
 SINUSOIDAL = ("pegasus", "marian")  # their positions are computed
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
 LAYERS = r"(num_hidden|encoder|decoder|n|num|num_decoder)_layers"
@@ -162,10 +172,18 @@ class FromShort:
     @classmethod
     def _short_class(cls, kind: str | None) -> type[PreTrainedModel]:
         if kind not in cls.short_classes:
-            raise ValueError(
-                f"the short model is a {kind}; {cls.__name__} takes {' or '.join(cls.short_classes) or 'none'}"
-            )
+            known = next((own for own, starts in SHORT.items() if kind in starts), None)
+            takes = f"the short model is a {kind}; {cls.__name__} takes {' or '.join(cls.short_classes) or 'none'}"
+            raise ValueError(takes if known else why_not(kind))
         return cls.short_classes[kind]
+
+
+def why_not(kind: str | None) -> str:
+    """Return the sentence that says why no long model is made of models of this ``model_type``."""
+    known = [kind for starts in SHORT.values() for kind in starts]
+    return (
+        f"models of type {kind} are not made long: {REFUSED.get(kind, 'those that are have type ' + ', '.join(known))}"
+    )
 
 
 def _check_labels(config: PreTrainedConfig, labels: dict[str, Any]) -> None:

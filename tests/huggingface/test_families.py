@@ -6,13 +6,28 @@ computation is, where they are not.
 
 import pytest
 import torch
-from transformers import BertConfig, CamembertConfig, DistilBertConfig, ElectraConfig, MPNetConfig, RobertaConfig
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    BertConfig,
+    CamembertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    GPT2Config,
+    GPT2Model,
+    MPNetConfig,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+)
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from fairseq_poolingformer import huggingface
+from fairseq_poolingformer.huggingface import short_models
 from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
 from tests.attention.test_probabilities import dense, expected_weights
-from tests.huggingface.test_bart import LEVELS, WIDE
+from tests.huggingface.test_bart import LEVELS, WIDE, run
 
 SIZES = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4}
 SIZES |= {"intermediate_size": 40, "max_position_embeddings": 30, "type_vocab_size": 2}
@@ -250,10 +265,64 @@ def test_trainer_peft_and_checkpointing(kind):
     assert any("pooled" not in name for name in found)
 
 
-@pytest.mark.parametrize("kind", ["mpnet"])
-def test_distances_beyond_the_buckets_share_the_last_one(kind):
-    theirs = short(kind, max_position_embeddings=402)
-    long = ours(kind, "Model").from_short(theirs, max_position_embeddings=402, window_size="all", pooled_layers="none")
+def test_distances_beyond_the_buckets_share_the_last_one():
+    theirs = short("mpnet", max_position_embeddings=402)
+    wide = {"max_position_embeddings": 402, "window_size": "all", "pooled_layers": "none"}
+    long = ours("mpnet", "Model").from_short(theirs, **wide)
     tokens = torch.randint(4, 50, (1, 400))
     found, expected = long(tokens).last_hidden_state, theirs(tokens).last_hidden_state
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("sinusoidal", [False, True])
+@torch.no_grad()
+def test_positions_are_repeated_or_computed(sinusoidal):
+    theirs = short("distilbert", sinusoidal_pos_embds=sinusoidal)
+    own = theirs.embeddings.position_embeddings.weight
+    own.add_(torch.randn_like(own))  # trained further
+    model = ours("distilbert", "Model").from_short(theirs, max_position_embeddings=75, **LEVELS)
+    table = model.embeddings.position_embeddings.weight
+    assert torch.equal(table[:30], own)
+    if sinusoidal:
+        fresh = type(theirs)(config("distilbert", sinusoidal_pos_embds=True, max_position_embeddings=75))
+        assert torch.equal(table[30:], fresh.embeddings.position_embeddings.weight[30:].double())
+    else:
+        assert torch.equal(table[30:60], own)
+        assert torch.equal(table[60:], own[:15])
+
+
+def test_what_is_refused_is_said():
+    with pytest.raises(ValueError, match="models of type albert are not made long: its layers share their parameters"):
+        ours("bert", "Model").from_short(AlbertModel(AlbertConfig(**{**SIZES, "embedding_size": 16})))
+    with pytest.raises(
+        ValueError, match="models of type gpt2 are not made long: those that are have type bart, led, mb"
+    ):
+        ours("bert", "Model").from_short(GPT2Model(GPT2Config(n_embd=24, n_layer=1, n_head=4, vocab_size=50)))
+    with pytest.raises(ValueError, match="the short model is a electra; PoolingformerBertModel takes bert"):
+        ours("bert", "Model").from_short(short("electra"))
+    with pytest.raises(ValueError, match="every token sees both sides"):
+        ours("bert", "Model").from_short(short("bert"), is_decoder=True)
+    assert not set(short_models.REFUSED) & {kind for starts in short_models.SHORT.values() for kind in starts}
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "arguments", "tokens"),
+    [
+        ("bert", "ForTokenClassification", [], 60),
+        ("mpnet", "ForMaskedLM", ["--head", "multiple-choice"], 60),
+        ("camembert", "Model", ["--head", "masked-lm"], 60),
+    ],
+)
+def test_from_short_on_the_command_line(kind, head, arguments, tokens, tmp_path, capsys):
+    short(kind, head).float().save_pretrained(tmp_path / "short")
+    vocabulary = ["<pad>", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(WordLevel({word: row for row, word in enumerate(vocabulary)}, "[UNK]"))
+    )
+    tokenizer.save_pretrained(tmp_path / "short")
+    settings = ["--max-tokens", tokens, "--window-size", "4", "--pooled-layers", "2", *arguments]
+    assert run("from-short", tmp_path / "short", tmp_path / "long", *settings) == 0
+    end = {"multiple-choice": "ForMultipleChoice", "masked-lm": "ForMaskedLM"}.get((arguments or [""])[-1], head)
+    assert f"Poolingformer{CONFIGS[kind][2]}{end} for 60 tokens, window_size 4" in capsys.readouterr().out
+    model = ours(kind, end).from_pretrained(tmp_path / "long")
+    assert model.base_model.max_tokens == tokens

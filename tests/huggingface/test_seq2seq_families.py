@@ -5,6 +5,7 @@ import torch
 from transformers import BartConfig, MarianConfig, MBartConfig, PegasusConfig, T5Config
 
 from fairseq_poolingformer import huggingface
+from fairseq_poolingformer.cli.from_short import class_name
 from tests.huggingface.test_bart import LEVELS, WIDE
 from tests.huggingface.test_families import enlarge
 
@@ -172,3 +173,45 @@ def test_t5_reads_any_length_and_writes():
     gated = short("t5-gated", "ForConditionalGeneration")
     with pytest.raises(ValueError, match="pool_mix and pool_share_weights need heads that are together as wide as"):
         ours("t5", "ForConditionalGeneration").from_short(gated, pool_mix=True)
+
+
+@pytest.mark.parametrize("kind", ["pegasus", "marian", "t5"])
+def test_trainer_peft_and_checkpointing(kind):
+    head = CONFIGS[kind][3][1]
+    model = ours(kind, head).from_short(short(kind, head), **LEVELS).eval()
+    given = inputs(head)
+    loss = model(**given).loss
+    torch.testing.assert_close(model(**given, num_items_in_batch=54).loss, loss / 2)
+    loss.backward()
+    expected = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.gradient_checkpointing_enable()
+    for module in model.train().modules():
+        for name in ("p", "dropout"):
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
+    model.zero_grad()
+    model(**given).loss.backward()
+    parameters = dict(model.named_parameters())
+    for name, value in expected.items():
+        torch.testing.assert_close(parameters[name].grad, value, rtol=0, atol=1e-10)
+    peft = pytest.importorskip("peft")
+    adapted = peft.get_peft_model(model, peft.LoraConfig())
+    adapted(**given).loss.backward()
+    assert any("pooled_q_proj" in name for name, p in adapted.named_parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "arguments", "end"),
+    [
+        ("t5", "ForConditionalGeneration", [], "ForConditionalGeneration"),
+        ("marian", "MTModel", [], "MTModel"),
+        ("bart", "Model", [], "ForConditionalGeneration"),
+        ("bart", "ForSequenceClassification", [], "ForSequenceClassification"),
+        ("bart", "Model", ["--head", "question-answering"], "ForQuestionAnswering"),
+    ],
+)
+def test_the_head_on_the_command_line(kind, head, arguments, end):
+    config = short(kind, head).config
+    config.architectures = [f"{CONFIGS[kind][2]}{head}"]
+    start, found = class_name(config, arguments[-1] if arguments else None)
+    assert getattr(huggingface, start + found) is ours(kind, end)
