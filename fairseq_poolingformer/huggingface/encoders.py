@@ -123,8 +123,6 @@ class Head(TwoLevelModel):
 
     def __init__(self, config: PreTrainedConfig) -> None:
         with_parts(super().__init__, self.base_class)(config)
-        if type(self.base_model) is not self.base_class:
-            raise TypeError(f"in this transformers, the base of a {type(self).__name__} cannot be exchanged")
 
     def _prepared(
         self, ids: Tensor | None, mask: Tensor | None, types: Any, positions: Any, embeds: Any, global_mask: Any
@@ -207,8 +205,14 @@ def with_parts(construct: MethodType, *parts: type) -> MethodType:
     Args:
         construct: ``super().__init__``.
         parts: subclasses of transformers' own classes, which are their last bases.
+
+    Raises:
+        TypeError: the constructor of this transformers names no such part.
     """
     function, own = construct.__func__, {part.__bases__[-1].__name__: part for part in parts}
+    if unnamed := own.keys() - function.__code__.co_names:
+        raise TypeError(f"{function.__qualname__} of this transformers names no {', '.join(unnamed)}")
     names = {**function.__globals__, **own}
     copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
     return MethodType(copy, construct.__self__)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from torch.nn import Linear
 from transformers import (
     AlbertConfig,
     AlbertModel,
@@ -26,6 +27,7 @@ from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.huggingface import short_models
 from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
+from fairseq_poolingformer.huggingface.encoders import with_parts
 from tests.attention.test_probabilities import dense, expected_weights
 from tests.huggingface.test_bart import LEVELS, WIDE, run
 
@@ -294,9 +296,7 @@ def test_positions_are_repeated_or_computed(sinusoidal):
 def test_what_is_refused_is_said():
     with pytest.raises(ValueError, match="models of type albert are not made long: its layers share their parameters"):
         ours("bert", "Model").from_short(AlbertModel(AlbertConfig(**{**SIZES, "embedding_size": 16})))
-    with pytest.raises(
-        ValueError, match="models of type gpt2 are not made long: those that are have type bart, led"
-    ):
+    with pytest.raises(ValueError, match="models of type gpt2 are not made long: those that are have type bart, led"):
         ours("bert", "Model").from_short(GPT2Model(GPT2Config(n_embd=24, n_layer=1, n_head=4, vocab_size=50)))
     with pytest.raises(ValueError, match="the short model is a electra; PoolingformerBertModel takes bert"):
         ours("bert", "Model").from_short(short("electra"))
@@ -326,3 +326,23 @@ def test_from_short_on_the_command_line(kind, head, arguments, tokens, tmp_path,
     assert f"Poolingformer{CONFIGS[kind][2]}{end} for 60 tokens, window_size 4" in capsys.readouterr().out
     model = ours(kind, end).from_pretrained(tmp_path / "long")
     assert model.base_model.max_tokens == tokens
+
+
+def test_a_constructor_without_the_part_is_refused():
+    """Such as one behind a decorator, which would build transformers' own part and say nothing."""
+
+    class Model:
+        def __init__(self, width):
+            self.layer = Linear(width, width)
+
+    class Own(Linear):
+        pass
+
+    class Both(Model):
+        def __init__(self, *parts):
+            with_parts(super().__init__, *parts)(3)
+
+    assert type(Both(Own).layer) is Own
+    assert type(Both().layer) is Linear
+    with pytest.raises(TypeError, match="Model.__init__ of this transformers names no BertModel"):
+        Both(huggingface.PoolingformerBertModel)
