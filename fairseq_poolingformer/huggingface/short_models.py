@@ -241,6 +241,8 @@ def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str
     """Return the settings of the long model that follow from the short one's configuration."""
     kind, layers = config.model_type, config.num_hidden_layers
     own = {name: value for name, value in config.to_dict().items() if name not in NOT_COPIED}
+    if kind == "mt5":
+        own["scale_decoder_outputs"] = False  # as T5 1.1
     if kind not in WINDOWED:
         own["pooled_layers"] = upper_half(layers)
         if hasattr(cls.config_class, "max_decoder_position_embeddings"):
