@@ -26,6 +26,7 @@ from transformers import (
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
 from fairseq_poolingformer import huggingface
+from fairseq_poolingformer.attention import recorded_weights
 from fairseq_poolingformer.huggingface import short_models
 from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
 from fairseq_poolingformer.huggingface.encoders import with_parts
@@ -157,6 +158,9 @@ def test_both_levels_are_the_dense_ones(kind):
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-11 * max(1, other.abs().max().item()))
     assert [weights.level_two is None for weights in output.attentions] == [True, False, False]
+    with torch.no_grad(), recorded_weights(model) as recorded:
+        model(**given)
+    torch.testing.assert_close(tuple(recorded.values()), output.attentions, rtol=0, atol=0)
     global_mask = (torch.arange(20) < 2).expand(4, 20)
     attentions = [module for module in model.modules() if isinstance(module, EncoderSelfAttention)]
     for attention, weights, x in zip(attentions, output.attentions, output.hidden_states, strict=False):

@@ -5,6 +5,7 @@ import torch
 from transformers import BartConfig, MarianConfig, MBartConfig, MT5Config, PegasusConfig, T5Config
 
 from fairseq_poolingformer import huggingface
+from fairseq_poolingformer.attention import recorded_weights
 from fairseq_poolingformer.cli.from_short import class_name
 from tests.huggingface.test_bart import LEVELS, WIDE
 from tests.huggingface.test_families import enlarge
@@ -117,6 +118,9 @@ def test_both_levels_are_the_dense_ones(kind, head):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-11 * max(1, other.abs().max().item()))
     attentions = output.attentions if head == "EncoderModel" else output.encoder_attentions
     assert [weights.level_two is None for weights in attentions] == [True, False, False]
+    with torch.no_grad(), recorded_weights(expected) as recorded:
+        expected(**inputs(head))
+    torch.testing.assert_close(tuple(recorded.values()), attentions, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["pegasus", "marian"])
