@@ -191,6 +191,7 @@ def test_padding_may_be_on_the_left(kind, head):
     if head == "ForQuestionAnswering":
         moved = 20 - torch.tensor(LENGTHS)
         left |= {name: right[name] + moved for name in ("start_positions", "end_positions")}
+    first = []
     for mask in (None, chosen):
         masks = (mask, None if mask is None else _rolled(mask))
         if head == "ForMultipleChoice" and mask is not None:
@@ -198,12 +199,14 @@ def test_padding_may_be_on_the_left(kind, head):
         expected, found = (
             model(**given, global_attention_mask=own) for given, own in zip((right, left), masks, strict=True)
         )
+        first.append(next(value for name, value in expected.items() if name != "loss"))
         for name, value in expected.items():
             if value.shape[:2] == (4, 20):
                 value, real = _rolled(value), left["attention_mask"].bool()
                 torch.testing.assert_close(found[name][real], value[real], rtol=0, atol=1e-12)
             else:
                 torch.testing.assert_close(found[name], value, rtol=0, atol=1e-12)
+    assert (first[0] != first[1]).any()  # the user's global tokens are heeded
 
 
 @EVERY
@@ -282,13 +285,15 @@ def test_distances_beyond_the_buckets_share_the_last_one():
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("sinusoidal", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "sinusoidal"), [("bert", False), ("electra", False), ("distilbert", False), ("distilbert", True)]
+)
 @torch.no_grad()
-def test_positions_are_repeated_or_computed(sinusoidal):
-    theirs = short("distilbert", sinusoidal_pos_embds=sinusoidal)
+def test_positions_are_repeated_or_computed(kind, sinusoidal):
+    theirs = short(kind, **{"sinusoidal_pos_embds": True} if sinusoidal else {})
     own = theirs.embeddings.position_embeddings.weight
     own.add_(torch.randn_like(own))  # trained further
-    model = ours("distilbert", "Model").from_short(theirs, max_position_embeddings=75, **LEVELS)
+    model = ours(kind, "Model").from_short(theirs, max_position_embeddings=75, **LEVELS)
     table = model.embeddings.position_embeddings.weight
     assert torch.equal(table[:30], own)
     if sinusoidal:
