@@ -60,6 +60,7 @@ LAYERS = r"(num_hidden|encoder|decoder|n|num|num_decoder)_layers"
 WIDTHS = r"(.*_)?dim|d_model|d_ff|d_kv|(hidden|intermediate|.*vocab|embedding)_size|relative_attention_num_buckets"
 LENGTHS = r"max_.*position_embeddings"
 LARGEST = ((LAYERS, 1000), (r".*_heads", 4096), (WIDTHS, 2**22), (LENGTHS, 2**27))  # sizes, and the largest
+LARGEST += (("relative_attention_max_distance", 2**16),)
 
 
 class FromShort:
