@@ -11,13 +11,12 @@ from fairseq_poolingformer.weights import ConversionError, files
 
 HEADS = {  # --head -> the end of the class's name
     "masked-lm": "ForMaskedLM",
+    "multiple-choice": "ForMultipleChoice",
     "question-answering": "ForQuestionAnswering",
     "sequence-classification": "ForSequenceClassification",
+    "token-classification": "ForTokenClassification",
     "none": "Model",
 }
-BART_LIKE = {"bart": "Bart", "led": "Bart", "mbart": "MBart"}
-ROBERTA_LIKE = ("roberta", "xlm-roberta", "longformer")
-ENCODERS = {**dict.fromkeys(ROBERTA_LIKE, "Roberta"), "modernbert": "ModernBert"}
 
 
 def add_command(commands: Any) -> None:
@@ -25,9 +24,9 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "from-short",
         help="a short model of transformers' -> a long one, still for transformers",
-        description="Make a long model from a BART, mBART, RoBERTa, XLM-R or ModernBERT: learned positions are "
-        "repeated, level two starts with random values. A LED or Longformer keeps its positions and windows, and has "
-        "no level two unless --pooled-layers asks for it. The tokenizer is copied.",
+        description="Make a long model from a BART, RoBERTa, BERT, ModernBERT or T5, or one of their kin: learned "
+        "positions are repeated, level two starts with random values. A LED or Longformer keeps its positions and "
+        "windows, and has no level two unless --pooled-layers asks for it. The tokenizer is copied.",
     )
     parser.set_defaults(convert=run)
     parser.add_argument(
@@ -43,7 +42,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--head",
         choices=tuple(HEADS),
-        help="of RoBERTa, XLM-R, Longformer and ModernBERT (default: the one that the model has)",
+        help="of the long model (default: the one that the model has; without any, a decoder generates)",
     )
     TwoLevelFlags.add_args(parser)
     parser.add_argument(
@@ -68,10 +67,13 @@ def run(options: argparse.Namespace) -> None:
 
     try:
         config = AutoConfig.from_pretrained(options.source)
-        model_class = getattr(huggingface, class_name(config, options.head))
-        settings = _settings(options, model_class.config_class, config)
+        start, end = class_name(config, options.head)
+        model_class = getattr(huggingface, start + end)
+        layout = getattr(getattr(huggingface, f"{start}Model"), "layout", None)
+        unused = layout.first_position if layout else 0  # positions that the configuration counts beside the tokens'
+        settings = _settings(options, model_class.config_class, config, unused)
         model = model_class.from_short(options.source, **settings)
-        longest = model.config.max_position_embeddings - _unused_positions(config.model_type)
+        longest = model.config.max_position_embeddings - unused
         tokenizer = AutoTokenizer.from_pretrained(options.source, model_max_length=longest)
     except OSError as error:  # transformers' sentences name the folder and what it lacks
         raise ConversionError(str(error)) from error
@@ -85,8 +87,8 @@ def run(options: argparse.Namespace) -> None:
     )
 
 
-def class_name(config: Any, head: str | None) -> str:
-    """Return the name of the long model's class.
+def class_name(config: Any, head: str | None) -> tuple[str, str]:
+    """Return the start and the end of the name of the long model's class.
 
     Args:
         config: the short model's configuration.
@@ -95,20 +97,27 @@ def class_name(config: Any, head: str | None) -> str:
     Raises:
         ConversionError: there is no such class.
     """
+    from fairseq_poolingformer.huggingface.remote_code import CLASSES
+    from fairseq_poolingformer.huggingface.short_models import SHORT, why_not
+
     kind, given = config.model_type, (config.architectures or [""])[0]
-    if kind in BART_LIKE:
-        if head is not None:
-            raise ConversionError(f"--head {head}: a {kind} becomes a model that generates; leave the option out")
-        return f"Poolingformer{BART_LIKE[kind]}ForConditionalGeneration"
-    if kind not in ENCODERS:
-        raise ConversionError(f"the model is a {kind}; can make long: {', '.join((*BART_LIKE, *ENCODERS))}")
-    if head is None and not given.endswith(tuple(HEADS.values())):
+    own = next((own for own, starts in SHORT.items() if kind in starts), None)
+    if own is None:
+        raise ConversionError(why_not(kind))
+    start, _, ends = CLASSES[own]
+    generating = ends.get("AutoModelForSeq2SeqLM")
+    if head is not None and HEADS[head] not in ends.values():
+        named = [name for name, end in HEADS.items() if end in ends.values()]
+        raise ConversionError(f"--head {head}: a {kind} becomes a model that generates, or one for {', '.join(named)}")
+    if head is not None:
+        return start, HEADS[head]
+    end = next((end for end in ends.values() if end != "Model" and given.endswith(end)), generating or "Model")
+    if not generating and not given.endswith(end):
         raise ConversionError(f"the model is a {given or 'model of unknown kind'}: say with --head what to make of it")
-    end = HEADS[head] if head else next(end for end in HEADS.values() if given.endswith(end))
-    return f"Poolingformer{ENCODERS[kind]}{end}"
+    return start, end
 
 
-def _settings(options: argparse.Namespace, config_class: type, config: Any) -> dict[str, Any]:
+def _settings(options: argparse.Namespace, config_class: type, config: Any, unused: int) -> dict[str, Any]:
     """Return the settings that the command line gives.
 
     Raises:
@@ -121,10 +130,5 @@ def _settings(options: argparse.Namespace, config_class: type, config: Any) -> d
         raise ConversionError(f"a Poolingformer made of a {config.model_type} has no {flag(lacking[0])}")
     TwoLevelFlags.of({"pooled_layers": "none", **given}).check(config.num_hidden_layers)
     if options.max_tokens is not None:
-        given["max_position_embeddings"] = options.max_tokens + _unused_positions(config.model_type)
+        given["max_position_embeddings"] = options.max_tokens + unused
     return given
-
-
-def _unused_positions(kind: str) -> int:
-    """Return how many more position embeddings a configuration counts than the model reads tokens."""
-    return 2 if kind in ROBERTA_LIKE else 0

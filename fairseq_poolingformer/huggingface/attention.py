@@ -1,20 +1,23 @@
-"""Two-level attention in place of the self-attention of transformers' BART and RoBERTa."""
+"""Two-level attention in place of the self-attention of transformers' encoders."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
 from transformers import initialization as init
 
-from fairseq_poolingformer.attention import GlobalTokens, LevelWeights, RelativeProjections, TwoLevelAttention
+from fairseq_poolingformer.attention import GlobalTokens, LevelWeights, TwoLevelAttention
 from fairseq_poolingformer.attention.compiler import exporting
 from fairseq_poolingformer.attention.global_tokens import FirstTokens
-from fairseq_poolingformer.attention.relative_projections import CoarsePositions
-from fairseq_poolingformer.levels import attention_arguments, relative_projections
+from fairseq_poolingformer.levels import attention_arguments
 from fairseq_poolingformer.settings import TwoLevels
+
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "out_proj")
+BERT_NAMES = ("query", "key", "value", "")
 
 
 def planes(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:
@@ -39,7 +42,8 @@ class EncoderSelfAttention(TwoLevelAttention):
     Args:
         embed_dim, num_heads, arguments: as :class:`TwoLevelAttention`'s.
         global_tokens: how many first tokens are global, where the user does not say which are.
-        relative: the layer's projections of DeBERTa's relative positions; None without them.
+        relative: the layer's :class:`RelativeProjections`; None without DeBERTa's relative positions.
+        names: of W_q, W_k, W_v and W_o in transformers' self-attention; "" for a W_o that is outside of it.
     """
 
     def __init__(
@@ -48,12 +52,24 @@ class EncoderSelfAttention(TwoLevelAttention):
         num_heads: int,
         *,
         global_tokens: int,
-        relative: RelativeProjections | None = None,
+        relative: nn.Module | None = None,
+        names: tuple[str, str, str, str] = PROJECTIONS,
         **arguments: Any,
     ) -> None:
-        scale = None if relative is None else relative.scale
-        super().__init__(embed_dim, num_heads, scale=scale, **arguments)
+        scale = {} if relative is None else {"scale": relative.scale}
+        super().__init__(embed_dim, num_heads, **scale, **arguments)
         self.global_tokens, self.relative_projections = global_tokens, relative
+        self.names = tuple(name or own for name, own in zip(names, PROJECTIONS, strict=True))
+        for name, own in zip(self.names, PROJECTIONS, strict=True):
+            if name != own:
+                self.add_module(name, self._modules.pop(own))
+        if not names[3]:
+            self.out_proj = nn.Identity()
+
+    q_proj = property(lambda self: self._modules[self.names[0]])
+    k_proj = property(lambda self: self._modules[self.names[1]])
+    v_proj = property(lambda self: self._modules[self.names[2]])
+    out_proj = property(lambda self: self._modules[self.names[3]])
 
     def forward(
         self, hidden_states: Tensor, attention_mask: Tensor, output_attentions: bool = False, **kwargs: Any
@@ -98,44 +114,46 @@ class EncoderSelfAttention(TwoLevelAttention):
         return {"global_mask": global_mask, "key_padding_mask": padding_mask, "score_terms": terms}
 
 
-class BartSelfAttention(EncoderSelfAttention):
-    """Two-level attention in place of the encoder's ``BartAttention``; the parameters have the same names.
+@dataclass(frozen=True)
+class Layout:
+    """Where an encoder of transformers' has its self-attention, and what it calls the parts.
 
-    Args:
-        config: the model's.
-        layer: 0-based.
+    Attributes:
+        layers: the path of the list of layers.
+        attention: the path of the self-attention in a layer.
+        names: as :class:`EncoderSelfAttention`'s.
+        dropout: the setting that says how probably an attention weight is dropped.
+        first_position: the first token's, where ``max_position_embeddings`` counts those before it.
+        attention_class: of the new one.
     """
 
-    def __init__(self, config: PreTrainedConfig, layer: int) -> None:
-        arguments = attention_arguments(TwoLevels.of(config), layer, config.encoder_layers)
-        arguments |= {"dropout": config.attention_dropout, "global_tokens": config.global_tokens}
-        super().__init__(config.d_model, config.encoder_attention_heads, **arguments)
+    layers: str
+    attention: str
+    names: tuple[str, str, str, str]
+    dropout: str
+    first_position: int = 0
+    attention_class: type[EncoderSelfAttention] = EncoderSelfAttention
 
+    def install(self, encoder: nn.Module, parts: Callable[[int], dict[str, Any]] = lambda layer: {}) -> None:
+        """Put two-level attention in the place of the self-attention; the parameters have the same names.
 
-class RobertaSelfAttention(EncoderSelfAttention):
-    """Two-level attention in place of ``RobertaSelfAttention``; the parameters have the same names.
-
-    W_o is outside, in transformers' ``output.dense``.
-
-    Args:
-        config: the model's.
-        layer: 0-based.
-        max_positions: tokens of the longest input.
-    """
-
-    def __init__(self, config: PreTrainedConfig, layer: int, max_positions: int) -> None:
-        settings, place = TwoLevels.of(config), (layer, config.num_hidden_layers)
-        sizes = (config.hidden_size, config.num_attention_heads)
-        relative = relative_projections(settings, *place, *sizes, config.hidden_dropout_prob, max_positions)
-        arguments = attention_arguments(settings, *place) | {"dropout": config.attention_probs_dropout_prob}
-        super().__init__(*sizes, relative=relative, global_tokens=config.global_tokens, **arguments)
-        for name, own in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj")):
-            self.add_module(name, self._modules.pop(own))
-        self.out_proj = nn.Identity()
-
-    q_proj = property(lambda self: self.query)
-    k_proj = property(lambda self: self.key)
-    v_proj = property(lambda self: self.value)
+        Args:
+            encoder: an encoder of transformers'.
+            parts: further arguments of the attention of a layer, by its number from 0.
+        """
+        config, settings = encoder.config, TwoLevels.of(encoder.config)
+        parent, _, name = self.attention.rpartition(".")
+        for number, layer in enumerate(encoder.get_submodule(self.layers)):
+            attention = self.attention_class(
+                config.hidden_size,
+                config.num_attention_heads,
+                **parts(number),
+                dropout=getattr(config, self.dropout),
+                global_tokens=config.global_tokens,
+                names=self.names,
+                **attention_arguments(settings, number, config.num_hidden_layers),
+            )
+            setattr(layer.get_submodule(parent), name, attention)
 
 
 def initialize(module: nn.Module) -> None:
@@ -143,5 +161,3 @@ def initialize(module: nn.Module) -> None:
     if isinstance(module, TwoLevelAttention) and module.pooled_k_pool_weight is not None:
         init.normal_(module.pooled_k_pool_weight, std=0.02)
         init.normal_(module.pooled_v_pool_weight, std=0.02)
-    if isinstance(module, CoarsePositions):
-        init.constant_(module.tokens_per_row, module.row_length)

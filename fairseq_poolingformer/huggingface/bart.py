@@ -8,34 +8,28 @@ import torch
 from torch import Tensor, nn
 from transformers import (
     BartForConditionalGeneration,
+    BartForQuestionAnswering,
+    BartForSequenceClassification,
     BartModel,
     Cache,
-    LEDForConditionalGeneration,
-    LEDModel,
     MBartForConditionalGeneration,
+    MBartForQuestionAnswering,
+    MBartForSequenceClassification,
     MBartModel,
     PreTrainedConfig,
     PreTrainedModel,
 )
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    BaseModelOutputWithPastAndCrossAttentions,
-    Seq2SeqLMOutput,
-)
-from transformers.models.bart.modeling_bart import (
-    BartDecoder,
-    BartEncoder,
-    BartEncoderLayer,
-    BartLearnedPositionalEmbedding,
-)
-from transformers.models.mbart.modeling_mbart import MBartDecoder, MBartEncoder, MBartEncoderLayer
-from transformers.utils import can_return_tuple
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
+from transformers.models.bart.modeling_bart import BartDecoder, BartEncoder, BartLearnedPositionalEmbedding
+from transformers.models.mbart.modeling_mbart import MBartDecoder, MBartEncoder
+from transformers.utils import ModelOutput, can_return_tuple
 
-from fairseq_poolingformer.huggingface.attention import BartSelfAttention
+from fairseq_poolingformer.huggingface.attention import PROJECTIONS, Layout
 from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerBartConfig, PoolingformerMBartConfig
+from fairseq_poolingformer.huggingface.encoders import Head, TwoLevelEncoder
 from fairseq_poolingformer.huggingface.packaged import Packaged
-from fairseq_poolingformer.huggingface.padding import encode
+from fairseq_poolingformer.huggingface.padding import Rows, encode
 from fairseq_poolingformer.levels import at_random_offsets
 
 
@@ -54,16 +48,15 @@ class OffsetPositions(BartLearnedPositionalEmbedding):
         return nn.Embedding.forward(self, at_random_offsets(first, everywhere, self.num_embeddings - 1))
 
 
-class _Encoder(TwoLevelModel):
+class Seq2SeqEncoder(TwoLevelEncoder):
     """An encoder of transformers' with two-level attention."""
 
-    def __init__(self, config: PreTrainedConfig) -> None:
-        super().__init__(config)
+    layout = Layout("layers", "self_attn", PROJECTIONS, "attention_dropout")
+
+    def _install(self, config: PreTrainedConfig) -> None:
         if config.random_position_offsets:
             self.embed_positions = OffsetPositions(config.max_position_embeddings, config.d_model)
-        for number, layer in enumerate(self.layers):
-            layer.self_attn = BartSelfAttention(config, number)
-        self.post_init()
+        super()._install(config)
 
     @can_return_tuple
     def forward(
@@ -94,21 +87,19 @@ class _Encoder(TwoLevelModel):
         )
 
 
-class PoolingformerBartEncoder(_Encoder, BartEncoder):
+class PoolingformerBartEncoder(Seq2SeqEncoder, BartEncoder):
     """BART's encoder with two-level attention."""
 
     config_class = PoolingformerBartConfig
-    _can_record_outputs: ClassVar = {"hidden_states": BartEncoderLayer, "attentions": BartSelfAttention}
 
 
-class PoolingformerMBartEncoder(_Encoder, MBartEncoder):
+class PoolingformerMBartEncoder(Seq2SeqEncoder, MBartEncoder):
     """mBART's encoder with two-level attention."""
 
     config_class = PoolingformerMBartConfig
-    _can_record_outputs: ClassVar = {"hidden_states": MBartEncoderLayer, "attentions": BartSelfAttention}
 
 
-class _Decoder(TwoLevelModel):
+class Seq2SeqDecoder(TwoLevelModel):
     """A decoder of transformers' with a number of positions of its own."""
 
     def __init__(self, config: PreTrainedConfig) -> None:
@@ -142,23 +133,23 @@ class _Decoder(TwoLevelModel):
         return super().forward(input_ids, past_key_values=past_key_values, inputs_embeds=inputs_embeds, **kwargs)
 
 
-class PoolingformerBartDecoder(_Decoder, BartDecoder):
+class PoolingformerBartDecoder(Seq2SeqDecoder, BartDecoder):
     """BART's decoder."""
 
     config_class = PoolingformerBartConfig
 
 
-class PoolingformerMBartDecoder(_Decoder, MBartDecoder):
+class PoolingformerMBartDecoder(Seq2SeqDecoder, MBartDecoder):
     """mBART's decoder."""
 
     config_class = PoolingformerMBartConfig
 
 
-class _Model(Packaged, TwoLevelModel):
+class Seq2SeqModel(Packaged, TwoLevelModel):
     """Encoder and decoder with their own numbers of positions."""
 
-    encoder_class: type[_Encoder]
-    decoder_class: type[_Decoder]
+    encoder_class: type[Seq2SeqEncoder]
+    decoder_class: type[Seq2SeqDecoder]
 
     def __init__(self, config: PreTrainedConfig) -> None:
         checkpointing = getattr(config, "gradient_checkpointing", False)  # which the first part would take for itself
@@ -172,34 +163,28 @@ class _Model(Packaged, TwoLevelModel):
             self.gradient_checkpointing_enable()
 
 
-class PoolingformerBartModel(_Model, BartModel):
+class PoolingformerBartModel(Seq2SeqModel, BartModel):
     """BART whose encoder has two-level attention, and whose encoder and decoder have their own numbers of positions."""
 
     config_class = PoolingformerBartConfig
     encoder_class, decoder_class = PoolingformerBartEncoder, PoolingformerBartDecoder
-    short_classes: ClassVar = {"bart": BartModel, "led": LEDModel}
 
 
-class PoolingformerMBartModel(_Model, MBartModel):
+class PoolingformerMBartModel(Seq2SeqModel, MBartModel):
     """mBART with two-level attention, changed as :class:`PoolingformerBartModel` is."""
 
     config_class = PoolingformerMBartConfig
     encoder_class, decoder_class = PoolingformerMBartEncoder, PoolingformerMBartDecoder
-    short_classes: ClassVar = {"mbart": MBartModel}
 
 
-class _ForConditionalGeneration(Packaged, TwoLevelModel):
-    """The language model around :class:`_Model`."""
+class Seq2SeqHead(Packaged, Head):
+    """A model with a head around :class:`Seq2SeqModel`.
 
-    model_class: type[_Model]
+    Attributes:
+        decoder_reads_input: where nobody gives the decoder another text.
+    """
 
-    def __init__(self, config: PreTrainedConfig) -> None:
-        PreTrainedModel.__init__(self, config)
-        self.model = self.model_class(config)
-        rows = self.model.shared.num_embeddings
-        self.register_buffer("final_logits_bias", torch.zeros(1, rows))
-        self.lm_head = nn.Linear(config.d_model, rows, bias=False)
-        self.post_init()
+    decoder_reads_input: ClassVar = False
 
     @can_return_tuple
     def forward(
@@ -214,42 +199,94 @@ class _ForConditionalGeneration(Packaged, TwoLevelModel):
         global_attention_mask: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
-    ) -> Seq2SeqLMOutput:
+    ) -> ModelOutput:
         """Compute BART's forward pass; ``global_attention_mask`` as the encoder's.
 
         Trainer passes on only the inputs that the signature names. ``num_items_in_batch`` as :func:`share_of_mean`'s.
+
+        Raises:
+            ValueError: the decoder is to read an input with padding on the left.
         """
+        if self.decoder_reads_input and Rows.of(attention_mask).order is not None:
+            raise ValueError('this head takes padding on the right: give the tokenizer padding_side="right"')
         if encoder_outputs is None and (input_ids is not None or inputs_embeds is not None):
             names = ("output_hidden_states", "output_attentions")
             wanted = {name: kwargs[name] for name in names if kwargs.get(name) is not None}
-            encoder_outputs = self.model.encoder(
+            encoder_outputs = self.get_encoder()(
                 input_ids, attention_mask, inputs_embeds, global_attention_mask, return_dict=True, **wanted
             )
         kwargs["return_dict"] = True
+        kwargs |= {} if labels is None else {"labels": labels}
         output = super().forward(
             input_ids,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            labels=labels,
             **kwargs,
         )
         output.loss = share_of_mean(output.loss, labels, num_items_in_batch)
         return output
 
 
-class PoolingformerBartForConditionalGeneration(_ForConditionalGeneration, BartForConditionalGeneration):
+class Seq2SeqSpanHead(Seq2SeqHead):
+    """A head whose labels are ``start_positions`` and ``end_positions``."""
+
+    decoder_reads_input = True
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> ModelOutput:
+        """Compute BART's forward pass."""
+        kwargs |= {"start_positions": start_positions, "end_positions": end_positions}
+        return super().forward(input_ids, attention_mask, global_attention_mask=global_attention_mask, **kwargs)
+
+
+class PoolingformerBartForConditionalGeneration(Seq2SeqHead, BartForConditionalGeneration):
     """Poolingformer-BART that generates text, such as summaries."""
 
     config_class = PoolingformerBartConfig
-    model_class = PoolingformerBartModel
-    short_classes: ClassVar = {"bart": BartForConditionalGeneration, "led": LEDForConditionalGeneration}
+    base_class = PoolingformerBartModel
 
 
-class PoolingformerMBartForConditionalGeneration(_ForConditionalGeneration, MBartForConditionalGeneration):
+class PoolingformerBartForSequenceClassification(Seq2SeqHead, BartForSequenceClassification):
+    """Poolingformer-BART that gives a class to a text, which its decoder reads once more, with full attention."""
+
+    config_class = PoolingformerBartConfig
+    base_class = PoolingformerBartModel
+    decoder_reads_input = True
+
+
+class PoolingformerBartForQuestionAnswering(Seq2SeqSpanHead, BartForQuestionAnswering):
+    """Poolingformer-BART that finds spans in a text, which its decoder reads once more, with full attention."""
+
+    config_class = PoolingformerBartConfig
+    base_class = PoolingformerBartModel
+
+
+class PoolingformerMBartForConditionalGeneration(Seq2SeqHead, MBartForConditionalGeneration):
     """Poolingformer-mBART that generates text in many languages."""
 
     config_class = PoolingformerMBartConfig
-    model_class = PoolingformerMBartModel
-    short_classes: ClassVar = {"mbart": MBartForConditionalGeneration}
+    base_class = PoolingformerMBartModel
+
+
+class PoolingformerMBartForSequenceClassification(Seq2SeqHead, MBartForSequenceClassification):
+    """Poolingformer-mBART that gives a class to a text, which its decoder reads once more, with full attention."""
+
+    config_class = PoolingformerMBartConfig
+    base_class = PoolingformerMBartModel
+    decoder_reads_input = True
+
+
+class PoolingformerMBartForQuestionAnswering(Seq2SeqSpanHead, MBartForQuestionAnswering):
+    """Poolingformer-mBART that finds spans in a text, which its decoder reads once more, with full attention."""
+
+    config_class = PoolingformerMBartConfig
+    base_class = PoolingformerMBartModel

@@ -1,11 +1,23 @@
-"""Configurations of transformers with the settings of the two levels, named as fairseq-train's flags."""
+"""transformers' configurations with the settings of the two levels, named as fairseq-train's flags."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import transformers
-from transformers import BartConfig, MBartConfig, ModernBertConfig, RobertaConfig
+from transformers import (
+    BartConfig,
+    BertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    MarianConfig,
+    MBartConfig,
+    ModernBertConfig,
+    MPNetConfig,
+    PegasusConfig,
+    RobertaConfig,
+    T5Config,
+)
 
 from fairseq_poolingformer.huggingface.peft_targets import PeftAsks
 from fairseq_poolingformer.settings import PAPER_LAYERS, Layers, LevelSettings, RelativeSettings, as_text
@@ -53,6 +65,69 @@ class PoolingformerRobertaConfig(PeftAsks, RelativeSettings, LevelSettings, Robe
     layer_norm_eps: float = 1e-5
     pooled_layers: Layers = PAPER_LAYERS["roberta_base"]
     absolute_positions: bool = True
+
+
+class PoolingformerBertConfig(PeftAsks, LevelSettings, BertConfig):
+    """BERT's configuration with the two levels."""
+
+    model_type = "poolingformer-bert"
+
+    max_position_embeddings: int = 4096
+
+
+class PoolingformerElectraConfig(PeftAsks, LevelSettings, ElectraConfig):
+    """ELECTRA's configuration with the two levels."""
+
+    model_type = "poolingformer-electra"
+
+    max_position_embeddings: int = 4096
+
+
+class PoolingformerDistilBertConfig(PeftAsks, LevelSettings, DistilBertConfig):
+    """DistilBERT's configuration with the two levels."""
+
+    model_type = "poolingformer-distilbert"
+
+    max_position_embeddings: int = 4096
+    pooled_layers: Layers = "3-5"
+
+
+class PoolingformerMPNetConfig(PeftAsks, LevelSettings, MPNetConfig):
+    """MPNet's configuration with the two levels.
+
+    As in MPNet, ``max_position_embeddings`` is two more than the tokens that the model reads.
+    """
+
+    model_type = "poolingformer-mpnet"
+
+    max_position_embeddings: int = 4098
+
+
+class PoolingformerPegasusConfig(PeftAsks, LevelSettings, PegasusConfig):
+    """Pegasus' configuration with the two levels; positions as in :class:`PoolingformerBartConfig`."""
+
+    model_type = "poolingformer-pegasus"
+
+    max_position_embeddings: int = 4096
+    max_decoder_position_embeddings: int = 1024
+
+
+class PoolingformerMarianConfig(PeftAsks, LevelSettings, MarianConfig):
+    """Marian's configuration with the two levels; positions as in :class:`PoolingformerBartConfig`."""
+
+    model_type = "poolingformer-marian"
+
+    max_position_embeddings: int = 4096
+    max_decoder_position_embeddings: int = 1024
+
+
+class PoolingformerT5Config(PeftAsks, LevelSettings, T5Config):
+    """T5's configuration with the two levels; ``max_position_embeddings`` bounds the input, and no table."""
+
+    model_type = "poolingformer-t5"
+
+    max_position_embeddings: int = 16384
+    pooled_layers: Layers = "3-5"
 
 
 class PoolingformerModernBertConfig(PeftAsks, LevelSettings, ModernBertConfig):

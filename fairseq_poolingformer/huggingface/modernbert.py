@@ -15,24 +15,23 @@ from transformers import (
     ModernBertForSequenceClassification,
     ModernBertForTokenClassification,
     ModernBertModel,
-    PreTrainedModel,
 )
 from transformers import initialization as init
-from transformers.modeling_outputs import BaseModelOutput, QuestionAnsweringModelOutput
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.modernbert.modeling_modernbert import (
     ModernBertEncoderLayer,
-    ModernBertPredictionHead,
     ModernBertRotaryEmbedding,
 )
-from transformers.utils import ModelOutput, can_return_tuple
+from transformers.utils import can_return_tuple
 
 from fairseq_poolingformer.attention import LevelWeights
 from fairseq_poolingformer.attention.rotary import Rotary, pool_positions
 from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
-from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
+from fairseq_poolingformer.huggingface.base import TwoLevelModel
 from fairseq_poolingformer.huggingface.configuration import PoolingformerModernBertConfig
+from fairseq_poolingformer.huggingface.encoders import ChoiceHead, LabelHead, SpanHead
 from fairseq_poolingformer.huggingface.packaged import Packaged
-from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
+from fairseq_poolingformer.huggingface.padding import encode
 from fairseq_poolingformer.levels import attention_arguments
 from fairseq_poolingformer.settings import DEFAULTS, TwoLevels
 
@@ -152,7 +151,6 @@ class PoolingformerModernBertModel(_ModernBert, ModernBertModel):
         ValueError: a setting is out of range, or is about learned positions.
     """
 
-    short_classes: ClassVar = {"modernbert": ModernBertModel}
     _can_record_outputs: ClassVar = {"hidden_states": ModernBertEncoderLayer, "attentions": ModernBertSelfAttention}
 
     def __init__(self, config: PoolingformerModernBertConfig) -> None:
@@ -216,141 +214,39 @@ class PoolingformerModernBertModel(_ModernBert, ModernBertModel):
         return super().forward(input_ids, masks, positions, inputs_embeds, **kwargs)
 
 
-class WithHead(_ModernBert):
-    """A head on :class:`PoolingformerModernBertModel`.
+class _ModernBertHead(_ModernBert):
+    base_class = PoolingformerModernBertModel
 
-    Attributes:
-        reads_first_token: the head may read the first token, so that left padding moves to the right before it.
-    """
-
-    reads_first_token: ClassVar = False
-
-    def __init__(self, config: PoolingformerModernBertConfig) -> None:
-        PreTrainedModel.__init__(self, config)  # transformers' own class would build a ModernBERT first
-        self.num_labels = config.num_labels
-        self.model = PoolingformerModernBertModel(config)
-        self.head = ModernBertPredictionHead(config)
-        self._add_output(config)
-        self.post_init()
-
-    def _add_output(self, config: PoolingformerModernBertConfig) -> None:
-        self.drop = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs: Any,
-    ) -> ModelOutput:
-        """Compute the forward pass of transformers' class. Trainer passes on only the inputs that the signature names.
-
-        Args:
-            labels: as transformers' class has them.
-            num_items_in_batch: as :func:`share_of_mean`'s.
-            input_ids, attention_mask, position_ids, inputs_embeds, global_attention_mask, kwargs: as
-                :meth:`PoolingformerModernBertModel.forward` has them.
-        """
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "position_ids": position_ids,
-            "inputs_embeds": inputs_embeds,
-            "global_attention_mask": global_attention_mask,
-        }
-        if self.reads_first_token:
-            checked_input(input_ids, inputs_embeds, attention_mask, global_attention_mask)
-            rows = Rows.of(attention_mask)
-            inputs = {name: rows.moved(x) for name, x in inputs.items()}
-        output = super().forward(**inputs, labels=labels, **{**kwargs, "return_dict": True})
-        output.loss = share_of_mean(output.loss, labels, num_items_in_batch)
-        return output
+    def _prepared(self, *inputs: Tensor | None) -> dict[str, Tensor | None]:
+        found = super()._prepared(*inputs)
+        del found["token_type_ids"]  # which ModernBERT does not have
+        return found
 
 
-class PoolingformerModernBertForMaskedLM(WithHead, ModernBertForMaskedLM):
-    """Poolingformer-ModernBERT with its head for masked language modelling."""
-
-    short_classes: ClassVar = {"modernbert": ModernBertForMaskedLM}
-
-    def _add_output(self, config: PoolingformerModernBertConfig) -> None:
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=config.decoder_bias)
-        self.sparse_prediction = config.sparse_prediction
-        self.sparse_pred_ignore_index = config.sparse_pred_ignore_index
+class PoolingformerModernBertForMaskedLM(_ModernBertHead, LabelHead, ModernBertForMaskedLM):
+    """Poolingformer-ModernBERT that fills in masked tokens."""
 
 
-class PoolingformerModernBertForSequenceClassification(WithHead, ModernBertForSequenceClassification):
-    """Poolingformer-ModernBERT with transformers' head for classes, of the first token or of all tokens' mean."""
+class PoolingformerModernBertForSequenceClassification(_ModernBertHead, LabelHead, ModernBertForSequenceClassification):
+    """Poolingformer-ModernBERT that gives a class to a text, by its first token or the mean of all."""
 
-    short_classes: ClassVar = {"modernbert": ModernBertForSequenceClassification}
     reads_first_token = True
 
 
-class PoolingformerModernBertForTokenClassification(WithHead, ModernBertForTokenClassification):
-    """Poolingformer-ModernBERT with transformers' head for a class of each token."""
-
-    short_classes: ClassVar = {"modernbert": ModernBertForTokenClassification}
+class PoolingformerModernBertForTokenClassification(_ModernBertHead, LabelHead, ModernBertForTokenClassification):
+    """Poolingformer-ModernBERT that gives a class to each token."""
 
 
-class PoolingformerModernBertForQuestionAnswering(WithHead, ModernBertForQuestionAnswering):
-    """Poolingformer-ModernBERT with transformers' head for spans."""
-
-    short_classes: ClassVar = {"modernbert": ModernBertForQuestionAnswering}
-
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        start_positions: Tensor | None = None,
-        end_positions: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: Any,
-    ) -> QuestionAnsweringModelOutput:
-        """Compute ModernBERT's forward pass, whose labels are ``start_positions`` and ``end_positions``."""
-        return ModernBertForQuestionAnswering.forward(
-            self,
-            input_ids,
-            attention_mask,
-            position_ids,
-            start_positions,
-            end_positions,
-            inputs_embeds=inputs_embeds,
-            global_attention_mask=global_attention_mask,
-            **kwargs,
-        )
+class PoolingformerModernBertForQuestionAnswering(_ModernBertHead, SpanHead, ModernBertForQuestionAnswering):
+    """Poolingformer-ModernBERT that finds spans."""
 
 
-class PoolingformerModernBertForMultipleChoice(WithHead, ModernBertForMultipleChoice):
-    """Poolingformer-ModernBERT with transformers' head for a choice among texts: inputs are (B, choices, T)."""
+class PoolingformerModernBertForMultipleChoice(_ModernBertHead, ChoiceHead, ModernBertForMultipleChoice):
+    """Poolingformer-ModernBERT that chooses one of several texts."""
 
-    short_classes: ClassVar = {"modernbert": ModernBertForMultipleChoice}
-
-    def _add_output(self, config: PoolingformerModernBertConfig) -> None:
-        self.drop = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(config.hidden_size, 1)
-
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: Any,
-    ) -> ModelOutput:
-        """Compute ModernBERT's forward pass; the masks are (B, choices, T) as well."""
-        if attention_mask is None:  # which transformers needs for a mean
-            given = inputs_embeds if input_ids is None else input_ids
-            attention_mask = torch.ones(given.shape[:3], dtype=torch.long, device=given.device)
-        if global_attention_mask is not None:
-            global_attention_mask = global_attention_mask.flatten(0, 1)
-        inputs = (input_ids, attention_mask, position_ids, inputs_embeds, labels, global_attention_mask)
-        return super().forward(*inputs, **kwargs)
+    def _prepared(self, *inputs: Tensor | None) -> dict[str, Tensor | None]:
+        found = super()._prepared(*inputs)
+        if found["attention_mask"] is None:  # which transformers needs for a mean
+            given = found["inputs_embeds"] if found["input_ids"] is None else found["input_ids"]
+            found["attention_mask"] = torch.ones(given.shape[:3], dtype=torch.long, device=given.device).flatten(0, 1)
+        return found

@@ -1,4 +1,4 @@
-"""The modules that PEFT adapts in a Poolingformer where nobody names any: those of BART and RoBERTa, in both levels."""
+"""The modules that PEFT adapts in a Poolingformer where nobody names any: the short model's, in both levels."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import sys
 from functools import cache
 from typing import Any
 
-COUNTERPARTS = {
-    **dict.fromkeys(("poolingformer-bart", "poolingformer-mbart", "poolingformer-modernbert"), "bart"),
-    "poolingformer-roberta": "roberta",
-}
+COUNTERPARTS = {f"poolingformer-{kind}": kind for kind in ("bart", "roberta", "bert", "electra", "t5")}
+COUNTERPARTS |= {f"poolingformer-{kind}": "bart" for kind in ("mbart", "pegasus", "marian", "modernbert")}
 RENAMED = {"poolingformer-modernbert": {"fc1": "mlp.Wi", "fc2": "mlp.Wo", "final_layer_norm": "mlp_norm"}}
 LEVEL_TWO = {  # level two's projection -> level one's names
-    "pooled_q_proj": {"q_proj", "query"},
-    "pooled_k_proj": {"k_proj", "key"},
-    "pooled_v_proj": {"v_proj", "value"},
+    "pooled_q_proj": {"q_proj", "query", "q"},
+    "pooled_k_proj": {"k_proj", "key", "k"},
+    "pooled_v_proj": {"v_proj", "value", "v"},
 }
 
 

@@ -12,21 +12,36 @@ from pathlib import Path
 from fairseq_poolingformer.huggingface.bundle import Bundle
 
 PACKAGE = Path(__file__).resolve().parents[1]
-BART = {"AutoModel": "Model", "AutoModelForSeq2SeqLM": "ForConditionalGeneration"}
-ROBERTA = {
+BART = {
+    "AutoModel": "Model",
+    "AutoModelForSeq2SeqLM": "ForConditionalGeneration",
+    "AutoModelForQuestionAnswering": "ForQuestionAnswering",
+    "AutoModelForSequenceClassification": "ForSequenceClassification",
+}
+PEGASUS = {"AutoModel": "Model", "AutoModelForSeq2SeqLM": "ForConditionalGeneration"}
+MARIAN = {"AutoModel": "Model", "AutoModelForSeq2SeqLM": "MTModel"}
+T5 = {**PEGASUS, "AutoModelForTextEncoding": "EncoderModel"}
+TEXT = {
     "AutoModel": "Model",
     "AutoModelForMaskedLM": "ForMaskedLM",
+    "AutoModelForMultipleChoice": "ForMultipleChoice",
     "AutoModelForQuestionAnswering": "ForQuestionAnswering",
     "AutoModelForSequenceClassification": "ForSequenceClassification",
     "AutoModelForTokenClassification": "ForTokenClassification",
 }
-MODERNBERT = {**ROBERTA, "AutoModelForMultipleChoice": "ForMultipleChoice"}
 TASK_HEADS = ("ForCoreference", "ForHotpotqa", "ForNaturalQuestions", "ForWikihop")  # AutoModel in their own folders
 CLASSES = {  # model_type -> the start of its classes' names, their module, and transformers' Auto class -> the end
     "poolingformer-bart": ("PoolingformerBart", "huggingface.bart", BART),
     "poolingformer-mbart": ("PoolingformerMBart", "huggingface.bart", BART),
-    "poolingformer-modernbert": ("PoolingformerModernBert", "huggingface.modernbert", MODERNBERT),
-    "poolingformer-roberta": ("PoolingformerRoberta", "huggingface.roberta", ROBERTA),
+    "poolingformer-roberta": ("PoolingformerRoberta", "huggingface.roberta", TEXT),
+    "poolingformer-bert": ("PoolingformerBert", "huggingface.families", TEXT),
+    "poolingformer-electra": ("PoolingformerElectra", "huggingface.families", TEXT),
+    "poolingformer-distilbert": ("PoolingformerDistilBert", "huggingface.families", TEXT),
+    "poolingformer-modernbert": ("PoolingformerModernBert", "huggingface.modernbert", TEXT),
+    "poolingformer-mpnet": ("PoolingformerMPNet", "huggingface.mpnet", TEXT),
+    "poolingformer-pegasus": ("PoolingformerPegasus", "huggingface.sinusoidal", PEGASUS),
+    "poolingformer-marian": ("PoolingformerMarian", "huggingface.sinusoidal", MARIAN),
+    "poolingformer-t5": ("PoolingformerT5", "huggingface.t5", T5),
 }
 LEFT_OUT = {
     ("attention.backends.later", "FLEX"),

@@ -7,9 +7,11 @@ import logging
 import re
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+import transformers
+from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from fairseq_poolingformer.huggingface import card
@@ -27,11 +29,41 @@ NOT_COPIED = (  # settings of the short model that say nothing about the long on
     "source",
 )
 LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
-ROTARY = ("modernbert", "poolingformer-modernbert")  # without a table of positions
+SHORT = {  # model_type -> those of the short models that become one -> the start of their classes' names
+    "poolingformer-bart": {"bart": "Bart", "led": "LED"},
+    "poolingformer-mbart": {"mbart": "MBart"},
+    "poolingformer-roberta": {
+        **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), "Roberta"),
+        "longformer": "Longformer",
+    },
+    "poolingformer-bert": {"bert": "Bert"},
+    "poolingformer-electra": {"electra": "Electra"},
+    "poolingformer-distilbert": {"distilbert": "DistilBert"},
+    "poolingformer-mpnet": {"mpnet": "MPNet"},
+    "poolingformer-modernbert": {"modernbert": "ModernBert"},
+    "poolingformer-pegasus": {"pegasus": "Pegasus"},
+    "poolingformer-marian": {"marian": "Marian"},
+    "poolingformer-t5": {"t5": "T5", "mt5": "MT5"},
+}
+REFUSED = {  # model_type -> why no long model is made of it
+    "albert": "its layers share their parameters, and level two is in some of them",
+    "big_bird": "it has windows of its own, beside random keys that ours do not have",
+    "deberta": "poolingformer convert to-fairseq makes a fairseq model of it, and to-huggingface one for transformers",
+    "deberta-v2": "its scores by distance use the projections of the contents, which ours do not",
+    "funnel": "it shortens the text from block to block",
+    "longt5": "it has windows of its own",
+    "umt5": "each of its layers has scores by distance of its own",
+    "xlnet": "its attention has two streams and a memory",
+}
+ROTARY = ("modernbert", "poolingformer-modernbert")
+WITHOUT_TABLE = (*ROTARY, "poolingformer-t5")  # of positions
+SINUSOIDAL = ("pegasus", "marian")  # their positions are computed
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
-LAYERS, WIDTHS = r"(num_hidden|encoder|decoder)_layers", r".*_dim|d_model|(hidden|intermediate|vocab)_size"
+LAYERS = r"(num_hidden|encoder|decoder|n|num|num_decoder)_layers"
+WIDTHS = r"(.*_)?dim|d_model|d_ff|d_kv|(hidden|intermediate|.*vocab|embedding)_size|relative_attention_num_buckets"
 LENGTHS = r"max_.*position_embeddings"
 LARGEST = ((LAYERS, 1000), (r".*_heads", 4096), (WIDTHS, 2**22), (LENGTHS, 2**27))  # sizes, and the largest
+LARGEST += (("relative_attention_max_distance", 2**16),)
 
 
 class FromShort:
@@ -41,7 +73,16 @@ class FromShort:
         short_classes: the ``model_type`` of each short model that it takes -> transformers' class of the same kind.
     """
 
-    short_classes: dict[str, type[PreTrainedModel]]
+    short_classes: ClassVar[dict[str, type[PreTrainedModel]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Find the short classes of a class whose name ends as that of its base in transformers does."""
+        super().__init_subclass__(**kwargs)
+        starts = SHORT.get(getattr(getattr(cls, "config_class", None), "model_type", None), {})
+        end = cls.__name__.removeprefix("Poolingformer").removeprefix(next(iter(starts.values()), ""))
+        found = {kind: getattr(transformers, start + end, None) for kind, start in starts.items()}
+        if "short_classes" not in vars(cls) and any(base in cls.__mro__ for base in found.values()):
+            cls.short_classes = {kind: theirs for kind, theirs in found.items() if theirs is not None}
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> PreTrainedModel:
@@ -113,7 +154,11 @@ class FromShort:
         if loaded:
             _check_labels(model.config, labels)
         short = model if loaded else short_class.from_pretrained(model, **labels)
-        config = cls.config_class(**{**_shared_settings(cls, short.config), **settings})
+        merged = {**_shared_settings(cls, short.config), **settings}
+        if getattr(cls, "decoder_reads_input", False) and "max_decoder_position_embeddings" not in settings:
+            longest = merged.get("max_position_embeddings", cls.config_class.max_position_embeddings)
+            merged["max_decoder_position_embeddings"] = longest
+        config = cls.config_class(**merged)
         config.source = card.source_of(short.name_or_path if loaded else str(model), local_files_only=loaded)
         config._attn_implementation = short.config._attn_implementation
         dtype = short.dtype if dtype in (None, "auto") else getattr(torch, dtype) if isinstance(dtype, str) else dtype
@@ -123,8 +168,8 @@ class FromShort:
                 f"the short model is a {type(short).__name__}, without the head of a {cls.__name__}: load it as a "
                 f"{short_class.__name__}"
             )
-        _load(long, short)
         long.tie_weights()
+        _load(long, short)
         if short.can_generate():
             long.generation_config = copy.deepcopy(short.generation_config)
         return long
@@ -132,10 +177,18 @@ class FromShort:
     @classmethod
     def _short_class(cls, kind: str | None) -> type[PreTrainedModel]:
         if kind not in cls.short_classes:
-            raise ValueError(
-                f"the short model is a {kind}; {cls.__name__} takes {' or '.join(cls.short_classes) or 'none'}"
-            )
+            known = next((own for own, starts in SHORT.items() if kind in starts), None)
+            takes = f"the short model is a {kind}; {cls.__name__} takes {' or '.join(cls.short_classes) or 'none'}"
+            raise ValueError(takes if known else why_not(kind))
         return cls.short_classes[kind]
+
+
+def why_not(kind: str | None) -> str:
+    """Return the sentence that says why no long model is made of models of this ``model_type``."""
+    known = [kind for starts in SHORT.values() for kind in starts]
+    return (
+        f"models of type {kind} are not made long: {REFUSED.get(kind, 'those that are have type ' + ', '.join(known))}"
+    )
 
 
 def _check_labels(config: PreTrainedConfig, labels: dict[str, Any]) -> None:
@@ -177,9 +230,11 @@ def _check_held(folder: Path, config: dict[str, Any]) -> None:
     """Raise ``ValueError`` where the weights in a folder, if they are safetensors, hold less than a size says."""
     shapes = tensor_digests.shapes_in_folder(folder)
     widest = max((max(shape, default=0) for shape in shapes.values()), default=0)
-    layers = 1 + max((int(number) for name in shapes for number in re.findall(r"layers?\.(\d+)\.", name)), default=-1)
+    layers = 1 + max(
+        (int(number) for name in shapes for number in re.findall(r"(?:layers?|block)\.(\d+)\.", name)), default=-1
+    )
     held = [(LAYERS, layers), (WIDTHS, widest)]
-    has_table = config.get("absolute_positions", True) and config.get("model_type") not in ROTARY
+    has_table = config.get("absolute_positions", True) and config.get("model_type") not in WITHOUT_TABLE
     held += [(LENGTHS, widest)] * bool(has_table)
     for name, value in config.items() if shapes else ():
         most = next((most for pattern, most in held if re.fullmatch(pattern, name)), None)
@@ -194,6 +249,8 @@ def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str
     if kind in ROTARY:
         lengths = ("max_position_embeddings", "original_max_position_embeddings")
         return own | dict.fromkeys(lengths, config.max_position_embeddings)
+    if kind == "mt5":
+        own["scale_decoder_outputs"] = False  # as T5 1.1
     if kind not in WINDOWED:
         own["pooled_layers"] = upper_half(layers)
         if hasattr(cls.config_class, "max_decoder_position_embeddings"):
@@ -226,9 +283,28 @@ def _load(long: PreTrainedModel, short: PreTrainedModel) -> None:
         state |= {name: with_unused_rows(table) for name, table in state.items() if name.endswith(POSITIONS)}
     split_projections(state)
     config = long.config
-    fit(own, state, pooled_init=config.pooled_init, position_init=config.position_init, new=(POOLER,))
+    if short.config.model_type in SINUSOIDAL or getattr(config, "sinusoidal_pos_embds", False):
+        for name in [name for name in own if name.endswith(POSITIONS)]:
+            state[name] = torch.cat([state[name], own[name][len(state[name]) :]])[: len(own[name])]
+    fit(
+        own,
+        state,
+        NAMES[short.config.model_type].offset,
+        pooled_init=config.pooled_init,
+        position_init=config.position_init,
+        new=(POOLER,),
+    )
     if lacking := [name for name, ours in names.items() if ours not in state]:
         raise ValueError(f"the short model lacks {', '.join(lacking)}: give one of the same kind as the long model")
     if unused := sorted(set(state) - set(own) - {"final_logits_bias"}):
         logger.warning("left out, since the long model has no place for them: %s", ", ".join(unused))
+    for name, source in list(long.all_tied_weights_keys.items()):
+        if not _same(state[names[name]], state[names[source]]):  # transformers unties what a checkpoint has twice
+            module, _, leaf = name.rpartition(".")
+            setattr(long.get_submodule(module), leaf, nn.Parameter(values[name].clone()))
+            del long.all_tied_weights_keys[name]
     long.load_state_dict({name: state[ours] for name, ours in names.items()})
+
+
+def _same(x: Tensor, y: Tensor) -> bool:
+    return x.data_ptr() == y.data_ptr() or torch.equal(x, y)

@@ -7,16 +7,18 @@ may have several: ``example`` says whose each row is, by default each row's own.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from transformers.models.roberta.modeling_roberta import RobertaPreTrainedModel
 from transformers.utils import ModelOutput
 
+from fairseq_poolingformer.huggingface.base import TwoLevelModel
 from fairseq_poolingformer.huggingface.configuration import PoolingformerRobertaConfig
+from fairseq_poolingformer.huggingface.packaged import Packaged
 from fairseq_poolingformer.huggingface.padding import Rows
-from fairseq_poolingformer.huggingface.roberta import WithHead
+from fairseq_poolingformer.huggingface.roberta import PoolingformerRobertaModel
 from fairseq_poolingformer.tasks.coreference.head import CoreferenceHead
 from fairseq_poolingformer.tasks.hotpotqa.head import HotpotqaHead
 from fairseq_poolingformer.tasks.question_answering.head import QuestionAnsweringHead
@@ -37,10 +39,25 @@ class HeadOutput(ModelOutput):
     attentions: tuple[Any, ...] | None = None
 
 
-class _WithTaskHead(WithHead, RobertaPreTrainedModel):
-    """A task's head on :class:`PoolingformerRobertaModel`."""
+class _WithTaskHead(Packaged, TwoLevelModel, RobertaPreTrainedModel):
+    """A task's head on :class:`PoolingformerRobertaModel`.
 
-    short_classes = {}  # noqa: RUF012 - no short model has such a head
+    Attributes:
+        head_name: the attribute that has the head.
+    """
+
+    config_class = PoolingformerRobertaConfig
+    head_name: ClassVar[str]
+
+    def __init__(self, config: PoolingformerRobertaConfig) -> None:
+        super().__init__(config)
+        self.roberta = PoolingformerRobertaModel(config, add_pooling_layer=False)
+        self.add_module(self.head_name, self._head(config))
+        self.post_init()
+
+    @staticmethod
+    def _head(config: PoolingformerRobertaConfig) -> nn.Module:
+        raise NotImplementedError
 
     def forward(
         self,

@@ -34,6 +34,7 @@ TASKS = {  # the end of a class's name -> the Hub's name of what it does, and tr
     "ForWikihop": ("question-answering", None),
     "ForHotpotqa": ("question-answering", None),
     "ForCoreference": ("token-classification", None),
+    "MTModel": ("translation", "AutoModelForSeq2SeqLM"),
     "Model": ("feature-extraction", "AutoModel"),
 }
 MEANINGS = {name: setting.metadata["card"] for name, setting in TABLE.items() if "card" in setting.metadata}

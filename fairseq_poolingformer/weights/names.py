@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from fairseq_poolingformer.levels import global_bucket
 from fairseq_poolingformer.settings import TwoLevels
 from fairseq_poolingformer.weights import Settings
+from fairseq_poolingformer.weights.loading import OFFSET
 
 ENCODER = "encoder.sentence_encoder"  # of RoBERTa; BART's is "encoder"
 POOLED, GLOBAL, RELATIVE = "pooled", "global", "relative"  # what a family may have beside one level of attention
@@ -25,9 +26,11 @@ class Names:
     Args:
         lines: pairs of templates, Hugging Face's and ours. ``#`` stands for a layer's number, ``*`` for the rest of a
             name. A name that fits no line is the same on both sides.
+        offset: leading rows of the tables of positions that are not positions.
     """
 
-    def __init__(self, *lines: tuple[str, str]) -> None:
+    def __init__(self, *lines: tuple[str, str], offset: int = OFFSET) -> None:
+        self.offset = offset
         self._to_own = [(_pattern(theirs), ours) for theirs, ours in lines]
         self._from_own = [(_pattern(ours), theirs) for theirs, ours in lines]
 
@@ -102,10 +105,33 @@ _MODERNBERT: _Lines = tuple(
     (f"layers.#.attn.{theirs}*", f"layers.#.self_attn.{ours}*")
     for theirs, ours in (("Wqkv.", "in_proj_"), ("Wo.", "out_proj."), ("", ""))
 )
+_DISTILBERT: _Lines = (
+    ("embeddings.position_embeddings.weight", f"{ENCODER}.embed_positions.weight"),
+    *((f"transformer.layer.#.attention.{x}_lin.*", f"{_OWN_ATTENTION}.{x}_proj.*") for x in "qkv"),
+    ("transformer.layer.#.attention.out_lin.*", f"{_OWN_ATTENTION}.out_proj.*"),
+    ("transformer.layer.#.attention.*", f"{_OWN_ATTENTION}.*"),
+)
+_MPNET: _Lines = (
+    ("embeddings.position_embeddings.weight", f"{ENCODER}.embed_positions.weight"),
+    *((f"{_ATTENTION}.attn.{x}.*", f"{_OWN_ATTENTION}.{x}_proj.*") for x in "qkv"),
+    (f"{_ATTENTION}.attn.o.*", f"{_OWN_ATTENTION}.out_proj.*"),
+    (f"{_ATTENTION}.attn.*", f"{_OWN_ATTENTION}.*"),
+)
+_T5_ATTENTION = "encoder.block.#.layer.0.SelfAttention"
+_T5: _Lines = (
+    *((f"{_T5_ATTENTION}.{x}.*", f"encoder.layers.#.self_attn.{x}_proj.*") for x in "qkv"),
+    (f"{_T5_ATTENTION}.o.*", "encoder.layers.#.self_attn.out_proj.*"),
+    (f"{_T5_ATTENTION}.*", "encoder.layers.#.self_attn.*"),
+)
 
 NAMES = {  # model_type ->
     **dict.fromkeys(("bart", "mbart", "poolingformer-bart", "poolingformer-mbart"), Names()),
-    **dict.fromkeys(("roberta", "xlm-roberta"), Names(*_ROBERTA)),
+    **dict.fromkeys(("pegasus", "marian", "poolingformer-pegasus", "poolingformer-marian"), Names(offset=0)),
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), Names(*_ROBERTA)),
+    **dict.fromkeys(("bert", "electra", "poolingformer-bert", "poolingformer-electra"), Names(*_TWO_LEVELS, offset=0)),
+    **dict.fromkeys(("distilbert", "poolingformer-distilbert"), Names(*_DISTILBERT, offset=0)),
+    **dict.fromkeys(("t5", "mt5", "poolingformer-t5"), Names(*_T5)),
+    **dict.fromkeys(("mpnet", "poolingformer-mpnet"), Names(*_MPNET)),
     "led": Names(*_LED),
     "longformer": Names(*_LONGFORMER),
     "deberta": Names(*_DEBERTA),

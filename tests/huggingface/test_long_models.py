@@ -212,7 +212,7 @@ def test_from_short_on_the_command_line(tmp_path, capsys, kind, auto, arguments,
 @pytest.mark.parametrize(
     ("kind", "arguments", "words"),
     [
-        ("deberta", [], "the model is a deberta; can make long: bart, led, mbart, roberta"),
+        ("deberta", [], "models of type deberta are not made long: poolingformer convert to-fairseq makes"),
         ("bart", ["--head", "masked-lm"], "--head masked-lm: a bart becomes a model that generates"),
         ("bart", ["--relative-attention", "c2p"], "made of a bart has no --relative-attention"),
         ("bart", ["--pooled-layers", "7"], "--pooled-layers 7 names layer 7"),

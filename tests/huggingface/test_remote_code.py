@@ -22,6 +22,7 @@ from fairseq_poolingformer.huggingface import (
     PoolingformerRobertaForWikihop,
     remote_code,
 )
+from tests.huggingface import test_families, test_seq2seq_families
 from tests.huggingface.test_bart import LEVELS, outputs
 from tests.models import tiny_huggingface
 from tests.weights.test_roberta import batch
@@ -176,3 +177,45 @@ def test_the_classes_are_those_that_the_package_registers():
         if name.endswith("Config")
     }
     assert PoolingformerMBartForConditionalGeneration.config_class.model_type in remote_code.CLASSES
+
+
+FAMILIES = """
+import sys
+sys.modules["fairseq_poolingformer"] = sys.modules["torchaudio"] = None
+import torch, transformers
+for folder in sys.argv[1:]:
+    auto, inputs, expected = torch.load(folder + "/inputs.pt")
+    model = getattr(transformers, auto).from_pretrained(folder, trust_remote_code=True).eval()
+    assert type(model).__module__.startswith("transformers_modules"), type(model).__module__
+    with torch.no_grad():
+        assert torch.equal(model(**inputs)[0], expected), folder
+"""
+
+
+def test_every_family_opens_without_the_package(tmp_path):
+    """Saved, loaded with the package and without; with a card that names the task."""
+    folders = []
+    families = [
+        (test_families, kind, head) for kind in test_families.CONFIGS for head in ("Model", "ForMultipleChoice")
+    ]
+    families += [(test_seq2seq_families, kind, row[3][-1]) for kind, row in test_seq2seq_families.CONFIGS.items()]
+    for tests, kind, head in families:
+        model = tests.ours(kind, head).from_short(tests.short(kind, head), **LEVELS).float()
+        given = tests.inputs(head) if tests is test_seq2seq_families else tests.inputs(kind, head)
+        folder = tmp_path / f"{kind}-{head}"
+        model.save_pretrained(folder)
+        auto = {name.split(".")[1]: auto for auto, name in model.config.auto_map.items()}[type(model).__name__]
+        again = getattr(transformers, auto).from_pretrained(folder).eval()
+        assert type(again) is type(model)
+        given = {name: x for name, x in given.items() if "labels" not in name and "positions" not in name}
+        if auto == "AutoModelForSeq2SeqLM":
+            given["decoder_input_ids"] = given["input_ids"][:, :5]
+        with torch.no_grad():
+            expected = again(**given)[0]
+            torch.testing.assert_close(model.eval()(**given)[0], expected)
+        torch.save((auto, given, expected), folder / "inputs.pt")
+        assert f"# {type(model).__name__}\n" in (folder / "README.md").read_text()
+        folders.append(str(folder))
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", FAMILIES, *folders], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,218 @@
+"""Transformers' encoders with two-level attention, and the models around them, whatever their family."""
+
+from __future__ import annotations
+
+from types import FunctionType, MethodType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils import ModelOutput, can_return_tuple
+
+from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention, Layout
+from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
+from fairseq_poolingformer.huggingface.padding import Rows, checked_input, encode
+from fairseq_poolingformer.levels import at_random_offsets
+
+
+class TwoLevelEncoder(TwoLevelModel):
+    """Comes before transformers' own encoder among a class's bases.
+
+    Attributes:
+        layout: where that one has its self-attention.
+        parts: as :func:`with_parts`'.
+    """
+
+    layout: ClassVar[Layout]
+    parts: ClassVar[tuple[type, ...]] = ()
+
+    def __init__(self, config: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
+        with_parts(super().__init__, *self.parts)(config, *args, **kwargs)
+        self.max_tokens = config.max_position_embeddings - self.layout.first_position
+        self._install(config)
+        self.post_init()
+
+    def _install(self, config: PreTrainedConfig) -> None:
+        self.layout.install(self)
+
+    @property
+    def _can_record_outputs(self) -> dict[str, Any]:
+        """What transformers records of each layer."""
+        theirs = super()._can_record_outputs or {}
+        return {"hidden_states": theirs.get("hidden_states"), "attentions": EncoderSelfAttention}
+
+
+class TextEncoder(TwoLevelEncoder):
+    """The same for encoders that are models by themselves: BERT's kin.
+
+    Raises:
+        ValueError: the configuration asks for a decoder.
+    """
+
+    def __init__(self, config: PreTrainedConfig, *args: Any, **kwargs: Any) -> None:
+        if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
+            raise ValueError(
+                "is_decoder and add_cross_attention ask for a decoder, but here every token sees both sides: leave "
+                "them out"
+            )
+        super().__init__(config, *args, **kwargs)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """Compute the forward pass of transformers' encoder.
+
+        Args:
+            input_ids: (B, T).
+            attention_mask: (B, T), 1 at real tokens, padding on either side; None without padding.
+            token_type_ids, position_ids: (B, T), as transformers' encoder has them.
+            inputs_embeds: (B, T, C) in place of ``input_ids``.
+            global_attention_mask: (B, T), 1 at global tokens; None for the first ``config.global_tokens`` ones.
+            kwargs: as transformers' encoder has them.
+        """
+        inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds}
+        return encode(
+            self._encode,
+            {**inputs, "token_type_ids": token_type_ids, "position_ids": position_ids},
+            attention_mask,
+            global_attention_mask,
+            longest=self.max_tokens,
+            global_tokens=self.config.global_tokens,
+            **self.with_defaults(kwargs),
+        )
+
+    def _encode(
+        self,
+        input_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
+        position_ids: Tensor | None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        """Run transformers' encoder on rows whose tokens come first; in training they may begin at random positions."""
+        if self.config.random_position_offsets and self.training and position_ids is None:
+            before = self.layout.first_position - 1  # padding's position and id, where padding has a position
+            if input_ids is not None:
+                is_token = input_ids.ne(before)
+            else:
+                is_token = inputs_embeds.new_ones(inputs_embeds.shape[:2], dtype=torch.bool)
+            position_ids = is_token.cumsum(1) * is_token + before
+            position_ids = at_random_offsets(position_ids, is_token, self.config.max_position_embeddings - 1)
+        return super().forward(input_ids, inputs_embeds=inputs_embeds, position_ids=position_ids, **kwargs)
+
+
+class Head(TwoLevelModel):
+    """Comes before transformers' own model with a head among a class's bases.
+
+    Attributes:
+        base_class: the model that gets the head.
+        reads_first_token: the head reads the first token, so that left padding moves to the right before it.
+    """
+
+    base_class: ClassVar[type[PreTrainedModel]]
+    reads_first_token: ClassVar = False
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        with_parts(super().__init__, self.base_class)(config)
+
+    def _prepared(
+        self, ids: Tensor | None, mask: Tensor | None, types: Any, positions: Any, embeds: Any, global_mask: Any
+    ) -> dict[str, Tensor | None]:
+        """Return the inputs, (B, T), by the names that transformers' class gives them."""
+        names = ("input_ids", "attention_mask", "token_type_ids", "position_ids", "inputs_embeds")
+        inputs = (ids, mask, types, positions, embeds, global_mask)
+        if self.reads_first_token:
+            checked_input(ids, embeds, mask, global_mask)
+            inputs = map(Rows.of(mask).moved, inputs)
+        return dict(zip((*names, "global_attention_mask"), inputs, strict=True))
+
+
+class LabelHead(Head):
+    """A head whose labels are ``labels``."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> ModelOutput:
+        """Compute the forward pass of transformers' class. Trainer passes on only the inputs that the signature names.
+
+        Args:
+            labels: as transformers' class has them.
+            num_items_in_batch: as :func:`share_of_mean`'s.
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, global_attention_mask, kwargs: as
+                :meth:`TextEncoder.forward` has them.
+        """
+        inputs = self._prepared(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, global_attention_mask
+        )
+        output = super().forward(**inputs, labels=labels, **{**kwargs, "return_dict": True})
+        output.loss = share_of_mean(output.loss, labels, num_items_in_batch)
+        return output
+
+
+class ChoiceHead(LabelHead):
+    """A head for multiple choice, whose inputs are (B, choices, T)."""
+
+    def _prepared(self, ids: Tensor | None, *inputs: Tensor | None) -> dict[str, Tensor | None]:
+        flat = super()._prepared(*(None if x is None else x.flatten(0, 1) for x in (ids, *inputs)))
+        given, shape = ("inputs_embeds", inputs[3].shape) if ids is None else ("input_ids", ids.shape)
+        return {**flat, given: flat[given].view(shape)}  # transformers flattens it, and not all of the others
+
+
+class SpanHead(Head):
+    """A head for question answering, whose labels are ``start_positions`` and ``end_positions``."""
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> ModelOutput:
+        """Compute the forward pass of transformers' class."""
+        inputs = self._prepared(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, global_attention_mask
+        )
+        return super().forward(**inputs, start_positions=start_positions, end_positions=end_positions, **kwargs)
+
+
+def with_parts(construct: MethodType, *parts: type) -> MethodType:
+    """Return transformers' constructor of a model that finds other classes under the names of its parts.
+
+    Args:
+        construct: ``super().__init__``.
+        parts: subclasses of transformers' own classes, which are their last bases.
+
+    Raises:
+        TypeError: the constructor of this transformers names no such part.
+    """
+    function, own = construct.__func__, {part.__bases__[-1].__name__: part for part in parts}
+    if unnamed := own.keys() - function.__code__.co_names:
+        raise TypeError(f"{function.__qualname__} of this transformers names no {', '.join(unnamed)}")
+    names = {**function.__globals__, **own}
+    copy = FunctionType(function.__code__, names, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return MethodType(copy, construct.__self__)

@@ -1,0 +1,165 @@
+"""Poolingformer-T5 for transformers: no positions but scores by distance, which the first layer gives to all others."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, T5EncoderModel, T5ForConditionalGeneration, T5Model
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.models.t5.modeling_t5 import T5Attention, T5Stack
+from transformers.utils import ModelOutput, can_return_tuple
+
+from fairseq_poolingformer.attention import LevelWeights
+from fairseq_poolingformer.huggingface.attention import Layout
+from fairseq_poolingformer.huggingface.bart import Seq2SeqHead
+from fairseq_poolingformer.huggingface.base import TwoLevelModel
+from fairseq_poolingformer.huggingface.configuration import PoolingformerT5Config
+from fairseq_poolingformer.huggingface.encoders import Head, with_parts
+from fairseq_poolingformer.huggingface.packaged import Packaged
+from fairseq_poolingformer.huggingface.padding import encode
+from fairseq_poolingformer.huggingface.position_bias import BiasedSelfAttention, bias_table
+
+
+class T5SelfAttention(BiasedSelfAttention):
+    """In place of the encoder's ``T5Attention``: its projections have no biases, and level one's scores no scale.
+
+    Args:
+        embed_dim: C.
+        num_heads: H.
+        config: the model's; H·``d_kv`` may be another width than C.
+        has_scores: this layer has the scores by distance.
+        arguments: as :class:`EncoderSelfAttention`'s.
+
+    Raises:
+        ValueError: level two is to read what is as wide as C, and the heads are not.
+    """
+
+    def __init__(
+        self, embed_dim: int, num_heads: int, *, config: PreTrainedConfig, has_scores: bool, **arguments: Any
+    ) -> None:
+        width = num_heads * config.d_kv
+        if width != embed_dim and (config.pool_mix or config.pool_share_weights):
+            raise ValueError(
+                f"pool_mix and pool_share_weights need heads that are together as wide as the model, {embed_dim}, and "
+                f"these are {width}: leave them out"
+            )
+        super().__init__(width, num_heads, scale=1.0, **arguments)
+        for name in self.names[:3]:
+            setattr(self, name, nn.Linear(embed_dim, width, bias=False))
+        setattr(self, self.names[3], nn.Linear(width, embed_dim, bias=False))
+        self.buckets = {"num_buckets": config.relative_attention_num_buckets}
+        self.buckets["max_distance"] = config.relative_attention_max_distance
+        self.relative_attention_bias = None
+        if has_scores:
+            self.relative_attention_bias = nn.Embedding(config.relative_attention_num_buckets, num_heads)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        mask: Tensor,
+        position_bias: Tensor | None = None,
+        output_attentions: bool = False,
+        **unused: Any,
+    ) -> tuple[Tensor, Tensor, LevelWeights | None]:
+        """Attend, as :meth:`EncoderSelfAttention.forward` does.
+
+        Args:
+            position_bias: the table of :func:`bias_table`; None in the layer that has it.
+            hidden_states, mask, output_attentions, unused: as there.
+
+        Returns:
+            (B, T, C), ``position_bias`` for the other layers, and both levels' weights or None.
+        """
+        table = self._table(position_bias)
+        attended, weights = super().forward(hidden_states, mask, output_attentions, position_bias=table)
+        return attended, table, weights
+
+    def weights(
+        self, hidden_states: Tensor, mask: Tensor, position_bias: Tensor | None = None, **unused: Any
+    ) -> LevelWeights:
+        """Return both levels' weights in banded form; arguments as :meth:`forward`'s."""
+        return super().weights(hidden_states, mask, position_bias=self._table(position_bias))
+
+    def _table(self, given: Tensor | None) -> Tensor:
+        if given is not None:
+            return given
+        bucket = T5Attention._relative_position_bucket
+        scores, farthest = self.relative_attention_bias, self.buckets["max_distance"]
+        return bias_table(scores, lambda relative: bucket(relative, **self.buckets), farthest)
+
+
+class TwoLevelT5Stack(TwoLevelModel, T5Stack):
+    """T5's encoder with two-level attention, or its decoder."""
+
+    config_class = PoolingformerT5Config
+    layout = Layout("block", "layer.0.SelfAttention", ("q", "k", "v", "o"), "dropout_rate", 0, T5SelfAttention)
+
+    def __init__(self, config: PoolingformerT5Config) -> None:
+        super().__init__(config)
+        if not config.is_decoder:
+            self.layout.install(self, lambda layer: {"config": config, "has_scores": layer == 0})
+            self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, T5SelfAttention):  # as T5Attention
+            factor, width = self.config.initializer_factor, self.config.d_model
+            init.normal_(module.q.weight, std=factor * (width * self.config.d_kv) ** -0.5)
+            init.normal_(module.k.weight, std=factor * width**-0.5)
+            init.normal_(module.v.weight, std=factor * width**-0.5)
+            init.normal_(module.o.weight, std=factor * module.embed_dim**-0.5)
+            if module.relative_attention_bias is not None:
+                init.normal_(module.relative_attention_bias.weight, std=factor * width**-0.5)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        global_attention_mask: Tensor | None = None,
+        **kwargs: Any,
+    ) -> ModelOutput:
+        """Compute T5's forward pass; ``global_attention_mask``, (B, T), is the encoder's."""
+        inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds}
+        if self.is_decoder:
+            return super().forward(attention_mask=attention_mask, **inputs, **kwargs)
+        found = encode(
+            super().forward,
+            inputs,
+            attention_mask,
+            global_attention_mask,
+            longest=self.config.max_position_embeddings,
+            global_tokens=self.config.global_tokens,
+            **self.with_defaults(kwargs),
+        )
+        return BaseModelOutput(found.last_hidden_state, found.hidden_states, found.attentions)  # as T5 takes it again
+
+
+class _T5(Packaged, TwoLevelModel):
+    config_class = PoolingformerT5Config
+    parts: ClassVar = (TwoLevelT5Stack,)
+
+    def __init__(self, config: PoolingformerT5Config) -> None:
+        with_parts(super().__init__, *self.parts)(config)
+
+
+class PoolingformerT5Model(_T5, T5Model):
+    """T5 with two-level attention in the encoder."""
+
+
+class PoolingformerT5EncoderModel(_T5, T5EncoderModel):
+    """T5's encoder with two-level attention."""
+
+
+class PoolingformerT5ForConditionalGeneration(Seq2SeqHead, T5ForConditionalGeneration):
+    """Poolingformer-T5 that generates text."""
+
+    config_class = PoolingformerT5Config
+
+    def __init__(self, config: PoolingformerT5Config) -> None:
+        with_parts(super(Head, self).__init__, TwoLevelT5Stack)(config)  # which has no model inside
