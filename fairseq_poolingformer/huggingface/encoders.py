@@ -41,7 +41,8 @@ class TwoLevelEncoder(TwoLevelModel):
     def _can_record_outputs(self) -> dict[str, Any]:
         """What transformers records of each layer."""
         theirs = super()._can_record_outputs or {}
-        return {"hidden_states": theirs.get("hidden_states"), "attentions": EncoderSelfAttention}
+        own = {"attentions": EncoderSelfAttention}
+        return {**own, "hidden_states": theirs["hidden_states"]} if "hidden_states" in theirs else own
 
 
 class TextEncoder(TwoLevelEncoder):
