@@ -21,6 +21,7 @@ from fairseq_poolingformer.huggingface.bart import (
     PoolingformerMBartForConditionalGeneration,
     PoolingformerMBartModel,
 )
+from fairseq_poolingformer.huggingface.embeddings import embed_passages
 from fairseq_poolingformer.huggingface.remote_code import auto_map
 from fairseq_poolingformer.huggingface.roberta import (
     PoolingformerRobertaForMaskedLM,
@@ -54,6 +55,7 @@ __all__ = [
     "PoolingformerRobertaForWikihop",
     "PoolingformerRobertaModel",
     "band",
+    "embed_passages",
 ]
 
 for config in (PoolingformerBartConfig, PoolingformerMBartConfig, PoolingformerRobertaConfig):
