@@ -1,10 +1,13 @@
-"""ModernBERT of transformers with ``attn_implementation="band"`` beside its own ``sdpa``, by length.
+"""ModernBERT of transformers: its own ``sdpa``, ``attn_implementation="band"`` and level two, by length.
 
     python benchmarks/hosts.py [--lengths 2048 8192 32768] [--passes forward step] [--layers 22] [--global-every 3]
+    python benchmarks/hosts.py --implementations "level two" --passes forward --lengths 8192 32768 131072
 
 The shape is ModernBERT-base's, with random weights: d 768, 12 heads, a window of 64 tokens on each side in two of
-three layers, full attention in the others, which both leave to PyTorch's kernel; ``--global-every 0`` has windows
-alone. ``forward`` computes no gradients; ``step`` is forward and backward. Nothing is timed before both agree.
+three layers, full attention in the others, which ``sdpa`` and ``band`` leave to PyTorch's kernel, while ``level two``
+has the two levels there with the package's defaults; ``--global-every 0`` has windows alone. ``forward`` computes no
+gradients; ``step`` is forward and backward. Nothing is timed before all agree, level two with full attention in its
+place.
 """
 
 from __future__ import annotations
@@ -19,18 +22,21 @@ from measure import DTYPES, Case, add_arguments, measure, must_agree, parse, pri
 from torch import Tensor
 from transformers import ModernBertConfig, ModernBertModel
 
-import fairseq_poolingformer.huggingface.band  # noqa: F401 registers the name
+from fairseq_poolingformer.huggingface import PoolingformerModernBertModel  # registers band too
 
-IMPLEMENTATIONS = ("sdpa", "band")
+IMPLEMENTATIONS = ("sdpa", "band", "level two")
 
 
-def encoder(args: argparse.Namespace, implementation: str, length: int) -> ModernBertModel:
-    """The model, with the same weights for each implementation."""
+def encoder(args: argparse.Namespace, implementation: str, length: int, **levels: str) -> ModernBertModel:
+    """The model, with the same weights for each implementation; ``levels`` are settings of the two levels."""
     is_full = [args.global_every and layer % args.global_every == 0 for layer in range(args.layers)]
     kinds = ["full_attention" if full else "sliding_attention" for full in is_full]
     config = ModernBertConfig(num_hidden_layers=args.layers, layer_types=kinds, max_position_embeddings=length)
     torch.manual_seed(0)
-    model = ModernBertModel._from_config(config, attn_implementation=implementation)
+    own = implementation if implementation != "level two" else "sdpa"
+    model = ModernBertModel._from_config(config, attn_implementation=own)
+    if implementation == "level two":
+        model = PoolingformerModernBertModel.from_short(model, **levels)
     return model.to(args.device, getattr(torch, args.dtype)).eval()
 
 
@@ -51,13 +57,15 @@ def build(args: argparse.Namespace, implementation: str, length: int, step: bool
 
 
 def check(args: argparse.Namespace, length: int = 512) -> None:
-    """Both must give the same vectors, with padding too."""
+    """All must give the same vectors, with padding too."""
     tokens = torch.randint(100, 50000, (2, length), device=args.device)
     is_token = torch.ones_like(tokens)
     is_token[1, length // 2 :] = 0
+    full = {"window_size": "all", "pooled_layers": "none"}
     with torch.no_grad():
-        own, ours = (encoder(args, name, length)(tokens, is_token)[0][is_token.bool()] for name in IMPLEMENTATIONS)
-    must_agree("band", ours, own, 1e-4 if args.dtype == "float32" else 0.2)
+        own, *others = (encoder(args, n, length, **full)(tokens, is_token)[0][is_token.bool()] for n in IMPLEMENTATIONS)
+    for name, ours in zip(IMPLEMENTATIONS[1:], others, strict=True):
+        must_agree(name, ours, own, 1e-4 if args.dtype == "float32" else 0.2)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -65,6 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     add = parser.add_argument
     add("--lengths", type=int, nargs="+", default=[2048, 8192, 32768], metavar="N")
+    add("--implementations", nargs="+", choices=IMPLEMENTATIONS, default=list(IMPLEMENTATIONS))
     add("--passes", nargs="+", choices=("forward", "step"), default=["forward", "step"])
     add("--layers", type=int, default=22)
     add("--global-every", type=int, default=3, metavar="N", help="0: no layer with full attention")
@@ -79,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in args.passes:
         for length in args.lengths:
             print(f"\n{name}, {length} tokens")
-            cases = [Case(kind, partial(build, args, kind, length, name == "step")) for kind in IMPLEMENTATIONS]
+            cases = [Case(kind, partial(build, args, kind, length, name == "step")) for kind in args.implementations]
             print_table(measure(cases, args), tokens=length)
 
 

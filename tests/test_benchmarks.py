@@ -159,7 +159,7 @@ def test_hosts():
     rows = tables(run("hosts", "--lengths", 64, "--layers", 2, "--global-every", 2, "--repeats", 1, "--warm-ups", 0))
     assert len(rows) == 2
     for table in rows:
-        assert list(table) == ["sdpa", "band"]
+        assert list(table) == ["sdpa", "band", "level two"]
         assert_measured(table)
 
 

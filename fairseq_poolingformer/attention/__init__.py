@@ -11,6 +11,7 @@ from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
 from fairseq_poolingformer.attention.probabilities import BandWeights, LevelWeights, band_weights
 from fairseq_poolingformer.attention.recorded_weights import recorded_weights
 from fairseq_poolingformer.attention.relative_projections import RelativeProjections
+from fairseq_poolingformer.attention.rotary import Rotary
 from fairseq_poolingformer.attention.score_terms.disentangled import DisentangledPosition
 from fairseq_poolingformer.attention.score_terms.relative_bias import RelativePositionBias
 
@@ -25,6 +26,7 @@ __all__ = [
     "Pooling",
     "RelativePositionBias",
     "RelativeProjections",
+    "Rotary",
     "ScoreTerm",
     "TwoLevelAttention",
     "Window",

@@ -14,6 +14,7 @@ from fairseq_poolingformer.attention.patterns import Pooling, Window
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 from fairseq_poolingformer.attention.pooling import POOL_TYPES, pool_keys
 from fairseq_poolingformer.attention.probabilities import LevelWeights, band_weights
+from fairseq_poolingformer.attention.rotary import Rotary, turned
 
 
 class TwoLevelAttention(nn.Module):
@@ -37,6 +38,7 @@ class TwoLevelAttention(nn.Module):
         share_weights: level two uses level one's projections W_q, W_k, W_v.
         separate_global_projections: global tokens attend with projections of their own (Longformer §3.1).
         scale: level one's α; 1/sqrt(D) by default, which level two always has.
+        bias: the projections have one.
         dropout: probability of dropping an attention weight in training.
         backend: see :func:`~fairseq_poolingformer.attention.band_attention`.
         self_check: as the operator's.
@@ -60,6 +62,7 @@ class TwoLevelAttention(nn.Module):
         share_weights: bool = False,
         separate_global_projections: bool = False,
         scale: float | None = None,
+        bias: bool = True,
         dropout: float = 0.0,
         backend: str | None = None,
         self_check: bool = True,
@@ -81,7 +84,7 @@ class TwoLevelAttention(nn.Module):
         self.self_check = self_check
 
         def linear() -> nn.Linear:
-            return nn.Linear(embed_dim, embed_dim)
+            return nn.Linear(embed_dim, embed_dim, bias=bias)
 
         self.q_proj, self.k_proj, self.v_proj, self.out_proj = linear(), linear(), linear(), linear()
         self.global_q_proj = self.global_k_proj = self.global_v_proj = None
@@ -109,6 +112,7 @@ class TwoLevelAttention(nn.Module):
         global_mask: Tensor | GlobalTokens | None = None,
         key_padding_mask: Tensor | None = None,
         score_terms: tuple[ScoreTerm, ...] = (),
+        rotary: Rotary | None = None,
     ) -> Tensor:
         """Attend within the sequence.
 
@@ -117,6 +121,7 @@ class TwoLevelAttention(nn.Module):
             global_mask: (B, T) bool, True at global tokens, or the :class:`GlobalTokens` of such a mask.
             key_padding_mask: (B, T) bool, True at padding.
             score_terms: terms that are added to level one's scores.
+            rotary: positions by which queries and keys are turned, pooled keys by those of their pools.
 
         Returns:
             The shape of ``x``.
@@ -125,10 +130,10 @@ class TwoLevelAttention(nn.Module):
             ValueError: score terms with separate global projections, which have none of their own.
         """
         dropout_p = self.dropout if self.training else 0.0
-        y = self._level_one(x, GlobalTokens.of(global_mask), key_padding_mask, score_terms, dropout_p)
+        y = self._level_one(x, GlobalTokens.of(global_mask), key_padding_mask, score_terms, dropout_p, rotary)
         if self.pooling is None:
             return self.out_proj(self._merge(y))
-        z = self._attend_to_pooled(x if self.mix else self._merge(y), key_padding_mask, dropout_p)
+        z = self._attend_to_pooled(x if self.mix else self._merge(y), key_padding_mask, dropout_p, rotary)
         return self.out_proj(self._merge(y + z))
 
     def weights(
@@ -138,24 +143,28 @@ class TwoLevelAttention(nn.Module):
         global_mask: Tensor | GlobalTokens | None = None,
         key_padding_mask: Tensor | None = None,
         score_terms: tuple[ScoreTerm, ...] = (),
+        rotary: Rotary | None = None,
     ) -> LevelWeights:
         """The attention weights of both levels in banded form, without dropout; arguments as :meth:`forward`'s."""
         global_tokens = GlobalTokens.of(global_mask)
         masks = {"global_mask": global_tokens, "key_padding_mask": key_padding_mask}
-        query, key = self._split(self.q_proj(x)), self._split(self.k_proj(x))
+        query, key = (turned(self._split(projection(x)), rotary) for projection in (self.q_proj, self.k_proj))
         one = band_weights(query, key, window=self.window, score_terms=score_terms, scale=self.scale, **masks)
         if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
-            query, key = self._global_query(x, global_tokens), self._split(self.global_k_proj(x))
+            query = self._global_query(x, global_tokens, rotary)
+            key = turned(self._split(self.global_k_proj(x)), rotary)
             own = band_weights(
                 query, key, window=Window.unlimited(), key_padding_mask=key_padding_mask, scale=self.scale
             )
             one = one._replace(from_global=own.band.masked_fill(global_tokens.unused[:, None, :, None], 0.0))
         if self.pooling is None:
             return LevelWeights(one, None)
-        source = x if self.mix else self._merge(self._level_one(x, global_tokens, key_padding_mask, score_terms, 0.0))
+        masks_of_one = (global_tokens, key_padding_mask, score_terms, 0.0, rotary)
+        source = x if self.mix else self._merge(self._level_one(x, *masks_of_one))
         q_proj, k_proj, _ = self._pooled_projections()
+        query = turned(self._split(q_proj(source)), rotary)
         pooled_keys, pooled_padding = self._pool(source, k_proj, self.pooled_k_pool_weight, key_padding_mask)
-        query = self._split(q_proj(source))
+        pooled_keys = turned(pooled_keys, rotary, query.size(2))
         geometry = {"window": self.pooled_window, "pooling": self.pooling}
         return LevelWeights(one, band_weights(query, pooled_keys, key_padding_mask=pooled_padding, **geometry))
 
@@ -166,6 +175,7 @@ class TwoLevelAttention(nn.Module):
         padding_mask: Tensor | None,
         score_terms: tuple[ScoreTerm, ...],
         dropout_p: float,
+        rotary: Rotary | None,
     ) -> Tensor:
         """Level one's Y (eq. 3–4, 12–13), (B, H, T, D)."""
         if score_terms and self.global_q_proj is not None:
@@ -173,8 +183,8 @@ class TwoLevelAttention(nn.Module):
                 "score_terms and separate_global_projections do not go together: a global token's own row would be "
                 "without the terms; leave one of the two out"
             )
-        query = self._split(self.q_proj(x))
-        key, value = self._split(self.k_proj(x)), self._split(self.v_proj(x))
+        query = turned(self._split(self.q_proj(x)), rotary)
+        key, value = turned(self._split(self.k_proj(x)), rotary), self._split(self.v_proj(x))
         y = band_attention(
             query,
             key,
@@ -189,7 +199,7 @@ class TwoLevelAttention(nn.Module):
             self_check=self.self_check,
         )
         if self.global_q_proj is not None and global_tokens is not None and global_tokens.num_slots:
-            y = self._attend_globally(x, y, global_tokens, padding_mask, dropout_p)
+            y = self._attend_globally(x, y, global_tokens, padding_mask, dropout_p, rotary)
         return y
 
     def _backend_of_full_attention(
@@ -205,14 +215,17 @@ class TwoLevelAttention(nn.Module):
             return self.q_proj, self.k_proj, self.v_proj
         return self.pooled_q_proj, self.pooled_k_proj, self.pooled_v_proj
 
-    def _attend_to_pooled(self, x: Tensor, padding_mask: Tensor | None, dropout_p: float) -> Tensor:
+    def _attend_to_pooled(
+        self, x: Tensor, padding_mask: Tensor | None, dropout_p: float, rotary: Rotary | None
+    ) -> Tensor:
         """Level two's Z (eq. 5–8), (B, H, T, D), from the input of its projections Q̃, K̃, Ṽ."""
         q_proj, k_proj, v_proj = self._pooled_projections()
         pooled_keys, pooled_padding = self._pool(x, k_proj, self.pooled_k_pool_weight, padding_mask)
         pooled_values, _ = self._pool(x, v_proj, self.pooled_v_pool_weight, padding_mask)
+        query = turned(self._split(q_proj(x)), rotary)
         return band_attention(
-            self._split(q_proj(x)),
-            pooled_keys,
+            query,
+            turned(pooled_keys, rotary, query.size(2)),
             pooled_values,
             window=self.pooled_window,
             pooling=self.pooling,
@@ -235,19 +248,26 @@ class TwoLevelAttention(nn.Module):
         if self.pool_type == "max" or self.ldconv_heads > 1 or not is_plain_linear(projection):
             return pool_keys(self._split(projection(x)), self.pooling, weight=weight, **arguments)
         if weight is not None:
-            arguments |= {"weight": weight @ projection.weight, "bias": weight @ projection.bias}
+            bias = None if projection.bias is None else weight @ projection.bias
+            arguments |= {"weight": weight @ projection.weight, "bias": bias}
         one_head = x.unsqueeze(1) if self.batch_first else x.permute(1, 0, 2).unsqueeze(1)
         pooled, pooled_padding = pool_keys(one_head, self.pooling, **arguments)
         pooled = pooled.squeeze(1) if self.batch_first else pooled.squeeze(1).transpose(0, 1)
         return self._split(projection(pooled)), pooled_padding
 
     def _attend_globally(
-        self, x: Tensor, y: Tensor, tokens: GlobalTokens, padding_mask: Tensor | None, dropout_p: float
+        self,
+        x: Tensor,
+        y: Tensor,
+        tokens: GlobalTokens,
+        padding_mask: Tensor | None,
+        dropout_p: float,
+        rotary: Rotary | None,
     ) -> Tensor:
         """Y, with the global tokens' rows attending to the whole sequence through their own projections."""
         attended = band_attention(
-            self._global_query(x, tokens),
-            self._split(self.global_k_proj(x)),
+            self._global_query(x, tokens, rotary),
+            turned(self._split(self.global_k_proj(x)), rotary),
             self._split(self.global_v_proj(x)),
             window=Window.unlimited(),
             key_padding_mask=padding_mask,
@@ -258,9 +278,10 @@ class TwoLevelAttention(nn.Module):
         )
         return tokens.replaced(y, attended)
 
-    def _global_query(self, x: Tensor, tokens: GlobalTokens) -> Tensor:
+    def _global_query(self, x: Tensor, tokens: GlobalTokens, rotary: Rotary | None) -> Tensor:
         """(B, H, G, D) the global tokens' own queries, of the separate projections."""
-        return self._split(self.global_q_proj(self._merge(tokens.gather(self._split(x)))))
+        query = self._split(self.global_q_proj(self._merge(tokens.gather(self._split(x)))))
+        return query if rotary is None else turned(query, rotary.of_global(tokens))
 
     def _split(self, x: Tensor) -> Tensor:
         """To (B, H, T, D), a view."""

@@ -12,7 +12,7 @@ GLOBAL_HOOKS = tuple(f"_global{hooks}" for hooks in HOOKS)  # those of all modul
 
 
 def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether calling ``module`` gives ``x @ weight.T + bias`` and does nothing else.
+    """Whether calling ``module`` gives ``x @ weight.T``, plus ``bias`` where it has one, and does nothing else.
 
     False for what people put in a linear layer's place: adapters (LoRA), quantized layers, parametrizations, hooks.
     Code that wants to read ``weight`` for speed must then call the module as it is.
@@ -23,5 +23,4 @@ def is_plain_linear(module: nn.Module) -> TypeGuard[nn.Linear]:
         and not any(getattr(module, hooks) for hooks in HOOKS)
         and not any(getattr(torch_module, hooks) for hooks in GLOBAL_HOOKS)
         and type(module.weight) in (nn.Parameter, Tensor)  # subclasses of Tensor may be quantized or sharded
-        and module.bias is not None
     )

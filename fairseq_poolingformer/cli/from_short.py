@@ -17,6 +17,7 @@ HEADS = {  # --head -> the end of the class's name
 }
 BART_LIKE = {"bart": "Bart", "led": "Bart", "mbart": "MBart"}
 ROBERTA_LIKE = ("roberta", "xlm-roberta", "longformer")
+ENCODERS = {**dict.fromkeys(ROBERTA_LIKE, "Roberta"), "modernbert": "ModernBert"}
 
 
 def add_command(commands: Any) -> None:
@@ -24,9 +25,9 @@ def add_command(commands: Any) -> None:
     parser = commands.add_parser(
         "from-short",
         help="a short model of transformers' -> a long one, still for transformers",
-        description="Make a long model from a BART, mBART, RoBERTa or XLM-R: positions are repeated, level two starts "
-        "with random values. A LED or Longformer keeps its positions and windows, and has no level two unless "
-        "--pooled-layers asks for it. The tokenizer is copied.",
+        description="Make a long model from a BART, mBART, RoBERTa, XLM-R or ModernBERT: learned positions are "
+        "repeated, level two starts with random values. A LED or Longformer keeps its positions and windows, and has "
+        "no level two unless --pooled-layers asks for it. The tokenizer is copied.",
     )
     parser.set_defaults(convert=run)
     parser.add_argument(
@@ -37,18 +38,24 @@ def add_command(commands: Any) -> None:
         "--max-tokens",
         type=int,
         metavar="N",
-        help="tokens that the long model reads (default: 4096; LED and Longformer: what they read)",
+        help="tokens that the long model reads (default: 4096; LED, Longformer and ModernBERT: what they read)",
     )
     parser.add_argument(
         "--head",
         choices=tuple(HEADS),
-        help="of RoBERTa, XLM-R and Longformer (default: the one that the model has)",
+        help="of RoBERTa, XLM-R, Longformer and ModernBERT (default: the one that the model has)",
     )
     TwoLevelFlags.add_args(parser)
     parser.add_argument(
         "--absolute-positions",
         action=argparse.BooleanOptionalAction,
         help="add learned positions to the input (default: yes; models with --relative-attention can do without)",
+    )
+    parser.add_argument(
+        "--rope-type",
+        metavar="TYPE",
+        help="ModernBERT's rotary positions beyond the tokens that it was trained for: default (as they are), linear, "
+        "ntk or yarn",
     )
 
 
@@ -94,12 +101,12 @@ def class_name(config: Any, head: str | None) -> str:
         if head is not None:
             raise ConversionError(f"--head {head}: a {kind} becomes a model that generates; leave the option out")
         return f"Poolingformer{BART_LIKE[kind]}ForConditionalGeneration"
-    if kind not in ROBERTA_LIKE:
-        raise ConversionError(f"the model is a {kind}; can make long: {', '.join((*BART_LIKE, *ROBERTA_LIKE))}")
+    if kind not in ENCODERS:
+        raise ConversionError(f"the model is a {kind}; can make long: {', '.join((*BART_LIKE, *ENCODERS))}")
     if head is None and not given.endswith(tuple(HEADS.values())):
         raise ConversionError(f"the model is a {given or 'model of unknown kind'}: say with --head what to make of it")
     end = HEADS[head] if head else next(end for end in HEADS.values() if given.endswith(end))
-    return f"PoolingformerRoberta{end}"
+    return f"Poolingformer{ENCODERS[kind]}{end}"
 
 
 def _settings(options: argparse.Namespace, config_class: type, config: Any) -> dict[str, Any]:
@@ -108,7 +115,7 @@ def _settings(options: argparse.Namespace, config_class: type, config: Any) -> d
     Raises:
         ValueError: the model has no such setting, or its value is out of range.
     """
-    given = {name: getattr(options, name) for name in (*DEFAULTS, "absolute_positions")}
+    given = {name: getattr(options, name) for name in (*DEFAULTS, "absolute_positions", "rope_type")}
     given = {name: value for name, value in given.items() if value is not None}
     lacking = [name for name in given if not hasattr(config_class, name)]
     if lacking:

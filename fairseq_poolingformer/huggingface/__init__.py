@@ -1,4 +1,4 @@
-"""Poolingformers for transformers: its own BART, mBART and RoBERTa with two-level attention in the encoder.
+"""Poolingformers for transformers: its own BART, mBART, RoBERTa and ModernBERT with two-level attention in the encoder.
 
 Importing this registers the models with ``AutoConfig`` and ``AutoModel…``, and ``attn_implementation="band"`` for
 windows of any of transformers' models (:mod:`.band`). It needs transformers 5.5 and no fairseq.
@@ -10,6 +10,7 @@ import transformers
 from fairseq_poolingformer.huggingface.configuration import (
     PoolingformerBartConfig,
     PoolingformerMBartConfig,
+    PoolingformerModernBertConfig,
     PoolingformerRobertaConfig,
 )
 
@@ -22,6 +23,14 @@ from fairseq_poolingformer.huggingface.bart import (
     PoolingformerMBartModel,
 )
 from fairseq_poolingformer.huggingface.embeddings import embed_passages
+from fairseq_poolingformer.huggingface.modernbert import (
+    PoolingformerModernBertForMaskedLM,
+    PoolingformerModernBertForMultipleChoice,
+    PoolingformerModernBertForQuestionAnswering,
+    PoolingformerModernBertForSequenceClassification,
+    PoolingformerModernBertForTokenClassification,
+    PoolingformerModernBertModel,
+)
 from fairseq_poolingformer.huggingface.remote_code import auto_map
 from fairseq_poolingformer.huggingface.roberta import (
     PoolingformerRobertaForMaskedLM,
@@ -44,6 +53,13 @@ __all__ = [
     "PoolingformerMBartConfig",
     "PoolingformerMBartForConditionalGeneration",
     "PoolingformerMBartModel",
+    "PoolingformerModernBertConfig",
+    "PoolingformerModernBertForMaskedLM",
+    "PoolingformerModernBertForMultipleChoice",
+    "PoolingformerModernBertForQuestionAnswering",
+    "PoolingformerModernBertForSequenceClassification",
+    "PoolingformerModernBertForTokenClassification",
+    "PoolingformerModernBertModel",
     "PoolingformerRobertaConfig",
     "PoolingformerRobertaForCoreference",
     "PoolingformerRobertaForHotpotqa",
@@ -58,7 +74,12 @@ __all__ = [
     "embed_passages",
 ]
 
-for config in (PoolingformerBartConfig, PoolingformerMBartConfig, PoolingformerRobertaConfig):
+for config in (
+    PoolingformerBartConfig,
+    PoolingformerMBartConfig,
+    PoolingformerModernBertConfig,
+    PoolingformerRobertaConfig,
+):
     transformers.AutoConfig.register(config.model_type, config, exist_ok=True)
     for auto, reference in auto_map(config.model_type).items():
         if auto != "AutoConfig":

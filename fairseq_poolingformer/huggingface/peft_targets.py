@@ -6,7 +6,11 @@ import sys
 from functools import cache
 from typing import Any
 
-COUNTERPARTS = {"poolingformer-bart": "bart", "poolingformer-mbart": "bart", "poolingformer-roberta": "roberta"}
+COUNTERPARTS = {
+    **dict.fromkeys(("poolingformer-bart", "poolingformer-mbart", "poolingformer-modernbert"), "bart"),
+    "poolingformer-roberta": "roberta",
+}
+RENAMED = {"poolingformer-modernbert": {"fc1": "mlp.Wi", "fc2": "mlp.Wo", "final_layer_norm": "mlp_norm"}}
 LEVEL_TWO = {  # level two's projection -> level one's names
     "pooled_q_proj": {"q_proj", "query"},
     "pooled_k_proj": {"k_proj", "key"},
@@ -33,6 +37,6 @@ def register() -> None:
         if not (name.startswith("TRANSFORMERS_MODELS_TO_") and name.endswith("_MODULES_MAPPING")):
             continue
         for own, counterpart in COUNTERPARTS.items():
-            if modules := table.get(counterpart):
+            if modules := [RENAMED.get(own, {}).get(name, name) for name in table.get(counterpart, ())]:
                 pooled = [second for second, first in LEVEL_TWO.items() if first & set(modules)]
                 table[own] = [*modules, *pooled]

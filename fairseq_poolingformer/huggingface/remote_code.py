@@ -20,10 +20,12 @@ ROBERTA = {
     "AutoModelForSequenceClassification": "ForSequenceClassification",
     "AutoModelForTokenClassification": "ForTokenClassification",
 }
+MODERNBERT = {**ROBERTA, "AutoModelForMultipleChoice": "ForMultipleChoice"}
 TASK_HEADS = ("ForCoreference", "ForHotpotqa", "ForNaturalQuestions", "ForWikihop")  # AutoModel in their own folders
 CLASSES = {  # model_type -> the start of its classes' names, their module, and transformers' Auto class -> the end
     "poolingformer-bart": ("PoolingformerBart", "huggingface.bart", BART),
     "poolingformer-mbart": ("PoolingformerMBart", "huggingface.bart", BART),
+    "poolingformer-modernbert": ("PoolingformerModernBert", "huggingface.modernbert", MODERNBERT),
     "poolingformer-roberta": ("PoolingformerRoberta", "huggingface.roberta", ROBERTA),
 }
 LEFT_OUT = {

@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from fairseq_poolingformer.huggingface import card
 from fairseq_poolingformer.settings import upper_half
 from fairseq_poolingformer.weights import State, tensor_digests
-from fairseq_poolingformer.weights.loading import fit, one_sided, with_unused_rows
+from fairseq_poolingformer.weights.loading import fit, one_sided, split_projections, with_unused_rows
 from fairseq_poolingformer.weights.names import NAMES
 
 logger = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ NOT_COPIED = (  # settings of the short model that say nothing about the long on
     "source",
 )
 LABELS = ("num_labels", "id2label", "label2id")  # settings that say how wide a new classifier is
+ROTARY = ("modernbert", "poolingformer-modernbert")  # without a table of positions
 WINDOWED = ("led", "longformer")  # their positions, windows and global projections are kept
 LAYERS, WIDTHS = r"(num_hidden|encoder|decoder)_layers", r".*_dim|d_model|(hidden|intermediate|vocab)_size"
 LENGTHS = r"max_.*position_embeddings"
@@ -79,12 +80,13 @@ class FromShort:
         has no level two unless ``pooled_layers`` asks for it.
 
         Args:
-            model: a loaded BART, mBART, LED, RoBERTa, XLM-R or Longformer, or its folder or name for
+            model: a loaded BART, mBART, LED, RoBERTa, XLM-R, Longformer or ModernBERT, or its folder or name for
                 ``from_pretrained``.
             dtype: of the long model, such as ``torch.bfloat16`` or ``"bfloat16"``; ``"auto"`` is the short one's.
             settings: of the configuration, such as ``max_position_embeddings=16384, pooled_layers="3-5"``, and
                 ``num_labels``, ``id2label``, ``label2id`` of a classifier. The others come from the short model or, for
-                the two levels, from the configuration's defaults, but level two is in the upper half of the layers.
+                the two levels, from the configuration's defaults, but level two is in the upper half of the layers, or
+                in ModernBERT's layers of full attention.
 
         Returns:
             The model, in eval mode, on the short one's device and with its ``attn_implementation``, which the decoder's
@@ -177,7 +179,8 @@ def _check_held(folder: Path, config: dict[str, Any]) -> None:
     widest = max((max(shape, default=0) for shape in shapes.values()), default=0)
     layers = 1 + max((int(number) for name in shapes for number in re.findall(r"layers?\.(\d+)\.", name)), default=-1)
     held = [(LAYERS, layers), (WIDTHS, widest)]
-    held += [(LENGTHS, widest)] * bool(config.get("absolute_positions", True))  # else no tensor has a row for each
+    has_table = config.get("absolute_positions", True) and config.get("model_type") not in ROTARY
+    held += [(LENGTHS, widest)] * bool(has_table)
     for name, value in config.items() if shapes else ():
         most = next((most for pattern, most in held if re.fullmatch(pattern, name)), None)
         if most is not None and value is not None and value > most:
@@ -188,6 +191,9 @@ def _shared_settings(cls: type[FromShort], config: PreTrainedConfig) -> dict[str
     """Return the settings of the long model that follow from the short one's configuration."""
     kind, layers = config.model_type, config.num_hidden_layers
     own = {name: value for name, value in config.to_dict().items() if name not in NOT_COPIED}
+    if kind in ROTARY:
+        lengths = ("max_position_embeddings", "original_max_position_embeddings")
+        return own | dict.fromkeys(lengths, config.max_position_embeddings)
     if kind not in WINDOWED:
         own["pooled_layers"] = upper_half(layers)
         if hasattr(cls.config_class, "max_decoder_position_embeddings"):
@@ -218,6 +224,7 @@ def _load(long: PreTrainedModel, short: PreTrainedModel) -> None:
     state: State = {ours: given[name] for name, ours in _own_names(short).items()}
     if short.config.model_type == "led":
         state |= {name: with_unused_rows(table) for name, table in state.items() if name.endswith(POSITIONS)}
+    split_projections(state)
     config = long.config
     fit(own, state, pooled_init=config.pooled_init, position_init=config.position_init, new=(POOLER,))
     if lacking := [name for name, ours in names.items() if ours not in state]:

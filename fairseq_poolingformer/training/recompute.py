@@ -29,7 +29,8 @@ def activated_linear(hidden: Tensor, activation: Callable[[Tensor], Tensor], lin
     Returns:
         (…, C).
     """
-    if torch.compiler.is_compiling() or not is_plain_linear(linear):  # the compiler decides what to recompute
+    # the compiler decides what to recompute
+    if torch.compiler.is_compiling() or not is_plain_linear(linear) or linear.bias is None:
         return linear(activation(hidden))
     return _ActivatedLinear.apply(hidden, linear.weight, linear.bias, activation)
 

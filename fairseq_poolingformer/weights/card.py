@@ -27,6 +27,7 @@ TASKS = {  # the end of a class's name -> the Hub's name of what it does, and tr
     "ForConditionalGeneration": ("summarization", "AutoModelForSeq2SeqLM"),
     "ForMaskedLM": ("fill-mask", "AutoModelForMaskedLM"),
     "ForSequenceClassification": ("text-classification", "AutoModelForSequenceClassification"),
+    "ForMultipleChoice": ("multiple-choice", "AutoModelForMultipleChoice"),
     "ForTokenClassification": ("token-classification", "AutoModelForTokenClassification"),
     "ForQuestionAnswering": ("question-answering", "AutoModelForQuestionAnswering"),
     "ForNaturalQuestions": ("question-answering", None),

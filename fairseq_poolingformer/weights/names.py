@@ -98,6 +98,10 @@ _TWO_LEVELS = (
     (f"{_ATTENTION}.self.relative_projections.*", f"{ENCODER}.layers.#.relative_projections.*"),
     *((f"encoder.{table}.*", f"{ENCODER}.{table}.*") for table in ("relative_positions", "global_relative_positions")),
 )
+_MODERNBERT: _Lines = tuple(
+    (f"layers.#.attn.{theirs}*", f"layers.#.self_attn.{ours}*")
+    for theirs, ours in (("Wqkv.", "in_proj_"), ("Wo.", "out_proj."), ("", ""))
+)
 
 NAMES = {  # model_type ->
     **dict.fromkeys(("bart", "mbart", "poolingformer-bart", "poolingformer-mbart"), Names()),
@@ -105,6 +109,7 @@ NAMES = {  # model_type ->
     "led": Names(*_LED),
     "longformer": Names(*_LONGFORMER),
     "deberta": Names(*_DEBERTA),
+    **dict.fromkeys(("modernbert", "poolingformer-modernbert"), Names(*_MODERNBERT)),
     "poolingformer-roberta": Names(*_TWO_LEVELS),
 }
 

@@ -50,6 +50,28 @@ def pool_starts(tokens: int, *, kernel_size, stride, alignment) -> range:
     return range(0, tokens, stride) if alignment == "grid" else range(1 - kernel_size, tokens)
 
 
+def rotate(x: Tensor, places: Tensor, theta: float = 50.0) -> Tensor:
+    """Rotary positions as complex numbers: dimensions d and d + D/2 times exp(i · place · theta^(−2d/D)).
+
+    ``x`` is (B, H, S, D), ``places`` (S,) or (B, S).
+    """
+    half = x.size(-1) // 2
+    angles = places.double()[..., None] * theta ** (-torch.arange(half).double() / half)
+    turns = torch.polar(torch.ones_like(angles), angles)
+    z = torch.complex(x[..., :half], x[..., half:]) * (turns if places.dim() == 1 else turns[:, None])
+    return torch.cat([z.real, z.imag], -1)
+
+
+def pool_centres(starts, *, kernel_size, padding) -> Tensor:
+    """(B, P) half-way between the first and the last real token of each pool; 0 for empty ones."""
+    centres = torch.zeros(len(padding), len(starts), dtype=torch.float64)
+    for b, row in enumerate(padding.tolist()):
+        for p, start in enumerate(starts):
+            real = [t for t in range(start, start + kernel_size) if 0 <= t < len(row) and not row[t]]
+            centres[b, p] = (real[0] + real[-1]) / 2 if real else 0.0
+    return centres
+
+
 def pool(x: Tensor, starts, *, kernel_size, kind, padding=None, weight=None) -> tuple[Tensor, Tensor]:
     """Pools one by one over real tokens only (eq. 9–11); returns pooled (B, H, P, D) and the empty ones (B, P)."""
     batch, heads, tokens, head_dim = x.shape

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fairseq_poolingformer.attention import POOL_TYPES, Pooling, RelativePositionBias, TwoLevelAttention, Window
-from tests.attention.naive import attend, pool, pool_starts, sees, sees_pool
+from tests.attention.naive import attend, pool, pool_centres, pool_starts, rotate, sees, sees_pool
 from tests.dropped import assert_dropped, identity, zero
 
 C, H = 8, 2
@@ -27,21 +27,30 @@ def merge(x):
     return x.transpose(1, 2).flatten(2)
 
 
-def expected_output(module, x, global_mask, padding):
-    """eq. 1–8, 12–13 and T 2.15, with Mix, weight sharing and separate global projections as DESIGN has them."""
+def expected_output(module, x, global_mask, padding, theta=None):
+    """eq. 1–8, 12–13 and T 2.15, with Mix, weight sharing and separate global projections as DESIGN has them.
+
+    With ``theta``, queries and keys have rotary positions.
+    """
     tokens = x.size(1)
+
+    def turn(x, places):
+        return x if theta is None else rotate(x, places, theta)
+
+    def turned(query, key, value):
+        return turn(split(query), torch.arange(tokens)), turn(split(key), torch.arange(tokens)), split(value)
 
     def level_one(b, h, t, s):
         inside = sees(t, s, left=module.window.left, right=module.window.right)
         return (inside or global_mask[b, s] or global_mask[b, t]) and not padding[b, s]
 
-    q, k, v = split(module.q_proj(x)), split(module.k_proj(x)), split(module.v_proj(x))
-    level_two_scale = (C // H) ** -0.5
+    q, k, v = turned(module.q_proj(x), module.k_proj(x), module.v_proj(x))
+    level_two_scale = (module.embed_dim // H) ** -0.5
     scale = module.scale or level_two_scale
     y = attend(q, k, v, level_one, scale)
     if module.global_q_proj is not None:
         projections = (module.global_q_proj, module.global_k_proj, module.global_v_proj)
-        everything = attend(*(split(p(x)) for p in projections), lambda b, h, t, s: not padding[b, s], scale)
+        everything = attend(*turned(*(p(x) for p in projections)), lambda b, h, t, s: not padding[b, s], scale)
         y = torch.where(global_mask[:, None, :, None], everything, y)
     if module.pooling is None:
         return module.out_proj(merge(y))
@@ -54,6 +63,8 @@ def expected_output(module, x, global_mask, padding):
     arguments = {"kernel_size": module.pooling.kernel_size, "kind": module.pool_type, "padding": padding}
     k, empty = pool(k, starts, weight=module.pooled_k_pool_weight, **arguments)
     v, _ = pool(v, starts, weight=module.pooled_v_pool_weight, **arguments)
+    q = turn(q, torch.arange(tokens))
+    k = turn(k, pool_centres(starts, kernel_size=module.pooling.kernel_size, padding=padding))
 
     def level_two(b, h, t, s):
         reach = module.pooled_window.left

@@ -9,6 +9,8 @@ from transformers.models.roberta.modeling_roberta import RobertaEncoder
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
     PoolingformerMBartForConditionalGeneration,
+    PoolingformerModernBertForMaskedLM,
+    PoolingformerModernBertForSequenceClassification,
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaForQuestionAnswering,
     PoolingformerRobertaForSequenceClassification,
@@ -24,6 +26,10 @@ ROBERTA = {
     **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24},
     **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
 }
+MODERNBERT = {
+    **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24},
+    **{"layer_types": ["sliding_attention", "full_attention"], "pad_token_id": 1},
+}
 LEVELS = {"vocab_size": WORDS, "window_size": "3", "pooled_window_size": "8", "pooled_layers": "1"}
 MODELS = (
     PoolingformerBartForConditionalGeneration,
@@ -31,13 +37,16 @@ MODELS = (
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaForSequenceClassification,
     PoolingformerRobertaForQuestionAnswering,
+    PoolingformerModernBertForMaskedLM,
+    PoolingformerModernBertForSequenceClassification,
 )
 
 
 def make(model_class, **settings):
     """A random model without dropout."""
     torch.manual_seed(1)
-    sizes = ROBERTA if "Roberta" in model_class.__name__ else BART
+    kinds = (("Roberta", ROBERTA), ("ModernBert", MODERNBERT), ("", BART))
+    sizes = next(sizes for kind, sizes in kinds if kind in model_class.__name__)
     return model_class(model_class.config_class(**sizes, **LEVELS, **settings))
 
 
@@ -50,11 +59,11 @@ def rows(model_class):
         example = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
         if model_class is PoolingformerRobertaForQuestionAnswering:
             example |= {"start_positions": tokens[0] % LENGTH, "end_positions": tokens[1] % LENGTH}
-        elif model_class is PoolingformerRobertaForSequenceClassification:
+        elif model_class.__name__.endswith("ForSequenceClassification"):
             example["labels"] = tokens[0] % 2
         else:
             labels = tokens.clone()
-            masked_lm = model_class is PoolingformerRobertaForMaskedLM
+            masked_lm = model_class.__name__.endswith("ForMaskedLM")
             labels[(3 * row if masked_lm else 3 * row + 2) :] = -100
             example["labels"] = labels
         found.append(example)
@@ -125,7 +134,7 @@ def test_a_configuration_asks_for_gradient_checkpointing(model_class):
 @torch.no_grad()
 def test_a_configuration_asks_for_attentions(model_class):
     tokens = rows(model_class)[0]["input_ids"][None]
-    key = "attentions" if "Roberta" in model_class.__name__ else "encoder_attentions"
+    key = "encoder_attentions" if model_class in MODELS[:2] else "attentions"
     model = make(model_class, output_attentions=True).eval()
     (first, second), expected = model(tokens)[key], make(model_class).eval()(tokens, output_attentions=True)[key]
     assert torch.equal(first.level_one.band, expected[0].level_one.band)
@@ -167,7 +176,8 @@ def test_generation_beyond_the_positions_is_refused(model_class):
 @pytest.mark.parametrize(
     ("model_class", "method"),
     [
-        *((model_class, "LoraConfig") for model_class in MODELS[:3]),
+        *((model_class, "LoraConfig") for model_class in (*MODELS[:3], MODELS[5])),
+        (MODELS[5], "IA3Config"),
         *((MODELS[2], m) for m in ("IA3Config", "AdaLoraConfig")),
     ],
 )
@@ -181,6 +191,7 @@ def test_peft_adapts_both_levels_where_nobody_names_modules(model_class, method)
     first, roberta = projections[method], {"q_proj": "query", "k_proj": "key", "v_proj": "value"}
     expected = {roberta[name] for name in first} if model_class is MODELS[2] else set(first)
     assert {*expected, *(f"pooled_{name}" for name in first)} <= found
+    assert ("Wo" in found) == (model_class is MODELS[5] and method == "IA3Config")
     example = {name: value[None] for name, value in rows(model_class)[1].items()}
     model(**example).loss.backward()
     assert any(p.grad is not None and p.grad.any() for name, p in model.named_parameters() if "pooled_v_proj" in name)

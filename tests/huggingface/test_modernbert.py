@@ -1,0 +1,457 @@
+"""Poolingformer-ModernBERT against transformers' ModernBERT, and against the equations."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+import transformers
+from torch import nn
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForMultipleChoice, PreTrainedTokenizerFast
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.modernbert import modeling_modernbert
+
+from fairseq_poolingformer import huggingface
+from fairseq_poolingformer.attention import recorded_weights
+from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.huggingface import (
+    PoolingformerModernBertConfig,
+    PoolingformerModernBertForMaskedLM,
+    PoolingformerModernBertForMultipleChoice,
+    PoolingformerModernBertForQuestionAnswering,
+    PoolingformerModernBertForSequenceClassification,
+    PoolingformerModernBertModel,
+)
+from tests.attention.test_modules import expected_output
+from tests.huggingface.test_tools import Encoder, dynamic
+from tests.weights.conftest import run
+
+ROWS, WINDOW, LENGTHS = 60, 5, (40, 23, 9)
+SIZES = {
+    **{"vocab_size": ROWS, "hidden_size": 24, "num_attention_heads": 2, "num_hidden_layers": 5},
+    **{"intermediate_size": 36, "local_attention": 2 * WINDOW, "max_position_embeddings": 64},
+    **{"pad_token_id": 1, "bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2},
+}
+WIDE = {"window_size": "all", "pooled_layers": "none"}
+LEVELS = {"window_size": "3", "pooled_window_size": "8"}
+HEADS = ["Model", *(f"For{end}" for end in ("MaskedLM", "SequenceClassification", "TokenClassification"))]
+HEADS += ["ForQuestionAnswering", "ForMultipleChoice"]
+
+
+def own_class(head):
+    return getattr(huggingface, f"PoolingformerModernBert{head}")
+
+
+def short_model(head="Model", **changes):
+    """A random ModernBERT, every parameter of which is large enough to be missed."""
+    torch.manual_seed(1)
+    model = getattr(transformers, f"ModernBert{head}")(transformers.ModernBertConfig(**{**SIZES, **changes})).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.add_(torch.randn_like(parameter) * (0.1 if "norm" in name else 0.2))
+    return model
+
+
+def batch(lengths=LENGTHS, left=False):
+    """(B, T) random ids, and the mask of their padding on one side."""
+    generator = torch.Generator().manual_seed(4)
+    tokens = torch.full((len(lengths), max(lengths)), 1)
+    for row, length in zip(tokens, lengths, strict=True):
+        row[max(lengths) - length if left else 0 :][:length] = torch.randint(3, ROWS, (length,), generator=generator)
+    return tokens, tokens.ne(1).long()
+
+
+@pytest.fixture
+def doubles(monkeypatch):
+    """transformers rotates queries and keys in float32, whatever their dtype; here it rotates them as they are."""
+
+    def rotated(q, k, cos, sin, unsqueeze_dim=1):
+        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+        return tuple(x * cos + modeling_modernbert.rotate_half(x) * sin for x in (q, k))
+
+    monkeypatch.setattr(modeling_modernbert, "apply_rotary_pos_emb", rotated)
+
+
+def gradients(output, model, real):
+    """The gradients of the parameters by their names, q, k and v in one as in ``Wqkv``."""
+    tensors = [x for x in output.values() if isinstance(x, torch.Tensor)]
+    sum((x[real] if x.shape[:2] == real.shape else x).square().mean() for x in tensors).backward()
+    found = {name: p.grad for name, p in model.named_parameters()}
+    for name in [name for name in found if ".q_proj." in name]:
+        parts = [found.pop(name.replace(".q_proj.", f".{letter}_proj.")) for letter in "qkv"]
+        found[name.replace("q_proj", "Wqkv")] = torch.cat(parts)
+    return {name.replace("out_proj", "Wo"): grad for name, grad in found.items()}
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize(
+    ("changes", "padded"),
+    [
+        ({}, "right"),
+        ({"classifier_pooling": "mean", "attention_bias": True, "mlp_bias": True, "norm_bias": True}, "left"),
+        ({"layer_types": ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]}, "none"),
+    ],
+)
+def test_it_is_modernbert_where_windows_are_wide(head, changes, padded, doubles):
+    """Outputs, the loss and gradients; windows of local layers end inside of these rows."""
+    short = short_model(head, **changes).double()
+    long = own_class(head).from_short(short, max_position_embeddings=200, **WIDE)
+    assert long.config.max_position_embeddings == 200
+    tokens, mask = batch((40, 40, 40) if padded == "none" else LENGTHS, left=padded == "left")
+    inputs = {"input_ids": tokens, "attention_mask": mask}
+    if padded == "left":  # where transformers counts padding too, and has other angles up to float32's rounding
+        inputs["position_ids"] = torch.arange(40).expand_as(tokens)
+    real = mask.bool()
+    labels = {
+        "ForMaskedLM": {"labels": tokens.where(real, -100)},
+        "ForTokenClassification": {"labels": (tokens % 2).where(real, -100)},
+        "ForSequenceClassification": {"labels": tokens[:, -1] % 2},
+        "ForQuestionAnswering": {"start_positions": tokens[:, 0] % 9, "end_positions": tokens[:, 1] % 9},
+        "ForMultipleChoice": {"labels": torch.tensor([2])},
+    }.get(head, {})
+    if (head, padded) == ("ForQuestionAnswering", "left"):
+        labels = {}  # its softmax is over padding too
+    if head == "ForMultipleChoice":
+        inputs = {name: x[None] for name, x in inputs.items()}
+    expected, found = (model(**inputs, **labels) for model in (short, long))
+    for name, value in expected.items():
+        at = real if value.shape[:2] == real.shape else ...
+        torch.testing.assert_close(found[name][at], value[at], rtol=0, atol=1e-12)
+    theirs, ours = gradients(expected, short, real), gradients(found, long, real)
+    assert theirs.keys() == ours.keys()
+    for name, gradient in theirs.items():
+        assert gradient.any() or "Identity" in name
+        torch.testing.assert_close(ours[name], gradient, rtol=1e-9, atol=1e-12, msg=name)
+
+
+@torch.no_grad()
+def test_in_single_precision_and_with_inputs_of_the_users_own():
+    """Embeddings, positions, and the first token's class with padding on the left."""
+    short, (tokens, mask) = short_model(), batch()
+    long = PoolingformerModernBertModel.from_short(short, **WIDE)
+    assert long.config.max_position_embeddings == 64
+    embedded = short.get_input_embeddings()(tokens)
+    positions = torch.arange(40).flip(0)[None] * 2
+    for inputs in ({"input_ids": tokens}, {"inputs_embeds": embedded, "position_ids": positions}):
+        expected, found = (model(**inputs, attention_mask=mask).last_hidden_state for model in (short, long))
+        torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-5)
+    classifier = PoolingformerModernBertForSequenceClassification.from_short(
+        short_model("ForSequenceClassification"), **LEVELS
+    )
+    expected = classifier(tokens, attention_mask=mask).logits
+    left, left_mask = batch(left=True)
+    torch.testing.assert_close(classifier(left, attention_mask=left_mask).logits, expected, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match=r"input of 65 tokens, the model takes 64 \(max_position_embeddings\)"):
+        long(torch.zeros(1, 65, dtype=torch.long))
+
+
+@torch.no_grad()
+def test_level_two_over_pools_of_one_token_is_full_attention(doubles):
+    """It reads the layer's input with level one's weights, so that both levels are the same, and W_o doubles."""
+    short = short_model().double()
+    same = {"pool_kernel_size": 1, "pool_stride": 1, "pool_type": "mean", "pool_mix": True, "pool_share_weights": True}
+    long = PoolingformerModernBertModel.from_short(short, window_size="all", pooled_window_size="all", **same)
+    assert [layer.attn.pooling is not None for layer in long.layers] == [True, False, False, True, False]
+    for layer in (0, 3):
+        short.layers[layer].attn.Wo.weight.mul_(2)
+    tokens, mask = batch()
+    expected, found = (model(tokens, attention_mask=mask).last_hidden_state for model in (short, long))
+    torch.testing.assert_close(found[mask.bool()], expected[mask.bool()], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_a_second_level_starts_as_a_copy_or_silent(doubles):
+    short, (tokens, mask) = short_model().double(), batch()
+    silent, copied = (
+        PoolingformerModernBertModel.from_short(short, window_size="all", pooled_init=start)
+        for start in ("level-one-silent", "level-one")
+    )
+    expected = short(tokens, attention_mask=mask).last_hidden_state[mask.bool()]
+    found = silent(tokens, attention_mask=mask).last_hidden_state[mask.bool()]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    attention, fused = copied.layers[3].attn, short.layers[3].attn.Wqkv.weight
+    for x, weight in zip("qkv", fused.chunk(3), strict=True):
+        assert torch.equal(getattr(attention, f"{x}_proj").weight, weight)
+        assert torch.equal(getattr(attention, f"pooled_{x}_proj").weight, weight)
+    assert attention.pooled_q_proj.bias is None
+    assert (copied(tokens, attention_mask=mask).last_hidden_state[mask.bool()] - expected).abs().max() > 0.1
+
+
+def two_levels(head="Model", **settings):
+    """One with a second level that is large enough to be missed, and three global tokens."""
+    settings = {**LEVELS, "max_position_embeddings": 300, "global_tokens": 3, **settings}
+    model = own_class(head).from_short(short_model(head), **settings)
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".pooled_" in name or ".global_" in name:
+                parameter.add_(torch.randn_like(parameter) * 0.3)
+    return model
+
+
+@pytest.mark.parametrize("settings", [{}, {"pool_alignment": "query", "separate_global_projections": True}])
+@torch.no_grad()
+def test_the_encoder_is_what_the_equations_say(settings):
+    """Token by token in double precision; angles are float32, as transformers computes them."""
+    model, (tokens, mask) = two_levels(**settings).double(), batch((26, 17))
+    padding = mask == 0
+    first = (torch.arange(26) < 3) & ~padding
+    x = model.embeddings(tokens)
+    for number, layer in enumerate(model.layers):
+        is_full = number in (0, 3)
+        theta = model.config.rope_parameters["full_attention" if is_full else "sliding_attention"]["rope_theta"]
+        assert layer.attn.window.left == (3 if is_full else WINDOW)
+        globals_here = first if is_full else torch.zeros_like(first)
+        x = x + expected_output(layer.attn, layer.attn_norm(x), globals_here, padding, theta)
+        x = x + layer.mlp(layer.mlp_norm(x))
+    found = model(tokens, attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(found[mask.bool()], model.final_norm(x)[mask.bool()], rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_padding_and_holes_are_as_if_they_were_not_there():
+    model = two_levels().double()
+    tokens, _ = batch((31,))
+    alone = model(tokens).last_hidden_state
+    wide, wide_mask = torch.full((2, 37), 1), torch.zeros(2, 37, dtype=torch.long)
+    places = [n for n in range(37) if n not in (2, 7, 8, 20, 35, 36)]
+    wide[0, places], wide_mask[0, places] = tokens[0], 1
+    wide[1, 6:], wide_mask[1, 6:] = tokens[0], 1
+    found = model(wide, attention_mask=wide_mask).last_hidden_state
+    torch.testing.assert_close(found[0, places], alone[0], rtol=0, atol=1e-10)
+    torch.testing.assert_close(found[1, 6:], alone[0], rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_backends_agree(doubles):
+    tokens, mask = batch()
+    found = {}
+    for backend in ("block", "reference"):
+        model = two_levels(attention_backend=backend, pool_stride=3).double()
+        found[backend] = model(tokens, attention_mask=mask).last_hidden_state[mask.bool()]
+    torch.testing.assert_close(found["block"], found["reference"], rtol=0, atol=1e-10)
+
+
+@torch.no_grad()
+def test_attentions_are_both_levels_weights():
+    model, (tokens, mask) = two_levels("ForMaskedLM"), batch()
+    output = model(tokens, attention_mask=mask, output_attentions=True, output_hidden_states=True)
+    assert torch.equal(output.logits, model(tokens, attention_mask=mask).logits)
+    assert [weights.level_two is not None for weights in output.attentions] == [True, False, False, True, False]
+    assert len(output.hidden_states) == 6
+    assert output.attentions[0].level_one.to_global.size(3) == 3
+    assert output.attentions[1].level_one.to_global.size(3) == 0
+    with recorded_weights(model) as found:
+        model(tokens, attention_mask=mask)
+    torch.testing.assert_close(tuple(found.values()), output.attentions, rtol=0, atol=0)
+
+
+def test_gradient_checkpointing_changes_nothing():
+    tokens, mask = batch()
+    found = []
+    for checkpointing in (False, True):
+        model = two_levels("ForMaskedLM").train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        model(tokens, attention_mask=mask, labels=tokens).loss.backward()
+        found.append({name: p.grad for name, p in model.named_parameters()})
+    assert all(torch.equal(found[0][name], grad) for name, grad in found[1].items())
+    assert found[0]["model.layers.3.attn.pooled_k_pool_weight"].any()
+
+
+@pytest.mark.parametrize("head", HEADS)
+@torch.no_grad()
+def test_a_folder_opens_as_it_was_saved(tmp_path, head):
+    model = two_levels(head, rope_type="yarn", dtype=torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    auto = getattr(transformers, "AutoModel" if head == "Model" else f"AutoModel{head}")
+    again, info = auto.from_pretrained(tmp_path, dtype=torch.bfloat16, output_loading_info=True)
+    assert type(again) is type(model)
+    assert not any(info.values())
+    tokens, mask = batch()
+    given = {"input_ids": tokens, "attention_mask": mask}
+    given = {name: x[None] for name, x in given.items()} if head == "ForMultipleChoice" else given
+    first, second = (tuple(m.eval()(**given).values()) for m in (model, again))
+    assert all(map(torch.equal, first, second))
+    assert again.base_model.rotary_emb.full_attention_inv_freq.dtype == torch.float32
+    assert "ModernBert" in (tmp_path / "README.md").read_text()
+    short_model(head).save_pretrained(tmp_path / "short")
+    with pytest.raises(ValueError, match=r"is a modernbert: .*from_short makes a long model of it"):
+        own_class(head).from_pretrained(tmp_path / "short")
+
+
+ELSEWHERE = """
+import sys
+sys.modules["fairseq_poolingformer"] = None  # as if it were not installed
+sys.modules["torchaudio"] = None
+import torch
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForMultipleChoice
+folder = sys.argv[1]
+tokens, mask = torch.load(folder + "/inputs.pt")
+model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).eval()
+assert type(model).__module__.startswith("transformers_modules"), type(model).__module__
+AutoModel.from_pretrained(folder, trust_remote_code=True)
+AutoModelForMultipleChoice.from_pretrained(folder, trust_remote_code=True)
+with torch.no_grad():
+    torch.save(model(tokens, attention_mask=mask).logits, folder + "/outputs.pt")
+"""
+
+
+def test_folders_open_without_the_package(tmp_path):
+    model, inputs = two_levels("ForMaskedLM", rope_type="ntk"), batch()
+    model.save_pretrained(tmp_path)
+    torch.save(inputs, tmp_path / "inputs.pt")
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", ELSEWHERE, str(tmp_path)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with torch.no_grad():
+        assert torch.equal(torch.load(tmp_path / "outputs.pt"), model(inputs[0], attention_mask=inputs[1]).logits)
+
+
+@pytest.mark.skipif(not hasattr(torch.compiler, "is_exporting"), reason="this PyTorch does not say that it exports")
+def test_an_exported_encoder_takes_any_length():
+    model = two_levels(separate_global_projections=True)
+    program = torch.export.export(Encoder(model), batch((90, 60)), dynamic_shapes=dynamic(5, 300), strict=False)
+    for length in (5, 63, 64, 65, 300):
+        tokens, mask = batch((length, max(1, length // 2)))
+        with torch.no_grad():
+            expected = model(tokens, attention_mask=mask).last_hidden_state[mask.bool()]
+        torch.testing.assert_close(program.module()(tokens, mask)[mask.bool()], expected, rtol=0, atol=1e-5)
+
+
+def frequencies(**settings):
+    """Those of full attention and of windows, and the factor of cos and sin, for 64 tokens made 1,024."""
+    model = PoolingformerModernBertModel.from_short(short_model(), max_position_embeddings=1024, **settings)
+    found = model.rotary_emb
+    return found.full_attention_inv_freq, found.sliding_attention_inv_freq, found.full_attention_attention_scaling
+
+
+def test_positions_beyond_the_bases_are_scaled_as_asked():
+    plain, local, _ = frequencies()
+    theirs = transformers.ModernBertModel(transformers.ModernBertConfig(**SIZES)).rotary_emb
+    assert torch.equal(plain, theirs.full_attention_inv_freq)
+    for kind, dynamic_type in (("linear", "linear"), ("ntk", "dynamic"), ("yarn", "yarn")):
+        found, same, factor = frequencies(rope_type=kind)
+        assert torch.equal(same, local)
+        assert torch.equal(same, theirs.sliding_attention_inv_freq)
+        config = transformers.ModernBertConfig(**SIZES)
+        own = {"rope_type": dynamic_type, "factor": 1.0 if kind == "ntk" else 16.0}
+        config.rope_parameters["full_attention"] |= own
+        expected, scaling = ROPE_INIT_FUNCTIONS[dynamic_type](config, seq_len=1024, layer_type="full_attention")
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=0)
+        assert factor == scaling
+        assert (found - plain).abs().max() > 1e-3
+    assert torch.equal(frequencies(rope_type="linear")[0] * 16, plain)
+    given = {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 160000.0}}}
+    assert torch.equal(frequencies(**given)[0] * 2, plain)
+    with pytest.raises(ValueError, match="rope_type='ntk', but the base's positions are scaled already"):
+        frequencies(rope_type="ntk", **given)
+    with pytest.raises(ValueError, match="rope_type must be one of default, linear, ntk, yarn, got 'dynamic'"):
+        frequencies(rope_type="dynamic")
+    with pytest.raises(ValueError, match="rope_type='ntk' needs original_max_position_embeddings"):
+        PoolingformerModernBertModel(PoolingformerModernBertConfig(**SIZES, rope_type="ntk"))
+
+
+def test_settings_of_layers():
+    config = PoolingformerModernBertConfig(**SIZES)
+    assert (config.window_size, config.pooled_layers) == ("128,5,5,128,5", "0,3")
+    config = PoolingformerModernBertConfig(**SIZES, window_size=[1, 2, 3, "all", 4], pooled_layers=[1])
+    model = PoolingformerModernBertModel(config)
+    assert [layer.attn.window.left for layer in model.layers] == [1, 2, 3, UNLIMITED, 4]
+    assert [layer.attn.pooling is not None for layer in model.layers] == [False, True, False, False, False]
+    for setting in ({"position_init": "interpolate"}, {"random_position_offsets": True}):
+        with pytest.raises(ValueError, match=f"{next(iter(setting))} is about learned positions"):
+            PoolingformerModernBertModel.from_short(short_model(), **setting)
+    with pytest.raises(ValueError, match="has no setting relative_attention"):
+        PoolingformerModernBertModel.from_short(short_model(), relative_attention="c2p")
+
+
+def test_a_new_model_is_initialized_as_modernbert_is():
+    sizes = {**SIZES, "hidden_size": 96, "initializer_range": 0.1}
+    model = PoolingformerModernBertModel(PoolingformerModernBertConfig(**sizes))
+    attention = model.layers[3].attn
+    for name, std in (("q_proj", 0.1), ("pooled_v_proj", 0.1), ("out_proj", 0.1 / 10**0.5)):
+        weight = getattr(attention, name).weight
+        assert weight.std().item() == pytest.approx(0.88 * std, rel=0.05)  # of a normal cut off at two deviations
+        assert weight.abs().max() <= 2 * std
+    assert attention.pooled_k_pool_weight.std().item() == pytest.approx(0.02, rel=0.2)
+
+
+@torch.no_grad()
+def test_a_choice_takes_masks_of_every_text():
+    model = two_levels("ForMultipleChoice", classifier_pooling="mean")
+    tokens = batch((20, 20, 20))[0][None]
+    globals_at = torch.zeros_like(tokens)
+    globals_at[..., 10] = 1
+    plain, found = model(tokens).logits, model(tokens, global_attention_mask=globals_at).logits
+    assert plain.shape == (1, 3)
+    assert (plain - found).abs().max() > 1e-4
+    assert AutoModelForMultipleChoice._model_mapping[type(model.config)] is PoolingformerModernBertForMultipleChoice
+
+
+def test_dropout_is_modernberts():
+    config = PoolingformerModernBertConfig(**{**SIZES, "max_position_embeddings": 500}, attention_dropout=0.25)
+    model = PoolingformerModernBertModel(config)
+    for layer in model.layers:
+        assert (layer.attn.dropout, layer.attn.out_drop.p) == (0.25, 0.25)
+    attention = model.layers[1].attn.train()
+    nn.init.zeros_(attention.out_proj.weight)
+    attention.out_proj.bias = nn.Parameter(torch.ones(24))
+    tokens = torch.zeros(1, 500, dtype=torch.long)
+    dropped = {}
+    attention.register_forward_hook(lambda module, given, output: dropped.update(found=output[0]))
+    model(tokens)
+    assert dropped["found"].eq(0).float().mean().item() == pytest.approx(0.25, abs=0.03)
+
+
+def add_tokenizer(folder):
+    """One that knows a word."""
+    model = {"type": "WordLevel", "vocab": {"[CLS]": 0, "[PAD]": 1, "[UNK]": 3, "word": 4}, "unk_token": "[UNK]"}
+    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0", "model": model, "added_tokens": []}))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), pad_token="[PAD]")
+    tokenizer.save_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [([], (64, "0,3", "default")), (["--max-tokens", 900, "--rope-type", "linear"], (900, "0,3", "linear"))],
+)
+def test_from_short_on_the_command_line(tmp_path, capsys, arguments, expected):
+    source = tmp_path / "short"
+    short_model("ForMaskedLM").save_pretrained(source)
+    add_tokenizer(source)
+    assert run("from-short", source, tmp_path / "long", "--window-size", 4, *arguments) == 0
+    printed = capsys.readouterr().out
+    assert f"PoolingformerModernBertForMaskedLM for {expected[0]} tokens, window_size 4,5,5,4,5" in printed
+    config = AutoModelForMaskedLM.from_pretrained(tmp_path / "long").config
+    assert (config.max_position_embeddings, config.pooled_layers, config.rope_type) == expected
+    assert config.original_max_position_embeddings == 64
+    assert run("from-short", source, tmp_path / "no", "--relative-attention", "c2p") == 1
+    assert "made of a modernbert has no --relative-attention" in capsys.readouterr().err
+
+
+@torch.no_grad()
+def test_sentence_transformers_opens_the_folder(tmp_path):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    modules = pytest.importorskip("sentence_transformers.models")
+    two_levels().save_pretrained(tmp_path)
+    add_tokenizer(tmp_path)
+    transformer = modules.Transformer(str(tmp_path))
+    pooling = modules.Pooling(transformer.get_word_embedding_dimension(), "mean")
+    embedder = sentence_transformers.SentenceTransformer(modules=[transformer, pooling], device="cpu")
+    (found,) = embedder.encode(["word"], convert_to_tensor=True)
+    state = AutoModel.from_pretrained(tmp_path).eval()(torch.tensor([[4]])).last_hidden_state
+    torch.testing.assert_close(found, state.mean(1)[0], rtol=0, atol=1e-5)
+
+
+def test_every_part_is_built_once(monkeypatch):
+    built, plain = [], modeling_modernbert.ModernBertEmbeddings.__init__
+    monkeypatch.setattr(
+        modeling_modernbert.ModernBertEmbeddings, "__init__", lambda self, *a: (built.append(1), plain(self, *a))[1]
+    )
+    for cls in (PoolingformerModernBertForMaskedLM, PoolingformerModernBertForQuestionAnswering):
+        cls(PoolingformerModernBertConfig(**SIZES))
+    assert len(built) == 2
