@@ -1,12 +1,16 @@
 """Embeddings: sentence-transformers around our encoders, and vectors of passages."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, ModernBertConfig, ModernBertModel
 
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
+    PoolingformerModernBertModel,
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaModel,
     embed_passages,
@@ -63,6 +67,20 @@ def test_a_passage_is_the_mean_of_its_tokens(made, passage, first, last):
 
 
 @torch.no_grad()
+def test_a_blank_inside_of_a_token_does_not_count(made):
+    """Tokenizers such as ModernBERT's say that a word's token begins with the blank before it."""
+    model, tokenizer = made[0], copy.deepcopy(made[1])
+    special = {"special_tokens": [("<s>", 0), ("</s>", 2)]}
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<s> $A </s>", **special)
+    batch = tokenizer(TEXT, return_tensors="pt", return_offsets_mapping=True)
+    assert batch.pop("offset_mapping")[0, 7:9].tolist() == [[7, 8], [8, 12]]
+    hidden = model(**batch).last_hidden_state[0]
+    found = embed_passages(model, tokenizer, TEXT, [(4, 9), (9, 12), (7, 8)])
+    expected = torch.stack([hidden[4:8].mean(0), hidden[8], hidden[7]])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+@torch.no_grad()
 def test_documents_of_a_batch_are_as_alone(made):
     model, tokenizer = made
     texts = ["the ring", TEXT, "é", "in the sea"]
@@ -86,14 +104,14 @@ def test_gradients_flow(made):
 
 @torch.no_grad()
 def test_other_encoders(made):
-    """transformers' own, without special tokens' types and with blanks inside of tokens; a model with a decoder."""
+    """transformers' own; one with level two and rotary positions; one beside a decoder."""
     _, tokenizer = made
-    sizes = {"hidden_size": 24, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes = {"hidden_size": 24, "intermediate_size": 16, "num_hidden_layers": 4, "num_attention_heads": 2}
     config = ModernBertConfig(vocab_size=len(tokenizer), pad_token_id=1, max_position_embeddings=40, **sizes)
-    bart = PoolingformerBartForConditionalGeneration.from_short(
-        tiny_huggingface.model("bart"), max_position_embeddings=40, **LEVELS
-    )
-    for model in (ModernBertModel(config).eval(), bart.eval()):
+    long = {"max_position_embeddings": 40, "window_size": "3", "pooled_window_size": "8"}
+    modernbert = ModernBertModel(config).eval()
+    bart = PoolingformerBartForConditionalGeneration.from_short(tiny_huggingface.model("bart"), **long).eval()
+    for model in (modernbert, PoolingformerModernBertModel.from_short(modernbert, **long).eval(), bart):
         encoder = model.get_encoder() if model is bart else model
         expected = encoder(**tokenizer(TEXT, return_tensors="pt")).last_hidden_state[0, 9:13].mean(0)
         torch.testing.assert_close(embed_passages(model, tokenizer, TEXT, [(13, 14)])[0], expected, rtol=0, atol=1e-6)
