@@ -235,11 +235,11 @@ def test_trainer_sees_every_input_in_the_signatures(name):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("library", ["torch", "torchao"])
+@pytest.mark.parametrize("library", ["torch.ao", "torchao"])
 @torch.no_grad()
 def test_int8_linears(library):
     """RoBERTa-base's width, weights from N(0, 0.02²); what torch.save kept gives the same vectors."""
-    quantization = pytest.importorskip("torchao.quantization") if library == "torchao" else torch.ao.quantization
+    quantization = pytest.importorskip(f"{library}.quantization")
 
     def made(quantize):
         torch.manual_seed(0)
@@ -247,7 +247,7 @@ def test_int8_linears(library):
         model = PoolingformerRobertaModel(PoolingformerRobertaConfig(**sizes), add_pooling_layer=False).eval()
         if not quantize:
             return model
-        if library == "torch":
+        if library == "torch.ao":
             how = {nn.Linear: quantization.per_channel_dynamic_qconfig}
             return quantization.quantize_dynamic(model, how)
         quantization.quantize_(model, quantization.Int8DynamicActivationInt8WeightConfig())
