@@ -20,13 +20,9 @@ from fairseq_poolingformer.text.digests import digest_of
 from ..pipeline import compressed
 from ..pipeline.errors import InputError
 from ..pipeline.records import describe_file
+from ..pipeline.splits import SPLIT_OF
 from . import arrow, texts
 
-SPLIT_OF = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev", "development"), "valid"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
 _UNPACKED = (".zip", ".parquet", ".arrow", ".feather")
 _WORDS = re.compile(r"[a-z]+")
 

@@ -139,7 +139,7 @@ def together(entries: Sequence[Mapping[str, Path | str]], max_bytes: int) -> Ite
         paths = {key: value for key, value in entry.items() if isinstance(value, Path)}
         fields, size = {key: value for key, value in entry.items() if isinstance(value, str)}, 0
         wanted = {"text"} if "text" in entry else {"document", "summary"}
-        problem = "".join(f"no {key}: its file is missing" for key in sorted(wanted - paths.keys()))
+        problem = "".join(f"missing file: the text has no {key}" for key in sorted(wanted - paths.keys()))
         for key, path in paths.items():
             size += path.stat().st_size
             with open_compressed(path) as (content, _):
