@@ -238,10 +238,12 @@ def _report_rejects(folder: DataFolder, split: str, result: SplitResult, max_fra
     path = folder.rejects_path(split)
     write_lines(path, (json.dumps(reject, ensure_ascii=False) for reject in result.rejects))
     total = result.examples + len(result.rejects)
-    if not result.rejects and total:
+    if not total:
+        raise InputError(f"{split}: no good example. There are no records in its files")
+    if not result.rejects:
         return
     counts = _counts(Counter(reject["reason"].split(":")[0] for reject in result.rejects))
-    first = "{file}, line {line}: {reason}".format(**result.rejects[0]) if result.rejects else "no lines"
+    first = "{file}, line {line}: {reason}".format(**result.rejects[0])
     message = f"{split}: {len(result.rejects)} of {total} lines rejected ({counts}), listed in {path}; first: {first}"
     if not result.examples:
         raise InputError(f"{split}: no good example. {message}")

@@ -13,6 +13,7 @@ from fairseq_poolingformer.text.json_lines import BadLine, type_name
 
 _DEEPER = "*"
 _MOST, _LONGEST = 20, 40  # keys in messages, and characters of each
+_WORDS = 3  # of a key; those with more are likely to be text
 
 
 def first(fields: dict, keys: Sequence[str], what: str, option: str) -> tuple[str, object]:
@@ -42,7 +43,9 @@ def first(fields: dict, keys: Sequence[str], what: str, option: str) -> tuple[st
         return key, value
     advice = f"name one with {option}"
     if lists := [key for key, value in fields.items() if isinstance(value, list) and any(map(_is_object, value))]:
-        advice += f"; --each {lists[0]} if that is a list of records"
+        advice += f"; records inside of lists with --each: {names_of(dict.fromkeys(lists))}"
+    if any(len(key.split()) > _WORDS for key in fields):
+        advice += "; the columns of a table without a header with --columns"
     raise BadLine(f"no {what}: the line lacks {' and '.join(keys)}; its keys are {names_of(fields)} ({advice})")
 
 

@@ -80,8 +80,10 @@ def test_a_record_without_a_known_key_says_what_it_has():
     assert "its keys are " + "x" * 40 + "…, 0, 1" in reason
     assert len(reason) < 400
     assert parsed({"version": 1, "rows": [{}]}).reason.endswith(
-        "its keys are version, rows (name one with --article-key; --each rows if that is a list of records)"
+        "its keys are version, rows (name one with --article-key; records inside of lists with --each: rows)"
     )
+    reason = parsed({"1": "2", "The first document is here.": "The second."}).reason
+    assert reason.endswith("; the columns of a table without a header with --columns)")
 
 
 def test_null_and_empty_ids_count_as_missing():

@@ -169,6 +169,10 @@ SHAPES = {
         {"x.src": "".join(f"{d}\n" for d, _ in EXPECTED), "x.tgt": "".join(f"{s}\n" for _, s in EXPECTED)},
         ["--train", "/x.src"],
     ),
+    "line pairs, the target named": files(
+        {"x.src": "".join(f"{d}\n" for d, _ in EXPECTED), "x.tgt": "".join(f"{s}\n" for _, s in EXPECTED)},
+        ["--train", "/x.tgt"],
+    ),
     "line pairs .source and .target, both named, gzip": files(
         {
             "x.source.gz": gzip.compress("".join(f"{d}\r\n" for d, _ in EXPECTED).encode()),
