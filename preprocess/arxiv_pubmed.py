@@ -157,8 +157,7 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     chosen = {"section_names": args.section_names} | {name: value for name, value in found.items() if value is not None}
     data = options.find(args, functools.partial(name_of, id_keys=args.id_key or ID_KEYS))
     if "train" not in data.splits:
-        where = f"{args.data}/train.txt[.gz] is missing" if args.data else "give --input-folder or --train"
-        raise InputError(f"no training data: {where}")
+        raise InputError("no training data: give --train" + (f"; no name in {args.data} says it" if args.data else ""))
     return Corpus(
         name="arxiv_pubmed",
         splits=data.splits,
@@ -172,18 +171,14 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = command.make_parser("arxiv_pubmed", __doc__)
-    group = parser.add_argument_group(f"input ({options.FORMATS})")
+    group = parser.add_argument_group("input", options.FORMATS)
     options.add_data(group, "--input-folder")
     for split in ("train", "valid", "test"):
         group.add_argument(f"--{split}", metavar="FILE", nargs="+", help=f"files or globs of the {split} split")
+    group = parser.add_argument_group("what a record has", options.KEYS)
     for what, usual in (("article", ARTICLE_KEYS), ("summary", SUMMARY_KEYS), ("id", ID_KEYS)):
-        group.add_argument(
-            f"--{what}-key",
-            metavar="KEY",
-            nargs="+",
-            help=f"where a record has its {what}: the first of these keys that is there; a.b is b in the object a, "
-            f"a.*.b every b in it, a.0 the first of the list a, a+b both (default: {' '.join(usual)})",
-        )
+        text = f"where its {what} is: the first of these keys that is there (default: {' '.join(usual)})"
+        group.add_argument(f"--{what}-key", metavar="KEY", nargs="+", help=text)
     for what, usual in (("article", "a line break"), ("summary", "a space")):
         text = f"between the texts of a list that is the {what} (default: {usual})"
         group.add_argument(f"--{what}-separator", metavar="TEXT", help=text)

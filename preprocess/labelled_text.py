@@ -17,7 +17,6 @@ import numpy as np
 
 from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit
 from fairseq_poolingformer.tasks.classification.scores import id_of, label_of
-from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.json_lines import BadLine, type_name
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
@@ -106,22 +105,21 @@ def parse(record: Record, annotated: bool = True, where: Keys = USUAL) -> Labell
 
 
 def _text(fields: dict, key: str, where: Keys) -> str:
-    if key == USUAL.text or isinstance(keys.under(fields, key), str):
-        text = json_values.text_of(_renamed(fields, key, key), key)
-    else:
+    text = keys.under(fields, key)
+    if not isinstance(text, str):
         option = "--text-key" if key == where.text else "--pair-key"
-        _, found = keys.first(fields, [key], "text", option)
-        if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-            raise BadLine(f"wrong type: {key} is {type_name(found)}, not a string or a list of strings")
-        text = "\n".join(found)
+        _, text = keys.first(fields, [key], "text", option)
+        if not isinstance(text, list) or not all(isinstance(part, str) for part in text):
+            raise BadLine(f"wrong type: {key} is {type_name(text)}, not a string or a list of strings")
+        text = "\n".join(text)
     if not text.strip():
         raise BadLine(f"empty document: {key}")
     return text
 
 
 def _label(fields: dict, where: Keys) -> str:
-    fields = _renamed(fields, "label", where.label)
-    label = fields.get("label")
+    _, label = keys.first(fields, [where.label], "label", "--label-key")
+    fields = {"label": label}
     if isinstance(label, list) and len(label) == 1:
         fields, label = {"label": label[0]}, label[0]
     if isinstance(label, list):
@@ -174,19 +172,20 @@ def find_labels(records: Iterable[Record], parse: Parse = parse) -> list[str]:
             "of the class with --label-key, or the classes with --labels"
         )
     if len(labels) < 2:
-        raise InputError(f"--train: needs two labels or more, has {len(labels)}: {', '.join(labels)}{first_reject}")
+        found = f"{len(labels)}: {shown}" if labels else "none"
+        raise InputError(f"--train: needs two labels or more, has {found}{first_reject}")
     return sorted(labels)
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = task_corpus.make_parser("labelled_text", __doc__, options.FORMATS)
-    group = parser.add_argument_group("documents with labels")
-    options.add_data(group)
+    options.add_data(parser.add_argument_group("all splits at once"))
+    group = parser.add_argument_group("what a record has", options.KEYS)
     for part in ("text", "label", "id"):
-        text = f"where a record has its {part}; a.b is b in the object a (default: %(default)s)"
+        text = f"where its {part} is (default: %(default)s)"
         group.add_argument(f"--{part}-key", metavar="KEY", default=getattr(USUAL, part), help=text)
-    text = "where a record has a second text: the document is <s> text </s></s> second </s>"
+    text = "where a second text is: the document is <s> text </s></s> second </s>"
     group.add_argument("--pair-key", metavar="KEY", default=USUAL.pair, help=text)
     text = "the labels in the order of their numbers (default: train's, sorted)"
     group.add_argument("--labels", metavar="LABEL", nargs="+", help=text)
@@ -202,8 +201,6 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     """
     where = Keys(args.text_key, args.label_key, args.id_key, args.pair_key)
     data = options.find(args, functools.partial(name_of, where=where))
-    if not data.splits:
-        raise InputError("no data: give --data, or files with --train, --valid or --test")
     if not args.labels and "train" not in data.splits:
         raise InputError("--labels: give them where there is no --train to find them in")
     read = functools.partial(parse, where=where)

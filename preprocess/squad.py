@@ -18,7 +18,7 @@ from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine
 
 from .pipeline import command, task_corpus
-from .pipeline.records import InputError, Record
+from .pipeline.records import Record
 from .pipeline.report import answer_table
 from .pipeline.run import Corpus
 from .records import keys, options, squad
@@ -70,7 +70,7 @@ def name_of(record: Record) -> str:
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
     parser = task_corpus.make_parser("squad", __doc__, f"SQuAD's JSON, or rows: {options.FORMATS}")
-    options.add_data(parser.add_argument_group("questions"))
+    options.add_data(parser.add_argument_group("all splits at once"))
     options.add_options(parser)
     return parser
 
@@ -82,8 +82,6 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
         InputError: a file is missing.
     """
     data = options.find(args, name_of, squad.questions)
-    if not data.splits:
-        raise InputError("no data: give --data, or files with --train, --valid or --test")
     table = functools.partial(answer_table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH)
     return Corpus(
         name="squad",

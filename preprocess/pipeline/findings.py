@@ -11,16 +11,12 @@ from .report import Made, unseen_tokens
 
 _MOST = 0.5  # of a split, from which on a column is taken for another than it should be
 _SAME_LABEL = 0.95
-_REMEDIES = {  # of rejects, by the beginning of their reason
+_REMEDIES = {  # of rejects whose reason says none itself, by its beginning
     "empty": "remove these records, or name another key or column",
-    "JSON inside": "name a key inside of it, such as --summary-key summary.text",
-    "no article": "name the key or column with --article-key",
-    "no summary": "name the key or column with --summary-key",
-    "nested sections": "name the keys at any depth, a.*.b",
     "not UTF-8": "convert the file, such as with iconv -f LATIN1 -t UTF-8",
     "ragged row": "write the table again, with quotation marks around fields that have line breaks or the separator",
-    "too long": "give a larger --max-line-bytes if this is one document",
 }
+_USUAL_REMEDY = "correct them as it says, or leave them out with a larger --max-reject-fraction"
 
 
 @dataclass(frozen=True)
@@ -158,8 +154,10 @@ def _unknown_labels(found: dict[str, SplitLook]) -> Iterator[Finding]:
 
 def _of_rejects(split: str, seen: SplitLook) -> Iterator[Finding]:
     total = seen.rejected.total() + len(seen.inputs)
+    if not total:
+        yield Finding("no records", f"{split}: there are no records in it", "name files that have some")
     for kind, count in seen.rejected.most_common():
-        remedy = next((text for start, text in _REMEDIES.items() if kind.startswith(start)), "correct or remove them")
+        remedy = next((text for start, text in _REMEDIES.items() if kind.startswith(start)), _USUAL_REMEDY)
         yield Finding(
             "rejected records",
             f"{split}: {_of(count, total, 'records')} are unusable, first {seen.rejects[kind]}",

@@ -26,7 +26,8 @@ def as_text(name: str, found: Sequence[Finding]) -> list[str]:
     if not found:
         return [f"{name}: nothing suspicious was found"]
     head = f"{name}: {len(found)} finding{'s' * (len(found) > 1)}"
-    return [head, *(line for one in found for line in (f"- {one.kind}: {one.text}", f"  To do: {one.remedy}."))]
+    lines = (line for one in found for line in (f"- {one.kind}: {one.text}", f"  To do: {one.remedy}."))
+    return [head, *map(_printable, lines)]
 
 
 def write(
@@ -43,7 +44,7 @@ def write(
         made: the data folder, where it could be made.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    write_lines(folder / TEXT, [_printable(line) for line in [*as_text(name, found), "", *table.splitlines()]])
+    write_lines(folder / TEXT, [*as_text(name, found), "", *_printable(table).splitlines()])
     items = "".join(
         f"<li><b>{_safe(one.kind)}</b>: {_safe(one.text)}.<br>To do: {_safe(one.remedy)}.</li>" for one in found
     )

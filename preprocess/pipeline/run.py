@@ -95,24 +95,17 @@ def run(
             that died.
     """
     work = _Work(corpus, tokenizer, args, shard)
+    text = work.table_of_finished()  # also where the folder is read-only
     seen = look.look(corpus, args.limit) if args.report and shard is None else None
     try:
-        text = work.table_of_finished()  # also where the folder is read-only
         if not text:
             with data_folder.locked(args.output_folder):
                 text = work.table_of_finished() or work.make()
     except InputError:
         if seen is not None:
-            found = findings.findings(corpus, seen)
-            page.write(args.output_folder, corpus.name, "", found, seen, None)
-            logger.warning("%s", "\n".join(page.as_text(corpus.name, found)))
+            logger.warning("%s", work.report(seen, ""))
         raise
-    if seen is None:
-        return text
-    made = work.made({})
-    found = findings.findings(corpus, seen, made)
-    page.write(args.output_folder, corpus.name, text, found, seen, made)
-    return "\n".join([text, "", *page.as_text(corpus.name, found)])
+    return text if seen is None else f"{text}\n\n{work.report(seen, text)}"
 
 
 class _Work:
@@ -188,6 +181,14 @@ class _Work:
         corpus = self._corpus
         return Made(self._folder, corpus.name, list(corpus.splits), self._args.max_source_length, rejects)
 
+    def report(self, seen: Mapping[str, look.SplitLook], table: str) -> str:
+        """Write the report beside a table, which is empty where there is no data folder; return its text."""
+        name, path = self._corpus.name, self._folder.path
+        made = self.made({}) if table else None
+        found = findings.findings(self._corpus, seen, made)
+        page.write(path, name, table, found, seen, made)
+        return "\n".join([*page.as_text(name, found), f"{path / page.PAGE} has pictures, too"])
+
     def _table(self, rejects: Mapping[str, int]) -> str:
         corpus = self._corpus
         text = corpus.table(self.made(rejects))
@@ -237,10 +238,12 @@ def _report_rejects(folder: DataFolder, split: str, result: SplitResult, max_fra
     path = folder.rejects_path(split)
     write_lines(path, (json.dumps(reject, ensure_ascii=False) for reject in result.rejects))
     total = result.examples + len(result.rejects)
-    if not result.rejects and total:
+    if not total:
+        raise InputError(f"{split}: no good example. There are no records in its files")
+    if not result.rejects:
         return
     counts = _counts(Counter(reject["reason"].split(":")[0] for reject in result.rejects))
-    first = "{file}, line {line}: {reason}".format(**result.rejects[0]) if result.rejects else "no lines"
+    first = "{file}, line {line}: {reason}".format(**result.rejects[0])
     message = f"{split}: {len(result.rejects)} of {total} lines rejected ({counts}), listed in {path}; first: {first}"
     if not result.examples:
         raise InputError(f"{split}: no good example. {message}")

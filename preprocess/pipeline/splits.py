@@ -14,7 +14,11 @@ from fairseq_poolingformer.text.json_file import read_json_file
 from .records import InputError, Parse, Record
 
 SPLITS = ("train", "valid", "test")
-_NAMES = {"train": "train", "valid": "valid", "dev": "valid", "test": "test"}
+SPLIT_OF = {  # by the names that people give splits
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "development"), "valid"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 
 ReadAll = Callable[[], Iterator[Record]]
 
@@ -177,7 +181,7 @@ def read_splits(path: Path, known: Collection[str]) -> NamedSplits:
         raise InputError(f"--splits {path}: several documents have the id {twice[0]}, with and without zeros before it")
     ids: dict[str, set[str]] = {}
     for split, name in _rows(path):
-        members = ids.setdefault(_NAMES[split], set())
+        members = ids.setdefault(SPLIT_OF[split], set())
         if plain_id(name) not in documents:
             raise InputError(f"--splits {path}: {split} has {name!r}, and there is no such document")
         if plain_id(name) in members:
@@ -209,6 +213,6 @@ def _rows(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _split(path: Path, name: str) -> str:
-    if name not in _NAMES:
-        raise InputError(f"--splits {path}: {name!r} is none of {', '.join(_NAMES)}")
+    if name not in SPLIT_OF:
+        raise InputError(f"--splits {path}: {name!r} is none of {', '.join(SPLITS)}")
     return name

@@ -41,7 +41,7 @@ def make_encoder_parser(corpus: str, description: str) -> argparse.ArgumentParse
 
 def add_inputs(parser: argparse.ArgumentParser, files: str) -> None:
     """Add ``--train``, ``--valid`` and ``--test``, whose kind of files ``files`` says."""
-    group = parser.add_argument_group(f"input ({files})")
+    group = parser.add_argument_group("input", files)
     group.add_argument("--train", metavar="FILE", nargs="+", help="files or globs to train on")
     group.add_argument("--valid", metavar="FILE", nargs="+", help="files or globs to validate on: the development set")
     group.add_argument("--test", metavar="FILE", nargs="+", help="files or globs to predict only: answers are not read")

@@ -103,5 +103,5 @@ def _of_text(name: str, suffix: str, open_content: Open, reading: Reading) -> Fo
         return Format.TSV
     raise InputError(
         f"{name}: neither JSON nor a table; let the name of a table end in .csv or .tsv, those of line pairs in "
-        ".src and .tgt"
+        ".src and .tgt; texts are read from folders, which --help describes"
     )

@@ -1,16 +1,19 @@
 """Key paths: where in a record a value is.
 
 ``a.b`` is ``b`` in the object ``a``, which may be JSON inside a string; ``a.0`` the first of the list ``a``; ``a.*.b``
-every ``b`` inside of ``a``, however deep, in order; ``a+b`` both, one after the other. A key that is there as it is
-written comes before all that.
+every ``b`` inside of ``a``, however deep, in order, and ``a.*`` everything; ``a+b`` both, one after the other. A key
+that is there as it is written comes before all that.
 """
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from fairseq_poolingformer.text.json_lines import BadLine, type_name
 
 _DEEPER = "*"
+_MOST, _LONGEST = 20, 40  # keys in messages, and characters of each
+_WORDS = 3  # of a key; those with more are likely to be text
 
 
 def first(fields: dict, keys: Sequence[str], what: str, option: str) -> tuple[str, object]:
@@ -29,14 +32,31 @@ def first(fields: dict, keys: Sequence[str], what: str, option: str) -> tuple[st
         if (value := under(fields, key)) is None:
             continue
         if isinstance(value, str) and isinstance(inner := _parsed(value), dict | list):
+            inside = f"{key}.*" if isinstance(inner, list) else key
+            objects = [value for value in (inner if isinstance(inner, list) else [inner]) if isinstance(value, dict)]
+            inside += f".{next(iter(objects[0]))}" if objects and objects[0] else ""
             raise BadLine(
-                f"JSON inside a string: {key} holds {type_name(inner)} as text, not the {what} itself"
-                + (f"; name a key of it, such as {option} {key}.{next(iter(inner))}" if isinstance(inner, dict) else "")
+                f"JSON inside a string: {key} holds {type_name(inner)} as text, not the {what} itself; "
+                f"name what is inside, such as {option} {inside}"
             )
         _refuse_deeper(fields, key, option)
         return key, value
-    found = ", ".join(fields) or "none"
-    raise BadLine(f"no {what}: the line lacks {' and '.join(keys)}; its keys are {found} (name one with {option})")
+    advice = f"name one with {option}"
+    if lists := [key for key, value in fields.items() if isinstance(value, list) and any(map(_is_object, value))]:
+        advice += f"; records inside of lists with --each: {names_of(dict.fromkeys(lists))}"
+    if any(len(key.split()) > _WORDS for key in fields):
+        advice += "; the columns of a table without a header with --columns"
+    raise BadLine(f"no {what}: the line lacks {' and '.join(keys)}; its keys are {names_of(fields)} ({advice})")
+
+
+def names_of(fields: dict) -> str:
+    """The keys of a record, for messages: those of a table whose header is missing may be whole documents."""
+    shown = [key if len(key) <= _LONGEST else f"{key[:_LONGEST]}…" for key in itertools.islice(fields, _MOST)]
+    return ", ".join([*shown, "…"] if len(fields) > _MOST else shown) or "none"
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 def under(fields: dict, key: str) -> object:
@@ -73,6 +93,8 @@ def _collect(value: object, names: Sequence[str]) -> Iterator[object]:
     elif isinstance(value, list):
         for inner in value:
             yield from _collect(inner, names)
+    elif not names:
+        yield value
 
 
 def _objects(value: object) -> Iterator[dict]:
@@ -91,7 +113,7 @@ def _refuse_deeper(fields: dict, key: str, option: str) -> None:
     """Refuse a key of an object that has objects of the very same keys inside it, as a section has sections."""
     place, _, name = key.rpartition(".")
     around = under(fields, place) if place and key not in fields else None
-    if not isinstance(around, dict):
+    if not isinstance(around, dict) or name == _DEEPER:
         return
     if deeper := sum(inner.keys() == around.keys() for inner in _objects(list(around.values()))):
         raise BadLine(

@@ -10,14 +10,19 @@ from ..pipeline import command, splits
 from ..pipeline.errors import InputError
 from ..pipeline.records import Record, describe_file
 from ..pipeline.report import Table, with_lines
-from ..pipeline.splits import SPLITS, SplitRecords
+from ..pipeline.splits import SPLIT_OF, SPLITS, SplitRecords
 from . import keys, reader
 from .reading import Reading
-from .sources import SPLIT_OF, Source, expand, splits_of
+from .sources import Source, expand, splits_of
 
 FORMATS = (
     "JSON lines, arrays or objects, CSV, TSV, Parquet, Arrow, line pairs .src and .tgt; plain, .gz, .bz2, .xz, .zst or "
-    ".zip; folders of these, of text files, or saved by datasets; names on the Hub"
+    ".zip; folders of these, or saved by datasets; folders of texts: documents/A.txt with summaries/A.txt, A.txt with "
+    "A.summary.txt, or LABEL/A.txt; names on the Hub"
+)
+KEYS = (
+    "A KEY is a key or column, or a path: a.b is b in the object a, a.0 the first of the list a, a.*.b every b inside "
+    "of a, a.* everything in it, a+b both."
 )
 Inside = Callable[[Iterator[Record]], Iterator[Record]]
 
@@ -88,11 +93,10 @@ def find(args: argparse.Namespace, name_of: Callable[[Record], str], inside: Ins
         sources = splits_of(args.data, unnamed=divides(args))
     else:
         sources = {split: expand(patterns) for split, patterns in named.items()}
-    reading = Reading(args.max_line_bytes, tuple(args.columns), not args.no_quotes, args.records_key, tuple(args.each))
-    flat = replace(reading, each=())
-    found = {split: _records(members, flat) for split in SPLITS if (members := sources.get(split))}
+    reading = Reading(args.max_line_bytes, tuple(args.columns), not args.no_quotes, args.records_key)
+    found = {split: _records(members, reading) for split in SPLITS if (members := sources.get(split))}
     inputs = {split: [entry for one in sources[split] for entry in one.describe()] for split in found}
-    settings = dict(reading.settings())
+    settings = reading.settings() | ({"each": args.each} if args.each else {})
     notes: Sequence[str] = ()
     if divides(args) and "train" in found:
         divided, more, notes = _divided(args, found["train"], name_of)
@@ -101,11 +105,13 @@ def find(args: argparse.Namespace, name_of: Callable[[Record], str], inside: Ins
         found, settings = found | divided, settings | more
         if args.splits:
             inputs["splits"] = [describe_file(args.splits)]
-    if reading.each:
-        found = {split: _inside(one, functools.partial(reader.each, reading=reading)) for split, one in found.items()}
+    if args.each:
+        found = {split: _inside(one, functools.partial(reader.each, lists=args.each)) for split, one in found.items()}
     if inside:
         found = {split: _inside(one, inside) for split, one in found.items()}
-    if getattr(args, "sentencepiece_train", None) is not None and found and "train" not in found:
+    if not found:
+        raise InputError(_nothing(args))
+    if getattr(args, "sentencepiece_train", None) is not None and "train" not in found:
         raise InputError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
     return Data({split: found[split] for split in SPLITS if split in found}, inputs, settings, notes)
 
@@ -125,6 +131,15 @@ def with_notes(table: Table, data: Data) -> Table:
 
 def _records(sources: Sequence[Source], reading: Reading) -> SplitRecords:
     return SplitRecords(functools.partial(reader.read, sources, reading), sum(source.size for source in sources))
+
+
+def _nothing(args: argparse.Namespace) -> str:
+    if not args.data:
+        return "no data: give --data, or files with --train, --valid or --test"
+    return (
+        f"{args.data}: no name in it says train, valid or test; name its files with --train, --valid and --test, or "
+        "divide them with --valid-share, --split-key or --splits"
+    )
 
 
 def _inside(whole: SplitRecords, inside: Inside) -> SplitRecords:

@@ -21,15 +21,7 @@ def read(sources: Sequence[Source], reading: Reading = USUAL) -> Iterator[Record
         InputError: a file is damaged, needs a package that is missing, or has a format that is not known.
     """
     for source in sources:
-        found = _records(source, reading)
-        yield from each(found, reading) if reading.each else found
-
-
-def objects(sources: Sequence[Source], reading: Reading = USUAL) -> Iterator[tuple[str, dict]]:
-    """Read the good records of sources: the place of each, for messages, and its fields."""
-    for record in read(sources, reading):
-        if record.data is not None and isinstance(fields := keys.parsed_object(record.data), dict):
-            yield f"{record.file}, line {record.line}", fields
+        yield from _records(source, reading)
 
 
 def _records(source: Source, reading: Reading) -> Iterator[Record]:
@@ -60,19 +52,18 @@ def _text(source: Source, reading: Reading) -> Iterator[Record]:
         yield from records.records_of(find(content, source.name), source.name, disk, numbered)
 
 
-def each(found: Iterator[Record], reading: Reading) -> Iterator[Record]:
+def each(found: Iterator[Record], lists: Sequence[str]) -> Iterator[Record]:
     """Make a record of each object in the lists under some keys, with the other fields of the record around it."""
     for record in found:
         fields = keys.parsed_object(record.data) if record.data is not None else None
         if not isinstance(fields, dict):
             yield record
             continue
-        items = [item for key in reading.each for item in _list(keys.under(fields, key))]
+        items = [item for key in lists for item in _list(keys.under(fields, key))]
         if not items:
-            yield Record(
-                record.file, record.line, None, record.progress, f"no list of objects: {' or '.join(reading.each)}"
-            )
-        rest = {key: value for key, value in fields.items() if key not in reading.each}
+            problem = f"no list of objects: {' and '.join(lists)} (--each); the keys are {keys.names_of(fields)}"
+            yield Record(record.file, record.line, None, record.progress, problem)
+        rest = {key: value for key, value in fields.items() if key not in lists}
         for number, item in enumerate(items, 1):
             name = {"id": f"{fields['id']}-{number}"} if isinstance(fields.get("id"), str | int) else {}
             inner = item if isinstance(item, dict) else {"item": item}

@@ -1,6 +1,5 @@
 """How the files that people have are read; one value for all formats."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 
 from ..pipeline.records import MAX_LINE_BYTES
@@ -15,16 +14,14 @@ class Reading:
         columns: names of the columns of a table without a header; empty where the first row has them.
         quotes: whether quotation marks around a field of a table belong to the table, not to the text.
         records_key: the key of the list of records where a file is one JSON object.
-        each: keys of lists of objects; each object, with the fields of what is around it, is a record.
     """
 
     max_bytes: int = MAX_LINE_BYTES
     columns: tuple[str, ...] = ()
     quotes: bool = True
     records_key: str = "data"
-    each: tuple[str, ...] = ()
 
-    def settings(self) -> Mapping[str, object]:
+    def settings(self) -> dict[str, object]:
         """The attributes that are not the defaults, as JSON values; without ``max_bytes``."""
         usual = {field.name: field.default for field in fields(self)}
         found = asdict(self).items()

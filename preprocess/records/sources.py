@@ -20,14 +20,10 @@ from fairseq_poolingformer.text.digests import digest_of
 from ..pipeline import compressed
 from ..pipeline.errors import InputError
 from ..pipeline.records import describe_file
+from ..pipeline.splits import SPLIT_OF
 from . import arrow, texts
 
-SPLIT_OF = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev", "development"), "valid"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
-_UNPACKED = (".zip", ".parquet", ".arrow", ".feather")
+_UNPACKED = (".zip", ".parquet", ".arrow", ".feather", *texts.OTHER_SIDE)
 _WORDS = re.compile(r"[a-z]+")
 
 
@@ -143,8 +139,7 @@ def expand(patterns: Sequence[str]) -> list[Source]:
             raise InputError(f"{pattern}: no such file" if not Path(pattern).is_dir() else f"{pattern}: no files in it")
         for source in sources:
             found.setdefault((source.path.absolute(), source.member), source)
-    targets = {source.other.absolute() for source in found.values() if source.other}
-    return [source for (path, _), source in found.items() if path not in targets]
+    return list(found.values())
 
 
 def _of_file(path: Path) -> list[Source]:
@@ -155,12 +150,8 @@ def _of_file(path: Path) -> list[Source]:
         if other := next((name for name in names if compressed.suffix_of(name) in _UNPACKED), None):
             raise InputError(f"{path}/{other}: cannot be read inside of an archive; unpack it, and name its files")
         return [Source(path, name) for name in names]
-    if compressed.suffix_of(path.name) in texts.OTHER_SIDE.values():
-        sources = {value: key for key, value in texts.OTHER_SIDE.items()}
-        before, suffix, after = path.name.rpartition(compressed.suffix_of(path.name))
-        if path.with_name(f"{before}{sources[suffix]}{after}").is_file():
-            return [Source(path)]  # of the pair that its other side is; expand() leaves it out
-    return [Source(path, other=texts.other_side(path))]
+    pair = texts.pair_of(path)
+    return [Source(pair[0], other=pair[1]) if pair else Source(path)]
 
 
 def _of_folder(folder: Path) -> list[Source]:

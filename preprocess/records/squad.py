@@ -34,7 +34,7 @@ def _of_article(fields: dict) -> Iterator[dict | str]:
     paragraphs = fields["paragraphs"]
     for number, paragraph in enumerate(paragraphs if isinstance(paragraphs, list) else [paragraphs]):
         if not isinstance(paragraph, dict) or not isinstance(paragraph.get("qas"), list):
-            yield f"malformed: paragraph {number} must be an object with a list under 'qas', is {type_name(paragraph)}"
+            yield f"malformed: paragraph {number} must be an object with a list of questions under 'qas'"
             continue
         for question in paragraph["qas"]:
             if not isinstance(question, dict):

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from ..pipeline.errors import InputError
+from ..pipeline.records import TOO_LONG
 from .reading import Reading
 
 Found = Iterator[tuple[int, bytes | str]]  # the line of each record, and the record, or why there is none
-TOO_LONG = "too long: more bytes than --max-line-bytes allows"
 _DELIMITERS = ",;\t|"
 _DOCUMENT = "-DOCSTART-"
 _BLANKS = re.compile(r"[ \t]+")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ..pipeline.compressed import open_compressed, suffix_of
 from ..pipeline.errors import InputError
-from ..pipeline.records import Record
-from .tables import TOO_LONG, decoded
+from ..pipeline.records import TOO_LONG, Record
+from .tables import decoded
 
 OTHER_SIDE = {".src": ".tgt", ".source": ".target"}
 _DOCUMENTS = {"document", "article", "newsarticle", "text", "source", "src", "story", "storie"}  # or with an s
@@ -30,21 +30,22 @@ def files_of(folder: Path) -> list[Path]:
     return sorted(path for path in found if not is_hidden(path.relative_to(folder).as_posix()))
 
 
-def other_side(path: Path) -> Path | None:
-    """The file whose lines belong to the lines of this one: ``train.tgt`` of ``train.src``; None for other names.
+def pair_of(path: Path) -> tuple[Path, Path] | None:
+    """The two files whose lines belong together, ``train.src`` and ``train.tgt``, given one; None for other names.
 
     Raises:
-        InputError: there is no such file.
+        InputError: there is no target.
     """
-    other = OTHER_SIDE.get(suffix := suffix_of(path.name))
+    suffix = suffix_of(path.name)
+    other = (OTHER_SIDE | {target: source for source, target in OTHER_SIDE.items()}).get(suffix)
     if other is None:
         return None
     before, _, after = path.name.rpartition(suffix)
     names = [f"{before}{other}{after}", *(f"{before}{other}{end}" for end in ("", ".gz", ".bz2", ".xz", ".zst"))]
     found = next((path.with_name(name) for name in names if path.with_name(name).is_file()), None)
-    if found is None:
+    if suffix in OTHER_SIDE and found is None:
         raise InputError(f"{path}: {names[0]} is missing, which must have the summary of each line")
-    return found
+    return found and ((path, found) if suffix in OTHER_SIDE else (found, path))
 
 
 def line_pairs(source: Path, target: Path, max_bytes: int) -> Iterator[Record]:
@@ -139,7 +140,7 @@ def together(entries: Sequence[Mapping[str, Path | str]], max_bytes: int) -> Ite
         paths = {key: value for key, value in entry.items() if isinstance(value, Path)}
         fields, size = {key: value for key, value in entry.items() if isinstance(value, str)}, 0
         wanted = {"text"} if "text" in entry else {"document", "summary"}
-        problem = "".join(f"no {key}: its file is missing" for key in sorted(wanted - paths.keys()))
+        problem = "".join(f"missing file: the text has no {key}" for key in sorted(wanted - paths.keys()))
         for key, path in paths.items():
             size += path.stat().st_size
             with open_compressed(path) as (content, _):

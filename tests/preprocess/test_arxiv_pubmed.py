@@ -74,6 +74,18 @@ def test_keys_of_other_corpora():
     assert parsed({"paper": "Body."}, **keys).reason == f"{reason} (name one with --article-key)"
 
 
+def test_a_record_without_a_known_key_says_what_it_has():
+    """Of a table without a header, a key may be a whole document; of a release, the records may be in a list."""
+    reason = parsed({"x" * 1000: "", **dict.fromkeys(map(str, range(1000)), "")}).reason
+    assert "its keys are " + "x" * 40 + "…, 0, 1" in reason
+    assert len(reason) < 400
+    assert parsed({"version": 1, "rows": [{}]}).reason.endswith(
+        "its keys are version, rows (name one with --article-key; records inside of lists with --each: rows)"
+    )
+    reason = parsed({"1": "2", "The first document is here.": "The second."}).reason
+    assert reason.endswith("; the columns of a table without a header with --columns)")
+
+
 def test_null_and_empty_ids_count_as_missing():
     assert parsed({"article": None, "text": "x", "abstract": None, "summary": "y"}).texts == ("x", "y")
     assert parsed({"article": "x", "summary": "y", "article_id": "", "id": " \n", "publication_number": "p"}).id == "p"
@@ -87,10 +99,16 @@ def section(title, paragraphs, *inside):
 def test_json_inside_a_string_is_not_learned():
     """BookSum's summaries."""
     line = {"text": "Chapter one.", "summary": json.dumps({"name": "Chapter 1", "summary": ["It", "begins."]})}
-    reason = "JSON inside a string: summary holds an object as text, not the summary itself; name a key of it, such as"
+    reason = (
+        "JSON inside a string: summary holds an object as text, not the summary itself; name what is inside, such as"
+    )
     assert parsed(line).reason == f"{reason} --summary-key summary.name"
     assert parsed(line, summary_keys=["summary.summary"]).texts == ("Chapter one.", "It begins.")
-    assert parsed({"text": '["a"]', "summary": "x"}).reason.startswith("JSON inside a string: text holds a list")
+    for text, key in (('["a", ["b"]]', "text.*"), ('[{"n": "a"}, {"n": "b"}]', "text.*.n")):
+        reason = parsed({"text": text, "summary": "x"}).reason
+        assert reason.startswith("JSON inside a string: text holds a list")
+        assert reason.endswith(f"such as --article-key {key}")
+        assert parsed({"text": text, "summary": "x"}, article_keys=[key]).texts == ("a\nb", "x")
     for text in ("[1] shows that", "{x} is a set", "[" * 100_000, "3", '"quoted"'):
         assert parsed({"text": text, "summary": "x"}).texts == (text, "x")
 

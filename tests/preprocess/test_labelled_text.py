@@ -118,6 +118,16 @@ def test_any_lines_of_json(tmp_path, gpt2_folder, write_lines, capsys):
     one = write_lines("one.jsonl", [{"text": "the", "label": 1}])
     assert convert(labelled_text, tmp_path / "one", gpt2_folder, "--train", one) == 1
     assert "needs two labels or more, has 1: 1" in capsys.readouterr().err
+    other = write_lines("other.jsonl", [{"review": "the", "stars": 1}])
+    for keys, message in (
+        ([], "no text: the line lacks text; its keys are review, stars (name one with --text-key)"),
+        (
+            ["--text-key", "review"],
+            "no label: the line lacks label; its keys are review, stars (name one with --label-",
+        ),
+    ):
+        assert convert(labelled_text, tmp_path / "one", gpt2_folder, "--train", other, *keys) == 1
+        assert f"has none; first reject: {other}, line 1: {message}" in capsys.readouterr().err
 
 
 def test_an_empty_id_is_a_reject(tmp_path, gpt2_folder):

@@ -177,10 +177,10 @@ def test_a_finished_folder_is_kept_unless_told_otherwise(command, release, tmp_p
     ("args", "message"),
     [
         (["--train", "nowhere.txt"], "nowhere.txt: no such file"),
-        (["--valid", "RELEASE/val.txt"], "no training data: give --input-folder or --train"),
-        (["--input-folder", "EMPTY"], "train.txt[.gz] is missing"),
+        (["--valid", "RELEASE/val.txt"], "no training data: give --train"),
+        (["--input-folder", "EMPTY"], "no name in it says train, valid or test; name its files with --train"),
         (["--input-folder", "RELEASE", "--train", "RELEASE/train.txt"], "exclude each other"),
-        (["--train", "EMPTY/empty.txt"], "train: no good example"),
+        (["--train", "EMPTY/empty.txt"], "train: no good example. There are no records in its files"),
         (["--train", "EMPTY/cut.txt.gz"], "damaged gzip file"),
     ],
 )

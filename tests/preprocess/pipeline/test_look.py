@@ -37,7 +37,7 @@ def report(tmp_path, gpt2_folder, capsys):
             (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in records))
             words += [f"--{split}", tmp_path / f"{split}.jsonl"]
         status = command.main([*map(str, [*words, *options])])
-        capsys.readouterr()
+        assert f"{tmp_path / 'data' / 'report.html'} has pictures, too\n" in "".join(capsys.readouterr())
         return status, *((tmp_path / "data" / name).read_text() for name in ("report.txt", "report.html"))
 
     return run
@@ -86,6 +86,11 @@ def test_a_finding(kind, report):
     assert set(found) == {kind}
     assert remedy in text
     assert f"<b>{kind}</b>" in page
+
+
+def test_a_split_without_records(report):
+    status, text, _ = report(clean() | {"valid": []})
+    assert (status, kinds(text)) == (1, ["no records"])
 
 
 def test_documents_that_are_cut(report):
@@ -147,7 +152,7 @@ def test_the_report_says_why_a_folder_cannot_be_made(report, tmp_path):
     status, text, page = report(splits)
     assert status == 1
     assert "30 of 60 records (50.0 %) are unusable, first" in text
-    assert "name a key inside of it, such as --summary-key summary.text" in text
+    assert "name what is inside, such as --summary-key summary.text" in text
     assert "characters of the 30 documents" in page
 
 

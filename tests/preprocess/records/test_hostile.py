@@ -13,7 +13,7 @@ import pytest
 from preprocess import arxiv_pubmed
 from preprocess.pipeline import compressed
 from preprocess.pipeline.records import InputError, Record
-from preprocess.records.reader import objects, read
+from preprocess.records.reader import read
 from preprocess.records.reading import Reading
 from preprocess.records.sources import expand, splits_of
 from tests.preprocess.records import test_shapes as shapes
@@ -86,7 +86,7 @@ def problems(path, **reading):
 
 
 def fields(path, **reading):
-    return [found for _, found in objects(expand([str(path)]), Reading(**reading))]
+    return [json.loads(record.data) for record in read(expand([str(path)]), Reading(**reading)) if record.data]
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_a_text_without_its_summary_is_rejected(tmp_path):
     found = [(record.file.rpartition("/")[2], record.problem) for record in read(expand([str(tmp_path)]))]
     assert found == [
         ("a.txt", "not UTF-8: byte 3 of a.txt, unexpected end of data"),
-        ("b.txt", "no summary: its file is missing"),
-        ("c.txt", "no document: its file is missing"),
+        ("b.txt", "missing file: the text has no summary"),
+        ("c.txt", "missing file: the text has no document"),
     ]
 
 
@@ -178,10 +178,11 @@ def test_an_encrypted_archive_and_one_inside_another(tmp_path):
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"x\.zip: cannot be read here \(.*encrypted.*\); unpack it"):
         fields(path)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("b.parquet", "PAR1")
-    with pytest.raises(InputError, match=r"x\.zip/b\.parquet: cannot be read inside of an archive; unpack it"):
-        expand([str(path)])
+    for name in ("b.parquet", "train.src"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(name, "PAR1")
+        with pytest.raises(InputError, match=rf"x\.zip/{name}: cannot be read inside of an archive; unpack it"):
+            fields(path)
 
 
 def test_what_is_neither_is_said(tmp_path):

@@ -15,7 +15,7 @@ import pytest
 
 from preprocess import arxiv_pubmed, labelled_text, squad
 from preprocess.pipeline.records import Example, parsed
-from preprocess.records.reader import objects
+from preprocess.records.reader import read
 from preprocess.records.sources import expand
 
 ROWS = [
@@ -168,6 +168,10 @@ SHAPES = {
     "line pairs .src and .tgt": files(
         {"x.src": "".join(f"{d}\n" for d, _ in EXPECTED), "x.tgt": "".join(f"{s}\n" for _, s in EXPECTED)},
         ["--train", "/x.src"],
+    ),
+    "line pairs, the target named": files(
+        {"x.src": "".join(f"{d}\n" for d, _ in EXPECTED), "x.tgt": "".join(f"{s}\n" for _, s in EXPECTED)},
+        ["--train", "/x.tgt"],
     ),
     "line pairs .source and .target, both named, gzip": files(
         {
@@ -361,7 +365,7 @@ CONLL = "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nGerman
 @pytest.mark.parametrize("name", ["x.conll", "eng.train"])
 def test_tokens_with_labels(name, tmp_path):
     (tmp_path / name).write_text(CONLL)
-    assert [fields for _, fields in objects(expand([str(tmp_path / name)]))] == [
+    assert [json.loads(record.data) for record in read(expand([str(tmp_path / name)]))] == [
         {"id": f"{name}:3", "tokens": ["EU", "rejects"], "labels": ["B-ORG", "O"]},
         {"id": f"{name}:6", "tokens": ["German"], "labels": ["B-MISC"]},
     ]
