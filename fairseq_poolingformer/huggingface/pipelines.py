@@ -270,7 +270,7 @@ def summarize(texts: str | Sequence[str], model: Any, *, tokenizer: Any = None, 
     for number, text in enumerate(texts):
         if (count := len(pipe.tokenizer(text)["input_ids"])) > pipe.longest:
             logger.warning("text %d has %d tokens; the model reads the first %d", number, count, pipe.longest)
-    return [found["summary_text"] for found in pipe(texts, truncation=True, **options)]
+    return [found["summary_text"] for found in (pipe(texts, truncation=True, **options) if texts else ())]
 
 
 def answer(

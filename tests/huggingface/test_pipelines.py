@@ -53,6 +53,7 @@ def test_summaries_are_those_of_generate(writer, tokenizer):
     assert summarize(documents, writer, tokenizer=tokenizer, **options) == expected
     assert summarize(documents, writer, tokenizer=tokenizer, batch_size=3, **options) == expected
     assert summarize(documents[0], writer, tokenizer=tokenizer, **options) == expected[:1]
+    assert summarize([], writer, tokenizer=tokenizer, **options) == []
     pipe = transformers.pipeline("summarization", model=writer, tokenizer=tokenizer, device="cpu")
     assert [each["summary_text"] for each in pipe(documents, num_beams=2, max_new_tokens=12)] == expected
     (of_one,) = pipe(documents[0], num_beams=2, max_new_tokens=12, return_tensors=True)
