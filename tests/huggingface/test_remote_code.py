@@ -135,7 +135,7 @@ def test_two_files_hold_everything_and_nothing_that_is_not_needed(model_type, ar
     for path in (configuration, modeling):
         needed = set(get_imports(path))
         assert needed <= {*sys.stdlib_module_names, "numpy", "torch", "transformers", "safetensors"}
-        assert len(path.read_text(encoding="utf-8").splitlines()) < 4500
+        assert len(path.read_text(encoding="utf-8").splitlines()) < 4700
 
 
 def test_on_a_gpu_it_computes_in_blocks(tmp_path, monkeypatch):
