@@ -234,6 +234,11 @@ class Seq2SeqSpanHead(Seq2SeqHead):
 
     decoder_reads_input = True
 
+    @property
+    def max_tokens(self) -> int:
+        """How many tokens both the encoder and the decoder take."""
+        return min(self.config.max_position_embeddings, self.config.max_decoder_position_embeddings)
+
     def forward(
         self,
         input_ids: Tensor | None = None,

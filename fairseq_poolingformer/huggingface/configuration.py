@@ -42,6 +42,10 @@ class PoolingformerBartConfig(PeftAsks, LevelSettings, BartConfig):
     max_position_embeddings: int = 4096
     max_decoder_position_embeddings: int = 1024
 
+    def to_diff_dict(self) -> dict[str, Any]:
+        """Return the settings to save, two classes too: transformers leaves them out, and BART reads that as three."""
+        return {"id2label": self.id2label, "label2id": self.label2id, **super().to_diff_dict()}
+
 
 class PoolingformerMBartConfig(PeftAsks, LevelSettings, MBartConfig):
     """mBART's configuration with the two levels; positions as in :class:`PoolingformerBartConfig`."""

@@ -174,6 +174,7 @@ class ChoiceHead(LabelHead):
 
     def _prepared(self, ids: Tensor | None, *inputs: Tensor | None) -> dict[str, Tensor | None]:
         flat = super()._prepared(*(None if x is None else x.flatten(0, 1) for x in (ids, *inputs)))
+        checked_input(flat["input_ids"], flat["inputs_embeds"], None, None)
         given, shape = ("inputs_embeds", inputs[3].shape) if ids is None else ("input_ids", ids.shape)
         return {**flat, given: flat[given].view(shape)}  # transformers flattens it, and not all of the others
 

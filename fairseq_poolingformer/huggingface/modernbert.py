@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,22 +18,16 @@ from transformers import (
 )
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput
-from transformers.models.modernbert.modeling_modernbert import (
-    ModernBertEncoderLayer,
-    ModernBertRotaryEmbedding,
-)
-from transformers.utils import can_return_tuple
+from transformers.models.modernbert.modeling_modernbert import ModernBertRotaryEmbedding
 
 from fairseq_poolingformer.attention import LevelWeights
 from fairseq_poolingformer.attention.rotary import Rotary, pool_positions
-from fairseq_poolingformer.huggingface.attention import EncoderSelfAttention
+from fairseq_poolingformer.huggingface.attention import PROJECTIONS, EncoderSelfAttention, Layout
 from fairseq_poolingformer.huggingface.base import TwoLevelModel
 from fairseq_poolingformer.huggingface.configuration import PoolingformerModernBertConfig
-from fairseq_poolingformer.huggingface.encoders import ChoiceHead, LabelHead, SpanHead
+from fairseq_poolingformer.huggingface.encoders import ChoiceHead, LabelHead, SpanHead, TextEncoder
 from fairseq_poolingformer.huggingface.packaged import Packaged
-from fairseq_poolingformer.huggingface.padding import encode
-from fairseq_poolingformer.levels import attention_arguments
-from fairseq_poolingformer.settings import DEFAULTS, TwoLevels
+from fairseq_poolingformer.settings import DEFAULTS
 
 ROPE_TYPES = ("default", "linear", "ntk", "yarn")
 LEARNED_POSITIONS = ("position_init", "random_position_offsets")  # settings about them
@@ -45,19 +39,23 @@ class ModernBertSelfAttention(EncoderSelfAttention):
     Layers without full attention have no global tokens, as in ModernBERT.
 
     Args:
-        config: the model's.
-        layer: 0-based.
+        has_global_tokens: the layer has full attention in ModernBERT.
+        dropout: of the weights and of the output.
+        separate_global_projections: as :class:`TwoLevelAttention`'s, where the layer has global tokens.
+        args, arguments: as :class:`EncoderSelfAttention`'s.
     """
 
-    def __init__(self, config: PoolingformerModernBertConfig, layer: int) -> None:
-        arguments = attention_arguments(TwoLevels.of(config), layer, config.num_hidden_layers)
-        arguments |= {"dropout": config.attention_dropout, "bias": config.attention_bias}
-        has_global = config.layer_types[layer] == "full_attention"
-        arguments["separate_global_projections"] &= has_global
-        super().__init__(
-            config.hidden_size, config.num_attention_heads, global_tokens=config.global_tokens, **arguments
-        )
-        self.has_global_tokens, self.out_drop = has_global, nn.Dropout(config.attention_dropout)
+    def __init__(
+        self,
+        *args: Any,
+        has_global_tokens: bool,
+        dropout: float,
+        separate_global_projections: bool,
+        **arguments: Any,
+    ) -> None:
+        separate = separate_global_projections and has_global_tokens
+        super().__init__(*args, dropout=dropout, separate_global_projections=separate, **arguments)
+        self.has_global_tokens, self.out_drop = has_global_tokens, nn.Dropout(dropout)
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, LevelWeights | None]:
         """Attend as :class:`EncoderSelfAttention`, with dropout at the end."""
@@ -144,55 +142,25 @@ class _ModernBert(Packaged, TwoLevelModel):
                         init.zeros_(linear.bias)
 
 
-class PoolingformerModernBertModel(_ModernBert, ModernBertModel):
+class PoolingformerModernBertModel(_ModernBert, TextEncoder, ModernBertModel):
     """ModernBERT's encoder, in which the layers of full attention have two levels.
 
     Raises:
         ValueError: a setting is out of range, or is about learned positions.
     """
 
-    _can_record_outputs: ClassVar = {"hidden_states": ModernBertEncoderLayer, "attentions": ModernBertSelfAttention}
+    layout = Layout("layers", "attn", PROJECTIONS, "attention_dropout", attention_class=ModernBertSelfAttention)
 
     def __init__(self, config: PoolingformerModernBertConfig) -> None:
         if given := [name for name in LEARNED_POSITIONS if getattr(config, name) != DEFAULTS[name]]:
             raise ValueError(f"{given[0]} is about learned positions, and this model has rotary ones: leave it out")
         config.complete()
         super().__init__(config)
-        self.max_tokens = config.max_position_embeddings
-        for number, layer in enumerate(self.layers):
-            layer.attn = ModernBertSelfAttention(config, number)
+
+    def _install(self, config: PoolingformerModernBertConfig) -> None:
+        full = [kind == "full_attention" for kind in config.layer_types]
+        self.layout.install(self, lambda layer: {"bias": config.attention_bias, "has_global_tokens": full[layer]})
         self.rotary_emb = RotaryPositions(config=rotary_config(config))
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        global_attention_mask: Tensor | None = None,
-        **kwargs: Any,
-    ) -> BaseModelOutput:
-        """Compute ModernBERT's forward pass.
-
-        Args:
-            input_ids: (B, T).
-            attention_mask: (B, T), 1 at real tokens, padding on either side; None without padding.
-            position_ids: (B or 1, T); None counts a row's real tokens.
-            inputs_embeds: (B, T, C) in place of ``input_ids``.
-            global_attention_mask: (B, T), 1 at global tokens; None for the first ``config.global_tokens`` ones.
-            kwargs: as ModernBERT's.
-        """
-        return encode(
-            self._encode,
-            {"input_ids": input_ids, "inputs_embeds": inputs_embeds, "position_ids": position_ids},
-            attention_mask,
-            global_attention_mask,
-            longest=self.max_tokens,
-            global_tokens=self.config.global_tokens,
-            **self.with_defaults(kwargs),
-        )
 
     def _encode(
         self,
@@ -200,6 +168,7 @@ class PoolingformerModernBertModel(_ModernBert, ModernBertModel):
         inputs_embeds: Tensor | None,
         position_ids: Tensor | None,
         attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,  # which ModernBERT does not have
         **kwargs: Any,
     ) -> BaseModelOutput:
         """ModernBERT's forward pass of rows whose tokens come first; the pools' positions follow the tokens'."""
@@ -211,16 +180,11 @@ class PoolingformerModernBertModel(_ModernBert, ModernBertModel):
             pools = pool_positions(positions, pooling, padding_mask)
             positions = torch.cat([positions.float().expand(pools.size(0), -1), pools], dim=1)
         masks = dict.fromkeys(("full_attention", "sliding_attention"), attention_mask)
-        return super().forward(input_ids, masks, positions, inputs_embeds, **kwargs)
+        return super()._encode(input_ids, inputs_embeds, positions, attention_mask=masks, **kwargs)
 
 
 class _ModernBertHead(_ModernBert):
     base_class = PoolingformerModernBertModel
-
-    def _prepared(self, *inputs: Tensor | None) -> dict[str, Tensor | None]:
-        found = super()._prepared(*inputs)
-        del found["token_type_ids"]  # which ModernBERT does not have
-        return found
 
 
 class PoolingformerModernBertForMaskedLM(_ModernBertHead, LabelHead, ModernBertForMaskedLM):

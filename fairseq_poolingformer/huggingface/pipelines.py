@@ -188,9 +188,8 @@ class QuestionAnsweringPipeline(_OfText, ChunkPipeline):
             raise ValueError("an example needs a question and a context, {'question': …, 'context': …}, and both text")
         if not self.tokenizer.is_fast:
             raise ValueError("a question is answered with a fast tokenizer only: load it with use_fast=True")
-        longest = max_seq_len or min(
-            self.tokenizer.model_max_length, getattr(self.model.base_model, "max_tokens", TOKENS)
-        )
+        own = getattr(self.model, "max_tokens", getattr(self.model.base_model, "max_tokens", TOKENS))
+        longest = max_seq_len or min(self.tokenizer.model_max_length, own)
         stride = min(longest // 2, STRIDE) if doc_stride is None else doc_stride
         if stride >= longest:
             raise ValueError(f"doc_stride must be less than the {longest} tokens of a segment, got {stride}")
@@ -271,7 +270,7 @@ def summarize(texts: str | Sequence[str], model: Any, *, tokenizer: Any = None, 
     for number, text in enumerate(texts):
         if (count := len(pipe.tokenizer(text)["input_ids"])) > pipe.longest:
             logger.warning("text %d has %d tokens; the model reads the first %d", number, count, pipe.longest)
-    return [found["summary_text"] for found in pipe(texts, truncation=True, **options)]
+    return [found["summary_text"] for found in (pipe(texts, truncation=True, **options) if texts else ())]
 
 
 def answer(

@@ -121,8 +121,7 @@ class FromShort:
         has no level two unless ``pooled_layers`` asks for it.
 
         Args:
-            model: a loaded BART, mBART, LED, RoBERTa, XLM-R, Longformer or ModernBERT, or its folder or name for
-                ``from_pretrained``.
+            model: a loaded model of one of ``short_classes``, or its folder or name for ``from_pretrained``.
             dtype: of the long model, such as ``torch.bfloat16`` or ``"bfloat16"``; ``"auto"`` is the short one's.
             settings: of the configuration, such as ``max_position_embeddings=16384, pooled_layers="3-5"``, and
                 ``num_labels``, ``id2label``, ``label2id`` of a classifier. The others come from the short model or, for

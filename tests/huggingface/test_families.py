@@ -316,6 +316,12 @@ def test_what_is_refused_is_said():
     assert not set(short_models.REFUSED) & {kind for starts in short_models.SHORT.values() for kind in starts}
 
 
+@EVERY
+def test_a_choice_needs_texts(kind):
+    with pytest.raises(ValueError, match="give either input_ids or inputs_embeds"):
+        ours(kind, "ForMultipleChoice")(ours(kind, "Model").config_class(**CONFIGS[kind][1], pooled_layers="1"))()
+
+
 @pytest.mark.parametrize(
     ("kind", "head", "arguments", "tokens"),
     [

@@ -12,6 +12,7 @@ import transformers
 from fairseq_poolingformer.huggingface import (
     PoolingformerBartConfig,
     PoolingformerBartForConditionalGeneration,
+    PoolingformerBartForQuestionAnswering,
     PoolingformerRobertaConfig,
     PoolingformerRobertaForQuestionAnswering,
 )
@@ -52,6 +53,7 @@ def test_summaries_are_those_of_generate(writer, tokenizer):
     assert summarize(documents, writer, tokenizer=tokenizer, **options) == expected
     assert summarize(documents, writer, tokenizer=tokenizer, batch_size=3, **options) == expected
     assert summarize(documents[0], writer, tokenizer=tokenizer, **options) == expected[:1]
+    assert summarize([], writer, tokenizer=tokenizer, **options) == []
     pipe = transformers.pipeline("summarization", model=writer, tokenizer=tokenizer, device="cpu")
     assert [each["summary_text"] for each in pipe(documents, num_beams=2, max_new_tokens=12)] == expected
     (of_one,) = pipe(documents[0], num_beams=2, max_new_tokens=12, return_tensors=True)
@@ -103,6 +105,15 @@ def test_long_models_read_the_context_at_once(reader, tokenizer):
     assert found["no_answer_score"] == pytest.approx(none, rel=1e-4)
     assert context[tokens.token_to_chars(first).start : tokens.token_to_chars(last).end] in found["answer"]
     assert found["score"] >= score * (1 - 1e-4)
+
+
+def test_readers_with_a_decoder_read_as_much_as_both_sides_take(tokenizer):
+    sizes = {**BART, "max_position_embeddings": 600, "max_decoder_position_embeddings": 500, "pooled_layers": "1"}
+    model = PoolingformerBartForQuestionAnswering(PoolingformerBartConfig(**sizes)).eval()
+    read = []
+    model.register_forward_pre_hook(lambda _, inputs, given: read.append(given["input_ids"].size(1)), with_kwargs=True)
+    answer("Who?", " ".join(texts(12, 60, seed=8)), model, tokenizer=tokenizer, device="cpu")
+    assert max(read) == 500
 
 
 def test_wrong_calls_end_in_a_sentence(reader, tokenizer):

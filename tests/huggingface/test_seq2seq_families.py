@@ -156,6 +156,14 @@ def test_a_decoder_that_reads_the_input_takes_what_the_encoder_takes(head):
         model(**given)
 
 
+@pytest.mark.parametrize("kind", ["bart", "mbart"])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_classifier_has_as_many_classes_as_were_saved(kind, classes, tmp_path):
+    head = ours(kind, "ForSequenceClassification")
+    head(head.config_class(**SIZES, pooled_layers="1", num_labels=classes)).save_pretrained(tmp_path)
+    assert head.from_pretrained(tmp_path).config.num_labels == classes
+
+
 @torch.no_grad()
 def test_an_output_matrix_of_its_own_stays_one(tmp_path):
     """As transformers leaves it, where a checkpoint has two: T5 1.1 and Flan-T5."""
