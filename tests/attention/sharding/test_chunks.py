@@ -1,5 +1,7 @@
 """Chunks of time: what stays in memory, and gradients of slices that overlap."""
 
+from weakref import WeakValueDictionary
+
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -26,6 +28,23 @@ def test_gradients_of_overlapping_slices_and_of_shared_tensors():
     actual, wanted = torch.autograd.grad(results, [x, y], grads), torch.autograd.grad(expected, [x, y], grads)
     for a, e in zip(actual, wanted, strict=True):
         torch.testing.assert_close(a, e)
+
+
+def test_slices_that_overlap_have_one_gradient_in_memory_at_a_time():
+    alive, numbers = WeakValueDictionary(), []
+
+    def note(grad):
+        alive[id(grad)] = grad
+        numbers.append(len(alive))
+
+    def function(number, part):
+        part.register_hook(note)
+        return number * part
+
+    x = torch.randn(6, requires_grad=True)
+    sum(y.sum() for y in in_chunks(function, [1, 2, 3], [Sliced(x, 0, [range(6)] * 3)])).backward()
+    assert x.grad.tolist() == [6.0] * 6
+    assert set(numbers) == {1}
 
 
 def kept(num_tokens, chunk_tokens):
