@@ -66,8 +66,11 @@ def kept(num_tokens, chunk_tokens):
 
 @pytest.mark.parametrize("num_tokens", [512, 2048])
 def test_chunks_keep_little_more_than_inputs_and_outputs(num_tokens):
-    """Beside the parameters: the input, Y, and pooled keys and values, half as large; without chunks, many more."""
-    assert kept(num_tokens, None) > 7
+    """Beside the parameters: the input, Y, and pooled keys and values, half as large; without chunks, many more.
+
+    But keys and values of level one are there once, those of global tokens behind them.
+    """
+    assert 7 < kept(num_tokens, None) < 12
     assert kept(num_tokens, 64) < 4
 
 
