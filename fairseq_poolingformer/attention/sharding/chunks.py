@@ -38,11 +38,12 @@ def in_chunks(
     if len(chunks) == 1:
         slices = [x if len(rows[0]) == x.size(dim) else narrowed(x, dim, rows[0]) for x, dim, rows in sources]
         return [function(chunks[0], *slices, *shared)]
-    slices = [_Slices.apply(*source) for source in sources]
-    return [
-        checkpoint(function, chunk, *of_chunk, *shared, use_reentrant=False)
-        for chunk, *of_chunk in zip(chunks, *slices, strict=True)
-    ]
+    tensors, results = [source.x for source in sources], []
+    for number, chunk in enumerate(chunks):
+        cut = [_Slice.apply(x, s.dim, s.rows[number]) for x, s in zip(tensors, sources, strict=True)]
+        slices, tensors = map(list, zip(*cut, strict=True))
+        results.append(checkpoint(function, chunk, *slices, *shared, use_reentrant=False))
+    return results
 
 
 def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
@@ -50,18 +51,19 @@ def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)
 
 
-class _Slices(torch.autograd.Function):
-    """Slices that may overlap; their gradients are added in one tensor, in the order of the slices."""
+class _Slice(torch.autograd.Function):
+    """Some rows, and the tensor for the next slice, whose gradient takes this slice's: one at a time is in memory."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, dim: int, rows: Sequence[range]):
+    def forward(ctx, x: Tensor, dim: int, rows: range):
         ctx.dim, ctx.rows, ctx.shape = dim, rows, x.shape
-        return tuple(narrowed(x, dim, r) for r in rows)
+        ctx.set_materialize_grads(False)
+        return narrowed(x, dim, rows), x.view_as(x)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, *grads: Tensor):
-        total = grads[0].new_zeros(ctx.shape)
-        for rows, grad in zip(ctx.rows, grads, strict=True):
-            narrowed(total, ctx.dim, rows).add_(grad)
+    def backward(ctx, grad: Tensor | None, total: Tensor | None):
+        if grad is not None:
+            total = grad.new_zeros(ctx.shape) if total is None else total
+            narrowed(total, ctx.dim, ctx.rows).add_(grad)
         return total, None, None

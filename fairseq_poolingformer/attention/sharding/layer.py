@@ -147,7 +147,8 @@ class _Steps:
     def level_one_of(self, chunk: range, x: Tensor, *of_globals: Tensor) -> tuple[Tensor, ...]:
         """Y of a chunk, from the input that it sees; and of global tokens' rows what :meth:`rows_of_globals` gives."""
         layer, tokens, seen = self.layer, self.shard.tokens, self.tokens_seen(chunk)
-        own = shifted(chunk, seen.start)
+        own, counts = shifted(chunk, seen.start), [len(seen), *(g.size(self.dim) for g in of_globals)]
+        x = joined([x, *of_globals], self.dim)
         query = layer._split(layer.q_proj(narrowed(x, self.dim, own)))
         key, value = layer._split(layer.k_proj(x)), layer._split(layer.v_proj(x))
         arguments = {"window": layer.window, "query_offset": own.start, "score_terms": self.terms}
@@ -155,18 +156,17 @@ class _Steps:
         arguments |= self.arguments(backend, DropoutAt(self.seeds.one, chunk.start, seen.start))
         if tokens is None:
             return (band_attention(query, key, value, key_padding_mask=self.padding_at(seen), **arguments),)
-        g_key, g_value = layer._split(layer.k_proj(of_globals[0])), layer._split(layer.v_proj(of_globals[0]))
         hidden, appended = self.shard.made((seen.start, seen.stop), lambda: self.hidden_keys(seen))
         if self.terms:  # they read distances, which copies at the end would not have
+            (key, g_key), (value, g_value) = key.split(counts, SLOTS), value.split(counts, SLOTS)
             near = band_attention(query, key, value, key_padding_mask=hidden, return_lse=True, **arguments)
             self.check_terms(query, key, value)
             places = chunk, tokens.position
             far = self.attend_densely(query, g_key, g_value, places, tokens.hidden, DropoutAt.TO_GLOBAL)
             y = merge_softmax([near, far])[0].to(query.dtype)
         else:
-            keys, values = (torch.cat(pair, SLOTS) for pair in ((key, g_key), (value, g_value)))
             masks = {"key_padding_mask": torch.cat([hidden, tokens.hidden], 1), "global_mask": appended}
-            y = band_attention(query, keys, values, **masks, **arguments)
+            y = band_attention(query, key, value, **masks, **arguments)
         if self.separate:
             of_own = narrowed(x, self.dim, own)
             key, value = layer._split(layer.global_k_proj(of_own)), layer._split(layer.global_v_proj(of_own))

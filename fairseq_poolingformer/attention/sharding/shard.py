@@ -203,7 +203,7 @@ class Shard:
 
     def with_chunks(self, chunk_tokens: int | Sequence[int] | None) -> Shard:
         """The same shard in other chunks of time."""
-        return replace(self, chunks=_chunks(self.part, chunk_tokens), _made={})
+        return replace(self, chunks=_chunks(self.part, chunk_tokens))
 
 
 def _chunks(part: range, sizes: int | Sequence[int] | None) -> tuple[range, ...]:

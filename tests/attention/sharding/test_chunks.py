@@ -1,5 +1,7 @@
 """Chunks of time: what stays in memory, and gradients of slices that overlap."""
 
+from weakref import WeakValueDictionary
+
 import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -28,6 +30,23 @@ def test_gradients_of_overlapping_slices_and_of_shared_tensors():
         torch.testing.assert_close(a, e)
 
 
+def test_slices_that_overlap_have_one_gradient_in_memory_at_a_time():
+    alive, numbers = WeakValueDictionary(), []
+
+    def note(grad):
+        alive[id(grad)] = grad
+        numbers.append(len(alive))
+
+    def function(number, part):
+        part.register_hook(note)
+        return number * part
+
+    x = torch.randn(6, requires_grad=True)
+    sum(y.sum() for y in in_chunks(function, [1, 2, 3], [Sliced(x, 0, [range(6)] * 3)])).backward()
+    assert x.grad.tolist() == [6.0] * 6
+    assert set(numbers) == {1}
+
+
 def kept(num_tokens, chunk_tokens):
     """Numbers that a layer's graph keeps, and the most that a chunk's function makes at once, in units of the input."""
     layer = TwoLevelAttention(16, 2, window=Window(4), pooled_window=Window(16), pooling=Pooling(5, 4))
@@ -47,8 +66,11 @@ def kept(num_tokens, chunk_tokens):
 
 @pytest.mark.parametrize("num_tokens", [512, 2048])
 def test_chunks_keep_little_more_than_inputs_and_outputs(num_tokens):
-    """Beside the parameters: the input, Y, and pooled keys and values, half as large; without chunks, many more."""
-    assert kept(num_tokens, None) > 7
+    """Beside the parameters: the input, Y, and pooled keys and values, half as large; without chunks, many more.
+
+    But keys and values of level one are there once, those of global tokens behind them.
+    """
+    assert 7 < kept(num_tokens, None) < 12
     assert kept(num_tokens, 64) < 4
 
 

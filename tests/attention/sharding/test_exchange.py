@@ -12,7 +12,7 @@ from tests.attention.sharding.processes import CASES, result
 from tests.attention.sharding.ranks import assert_same, joined, whole
 
 SIZE = 4
-LIMIT = 120  # seconds
+LIMIT = 300  # seconds, of which a busy machine needs many
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from fairseq_poolingformer.attention import (
     DisentangledPosition,
     Pooling,
     RelativePositionBias,
+    Rotary,
     TwoLevelAttention,
     Window,
 )
@@ -53,6 +54,8 @@ def test_padding_is_fetched_once(monkeypatch):
         wanted = (range(0, 8), range(3, 12))
         first, before = shard.padding_of(wanted), ranks.sent
         assert shard.padding_of(wanted) is first
+        if ranks.rank:  # by itself, as no other rank knows
+            assert shard.with_chunks(2).padding_of(wanted) is first
         assert ranks.sent == before
         return first
 
@@ -90,6 +93,9 @@ def test_what_a_layer_refuses_beside_a_shard():
         Shard.of(1, 6, global_mask=mask)
     with pytest.raises(ValueError, match="belong to the shard"):
         layer(torch.randn(1, 5, 8), global_mask=mask, shard=Shard.of(1, 5))
+    rotary = Rotary(torch.ones(1, 5, 4), torch.zeros(1, 5, 4))
+    with pytest.raises(ValueError, match="leave out rotary, or shard"):
+        layer(torch.randn(1, 5, 8), rotary=rotary, shard=Shard.of(1, 5))
     with pytest.raises(ValueError, match="x has 5 tokens, but the shard 6"):
         layer(torch.randn(1, 5, 8), shard=Shard.of(1, 6))
     shard = Shard.of(1, 5, global_mask=mask)
