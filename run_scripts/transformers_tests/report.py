@@ -22,6 +22,9 @@ REASONS = {  # tests, as a regular expression -> why a class here need not pass 
     "test_(electra_)?model_as_decoder.*": "asks an encoder for a causal mask, which is refused here",
     "test_model_rope_scaling_from_config.*": "reads more tokens than max_position_embeddings, which is refused here",
     "test_generation_tester_mixin_inheritance": "wants a class that generates; encoders have none here",
+    "test_resize_position_vector_embeddings": "wants ten positions more in the decoder, which gets as many as the "
+    "encoder",
+    "test_model_v1_1": "makes two layers, and pooled_layers names others by default",
     "test_inherits_generation_mixin": "looks at a class's own bases; GenerationMixin comes through transformers' class",
 }
 Outcomes = dict[str, tuple[str, str]]  # test -> "passed", "failed" or "skipped", and the message

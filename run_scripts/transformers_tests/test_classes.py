@@ -27,6 +27,7 @@ FAMILIES = {  # folder of transformers' models and of their tests -> the start o
     "mpnet": "MPNet",
     "pegasus": "Pegasus",
     "roberta": "Roberta",
+    "t5": "T5",
 }
 SMALL = {  # the tests' inputs have seven tokens
     "window_size": "2",
