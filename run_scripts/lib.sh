@@ -218,3 +218,15 @@ end_started() {
   wait
   exit "$2"
 }
+
+# make_environment VENV PYTHON TORCH PACKAGE…: a virtual environment with these, unless it is there. PyTorch comes from
+# torch_index, if the script has that option and it is given.
+make_environment() {
+  local venv=$1 python=$2 torch=$3 packages=("${@:4}")
+  local wanted="$torch ${packages[*]}" mark=$venv/installed
+  [[ ! -f $mark || $(<"$mark") != "$wanted" ]] || return 0
+  run "$python" -m venv "$venv"
+  run "$venv/bin/python" -m pip install --disable-pip-version-check ${torch_index:+--index-url "$torch_index"} "$torch"
+  run "$venv/bin/python" -m pip install --disable-pip-version-check "$torch" "${packages[@]}"
+  [[ ${dry_run:-0} == 1 ]] || printf '%s\n' "$wanted" >"$mark"
+}

@@ -36,16 +36,9 @@ here=$root/run_scripts/kernels
 torch=torch==2.14.0 # the versions that ttsem 0.1.0 was tested with
 packages=(ttsem==0.1.0 triton==3.8.0 numpy==2.5.5 pytest==9.2.0 hypothesis==6.170.15)
 
-mark=$venv/installed
-wanted="$torch ${packages[*]}"
-if [[ ! -f $mark || $(<"$mark") != "$wanted" ]]; then
-  [[ $dry_run == 1 ]] || command -v "$python" >/dev/null ||
-    fail "there is no $python; ttsem needs Python 3.12 or 3.13: name one with python="
-  run "$python" -m venv "$venv"
-  run "$venv/bin/python" -m pip install --disable-pip-version-check ${torch_index:+--index-url "$torch_index"} "$torch"
-  run "$venv/bin/python" -m pip install --disable-pip-version-check "$torch" "${packages[@]}"
-  [[ $dry_run == 1 ]] || printf '%s\n' "$wanted" >"$mark"
-fi
+[[ $dry_run == 1 || -f $venv/installed ]] || command -v "$python" >/dev/null ||
+  fail "there is no $python; ttsem needs Python 3.12 or 3.13: name one with python="
+make_environment "$venv" "$python" "$torch" "${packages[@]}"
 export PYTHONPATH=$root OMP_NUM_THREADS=1 TRITON_CACHE_DIR=$out/compiled
 [[ $dry_run == 1 ]] || mkdir -p "$out"
 cd "$root"

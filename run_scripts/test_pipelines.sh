@@ -23,17 +23,9 @@ parse_options "$@"
 venv=$(absolute "$venv")
 old_venv=$(absolute "$old_venv")
 out=$(absolute "$out")
-old=transformers==4.57.3
 compare=$root/run_scripts/former_pipelines.py
 
-mark=$old_venv/installed
-if [[ ! -f $mark || $(<"$mark") != "$old" ]]; then
-  run "$python" -m venv "$old_venv"
-  run "$old_venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    ${torch_index:+--index-url "$torch_index"} "torch>=2.6"
-  run "$old_venv/bin/python" -m pip install --quiet --disable-pip-version-check "torch>=2.6" "$old"
-  [[ $dry_run == 1 ]] || printf '%s\n' "$old" >"$mark"
-fi
+make_environment "$old_venv" "$python" "torch>=2.6" transformers==4.57.3
 [[ $dry_run == 1 ]] || mkdir -p "$out"
 export PYTHONPATH=$root OMP_NUM_THREADS=1 TRANSFORMERS_VERBOSITY=error
 run "$venv/bin/python" "$compare" make "$out/models"

@@ -31,14 +31,7 @@ here=$root/run_scripts/transformers_tests
 packages=("transformers==$version" accelerate datasets parameterized peft protobuf pytest pytest-timeout pytest-xdist)
 packages+=(sentencepiece timeout-decorator)
 
-mark=$venv/installed
-wanted="$torch ${packages[*]}"
-if [[ ! -f $mark || $(<"$mark") != "$wanted" ]]; then
-  run "$python" -m venv "$venv"
-  run "$venv/bin/python" -m pip install --disable-pip-version-check ${torch_index:+--index-url "$torch_index"} "$torch"
-  run "$venv/bin/python" -m pip install --disable-pip-version-check "$torch" "${packages[@]}"
-  [[ $dry_run == 1 ]] || printf '%s\n' "$wanted" >"$mark"
-fi
+make_environment "$venv" "$python" "$torch" "${packages[@]}"
 if [[ ! -d $source ]]; then
   run rm -rf "$source.part" # of a run that was interrupted
   run git clone --depth 1 --branch "v$version" https://github.com/huggingface/transformers "$source.part"

@@ -38,9 +38,9 @@ class _OfText(Pipeline):
 class TextToTextPipeline(_OfText):
     """``pipeline("text2text-generation")``: a text from a text, by a model with an encoder and a decoder.
 
-    It takes a text or a list of them, and ``generate``'s arguments; ``truncation=True`` cuts texts to the tokenizer's
-    ``model_max_length``. It gives ``[{"generated_text": …}]`` for a text, a list of such dictionaries for a list, and
-    with ``return_tensors=True`` ``"generated_token_ids"`` instead.
+    It takes a text or a list of them, and ``generate``'s arguments; ``truncation=True`` cuts texts to what the
+    tokenizer's ``model_max_length`` and the model take. It gives ``[{"generated_text": …}]`` for a text, a list of such
+    dictionaries for a list, and with ``return_tensors=True`` ``"generated_token_ids"`` instead.
 
     Raises:
         ValueError: the model has no decoder.
