@@ -2,6 +2,7 @@
 
     python run_scripts/estimate.py summarization/arxiv_16k [question_answering/nq_large …]
         [--gpus v100 a100 h200] [--number 8] [--utilization 0.3] [--price 2.5] [--no-recompute]
+    python run_scripts/estimate.py summarization/arxiv_16k --longest 1 2 8      # documents that so many GPUs hold
 
 Time is the multiply-adds of the training over those of the GPUs, times an assumed utilization: nobody has measured the
 utilization of this project on a GPU. docs/scale.md says how to measure it.
@@ -10,10 +11,11 @@ utilization of this project on a GPU. docs/scale.md says how to measure it.
 from __future__ import annotations
 
 import argparse
+import bisect
 import math
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parent
@@ -145,7 +147,9 @@ def parameters(size: Size, attention: Attention, positions: int) -> int:
     return total
 
 
-def memory(training: Training, recompute: bool, half: bool = True, shards: int = 1) -> dict[str, float]:
+def memory(
+    training: Training, recompute: bool, half: bool = True, shards: int = 1, divided: int = 1
+) -> dict[str, float]:
     """Estimate the memory of one device, in bytes.
 
     Args:
@@ -153,6 +157,7 @@ def memory(training: Training, recompute: bool, half: bool = True, shards: int =
         recompute: whether layers keep their input alone, and compute the rest again.
         half: 16-bit weights with a copy in 32 bits, as ``--fp16`` and ``--bf16`` have them; else 32 bits.
         shards: among how many devices the state of the optimizer is divided, as ``--zero-sharding os`` does.
+        divided: among how many devices a document is, as ``--context-parallel-size`` does.
 
     Returns:
         ``weights`` with their gradients, ``optimizer`` with the copy in 32 bits, and ``activations``.
@@ -160,12 +165,32 @@ def memory(training: Training, recompute: bool, half: bool = True, shards: int =
     size, count = training.size, parameters(training.size, training.attention, training.source)
     layers = size.encoder_layers
     kept = layers + KEPT if recompute else layers * KEPT
-    tokens = training.device_batch * training.source
+    tokens = training.device_batch * training.source / divided
     return {
         "weights": count * (4 if half else 8),
         "optimizer": count * (16 if half else 8) / shards,
         "activations": tokens * size.width * kept * (2 if half else 4),
     }
+
+
+def longest(training: Training, gib: float, divided: int, recompute: bool) -> int:
+    """Estimate the longest document whose training fits into the devices that it is divided among.
+
+    Args:
+        training: the experiment; its model gets as many positions as the document needs.
+        gib: memory of each device.
+        divided: how many devices.
+        recompute: as for :func:`memory`.
+
+    Returns:
+        Tokens, a multiple of 1,024; 0 where not even that fits.
+    """
+
+    def fits(blocks: int) -> bool:
+        one = replace(training, source=1024 * blocks, device_batch=1)
+        return sum(memory(one, recompute, divided=divided).values()) <= gib * GIB
+
+    return 1024 * (bisect.bisect(range(1, 2**20), False, key=lambda blocks: not fits(blocks)))
 
 
 def load(experiment: str) -> Training:
@@ -217,6 +242,22 @@ def table(experiments: Sequence[str], gpus: Sequence[GPU], number: int, recomput
             cells += [f"{gpu.utilization:.0%}", f"{seconds:.2g}" if seconds < 10 else f"{seconds:.0f}"]
             cells += [f"{hours / 24:.1f}", f"{hours * number:.0f}", f"{hours * number * gpu.price:.0f}"]
             rows.append([*cells, f"{gib:.0f}{fits}"])
+    return markdown(rows)
+
+
+def table_of_lengths(experiments: Sequence[str], gpus: Sequence[GPU], divided: Sequence[int], recompute: bool) -> str:
+    """Write the longest documents, by the number of GPUs that one is divided among, as a table in Markdown."""
+    rows = [["longest document, tokens", "GPU", *map(str, divided)]]
+    for experiment in experiments:
+        training = load(experiment)
+        for gpu in gpus:
+            lengths = [f"{longest(training, gpu.gib, count, recompute):,}" for count in divided]
+            rows.append([experiment, gpu.name, *lengths])
+    return markdown(rows)
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown; the first row is its head."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
@@ -232,7 +273,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--price", type=float, help="dollars for an hour of a GPU; default: an assumption for each kind"
     )
     parser.add_argument("--no-recompute", action="store_true", help="keep activations instead of recomputing them")
+    parser.add_argument(
+        "--longest", nargs="+", type=int, metavar="N", help="the longest document that N GPUs hold together"
+    )
     args = parser.parse_args(arguments)
+    if min(args.longest or [1]) < 1:
+        parser.error(f"--longest {min(args.longest)}: must be 1 or more")
     for name in ("number", "utilization", "price"):
         if (value := getattr(args, name)) is not None and value <= 0:
             parser.error(f"--{name} {value}: must be more than 0")
@@ -241,7 +287,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for gpu in map(GPUS.get, args.gpus)
     ]
     try:
-        print(table(args.experiments, gpus, args.number, not args.no_recompute))
+        if args.longest:
+            print(table_of_lengths(args.experiments, gpus, args.longest, not args.no_recompute))
+        else:
+            print(table(args.experiments, gpus, args.number, not args.no_recompute))
     except ValueError as error:
         parser.error(str(error))
     return 0

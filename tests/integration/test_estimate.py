@@ -114,3 +114,22 @@ def test_time_falls_with_gpus_and_the_state_of_the_optimizer_is_divided(estimate
     assert whole["optimizer"] == 8 * sharded["optimizer"]
     with pytest.raises(SystemExit):
         estimate.main(["summarization/arxiv_4k", "--number", "0"])
+
+
+def test_the_longest_document_just_fits(estimate, capsys):
+    training = estimate.load("summarization/arxiv_16k")
+
+    def gib(tokens, divided):
+        one = dataclasses.replace(training, source=tokens, device_batch=1)
+        # inputs of twelve layers and what one layer keeps, of this device's tokens; a position more is a row more
+        assert estimate.memory(one, True, divided=divided)["activations"] == tokens / divided * 1024 * 25.5 * 2
+        return sum(estimate.memory(one, True, divided=divided).values()) / 2**30
+
+    for divided in (1, 8):
+        tokens = estimate.longest(training, 80, divided, True)
+        assert gib(tokens, divided) <= 80 < gib(tokens + 1024, divided)
+    assert estimate.longest(training, 1, 1, True) == 0
+    assert estimate.main(["summarization/arxiv_16k", "--gpus", "a100", "--longest", "1", "8"]) == 0
+    assert f" {tokens:,} |" in capsys.readouterr().out.splitlines()[-1]
+    with pytest.raises(SystemExit):
+        estimate.main(["summarization/arxiv_16k", "--longest", "0"])
