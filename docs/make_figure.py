@@ -1,10 +1,14 @@
-"""Draw docs/two_levels.svg from the package's own definition of who sees whom: ``python docs/make_figure.py``."""
+"""Draw two_levels.svg and context_parallel.svg from the package's own definition of who sees whom.
+
+python docs/make_figure.py
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from fairseq_poolingformer.attention import Pooling, Window, visible_pairs
+from fairseq_poolingformer.attention.sharding.geometry import pools_of, pools_seen, tokens_of, tokens_seen
 
 TOKENS, WINDOW, POOLED_WINDOW, POOLING = 36, Window(3), Window(14), Pooling(5, 4)
 CELL, GAP = 9, 60
@@ -22,8 +26,15 @@ def text(x: float, y: float, words: str, size: int = 13, anchor: str = "middle")
     )
 
 
-def main() -> None:
-    """Write the SVG beside this file."""
+def write(name: str, parts: list[str], width: float, height: float) -> None:
+    """Write a picture beside this file."""
+    svg = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
+    lines = [svg, f'<rect width="{width}" height="{height}" fill="white"/>', *parts, "</svg>\n"]
+    Path(__file__).with_name(name).write_text("\n".join(lines), encoding="utf-8")
+
+
+def two_levels() -> None:
+    """Queries and keys of both levels."""
     side = TOKENS * CELL
     left, top = 30, 46
     second = left + side + GAP
@@ -55,11 +66,39 @@ def main() -> None:
         parts.append(cell(x, top + side + 13, CELL + 1, COLORS[name]))
         parts.append(text(x + 14, top + side + 22, label, 12, "start"))
     width, height = second + side + 30, top + side + 36
-    body = "\n".join(parts)
-    svg = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
-    background = f'<rect width="{width}" height="{height}" fill="white"/>'
-    Path(__file__).with_name("two_levels.svg").write_text(f"{svg}\n{background}\n{body}\n</svg>\n", encoding="utf-8")
+    write("two_levels.svg", parts, width, height)
+
+
+def context_parallel() -> None:
+    """What three processes hold of one document in each level, and which of it comes from another."""
+    tokens, left, top, row = 72, 124, 40, 30
+    window, pooled_window = Window(5), Window(14)
+    shards = [range(first, first + 24) for first in range(0, tokens, 24)]
+    everything = range(POOLING.num_pools(tokens))
+    own, near, seen_by_all, pooled = "#1f6f8b", "#8fc1d4", COLORS["global"], COLORS["pooled"]
+    parts = [text(left + tokens * CELL / 2, 20, "what each process holds of one document", 14)]
+    for rank, part in enumerate(shards):
+        y = top + rank * (row + 22)
+        parts.append(text(left - 8, y + 8, f"process {rank}: tokens", 12, "end"))
+        parts.append(text(left - 8, y + row - 6, "pools", 12, "end"))
+        straddled = tokens_of(POOLING, pools_of(POOLING, part), part, tokens)
+        held = {0: seen_by_all} | dict.fromkeys([*tokens_seen(window, 1, part, tokens), *straddled], near)
+        held |= dict.fromkeys(part, own) | {0: seen_by_all}
+        parts += [cell(left + token * CELL, y, CELL, held.get(token, "#eef1f3")) for token in range(tokens)]
+        pools = dict.fromkeys(pools_seen(pooled_window, POOLING, part, everything), pooled)
+        pools |= dict.fromkeys(pools_of(POOLING, part), own)
+        wide = POOLING.key_stride * CELL
+        for pool in everything:
+            parts.append(cell(left + pool * wide, y + row - 14, wide, pools.get(pool, "#eef1f3")))
+    bottom = top + 3 * (row + 22)
+    labels = {own: "own", near: "from a neighbour: within w1, or of a pool that straddles", pooled: "within w2"}
+    x = left
+    for color, label in {**labels, seen_by_all: "global, on all"}.items():
+        parts += [cell(x, bottom - 20, CELL, color), text(x + 14, bottom - 11, label, 12, "start")]
+        x += 30 + 6.2 * len(label)
+    write("context_parallel.svg", parts, left + tokens * CELL + 20, bottom + 4)
 
 
 if __name__ == "__main__":
-    main()
+    two_levels()
+    context_parallel()
