@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.attention.sharding import GroupRanks
 from fairseq_poolingformer.patches.long_jobs.heartbeat import patience
 
 
@@ -55,13 +54,15 @@ def check(cfg: Any, task: Any, size: int) -> None:
             raise ValueError(f"--context-parallel-size {size} does not go with {what}")
 
 
-def ranks(size: int, patience: dict[str, Any]) -> GroupRanks:
+def ranks(size: int, patience: dict[str, Any]) -> Any:
     """This process's group of ``size`` neighbours; all processes call this together.
 
     Args:
         size: a divisor of the number of processes.
         patience: the limit of time of their exchanges.
     """
+    from fairseq_poolingformer.attention.sharding import GroupRanks  # few trainings need it
+
     rank, processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
     neighbours = [list(range(first, first + size)) for first in range(0, processes, size)]
     groups = [torch.distributed.new_group(group, **patience) for group in neighbours]
