@@ -23,6 +23,10 @@ class Division:
     ranks: Any = None
     chunk_tokens: int | None = None
 
+    def __deepcopy__(self, memo: dict) -> Division:
+        """The same one: copies of a model, such as that of ``--store-ema``, have the same processes."""
+        return self
+
     def widened(self, x: Tensor | None, value: float = 0) -> Tensor | None:
         """(B, T, …), with columns of padding behind the others where there are fewer columns than ranks."""
         if x is None or x.size(1) >= self._size:

@@ -147,7 +147,7 @@ def test_two_processes_train_as_one(folders, tmp_path, task):
 @pytest.mark.parametrize(
     ("task", "flags"),
     [
-        ("long_masked_lm", ["--ddp-backend", "legacy_ddp"]),
+        ("long_masked_lm", ["--ddp-backend", "legacy_ddp", "--store-ema"]),
         ("masked_lm", ["--ddp-backend", "fully_sharded", "--checkpoint-activations"]),
     ],
 )
