@@ -55,6 +55,7 @@ TASKS = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # imports in this process what takes each of its copies 2 s
     texts = tmp_path_factory.mktemp("texts")
     write_texts(texts, {"train": random_texts(30, 40, seed=1), "valid": random_texts(5, 40, seed=2)})
     examples = {"train": random_examples(24, seed=1), "valid": random_examples(6, seed=2)}
