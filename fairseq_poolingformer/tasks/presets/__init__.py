@@ -1,4 +1,4 @@
-"""Released corpora that are read and scored without options: a line each. Nothing here imports preprocessing or fairseq.
+"""Released corpora that are read and scored without options, a line each.
 
 All are for the task ``long_summarization``, which writes a text for a text.
 """

@@ -59,7 +59,7 @@ def mismatch(file: str, gold: Collection[str], predictions: Collection[str], may
     """
     missing = [name for name in gold if name not in predictions]
     more = [] if may_have_more else [name for name in predictions if name not in gold]
-    problems = [f"{len(missing)} of {len(gold)} ids have no prediction, such as {missing[0]!r}"] * bool(missing)
+    problems = [f"{len(missing)} of {len(gold)} ids have no prediction, such as {missing[0]!r}"] if missing else []
     problems += [f"{len(more)} ids are not in the gold data, such as {more[0]!r}"] if more else []
     if problems:
         hint = "; are they of another split?" if len(missing) == len(gold) else ""
