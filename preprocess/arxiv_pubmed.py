@@ -109,7 +109,7 @@ def encode(tokenizer: Tokenizer, example: Example) -> Encoded | Reject:
     if not summary:
         arrays[PAIRS.ids[1]], texts["summary"] = np.array([EOS]), ""
     if isinstance(example, QueriedDocument):
-        arrays[QUERY] = np.array([len(tokenizer.encode(example.query))])
+        arrays[QUERY] = np.array([len(tokenizer.encode(example.query.rstrip()))])
     return replace(encoded, arrays=arrays, texts=texts)
 
 
