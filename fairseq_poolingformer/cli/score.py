@@ -21,12 +21,14 @@ from fairseq_poolingformer.cli.command import (
 )
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.tasks.presets import PRESETS, SUITES, squad
+from fairseq_poolingformer.tasks.presets import PRESETS, SUITES
 from fairseq_poolingformer.text.whole_file import write_lines
 
-SQUAD = "squad"
+SQUAD, OF_PRESETS = "squad", "fairseq_poolingformer.tasks.presets"
 BEGINNING = 2**16  # bytes of a file that tell its form
-NAMING_FILES = {"--gold": None, "--references": 1, "--documents": 1, "--json": 1, "--output": 1}  # option -> how many
+NAMING_FILES = {"--gold": None} | dict.fromkeys(
+    ("--references", "--documents", "--json", "--output", "--na-prob-file"), 1
+)  # option -> how many
 _EPILOG = """\
 tasks and figures:
 {figures}
@@ -87,7 +89,8 @@ def _spaced(argument: str) -> str:
 def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
     """Return the parser for a task without options of its own."""
     figures = {name: task.figures for name, task in registry.tasks().items() if task.figures}
-    figures |= {SQUAD: squad.FIGURES, "|".join(SUITES): "the score, each task's figures"}
+    figures |= {SQUAD: "exact match and F1 of SQuAD v1.1 and v2.0, with thresholds"}
+    figures |= {"|".join(SUITES): "the score, and the figures of each task"}
     figures |= {"PRESET": "of what poolingformer-preprocess --help lists, such as qmsum: ROUGE, F1, accuracy, …"}
     width = max(map(len, figures))
     parser = argparse.ArgumentParser(
@@ -116,9 +119,9 @@ def run(args: argparse.Namespace, scores: ModuleType) -> None:
 
 def _scores_of(name: str) -> ModuleType | SimpleNamespace:
     if name in (*PRESETS, *SUITES):
-        return import_module("fairseq_poolingformer.tasks.presets.scores").of(name)
+        return import_module(f"{OF_PRESETS}.scores").of(name)
     if name == SQUAD:
-        return squad
+        return import_module(f"{OF_PRESETS}.{SQUAD}")
     known = {task.name: task for task in registry.tasks().values() if task.figures}
     if name not in known:
         raise UsageError(f"--task {name}: no such task; choose one of {', '.join([*known, SQUAD, *SUITES, *PRESETS])}")
@@ -136,7 +139,8 @@ def _recognized(arguments: Sequence[str]) -> ModuleType:
     for missing in (name for name in options.get("--gold", ()) if not Path(name).is_file()):
         raise FileNotFoundError(f"--gold {missing}: no such file")
     gold, predictions = (_beginning(names[0]) if names else "" for names in (options.get("--gold"), files))
-    known = {task.name: task.module("scores") for task in registry.tasks().values() if task.figures} | {SQUAD: squad}
+    known = {task.name: task.module("scores") for task in registry.tasks().values() if task.figures}
+    known[SQUAD] = import_module(f"{OF_PRESETS}.{SQUAD}")
     fitting = [name for name, scores in known.items() if scores.recognizes(predictions, gold, options)]
     if len(fitting) == 1:
         return known[fitting[0]]

@@ -14,7 +14,6 @@ from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
 
 FORM = "an object of question id -> answer"
-FIGURES = "exact match and F1 of SQuAD v1.1 and v2.0, with thresholds"
 _ANSWERED, _UNANSWERABLE = "HasAns", "NoAns"
 
 Scores = dict[str, float]  # of questions
