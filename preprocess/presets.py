@@ -72,7 +72,8 @@ def make_corpus(args: argparse.Namespace, name: str) -> Corpus:
         {"documents": [entry for one in documents for entry in one.describe()]} if documents else {}
     )
     data = replace(data, splits=splits, inputs=inputs)
-    settings = {**json.loads(json.dumps(asdict(preset))), "max_line_bytes": args.max_line_bytes, **data.settings}
+    reading = {key: value for key, value in asdict(preset).items() if key not in ("help", "metric", "lengths")}
+    settings = {**json.loads(json.dumps(reading)), "max_line_bytes": args.max_line_bytes, **data.settings}
     read = functools.partial(parse, preset=preset)
     return arxiv_pubmed.corpus_of(name, data, read, settings, bool(preset.query), entries={"preset": name})
 
@@ -112,13 +113,12 @@ def find_sources(
     named = [(Path(file).parent, source) for file in files for source in sources.expand([file])]
     inside = {source: _inside(parent, source) for parent, source in named}
     inside = {source: place for source, place in inside.items() if not place.name.lower().startswith(_NOT_DATA)}
-    task = name.partition("/")[2]
-    own = {source: place for source, place in inside.items() if {task, f"{task}.zip"} & set(place.parts)}
-    if not own and (
-        wrong := {*SUITES.get(name.partition("/")[0], ())} & {part for place in inside.values() for part in place.parts}
-    ):
-        raise InputError(f"{files[0]}: holds {min(wrong)}, not {task}")
-    inside = own or inside
+    suite, _, task = name.partition("/")
+    tasks = {*SUITES.get(suite, ())}
+    if own := {source: place for source, place in inside.items() if tasks and _is_of(task, place)}:
+        inside = own
+    elif other := next((one for one in sorted(tasks) for place in inside.values() if _is_of(one, place)), None):
+        raise InputError(f"{files[0]}: holds {other}, not {task}")
     split_of = {key: split for source in inside if source.path.suffix == _IDS for key, split in _split_ids(source)}
     found: dict[str, list[Source]] = {}
     others, documents = [], []
@@ -139,6 +139,10 @@ def find_sources(
             )
         found.setdefault("train", []).extend(others)
     return {split: found[split] for split in SPLITS if split in found}, documents
+
+
+def _is_of(task: str, place: Path) -> bool:
+    return bool({task, f"{task}.zip"} & set(place.parts))
 
 
 def _inside(parent: Path, source: Source) -> Path:

@@ -84,7 +84,7 @@ def _collect(value: object, names: Sequence[str]) -> Iterator[object]:
     """The values under names in an object or a list and everything inside it, in the order of the record."""
     if isinstance(value, dict):
         who, _, what = ".".join(names).partition(":")
-        if what and who in value and what in value:
+        if what and {who, what} <= value.keys() and f"{who}:{what}" not in value:
             yield f"{value[who]}: {value[what]}" if all(isinstance(value[key], str) for key in (who, what)) else value
             return
         for key, inner in value.items():

@@ -16,6 +16,7 @@ from fairseq_poolingformer.cli.command import add_gold, given_predictions
 from fairseq_poolingformer.tasks.presets import PRESETS, SUITES
 from fairseq_poolingformer.tasks.presets.metrics import METRICS, bert_score
 from fairseq_poolingformer.tasks.presets.output import mismatch, print_figures, read_predictions
+from fairseq_poolingformer.tasks.summarization import generate_output
 from fairseq_poolingformer.text.json_file import read_text_file
 
 DIGITS = 4  # to which SCROLLS' script rounds every figure, before it takes the mean of the tasks
@@ -44,6 +45,9 @@ def make_parser(name: str, prog: str) -> argparse.ArgumentParser:
         "BERTScore, too, with this model (default: bert_score's for English); :LAYERS after one that it does not know"
     )
     parser.add_argument("--bertscore", metavar="MODEL", nargs="?", const="", help=text)
+    if name in PRESETS:
+        text = "SPLIT.id.txt of the data folder: the predictions are what fairseq-generate prints for that split"
+        parser.add_argument("--ids", metavar="FILE", type=Path, help=text)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure and interval here")
     return parser
 
@@ -52,7 +56,7 @@ def run(name: str, args: argparse.Namespace) -> None:
     """Print the figures, and write them to ``--json``."""
     file = given_predictions(args)
     names = [name] if name in PRESETS else [f"{name}/{task}" for task in SUITES[name]]
-    predictions = {name: read_predictions(Path(file))} if name in PRESETS else _of_suite(name, Path(file))
+    predictions = {name: _predictions(file, args.ids)} if name in PRESETS else _of_suite(name, Path(file))
     read_gold = import_module("fairseq_poolingformer.preprocess.presets").gold
     figures: dict[str, dict[str, float | int]] = {}
     intervals = {}
@@ -93,6 +97,15 @@ def score(
     figures = metric.figures(values) | {"mean_prediction_length_characters": sum(map(len, texts)) / len(texts)}
     rounded = {figure: round(value, DIGITS) for figure, value in figures.items()}
     return rounded | {"num_predicted": len(texts)}, metric.intervals(values)
+
+
+def _predictions(file: str, ids: Path | None) -> dict[str, str]:
+    """The predictions in a file, or those that fairseq-generate printed for the ids of a data folder."""
+    if ids is None:
+        return read_predictions(Path(file))
+    names = read_text_file(ids).splitlines()
+    found = generate_output.read_generate_output({file: generate_output.decode_lines(Path(file).read_bytes(), file)})
+    return dict(zip(names, generate_output.in_input_order(found, len(names)), strict=True))
 
 
 def _of_suite(suite: str, path: Path) -> dict[str, dict[str, str]]:

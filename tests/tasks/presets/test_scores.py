@@ -49,6 +49,26 @@ def test_forms_of_predictions(scrolls, tmp_path, capsys, form):
     assert found["intervals"]["scrolls/quality"]["exact_match"] == [0.0, 100.0]
 
 
+def test_what_fairseq_generate_prints(scrolls, tmp_path, capsys):
+    """The numbers are those of the data folder's examples, which --ids names."""
+    files, _ = scrolls
+    (tmp_path / "valid.id.txt").write_text("validation0\nvalidation1\n")
+    lines = [
+        "S-1\tb",
+        "T-1\tx",
+        "H-1\t-0.5\t4",
+        "D-1\t-0.5\tso it was",
+        "S-0\ta",
+        "H-0\t-0.5\t4",
+        "D-0\t-0.5\tso it is",
+    ]
+    (tmp_path / "gen.out").write_text("\n".join(lines) + "\nGenerate valid with beam=5: BLEU4 = 1\n")
+    more = ["--ids", tmp_path / "valid.id.txt"]
+    status, out, _ = run(capsys, "--task", "scrolls/qasper", tmp_path / "gen.out", "--gold", *files, *more)
+    assert status == 0
+    assert "f1                                 83.3333" in out
+
+
 @pytest.mark.parametrize("form", ["csv", "folder"])
 def test_the_score_of_a_suite(scrolls, tmp_path, capsys, form):
     files, predictions = scrolls
