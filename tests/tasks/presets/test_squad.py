@@ -23,7 +23,7 @@ def test_v2_and_its_thresholds():
     """Of four questions two have no answer; the model is sure of the wrong one of each."""
     gold = {"a": ["cat"], "b": ["two cats"], "c": [], "d": []}
     predictions = {"a": "cat", "b": "cats", "c": "", "d": "dog"}
-    chances = {"a": 0.1, "d": 0.2, "b": 0.3, "c": 0.9}
+    chances = {"a": 0.1, "c": 0.15, "d": 0.2, "b": 0.3}
     half = 2 / 3
     assert squad.score_v2(gold, predictions) == {
         "exact": 50.0,
@@ -38,7 +38,7 @@ def test_v2_and_its_thresholds():
     }
     found = squad.score_v2(gold, predictions, chances, threshold=0.1)
     assert (found["exact"], found["HasAns_exact"], found["NoAns_exact"]) == (75.0, 50.0, 100.0)
-    # no answer to any: 2; up to a: 3; up to d: 2; up to b: 2 and 2/3
+    # no answer to any: 2; up to a: 3; up to c, which stays right: 3; up to d: 2; up to b: 2 and 2/3
     assert (found["best_exact"], found["best_exact_thresh"]) == (75.0, 0.1)
     assert (found["best_f1"], found["best_f1_thresh"]) == (75.0, 0.1)
     with pytest.raises(ValueError, match="1 questions have no probability in --na-prob-file, such as 'd'"):
