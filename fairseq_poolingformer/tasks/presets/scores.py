@@ -30,15 +30,14 @@ def of(name: str) -> SimpleNamespace:
 
 def make_parser(name: str, prog: str) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    what = f"for {PRESETS[name].help}" if name in PRESETS else f"for all tasks of {name}, and their mean"
-    epilog = (
-        ""
-        if name in PRESETS
-        else "FILE is the official CSV of a submission (Task, ID, Prediction), or a folder of TASK.json"
-    )
-    parser = argparse.ArgumentParser(
-        prog=f"{prog} --task {name}", description=f"Score predictions {what}.", epilog=epilog
-    )
+    what, epilog = f"for all tasks of {name}, and their mean", "FILE is a submission's CSV, or a folder of TASK.json"
+    if name in PRESETS:
+        what, epilog = (
+            f"for {PRESETS[name].help}",
+            "FILE has texts by id: a JSON object, or lines with id and prediction",
+        )
+    about = f"Score predictions {what}."
+    parser = argparse.ArgumentParser(prog=f"{prog} --task {name}", description=about, epilog=epilog)
     add_gold(parser, "the released files, archives or folders")
     parser.add_argument("--split", metavar="SPLIT", help="of these files (default: valid, where there are several)")
     text = (
