@@ -13,6 +13,8 @@ EXTRAS = {  # of setup.py -> what it brings, by the names that are imported
     "completion": ("shtab",),
     "data": ("pyarrow", "zstandard"),
     "plot": ("matplotlib",),
+    "zero-scrolls": ("unidecode",),
+    "bertscore": ("bert_score",),
 }
 
 

@@ -2,24 +2,30 @@
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fairseq_poolingformer.cli.command import output_for_a_while, saying_what_is_missing, take_user_dir
+from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import corpora
 
 
 def usage() -> str:
     """The list of corpora."""
     found = {name: task.corpora[name] for name, task in corpora().items()}
-    width = max(map(len, found))
-    lines = "\n".join(f"  {name:{width}}  {text}" for name, text in found.items())
+    lines, presets = (_table(entries) for entries in (found, {name: one.help for name, one in PRESETS.items()}))
     return (
         "usage: poolingformer-preprocess CORPUS [options]\n\n"
         f"Make a data folder that fairseq trains on. Corpora:\n\n{lines}\n\n"
+        f"Releases that need no options but their FILES:\n\n{presets}\n\n"
         "poolingformer-preprocess CORPUS --help lists the options of each.\n"
         "poolingformer-preprocess check FOLDER compares the files of a data folder with their digests.\n"
         "--user-dir DIR before all that adds the corpora of tasks of your own."
     )
+
+
+def _table(entries: Mapping[str, str]) -> str:
+    width = max(map(len, entries))
+    return "\n".join(f"  {name:{width}}  {text}" for name, text in entries.items())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,11 +35,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with output_for_a_while():
             print(usage())
         return 0
-    if name != "check" and name not in corpora():
+    if name != "check" and name not in {*corpora(), *PRESETS}:
         print(f"{usage()}\n\nerror: {name}: no such corpus", file=sys.stderr)
         return 2
     with saying_what_is_missing("poolingformer-preprocess"):
-        command = importlib.import_module(".check", __package__) if name == "check" else corpora()[name].command(name)
+        if name in PRESETS:
+            command = importlib.import_module(".presets", __package__).of(name)
+        else:
+            command = (
+                importlib.import_module(".check", __package__) if name == "check" else corpora()[name].command(name)
+            )
     return command.main(options)
 
 

@@ -19,13 +19,20 @@ import functools
 import itertools
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
+from fairseq_poolingformer.tasks.summarization import PAIRS, QUERY
+from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.json_lines import BadLine, read_object, type_name
+from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from .pipeline import command
-from .pipeline.records import Example, InputError, Record, Reject
+from .pipeline.encode import Encoded, encode_texts
+from .pipeline.records import Example, InputError, Parse, Record, Reject
 from .pipeline.report import length_table
 from .pipeline.run import Corpus
 from .records import keys, options
@@ -44,6 +51,9 @@ def parse(
     id_keys: Sequence[str] = ID_KEYS,
     article_separator: str = "\n",
     summary_separator: str = " ",
+    query_key: str = "",
+    replaced: Sequence[tuple[str, str]] = (),
+    annotated: bool = True,
 ) -> Example | Reject:
     """Make an example of one line.
 
@@ -55,6 +65,9 @@ def parse(
         id_keys: where the id is.
         article_separator: between the texts of a list that is the article, but for that of the release.
         summary_separator: between the texts of a list that is the summary.
+        query_key: where the question is that is put before the article with a blank line; "" for none.
+        replaced: texts in the article, and what takes their place.
+        annotated: whether there must be a summary; it is empty where there is none.
 
     Returns:
         An example with the texts article and summary, or the reason why the line gives none.
@@ -62,7 +75,11 @@ def parse(
     try:
         fields = read_object(record.data)
         article = _article(fields, article_keys, section_names, article_separator)
-        summary = _summary(fields, summary_keys, summary_separator)
+        for old, new in replaced:
+            article = article.replace(old, new)
+        query = query_of(fields, query_key)
+        is_there = annotated or any(keys.under(fields, key) is not None for key in summary_keys)
+        summary = summary_of(fields, summary_keys, summary_separator) if is_there else ""
         name = _name(fields, id_keys, record)
     except BadLine as error:
         return Reject(str(error))
@@ -70,7 +87,42 @@ def parse(
         return Reject("nested too deeply")
     if not isinstance(name, str | int):
         return Reject(f"wrong type: the id is {type_name(name)}, not a string")
+    if query:
+        return QueriedDocument(str(name), (query + article, summary), query)
     return Example(str(name), (article, summary))
+
+
+@dataclass(frozen=True)
+class QueriedDocument(Example):
+    """A document whose text begins with a question."""
+
+    query: str
+
+
+def encode(tokenizer: Tokenizer, example: Example) -> Encoded | Reject:
+    """Encode a document and its summary, which may be empty, and count the tokens of its question."""
+    article, summary = example.texts
+    encoded = encode_texts(tokenizer, replace(example, texts=(article, summary or article)))
+    if isinstance(encoded, Reject):
+        return encoded
+    arrays, texts = dict(encoded.arrays), dict(encoded.texts)
+    if not summary:
+        arrays[PAIRS.ids[1]], texts["summary"] = np.array([EOS]), ""
+    if isinstance(example, QueriedDocument):
+        arrays[QUERY] = np.array([len(tokenizer.encode(example.query.rstrip()))])
+    return replace(encoded, arrays=arrays, texts=texts)
+
+
+def query_of(fields: dict, query_key: str) -> str:
+    """What of an article is its question, the blank line after it included; "" where there is no key."""
+    if not query_key:
+        return ""
+    key, query = keys.first(fields, [query_key], "question", "--query-key")
+    if not isinstance(query, str):
+        raise BadLine(f"wrong type: {key} is {type_name(query)}, not a string")
+    if not query.strip():
+        raise BadLine(f"empty question: {key}")
+    return f"{query.strip()}\n\n"
 
 
 def name_of(record: Record, id_keys: Sequence[str] = ID_KEYS) -> str:
@@ -81,7 +133,8 @@ def name_of(record: Record, id_keys: Sequence[str] = ID_KEYS) -> str:
 
 def _name(fields: dict, id_keys: Sequence[str], record: Record) -> object:
     ids = (value for key in id_keys if not _is_blank(value := keys.under(fields, key)))
-    return next(ids, f"{Path(record.file).name}:{record.line}")
+    found = next(ids, f"{Path(record.file).name}:{record.line}")
+    return "-".join(map(str, found)) if isinstance(found, list) and "+" in "".join(id_keys) else found
 
 
 def _is_blank(value: object) -> bool:
@@ -101,7 +154,12 @@ def _article(fields: dict, article_keys: Sequence[str], section_names: bool, sep
     return text
 
 
-def _summary(fields: dict, summary_keys: Sequence[str], separator: str) -> str:
+def summary_of(fields: dict, summary_keys: Sequence[str], separator: str = " ") -> str:
+    """The summary under the first of some key paths.
+
+    Raises:
+        BadLine: there is none.
+    """
     key, value = keys.first(fields, summary_keys, "summary", "--summary-key")
     sentences = _sentences(key, [value] if isinstance(value, str) else value, marks=True)
     if not sentences:
@@ -155,17 +213,31 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     found = {"article_keys": args.article_key, "summary_keys": args.summary_key, "id_keys": args.id_key}
     found |= {"article_separator": args.article_separator, "summary_separator": args.summary_separator}
     chosen = {"section_names": args.section_names} | {name: value for name, value in found.items() if value is not None}
+    chosen |= {"query_key": args.query_key} if args.query_key else {}
     data = options.find(args, functools.partial(name_of, id_keys=args.id_key or ID_KEYS))
     if "train" not in data.splits:
         raise InputError("no training data: give --train" + (f"; no name in {args.data} says it" if args.data else ""))
-    return Corpus(
-        name="arxiv_pubmed",
-        splits=data.splits,
-        parse=functools.partial(parse, **chosen),
-        settings={**chosen, "max_line_bytes": args.max_line_bytes, **data.settings},
-        inputs=data.inputs,
-        table=options.with_notes(length_table, data),
-    )
+    settings = {**chosen, "max_line_bytes": args.max_line_bytes, **data.settings}
+    return corpus_of("arxiv_pubmed", data, functools.partial(parse, **chosen), settings, bool(args.query_key))
+
+
+def corpus_of(
+    name: str, data: options.Data, parse: Parse, settings: Mapping[str, object], has_query: bool, **fields: object
+) -> Corpus:
+    """Describe a corpus of documents and summaries, whose documents may begin with questions.
+
+    Args:
+        name: the corpus's.
+        data: its records.
+        parse: makes examples of them.
+        settings: what decides that, as JSON values.
+        has_query: whether all documents begin with questions.
+        fields: other attributes of the :class:`Corpus`.
+    """
+    layout = replace(PAIRS, numbers=(QUERY,)) if has_query else PAIRS
+    table = options.with_notes(length_table, data)
+    fields = {"splits": data.splits, "inputs": data.inputs, "table": table, **fields}
+    return Corpus(name=name, parse=parse, settings=settings, layout=layout, encode=encode, **fields)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -179,6 +251,8 @@ def make_parser() -> argparse.ArgumentParser:
     for what, usual in (("article", ARTICLE_KEYS), ("summary", SUMMARY_KEYS), ("id", ID_KEYS)):
         text = f"where its {what} is: the first of these keys that is there (default: {' '.join(usual)})"
         group.add_argument(f"--{what}-key", metavar="KEY", nargs="+", help=text)
+    text = "where a question is, which is put before the article with a blank line"
+    group.add_argument("--query-key", metavar="KEY", help=text)
     for what, usual in (("article", "a line break"), ("summary", "a space")):
         text = f"between the texts of a list that is the {what} (default: {usual})"
         group.add_argument(f"--{what}-separator", metavar="TEXT", help=text)

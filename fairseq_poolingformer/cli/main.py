@@ -13,6 +13,7 @@ from pathlib import Path
 from fairseq_poolingformer import __version__
 from fairseq_poolingformer.cli.command import output_for_a_while, run_command, saying_what_is_missing
 from fairseq_poolingformer.extras import needing
+from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import corpora
 
 # each command is also installed as poolingformer-COMMAND
@@ -108,7 +109,7 @@ def whole_parser() -> argparse.ArgumentParser:
     commands = whole.add_subparsers()
     for name, (module, text) in COMMANDS.items():
         if name == "preprocess":  # its corpora have parsers of their own
-            commands.add_parser(name, help=text).add_argument("corpus", choices=[*corpora(), "check"])
+            commands.add_parser(name, help=text).add_argument("corpus", choices=[*corpora(), *PRESETS, "check"])
         else:
             parser = importlib.import_module(module).make_parser()
             commands.add_parser(name, help=text, parents=[parser], add_help=False)

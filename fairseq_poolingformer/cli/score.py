@@ -7,8 +7,9 @@ import gzip
 import json
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 from fairseq_poolingformer.cli.command import (
     UsageError,
@@ -20,10 +21,14 @@ from fairseq_poolingformer.cli.command import (
 )
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks import registry
+from fairseq_poolingformer.tasks.presets import PRESETS, SUITES
 from fairseq_poolingformer.text.whole_file import write_lines
 
+SQUAD, OF_PRESETS = "squad", "fairseq_poolingformer.tasks.presets"
 BEGINNING = 2**16  # bytes of a file that tell its form
-NAMING_FILES = {"--gold": None, "--references": 1, "--documents": 1, "--json": 1, "--output": 1}  # option -> how many
+NAMING_FILES = {"--gold": None} | dict.fromkeys(
+    ("--references", "--documents", "--json", "--output", "--na-prob-file"), 1
+)  # option -> how many
 _EPILOG = """\
 tasks and figures:
 {figures}
@@ -34,6 +39,9 @@ examples:
   poolingformer-score gen.out --gold data-bin/arxiv/test.summary.txt
   poolingformer-score predictions.json --gold v1.0/dev/nq-dev-*.jsonl.gz
   poolingformer-score predictions.json --gold qangaroo_v1.1/wikihop/dev.json
+  poolingformer-score predictions.json --gold dev-v2.0.json --na-prob-file na_prob.json
+  poolingformer-score --task qmsum predictions.json --gold QMSum/data/ALL/jsonl/test.jsonl
+  poolingformer-score --task scrolls submission.csv --gold scrolls/*.zip
 """
 
 
@@ -81,6 +89,9 @@ def _spaced(argument: str) -> str:
 def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
     """Return the parser for a task without options of its own."""
     figures = {name: task.figures for name, task in registry.tasks().items() if task.figures}
+    figures |= {SQUAD: "exact match and F1 of SQuAD v1.1 and v2.0, with thresholds"}
+    figures |= {"|".join(SUITES): "the score, and the figures of each task"}
+    figures |= {"PRESET": "of what poolingformer-preprocess --help lists, such as qmsum: ROUGE, F1, accuracy, …"}
     width = max(map(len, figures))
     parser = argparse.ArgumentParser(
         prog=prog,
@@ -106,10 +117,14 @@ def run(args: argparse.Namespace, scores: ModuleType) -> None:
         write_lines(args.json, [json.dumps({"kind": kind, **figures}, indent=1)])
 
 
-def _scores_of(name: str) -> ModuleType:
+def _scores_of(name: str) -> ModuleType | SimpleNamespace:
+    if name in (*PRESETS, *SUITES):
+        return import_module(f"{OF_PRESETS}.scores").of(name)
+    if name == SQUAD:
+        return import_module(f"{OF_PRESETS}.{SQUAD}")
     known = {task.name: task for task in registry.tasks().values() if task.figures}
     if name not in known:
-        raise UsageError(f"--task {name}: no such task; choose one of {', '.join(known)}")
+        raise UsageError(f"--task {name}: no such task; choose one of {', '.join([*known, SQUAD, *SUITES, *PRESETS])}")
     return known[name].module("scores")
 
 
@@ -125,6 +140,7 @@ def _recognized(arguments: Sequence[str]) -> ModuleType:
         raise FileNotFoundError(f"--gold {missing}: no such file")
     gold, predictions = (_beginning(names[0]) if names else "" for names in (options.get("--gold"), files))
     known = {task.name: task.module("scores") for task in registry.tasks().values() if task.figures}
+    known[SQUAD] = import_module(f"{OF_PRESETS}.{SQUAD}")
     fitting = [name for name, scores in known.items() if scores.recognizes(predictions, gold, options)]
     if len(fitting) == 1:
         return known[fitting[0]]

@@ -60,18 +60,34 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
             no_encoder_attn=getattr(args, "no_cross_attention", False),
         )
 
-    def forward(self, *inputs: Any, return_all_hiddens: bool = False, **named: Any) -> tuple[Tensor, dict[str, Any]]:
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor | None,
+        prev_output_tokens: Tensor,
+        *,
+        return_all_hiddens: bool = False,
+        global_mask: Tensor | None = None,
+        **named: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
         """BART's forward pass, but every layer's output is kept only when asked for.
 
         Args:
-            inputs: (B, S) source indices, (B,) lengths that nobody reads, (B, T) target indices shifted right.
+            src_tokens: (B, S) source indices.
+            src_lengths: (B,), which nobody reads.
+            prev_output_tokens: (B, T) target indices shifted right.
             return_all_hiddens: keep every layer's output.
+            global_mask: (B, S) bool, True at global tokens; None for the first ``--global-tokens``.
             named: fairseq's other arguments.
 
         Returns:
             (B, T, V) logits, or (B, T, C) features with ``features_only``, and fairseq's extra outputs.
         """
-        return super().forward(*inputs, return_all_hiddens=return_all_hiddens, **named)
+        hiddens = {"src_lengths": src_lengths, "return_all_hiddens": return_all_hiddens}
+        if global_mask is None:
+            return super().forward(src_tokens, prev_output_tokens=prev_output_tokens, **hiddens, **named)
+        encoded = self.encoder(src_tokens, global_mask=global_mask, **hiddens)
+        return self.decoder(prev_output_tokens, encoder_out=encoded, **hiddens, **named)
 
 
 _COMMON = {"max_source_positions": 4096}

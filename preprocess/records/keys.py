@@ -1,8 +1,9 @@
 """Key paths: where in a record a value is.
 
 ``a.b`` is ``b`` in the object ``a``, which may be JSON inside a string; ``a.0`` the first of the list ``a``; ``a.*.b``
-every ``b`` inside of ``a``, however deep, in order, and ``a.*`` everything; ``a+b`` both, one after the other. A key
-that is there as it is written comes before all that.
+every ``b`` inside of ``a``, however deep, in order, and ``a.*`` everything; ``a.*.b:c`` the text ``B: C`` of every
+object that has both, as of who speaks; ``a+b`` both, one after the other. A key that is there as it is written comes
+before all that.
 """
 
 import itertools
@@ -82,6 +83,10 @@ def under(fields: dict, key: str) -> object:
 def _collect(value: object, names: Sequence[str]) -> Iterator[object]:
     """The values under names in an object or a list and everything inside it, in the order of the record."""
     if isinstance(value, dict):
+        who, _, what = ".".join(names).partition(":")
+        if what and {who, what} <= value.keys() and f"{who}:{what}" not in value:
+            yield f"{value[who]}: {value[what]}" if all(isinstance(value[key], str) for key in (who, what)) else value
+            return
         for key, inner in value.items():
             if key == ".".join(names):
                 yield inner

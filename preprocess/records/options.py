@@ -22,7 +22,7 @@ FORMATS = (
 )
 KEYS = (
     "A KEY is a key or column, or a path: a.b is b in the object a, a.0 the first of the list a, a.*.b every b inside "
-    "of a, a.* everything in it, a+b both."
+    "of a, a.* everything in it, a.*.b:c the text 'B: C' of every object in it, a+b both."
 )
 Inside = Callable[[Iterator[Record]], Iterator[Record]]
 
@@ -75,13 +75,19 @@ def divides(args: argparse.Namespace) -> bool:
     return bool(args.split_key or args.splits or args.valid_share or args.test_share)
 
 
-def find(args: argparse.Namespace, name_of: Callable[[Record], str], inside: Inside | None = None) -> Data:
+def find(
+    args: argparse.Namespace,
+    name_of: Callable[[Record], str],
+    inside: Inside | None = None,
+    sources: dict[str, list[Source]] | None = None,
+) -> Data:
     """Find the records that the options name.
 
     Args:
         args: options of :func:`add_data`, :func:`add_options`, and ``train``, ``valid`` and ``test``.
         name_of: the id of a record.
         inside: makes records of the records in the files; splits are made of the latter.
+        sources: the files of each split where ``args`` does not name them.
 
     Raises:
         InputError: there are none, or options contradict each other.
@@ -89,7 +95,9 @@ def find(args: argparse.Namespace, name_of: Callable[[Record], str], inside: Ins
     named = {split: patterns for split in SPLITS if (patterns := getattr(args, split))}
     if args.data and named:
         raise InputError(f"--data {args.data} and --{next(iter(named))} exclude each other: give the one or the others")
-    if args.data:
+    if sources is not None:
+        pass
+    elif args.data:
         sources = splits_of(args.data, unnamed=divides(args))
     else:
         sources = {split: expand(patterns) for split, patterns in named.items()}

@@ -12,6 +12,7 @@ from ..pipeline.records import TOO_LONG, Record
 from .tables import decoded
 
 OTHER_SIDE = {".src": ".tgt", ".source": ".target"}
+_CLEANED = ".cleaned"  # ends the names of Multi-News' sources
 _DOCUMENTS = {"document", "article", "newsarticle", "text", "source", "src", "story", "storie"}  # or with an s
 _SUMMARIES = {"summary", "summarie", "abstract", "highlight", "target", "tgt"}
 _SUMMARY = re.compile(r"(.+)[._-](?:summary|abstract|highlights)$|(.+)$")
@@ -36,12 +37,15 @@ def pair_of(path: Path) -> tuple[Path, Path] | None:
     Raises:
         InputError: there is no target.
     """
-    suffix = suffix_of(path.name)
+    suffix = suffix_of(path.name.removesuffix(_CLEANED))
     other = (OTHER_SIDE | {target: source for source, target in OTHER_SIDE.items()}).get(suffix)
     if other is None:
         return None
     before, _, after = path.name.rpartition(suffix)
-    names = [f"{before}{other}{after}", *(f"{before}{other}{end}" for end in ("", ".gz", ".bz2", ".xz", ".zst"))]
+    names = [
+        f"{before}{other}{after}",
+        *(f"{before}{other}{end}" for end in ("", ".gz", ".bz2", ".xz", ".zst", _CLEANED)),
+    ]
     found = next((path.with_name(name) for name in names if path.with_name(name).is_file()), None)
     if suffix in OTHER_SIDE and found is None:
         raise InputError(f"{path}: {names[0]} is missing, which must have the summary of each line")

@@ -8,6 +8,7 @@ def pair_array(side: str, source: str = "source", target: str = "target") -> str
     return f"{source}-{target}.{side}"
 
 
+QUERY = "query"  # an array of folders whose documents begin with questions: how many tokens these have
 PAIRS = Layout(
     made_with="poolingformer-preprocess arxiv_pubmed or stdlib",
     ids=(pair_array("source"), pair_array("target")),

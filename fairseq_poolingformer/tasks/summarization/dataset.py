@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import torch
 from fairseq.data import BaseWrapperDataset, FairseqDataset
 from torch import Tensor
 
 from fairseq_poolingformer.text.sequences import Sequences
+from fairseq_poolingformer.training.sized_dataset import LengthBucketDataset
 
 
 class FramedDataset(BaseWrapperDataset):
@@ -79,3 +83,26 @@ class StoredTokens(FairseqDataset):
 
     def size(self, index: int) -> int:
         return int(self._sizes[index])
+
+
+class QueriedDataset(LengthBucketDataset):
+    """Pairs whose documents begin with questions, the tokens of which are global.
+
+    Args:
+        pairs, named: those of :class:`LengthBucketDataset`.
+        queries: how many tokens each question has.
+        global_tokens: of a document's first tokens, ``<s>`` among them, at least so many are global.
+    """
+
+    def __init__(self, *pairs: Any, queries: Sequences, global_tokens: int, **named: Any) -> None:
+        super().__init__(*pairs, **named)
+        self.queries, self.global_tokens = queries, global_tokens
+
+    def collater(self, samples: Sequence[Mapping[str, Any]], pad_to_length: Any = None) -> dict[str, Any]:
+        """fairseq's batch with ``global_mask``, (B, T) bool."""
+        batch = super().collater(samples, pad_to_length)
+        if batch:
+            counts = [max(1 + int(self.queries[index][0]), self.global_tokens) for index in batch["id"].tolist()]
+            places = torch.arange(batch["net_input"]["src_tokens"].size(1))
+            batch["net_input"]["global_mask"] = places < torch.tensor(counts)[:, None]
+        return batch

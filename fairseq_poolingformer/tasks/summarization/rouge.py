@@ -161,14 +161,30 @@ def bootstrap(scores: dict[str, np.ndarray], seed: int = SEED) -> dict[str, Roug
         ValueError: the corpus is empty.
     """
     table = np.concatenate(list(scores.values()), axis=1)
+    low, high = np.percentile(resampled_means(table, seed), [2.5, 97.5], axis=0)
+    estimates = [Estimate(*map(float, column)) for column in zip(table.mean(axis=0), low, high, strict=True)]
+    return {name: RougeEstimate(*estimates[3 * i : 3 * i + 3]) for i, name in enumerate(scores)}
+
+
+def resampled_means(table: np.ndarray, seed: int = SEED) -> np.ndarray:
+    """Draw corpora of N examples with replacement.
+
+    Args:
+        table: (N, K) scores of the examples, N ≥ 1.
+        seed: of the draws.
+
+    Returns:
+        (:data:`RESAMPLES`, K) the means of each draw.
+
+    Raises:
+        ValueError: the corpus is empty.
+    """
     count = len(table)
     if not count:
         raise ValueError("scores are of no examples: there is nothing to average")
     generator = np.random.default_rng(seed)
     weights = np.stack([np.bincount(generator.integers(count, size=count), minlength=count) for _ in range(RESAMPLES)])
-    low, high = np.percentile(weights @ table / count, [2.5, 97.5], axis=0)
-    estimates = [Estimate(*map(float, column)) for column in zip(table.mean(axis=0), low, high, strict=True)]
-    return {name: RougeEstimate(*estimates[3 * i : 3 * i + 3]) for i, name in enumerate(scores)}
+    return weights @ table / count
 
 
 def describe(estimates: dict[str, RougeEstimate], *, examples: int, stemmer: bool, sentence_split: str) -> str:

@@ -5,7 +5,9 @@
 import json
 import logging
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Optional
 
@@ -20,8 +22,8 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from fairseq_poolingformer.models.dictionary_bpe import DictionaryBPE
 from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig, CheckedTask
-from fairseq_poolingformer.tasks.summarization import PAIRS, pair_array
-from fairseq_poolingformer.tasks.summarization.dataset import FramedDataset, StoredTokens
+from fairseq_poolingformer.tasks.summarization import PAIRS, QUERY, pair_array
+from fairseq_poolingformer.tasks.summarization.dataset import FramedDataset, QueriedDataset, StoredTokens
 from fairseq_poolingformer.tasks.summarization.rouge import ROUGE_TYPES, mean_f1
 from fairseq_poolingformer.text.data_folder import DataFolder, check_file
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
@@ -87,6 +89,7 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         if cfg.left_pad_source or cfg.left_pad_target:
             raise ValueError("documents and summaries are padded on the right: pooling counts from the first position")
         self.source_limit, self.target_limit = cfg.max_source_positions, cfg.max_target_positions
+        self.global_tokens = 0  # the model's first ones; 0: it has none
         paths = DataFolder(self.data_folder, PAIRS).dictionary_paths()
         for path in paths:
             check_file(self.data_folder, path)
@@ -114,6 +117,7 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         encoder_limit, decoder_limit = model.max_positions()
         self.source_limit = min(self.source_limit or encoder_limit, encoder_limit)
         self.target_limit = min(self.target_limit or decoder_limit, decoder_limit)
+        self.global_tokens = getattr(model.encoder, "global_tokens", 0)
         if self.cfg.eval_rouge:
             arguments = json.loads(self.cfg.eval_rouge_args)
             self.sequence_generator = self.build_generator([model], Namespace(**arguments))
@@ -153,7 +157,12 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         target_sizes = target.sizes if longest is None else np.minimum(target.sizes, longest)
         self._log_truncation(split, "documents", source)
         self._log_truncation(split, "summaries", target)
-        self.datasets[split] = LengthBucketDataset(
+        make: Callable[..., LengthBucketDataset] = LengthBucketDataset
+        folder = DataFolder(path, PAIRS)
+        if self.global_tokens and Path(f"{folder.array_path(split, QUERY)}.idx").exists():
+            queries = folder.sequences(split, QUERY)
+            make = partial(QueriedDataset, queries=queries, global_tokens=self.global_tokens)
+        self.datasets[split] = make(
             source,
             source.sizes,
             self.src_dict,

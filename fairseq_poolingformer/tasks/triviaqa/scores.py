@@ -24,7 +24,7 @@ FORM = "an object of question -> answer"
 
 def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
     """Whether a file that begins so, beside gold data that does, is of this form."""
-    return is_object_of_strings(predictions) and not gold.lstrip().startswith("[")
+    return is_object_of_strings(predictions) and not gold.lstrip().startswith("[") and '"paragraphs"' not in gold
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,12 @@
 
 import logging
 
+import numpy as np
 import pytest
 import torch
 from fairseq import search
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.data.indexed_dataset import MMapIndexedDatasetBuilder
 from fairseq.logging import metrics
 from fairseq.sequence_generator import SequenceGenerator
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -41,6 +43,49 @@ def test_both_sides_are_framed_as_bart_wants_them(folder):
         document, summary = EXAMPLES[index]
         assert source[row].tolist() == [BOS, *document, EOS, *[PAD] * (source.size(1) - len(document) - 2)]
         assert target[row][target[row] != PAD].tolist() == [BOS, *summary, EOS]
+
+
+def add_queries(folder, split, lengths):
+    builder = MMapIndexedDatasetBuilder(str(folder / f"{split}.query.bin"), dtype=np.int32)
+    for length in lengths:
+        builder.add_item(torch.tensor([length]))
+    builder.finalize(str(folder / f"{split}.query.idx"))
+
+
+def test_the_tokens_of_a_question_are_global(tmp_path):
+    """In training, validation and generation, and whatever the batch is."""
+    write_data_folder(tmp_path, splits={"train": EXAMPLES, "test": EXAMPLES})
+    add_queries(tmp_path, "train", lengths := [2 * n for n in range(len(EXAMPLES))])
+    task, model = build(tmp_path, *SIZES, "--window-size", "2", "--max-source-positions", "12")
+    task.load_dataset("train")
+    task.load_dataset("test")
+    sample, plain = batch_of(task, "train"), batch_of(task, "test")
+    mask = sample["net_input"]["global_mask"]
+    assert "global_mask" not in plain["net_input"]
+    assert mask.shape == sample["net_input"]["src_tokens"].shape
+    assert mask.sum(1).tolist() == [min(12, 1 + lengths[index]) for index in sample["id"].tolist()]
+    with torch.no_grad():
+        (found, _), (usual, _) = model(**sample["net_input"]), model(**plain["net_input"])
+        features, _ = model(**sample["net_input"], features_only=True)
+        encoded = model.encoder(sample["net_input"]["src_tokens"], global_mask=mask)
+        expected, _ = model.decoder(sample["net_input"]["prev_output_tokens"], encoder_out=encoded)
+    assert torch.equal(found, expected)
+    assert torch.equal(model.decoder.output_layer(features), found)
+    by_index = {index: row for row, index in enumerate(sample["id"].tolist())}
+    assert torch.equal(found[by_index[0]], usual[by_index[0]]), "the first token alone, which is global anyhow"
+    assert not torch.allclose(found[by_index[6]], usual[by_index[6]])
+    generator = SequenceGenerator([model], task.tgt_dict, beam_size=1, max_len_b=12)
+    with_question, without = (task.inference_step(generator, [model], one) for one in (sample, plain))
+    scores = [[float(found[0]["positional_scores"].sum()) for found in one] for one in (with_question, without)]
+    assert scores[0][by_index[6]] != scores[1][by_index[6]]
+
+
+def test_a_model_without_global_tokens_takes_documents_with_questions(tmp_path):
+    write_data_folder(tmp_path, splits={"train": EXAMPLES})
+    add_queries(tmp_path, "train", [1] * len(EXAMPLES))
+    task, _ = build(tmp_path, *SIZES, "--global-tokens", "0")
+    task.load_dataset("train")
+    assert "global_mask" not in batch_of(task, "train")["net_input"]
 
 
 def test_truncation_is_to_the_models_length_counted_and_logged(folder, caplog):

@@ -1,0 +1,177 @@
+"""The metrics of SCROLLS and ZeroSCROLLS: a value for each prediction, and figures of all, digit for digit.
+
+A prediction's value is the best over its references. R-Lsum, which SCROLLS prints beside the score, is left out: it
+depends on the version of nltk's sentences.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import combinations, pairwise
+from operator import add
+
+import numpy as np
+
+from fairseq_poolingformer.extras import needing
+from fairseq_poolingformer.tasks.shared.normalized_text import hotpotqa_words, overlap
+from fairseq_poolingformer.tasks.summarization.rouge import resampled_means, rouge_scores
+
+Values = dict[str, list[float]]  # of each figure, those of the predictions
+_LETTER = re.compile(r"\b[A-D]\b")
+_PERCENTAGE = re.compile(r"\d+\.?\d*%")
+_NOT_ORDER = re.compile(r"[^0-9\s,]")
+GEOMETRIC_MEAN = "geometric_mean"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric.
+
+    Attributes:
+        values: makes the values of predictions, given the references of each.
+        scale: values times this are percent.
+        score: the figure that a benchmark takes for its mean.
+    """
+
+    values: Callable[[Sequence[str], Sequence[Sequence[str]]], Values]
+    score: str
+    scale: float = 100.0
+
+    def figures(self, values: Mapping[str, Sequence[float]]) -> dict[str, float]:
+        """The mean of each figure's values in percent, from the first to the last as the scripts add them."""
+        means = {name: self.scale * reduce(add, column, 0) / len(column) for name, column in values.items()}
+        return means | ({GEOMETRIC_MEAN: _geometric(means)} if self.score == GEOMETRIC_MEAN else {})
+
+    def intervals(self, values: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
+        """The 95% bootstrap interval of each figure, in percent."""
+        means = dict(zip(values, self.scale * resampled_means(np.array(list(values.values()), float).T).T, strict=True))
+        means |= {GEOMETRIC_MEAN: _geometric(means)} if self.score == GEOMETRIC_MEAN else {}
+        return {name: tuple(map(float, np.percentile(column, [2.5, 97.5]))) for name, column in means.items()}
+
+
+def _geometric(means: Mapping[str, float]) -> float:
+    return (means["rouge1"] * means["rouge2"] * means["rougeL"]) ** (1.0 / 3.0)
+
+
+def _rouge(
+    predictions: Sequence[str], references: Sequence[Sequence[str]], names: Sequence[str], stemmer: bool = False
+) -> Values:
+    pairs = [(prediction, text) for prediction, texts in zip(predictions, references, strict=True) for text in texts]
+    scores = rouge_scores(*map(list, zip(*pairs, strict=True)), stemmer=stemmer)
+    ends = np.cumsum([0, *map(len, references)])
+    return {name: [100 * max(scores[name][first:end, 2].tolist()) for first, end in pairwise(ends)] for name in names}
+
+
+def _best(
+    predictions: Sequence[str],
+    references: Sequence[Sequence[str]],
+    name: str,
+    value: Callable[[str, str], float],
+) -> Values:
+    pairs = zip(predictions, references, strict=True)
+    return {name: [max(value(prediction, text) for text in texts) for prediction, texts in pairs]}
+
+
+def f1(prediction: str, reference: str) -> float:
+    """The overlap of their words, as SQuAD's script for v1.1 has it."""
+    return overlap(hotpotqa_words(prediction), hotpotqa_words(reference)).f1
+
+
+def exact_match(prediction: str, reference: str) -> bool:
+    """Whether they have the same words, as in SQuAD."""
+    return hotpotqa_words(prediction) == hotpotqa_words(reference)
+
+
+def f1_ascii(prediction: str, reference: str) -> float:
+    """:func:`f1` of the words that Unidecode makes of the words."""
+    with needing("zero-scrolls"):
+        unidecode = importlib.import_module("unidecode").unidecode
+    words = [unidecode(" ".join(hotpotqa_words(text))).split() for text in (prediction, reference)]
+    return overlap(*words).f1
+
+
+def accuracy(prediction: str, reference: str) -> bool:
+    """Whether the first letter from A to D that is a word is the reference's.
+
+    Raises:
+        ValueError: the reference has no such letter.
+    """
+    right, found = _LETTER.search(reference), _LETTER.search(prediction)
+    if right is None:
+        raise ValueError(f"a right answer must have a letter from A to D, is {reference[:60]!r}")
+    return found is not None and found[0] == right[0]
+
+
+def exponential_similarity(prediction: str, reference: str) -> float:
+    """Half for every ten points that the first percentages differ by; 0 without one.
+
+    Raises:
+        ValueError: the reference has none.
+    """
+    right, found = _PERCENTAGE.search(reference), _PERCENTAGE.search(prediction)
+    if right is None:
+        raise ValueError(f"a right answer must have a percentage, is {reference[:60]!r}")
+    return 0.5 ** (abs(float(right[0][:-1]) - float(found[0][:-1])) / 10) if found else 0.0
+
+
+def concordance_index(prediction: str, reference: str) -> float:
+    """The share of pairs in the right order; 0 where the prediction is not a permutation of the reference.
+
+    Raises:
+        ValueError: the reference is not an order of the numbers from 1, two at least.
+    """
+    right, found = _order(reference), _order(prediction)
+    if len(right) < 2 or sorted(right) != list(range(1, len(right) + 1)):
+        raise ValueError(f"a right answer must be an order of the numbers from 1, is {reference[:60]!r}")
+    if sorted(found) != sorted(right):
+        return 0.0
+    place = {number: index for index, number in enumerate(found)}
+    pairs = list(combinations(right, 2))
+    return sum(place[first] < place[second] for first, second in pairs) / len(pairs)
+
+
+def _order(text: str) -> list[int]:
+    try:
+        return [int(number) for number in _NOT_ORDER.sub("", text).replace(",", " ").split()]
+    except ValueError:  # more digits than Python reads
+        return []
+
+
+_TYPES = ("rouge1", "rouge2", "rougeL")
+METRICS: dict[str, Metric] = {
+    "rouge": Metric(partial(_rouge, names=_TYPES), GEOMETRIC_MEAN, scale=1),
+    "rouge_stemmed": Metric(partial(_rouge, names=(*_TYPES, "rougeLsum"), stemmer=True), "rougeL", scale=1),
+    "f1": Metric(partial(_best, name="f1", value=f1), "f1"),
+    "f1_ascii": Metric(partial(_best, name="f1", value=f1_ascii), "f1"),
+    **{
+        value.__name__: Metric(partial(_best, name=value.__name__, value=value), value.__name__)
+        for value in (exact_match, accuracy, exponential_similarity, concordance_index)
+    },
+}
+
+
+def bert_score(
+    predictions: Sequence[str], references: Sequence[Sequence[str]], model: str = "", layers: int | None = None
+) -> dict[str, float]:
+    """BERTScore by its own library: means of precision, recall and F1 in percent, the best reference of each.
+
+    Args:
+        predictions: N texts.
+        references: those of each.
+        model: a name or a folder; empty for the library's choice for English.
+        layers: of the model, to score at; needed for those that the library does not know.
+
+    Raises:
+        MissingLibraryError: bert_score is not installed.
+    """
+    with needing("bertscore"):
+        score = importlib.import_module("bert_score").score
+    found = score(
+        list(predictions), list(map(list, references)), lang="en", model_type=model or None, num_layers=layers
+    )
+    parts = ("precision", "recall", "f1")
+    return {f"bertscore_{part}": 100 * float(column.mean()) for part, column in zip(parts, found, strict=True)}

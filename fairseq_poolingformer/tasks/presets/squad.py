@@ -1,0 +1,172 @@
+"""SQuAD's figures, as its scripts for v1.1 and v2.0 compute them: ``poolingformer-score``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from fairseq_poolingformer.cli.command import add_gold, given_predictions
+from fairseq_poolingformer.tasks.presets.metrics import exact_match, f1
+from fairseq_poolingformer.tasks.presets.output import mismatch, print_figures, read_predictions
+from fairseq_poolingformer.tasks.shared.normalized_text import hotpotqa_words
+from fairseq_poolingformer.text import json_values
+from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
+
+FORM = "an object of question id -> answer"
+_ANSWERED, _UNANSWERABLE = "HasAns", "NoAns"
+
+Scores = dict[str, float]  # of questions
+
+
+def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
+    """Whether a file that begins so, beside gold data that does, is of this form."""
+    return is_object_of_strings(predictions) and '"paragraphs"' in gold
+
+
+def make_parser(prog: str) -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog=prog, description="Score answers to SQuAD's questions, v1.1 or v2.0.")
+    add_gold(parser, "SQuAD's released files")
+    text = "JSON of question id -> probability that it has no answer, for v2.0"
+    parser.add_argument("--na-prob-file", metavar="FILE", type=Path, help=text)
+    text = "take a question for unanswerable where its probability is higher (default: %(default)s)"
+    parser.add_argument("--na-prob-thresh", metavar="P", type=float, default=1.0, help=text)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, unrounded")
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the figures and write them to ``--json``."""
+    gold, is_v2 = read_gold(args.gold)
+    file = given_predictions(args)
+    predictions = read_predictions(Path(file))
+    if is_v2:
+        probabilities = None if args.na_prob_file is None else _read_probabilities(args.na_prob_file)
+        mismatch(file, gold, predictions, may_have_more=True)
+        figures = score_v2(gold, predictions, probabilities, args.na_prob_thresh)
+    elif args.na_prob_file is not None:
+        raise ValueError(f"--na-prob-file: all questions of {args.gold[0]} have answers; this is for v2.0")
+    else:
+        if not gold.keys() & predictions.keys():
+            mismatch(file, gold, predictions, may_have_more=True)
+        figures = score_v1(gold, predictions)
+    print_figures({"squad": figures}, args.json, {"kind": "squad", "version": "2.0" if is_v2 else "1.1"})
+
+
+def read_gold(paths: Sequence[str | Path]) -> tuple[dict[str, list[str]], bool]:
+    """Read the right answers to each question, none where it has none, and whether this is v2.0.
+
+    Raises:
+        ValueError: naming the file and the question that is wrong.
+    """
+    gold: dict[str, list[str]] = {}
+    is_v2 = False
+    for path in map(Path, paths):
+        name: object = "?"
+        try:
+            for article in json_values.list_of(read_json_file(path), "data"):
+                for paragraph in json_values.list_of(json_values.as_object(article, "an article"), "paragraphs"):
+                    for value in json_values.list_of(json_values.as_object(paragraph, "a paragraph"), "qas"):
+                        question = json_values.as_object(value, "a question")
+                        name = json_values.text_of(question, "id")
+                        if name in gold:
+                            raise ValueError("it comes a second time")
+                        answers = [
+                            json_values.as_object(one, "an answer") for one in json_values.list_of(question, "answers")
+                        ]
+                        gold[name] = [json_values.text_of(answer, "text") for answer in answers]
+                        is_v2 = is_v2 or not answers or "is_impossible" in question
+        except ValueError as error:
+            raise ValueError(f"{path}, question {name}: {error}") from None
+    if not gold:
+        raise ValueError(f"{', '.join(map(str, paths))}: no questions in it")
+    return gold, is_v2
+
+
+def _read_probabilities(path: Path) -> dict[str, float]:
+    found = read_json_file(path)
+    for name, value in found.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+            raise ValueError(f"{path}: the probability of {name!r} must be a number, is {value!r}")
+    return found
+
+
+def score_v1(gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float | int]:
+    """The figures of v1.1; a question without a prediction counts 0."""
+    exact, overlap = 0, 0.0
+    for name, texts in gold.items():
+        if name in predictions:
+            exact += max(exact_match(predictions[name], text) for text in texts)
+            overlap += max(f1(predictions[name], text) for text in texts)
+    return {"exact_match": 100.0 * exact / len(gold), "f1": 100.0 * overlap / len(gold)}
+
+
+def score_v2(
+    gold: Mapping[str, Sequence[str]],
+    predictions: Mapping[str, str],
+    probabilities: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+) -> dict[str, float | int]:
+    """The figures of v2.0.
+
+    Args:
+        gold: the right answers to each question, none where it has none.
+        predictions: of all of them; empty for no answer.
+        probabilities: that questions have no answer; with the best thresholds where they are given.
+        threshold: a higher probability means no answer.
+
+    Raises:
+        ValueError: a question has no probability.
+    """
+    if probabilities is not None and (missing := [name for name in gold if name not in probabilities]):
+        raise ValueError(f"{len(missing)} questions have no probability in --na-prob-file, such as {missing[0]!r}")
+    chances = dict.fromkeys(gold, 0.0) if probabilities is None else probabilities
+    has_answer = {name: bool(texts) for name, texts in gold.items()}
+    raw: dict[str, Scores] = {"exact": {}, "f1": {}}
+    for name, answers in gold.items():
+        texts = [text for text in answers if hotpotqa_words(text)] or [""]
+        raw["exact"][name] = max(exact_match(predictions[name], text) for text in texts)
+        raw["f1"][name] = max(_f1_or_none(predictions[name], text) for text in texts)
+    scores = {
+        figure: {
+            name: float(not has_answer[name]) if chances[name] > threshold else value for name, value in values.items()
+        }
+        for figure, values in raw.items()
+    }
+    figures: dict[str, float | int] = _means(scores, list(gold))
+    for kind, wanted in ((_ANSWERED, True), (_UNANSWERABLE, False)):
+        if names := [name for name in gold if has_answer[name] == wanted]:
+            figures |= {f"{kind}_{figure}": value for figure, value in _means(scores, names).items()}
+    for figure, values in raw.items() if probabilities is not None else ():
+        best, place = _best_threshold(predictions, values, probabilities, has_answer)
+        figures |= {f"best_{figure}": best, f"best_{figure}_thresh": place}
+    return figures
+
+
+def _f1_or_none(prediction: str, text: str) -> float:
+    if not (hotpotqa_words(prediction) and hotpotqa_words(text)):
+        return int(exact_match(prediction, text))
+    return f1(prediction, text)
+
+
+def _means(scores: Mapping[str, Scores], names: Sequence[str]) -> dict[str, float | int]:
+    means = {figure: 100.0 * sum(values[name] for name in names) / len(names) for figure, values in scores.items()}
+    return means | {"total": len(names)}
+
+
+def _best_threshold(
+    predictions: Mapping[str, str],
+    scores: Scores,
+    probabilities: Mapping[str, float],
+    has_answer: Mapping[str, bool],
+) -> tuple[float, float]:
+    """The best figure that a threshold gives, and the threshold; equal probabilities stay in the order of the file."""
+    score: float = sum(not answered for answered in has_answer.values())
+    best, threshold = score, 0.0
+    for name in sorted(probabilities, key=lambda name: probabilities[name]):
+        if name in scores:
+            score += scores[name] if has_answer[name] else -1 if predictions[name] else 0
+            if score > best:
+                best, threshold = score, probabilities[name]
+    return 100.0 * best / len(scores), threshold

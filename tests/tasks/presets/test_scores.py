@@ -1,0 +1,157 @@
+"""``poolingformer-score`` for presets and suites: predictions in every form, the suites' score, errors for people."""
+
+import csv
+import json
+import re
+
+import pytest
+
+from fairseq_poolingformer.cli import score
+from fairseq_poolingformer.tasks.presets import SUITES
+from preprocess import presets
+from tests.preprocess import made_presets
+
+
+@pytest.fixture
+def scrolls(tmp_path):
+    """The archives of SCROLLS and predictions of each task: the right ones, but for the last."""
+    files = [
+        made_presets.suite(task, made_presets.OUTPUTS.get(task, "so it is"))(tmp_path)[0] for task in SUITES["scrolls"]
+    ]
+    gold = {task: presets.gold(f"scrolls/{task}", list(map(str, files))) for task in SUITES["scrolls"]}
+    found = {task: {name: texts[0] for name, texts in by_id.items()} for task, by_id in gold.items()}
+    found["contract_nli"] = dict.fromkeys(found["contract_nli"], "No")
+    return [str(file) for file in files], found
+
+
+def run(capsys, *arguments):
+    status = score.main([*map(str, arguments)])
+    return status, *capsys.readouterr()
+
+
+@pytest.mark.parametrize("form", ["object", "lines", "lines of objects", "one object"])
+def test_forms_of_predictions(scrolls, tmp_path, capsys, form):
+    files, predictions = scrolls
+    texts = {**predictions["quality"], "validation1": "(a) two"}
+    rows = {
+        "object": [texts],
+        "lines": [{"id": name, "prediction": text, "more": 1} for name, text in texts.items()],
+        "lines of objects": [{name: text} for name, text in texts.items()],
+        "one object": None,
+    }[form]
+    path = tmp_path / "predictions.json"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) if rows else json.dumps(texts, indent=2))
+    status, out, err = run(capsys, "--task", "scrolls/quality", path, "--gold", *files, "--json", tmp_path / "out")
+    assert (status, err) == (0, "")
+    assert "exact_match                        50.0000  [" in out
+    found = json.loads((tmp_path / "out").read_text())
+    assert found["figures"] == {"exact_match": 50.0, "mean_prediction_length_characters": 7.0, "num_predicted": 2}
+    assert found["intervals"]["scrolls/quality"]["exact_match"] == [0.0, 100.0]
+
+
+def test_what_fairseq_generate_prints(scrolls, tmp_path, capsys):
+    """The numbers are those of the data folder's examples, which --ids names."""
+    files, _ = scrolls
+    (tmp_path / "valid.id.txt").write_text("validation0\nvalidation1\n")
+    lines = [
+        "S-1\tb",
+        "T-1\tx",
+        "H-1\t-0.5\t4",
+        "D-1\t-0.5\tso it was",
+        "S-0\ta",
+        "H-0\t-0.5\t4",
+        "D-0\t-0.5\tso it is",
+    ]
+    (tmp_path / "gen.out").write_text("\n".join(lines) + "\nGenerate valid with beam=5: BLEU4 = 1\n")
+    more = ["--ids", tmp_path / "valid.id.txt"]
+    status, out, _ = run(capsys, "--task", "scrolls/qasper", tmp_path / "gen.out", "--gold", *files, *more)
+    assert status == 0
+    assert "f1                                 83.3333" in out
+
+
+@pytest.mark.parametrize("form", ["csv", "folder"])
+def test_the_score_of_a_suite(scrolls, tmp_path, capsys, form):
+    files, predictions = scrolls
+    path = tmp_path / "submission"
+    if form == "csv":
+        with open(path, "w", newline="") as file:
+            rows = csv.writer(file)
+            rows.writerow(["Task", "ID", "Prediction"])
+            rows.writerows([task, name, text] for task, texts in predictions.items() for name, text in texts.items())
+    else:
+        path.mkdir()
+        for task, texts in predictions.items():
+            (path / f"preds_{task}.json").write_text(json.dumps(texts))
+    status, out, err = run(capsys, "--task", "scrolls", path, "--gold", *files, "--json", tmp_path / "out")
+    assert (status, err) == (0, "")
+    figures = json.loads((tmp_path / "out").read_text())["figures"]
+    assert figures["scrolls"] == {"scrolls_score": pytest.approx(600 / 7)}
+    assert figures["scrolls/gov_report"]["geometric_mean"] == pytest.approx(100)
+    assert figures["scrolls/contract_nli"]["exact_match"] == 0
+    assert "scrolls_score                      85.7143" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"validation1": None}, "1 of 2 ids have no prediction, such as 'validation1'"),
+        ({"other": "x"}, "1 ids are not in the gold data, such as 'other'"),
+        ({"validation1": None, "x": "x"}, "such as 'validation1' and 1 ids are not in the gold data, such as 'x'"),
+        ({"validation0": None, "validation1": None, "x": "x"}, "are they of another split?"),
+        ({"validation0": 3}, "the prediction of 'validation0' must be a string, is 3"),
+    ],
+)
+def test_ids_that_do_not_fit(scrolls, tmp_path, capsys, change, message):
+    files, predictions = scrolls
+    texts = {name: text for name, text in (predictions["qasper"] | change).items() if text is not None}
+    (tmp_path / "p.json").write_text(json.dumps(texts))
+    status, out, err = run(capsys, "--task", "scrolls/qasper", tmp_path / "p.json", "--gold", *files)
+    assert (status, out) == (1, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("Task,ID\nqmsum,1\n", "the columns must be ID, Prediction, Task, are ['Task', 'ID']"),
+        ("Task,ID,Prediction\nmusique,1,x\n", "line 2: '1' of 'musique' is of no task of scrolls"),
+        ("Task,ID,Prediction\nqmsum,1,x\nqmsum,1,y\n", "line 3: '1' of 'qmsum' comes a second time"),
+        ('Task,ID,Prediction\nqmsum,1,"x\n', "broken CSV"),
+        ("Task,ID,Prediction\nqmsum,1,x\n", "scrolls/gov_report: 2 of 2 ids have no prediction"),
+    ],
+)
+def test_submissions_that_are_none(scrolls, tmp_path, capsys, content, message):
+    (tmp_path / "s.csv").write_text(content)
+    status, _, err = run(capsys, "--task", "scrolls", tmp_path / "s.csv", "--gold", *scrolls[0])
+    assert status == 1
+    assert message in err
+
+
+@pytest.mark.parametrize(
+    "content", ['{"a": "x"}\n{"a": "y"}\n', '{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n']
+)
+def test_an_id_that_comes_twice(scrolls, tmp_path, capsys, content):
+    (tmp_path / "p").write_text(content)
+    status, _, err = run(capsys, "--task", "scrolls/qasper", tmp_path / "p", "--gold", *scrolls[0])
+    assert status == 1
+    assert "p, line 2: 'a' comes a second time" in err
+
+
+def test_a_folder_without_a_task(scrolls, tmp_path, capsys):
+    (tmp_path / "some").mkdir()
+    status, _, err = run(capsys, "--task", "scrolls", tmp_path / "some", "--gold", *scrolls[0])
+    assert status == 1
+    assert "must have one file gov_report.json or gov_report.jsonl, has 0" in err
+
+
+def test_help_names_presets(capsys):
+    with pytest.raises(SystemExit):
+        score.main(["--help"])
+    assert re.search(r"scrolls\|zero_scrolls +the score, and the figures of each task", capsys.readouterr().out)
+    with pytest.raises(SystemExit):
+        score.main(["--task", "qmsum", "--help"])
+    assert "--bertscore" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        score.main(["--task", "scrols"])
+    assert "no such task; choose one of" in capsys.readouterr().err
