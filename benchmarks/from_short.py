@@ -56,7 +56,8 @@ REPEATS = 1000  # of the bootstrap
 def systems_of(window: int, pooled_window: int) -> dict[str, dict[str, Any]]:
     """Settings of from_short by the system's name; ``lsg`` are those of the published attention in its place.
 
-    ``window`` has as many keys as two levels, ``window-wide`` as the published attention.
+    ``window`` has as many keys as two levels, ``window-wide`` as the published attention; ``full-above`` has full
+    attention but in the first layer, whose heads would take repeated positions for those of neighbours.
 
     Args:
         window: w1 of two levels, and the published attention's block.
@@ -77,6 +78,7 @@ def systems_of(window: int, pooled_window: int) -> dict[str, dict[str, Any]]:
     return {
         "full": full,
         "full-interpolate": full | further,
+        "full-above": alone | {"window_size": [str(window), *["all"] * (LAYERS - 1)]},
         "level-one": one,
         "window": as_two,
         "window-wide": as_lsg,
@@ -100,7 +102,7 @@ def keys_of(settings: dict[str, Any], length: int) -> int:
     """How many keys a token in the middle sees in an upper layer."""
     if "lsg" in settings:
         return min(5 * settings["lsg"]["block_size"], length)  # three blocks, and a block of sparse keys on each side
-    if settings["window_size"] == "all":
+    if "all" in settings["window_size"]:
         return length
     pools = 0 if "pooled_layers" in settings else 2 * int(settings["pooled_window_size"]) // 4
     return min(2 * int(settings["window_size"]), length) + pools
