@@ -398,7 +398,7 @@ def parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, nargs="+", default=[1, 2])
     add("--baseline", default="window", help="of the differences")
     add("--tokens", type=int, default=2048, help="of an update, at least a block")
-    add("--lr", type=float, default=1e-3)
+    add("--lr", type=float, default=3e-4)
     add("--held-out-tokens", type=int, default=98304, help="to measure on")
     add("--distances", type=int, nargs="+", default=[128, 256, 512, 1024], help="upper limits of the classes")
     add("--window", type=int, default=128, help="w1 of two levels, and the published attention's block")
