@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import RobertaConfig, RobertaForMaskedLM
 
 from fairseq_poolingformer.huggingface import band
 
@@ -218,6 +219,96 @@ def test_passkey(tmp_path):
     for line, name in ((mix, "mix-global"), (windows, "windows"), (full, "full")):
         assert re.fullmatch(name + r"( +\d+ \[\d+, \d+\]){2} +\d+", line)
     assert run(*arguments, "--systems", "full").splitlines()[-1] == full, "nothing is trained again"
+
+
+@pytest.fixture
+def short(scripts):
+    """The benchmark of from_short and a short model of its that copies, but is not trained; its mask is 300."""
+    from_short = importlib.import_module("from_short")
+    torch.manual_seed(0)
+    config = RobertaConfig(
+        vocab_size=301, hidden_size=128, num_hidden_layers=3, num_attention_heads=4, max_position_embeddings=98
+    )
+    model = RobertaForMaskedLM(config).eval()
+    from_short.lean_towards_copying(model, mask=300)
+    return from_short, model
+
+
+def test_a_start_copies_before_it_is_trained(short):
+    from_short, model = short
+    passage = torch.randint(4, 300, (40,))
+    tokens = torch.cat([torch.tensor([0]), passage, torch.randint(4, 300, (9,)), passage, torch.tensor([2])])
+    places = torch.arange(53, 87, 4)
+    masked, at = tokens.index_fill(0, places, 300)[None], torch.zeros(1, len(tokens), dtype=torch.bool)
+    at[0, places] = True
+    with torch.no_grad():
+        right = from_short.scores(model, masked, at).argmax(1) == tokens[places]
+    assert right.float().mean() > 0.8
+
+
+def test_published_attention_stands_in_the_place_of_ours(short, tmp_path):
+    """A stand-in for it, by which a token sees itself alone, makes of a model what a window of 0 does."""
+    from_short, model = short
+    folder = tmp_path / "lsg_converter" / "attention_layers"
+    folder.mkdir(parents=True)
+    (folder / "lsg_self_attention.py").write_text(
+        "import torch\n"
+        "class LSGSelfAttention(torch.nn.Module):\n"
+        "    def __init__(self, block_size, sparsity_type, sparsity_factor, attention_dropout_prob):\n"
+        "        super().__init__()\n"
+        "    def forward(self, query, key, value):\n"
+        "        return value\n"
+    )
+    published = from_short.systems_of(8, 32)["lsg-norm-2"]
+    alone = {"window_size": "0", "pooled_layers": "none", "global_tokens": 0}
+    tokens, at = torch.randint(4, 300, (2, 192)), torch.ones(2, 192, dtype=torch.bool)
+    theirs, ours = (
+        from_short.scores(from_short.converted(model, settings, 192, tmp_path), tokens, at)
+        for settings in (published, alone)
+    )
+    torch.testing.assert_close(theirs, ours, atol=0.02, rtol=0.02)
+
+
+def test_starts_that_are_silent_begin_as_the_windows_alone(short):
+    """And each system sees as many keys as its name or the table says."""
+    from_short, model = short
+    systems = from_short.systems_of(8, 32)
+    tokens, at = torch.randint(4, 300, (2, 192)), torch.ones(2, 192, dtype=torch.bool)
+    windows, silent, silent_mix, copies = (
+        from_short.scores(from_short.converted(model, systems[name], 192, None), tokens, at)
+        for name in ("level-one", "silent", "silent-mix", "copies")
+    )
+    assert torch.equal(windows, silent)
+    assert torch.equal(windows, silent_mix)
+    assert not torch.allclose(windows, copies, atol=0.1)
+    keys = {name: from_short.keys_of(settings, 192) for name, settings in systems.items()}
+    assert (keys["full"], keys["level-one"], keys["copies"], keys["lsg-norm-2"]) == (192, 16, 16 + 16, 40)
+
+
+def test_intervals_of_bits_are_paired(short):
+    """Two blocks whose difference is the same: their means have an interval, the difference has none."""
+    from_short, _ = short
+    one, other = [[[10, 10.0, 5]], [[10, 30.0, 5]]], [[[10, 15.0, 5]], [[10, 35.0, 5]]]
+    assert from_short.cell([one], 0, "bits") == "2.00 ±1.00"
+    assert from_short.cell([one, other], 0, "bits") == "2.25 ±1.00"
+    assert from_short.cell([other], 0, "bits", [one]) == "+0.50 ±0.00"
+    assert from_short.cell([one], 0, "right") == "50 ±0"
+    assert from_short.cell([[[[0, 0.0, 0]]]], 0, "bits") == "-"
+
+
+@pytest.mark.slow
+def test_from_short(tmp_path):
+    arguments = ("from_short", "--output-folder", tmp_path, "--quick", "--systems", "full", "mix", "window")
+    output = run(*arguments)
+    assert output.count("seed 1\n") == 3
+    tables = (tmp_path / "tables.txt").read_text()
+    assert output.endswith(tables)
+    assert (
+        len(re.findall(r"^mix +64( +[\d.]+ ±[\d.]+){3}( +-| +[\d.]+ ±[\d.]+){2} +\d+ +1$", tables, re.MULTILINE)) == 4
+    )
+    again = run(*arguments)
+    assert "seed 1\n" not in again, "nothing is trained again"
+    assert again.endswith(tables)
 
 
 def test_long_sequence():

@@ -113,12 +113,14 @@ class FromShort:
 
         Positions are repeated in a loop, so that tokens the short model's length apart have the same and can pass for
         neighbours. Where a window or w2 reaches so far, ``position_init="interpolate"`` avoids that: the positions are
-        spread evenly over the longer input. ``random_position_offsets=True`` lets fine-tuning on shorter documents
-        train all of them. Level two starts with random values, N(0, 0.02²); with ``pooled_init="level-one"`` its
-        projections start as copies of level one's, with ``"level-one-silent"`` as copies whose values are zero, so that
-        level two adds nothing at first. Separate projections of global tokens start as copies of the ordinary ones. A
-        LED or Longformer keeps its positions, its windows, its global projections and their first global token, and
-        has no level two unless ``pooled_layers`` asks for it.
+        spread evenly over the longer input, and the model has to learn them. ``random_position_offsets=True`` lets
+        fine-tuning on shorter documents train all of them. Level two starts with random values, N(0, 0.02²), so small
+        that the model begins as good as without it. With ``pooled_init="level-one"`` its projections start as copies of
+        level one's, which is worse before training and, with ``pool_mix``, better after some hundred updates; with
+        ``"level-one-silent"`` as copies whose values are zero, so that level two adds nothing at first. Separate
+        projections of global tokens start as copies of the ordinary ones. A LED or Longformer keeps its positions, its
+        windows, its global projections and their first global token, and has no level two unless ``pooled_layers`` asks
+        for it.
 
         Args:
             model: a loaded model of one of ``short_classes``, or its folder or name for ``from_pretrained``.
