@@ -115,9 +115,15 @@ _TASKS = {
             corpora={
                 "imdb": "film reviews with a sentiment each: the folder aclImdb",
                 "hyperpartisan": "news articles, hyperpartisan or not: the XML pair of the 2019 task",
-                "labelled_text": "any documents with a label each, in any format",
+                "labelled_text": "any documents with a label, several or an amount each, in any format",
             },
-            figures="accuracy; precision, recall and F1 of each label (IMDB, Hyperpartisan, others)",
+            figures="accuracy; precision, recall, F1 of labels (IMDB, Hyperpartisan, others); correlations of amounts",
+        ),
+        _own(
+            "token_labels",
+            "token_labels",
+            corpora={"token_labels": "documents with a label for each word: CoNLL-2003's columns, or any format"},
+            figures="precision, recall and F1 of entities, as conlleval counts; accuracy over words",
         ),
         _own(
             "wikihop",

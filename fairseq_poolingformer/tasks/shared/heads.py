@@ -211,7 +211,7 @@ class MarkLogits:
     """Logits of M marks of one kind.
 
     Args:
-        logit: (M,) in float32 or float64.
+        logit: (M,) in float32 or float64, or (M, L) of L labels.
         row, place: (M,) the segment of each mark, and its position there.
         example: (M,) its example.
         number: (M,) of its paragraph or sentence in the example, from 0.
@@ -228,7 +228,7 @@ def at_marks(layers: Callable[[Tensor], Tensor], features: Tensor, example: Tens
     """Compute a logit at every mark of one kind.
 
     Args:
-        layers: (M, C) features of the marks to (M, 1).
+        layers: (M, C) features of the marks to (M, 1), or to (M, L).
         features: (N, T, C) of the segments.
         example: (N,) int64, the example of each segment.
         marks: (N, T) int64, k at an example's k-th mark, counted from 1, and 0 elsewhere.
