@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.tasks.shared.examples import MARKS
+from fairseq_poolingformer.tasks.shared.labels import AMOUNT, SEVERAL
 from fairseq_poolingformer.weights import ConversionError, convert
 from fairseq_poolingformer.weights.files import read_training, write_checkpoint
 from fairseq_poolingformer.weights.marks import NAMES
@@ -171,6 +172,35 @@ def test_the_command_keeps_marks_and_labels(tmp_path, capsys):
     assert (tmp_path / "back" / "dict.txt").read_text() == (folder / "dict.txt").read_text()
     again = load_file(tmp_path / "hf" / "model.safetensors")
     assert {"classifier.dense.weight", "classifier.out_proj.bias"} <= set(again)
+
+
+@pytest.mark.parametrize("problem", [SEVERAL, AMOUNT])
+def test_the_problem_type_goes_to_transformers_and_back(problem, tmp_path):
+    """Its Trainer then takes the loss that fairseq's task has; the loss is the mean over the batch here."""
+    source = tiny_huggingface.folder(tmp_path / "roberta", "roberta")
+    assert run("to-fairseq", source, tmp_path / "short") == 0
+    labels = ["no", "yes", "so so"] if problem == SEVERAL else ["amount"]
+    corpus = {"kind": "document_classification", "labels": labels, "problem_type": problem}
+    (tmp_path / "short" / "corpus.json").write_text(json.dumps(corpus))
+    args, task, model = make(tmp_path / "short", "document_classification", *POOLINGFORMER)
+    settings = {**vars(args), "labels": labels, "problem_type": problem}
+    write_checkpoint(tmp_path / "short" / "trained.pt", settings, model.state_dict())
+    assert load(tmp_path / "short" / "trained.pt")["task_state"] == {"labels": labels, "problem_type": problem}
+    assert run("to-huggingface", tmp_path / "short" / "trained.pt", tmp_path / "hf") == 0
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf")
+    assert (theirs.config.problem_type, theirs.config.num_labels) == (problem, len(labels))
+    tokens = torch.tensor([[0, 5, 6, 7], [0, 8, 9, 10]])
+    targets = torch.tensor([[1.0, 0, 1], [0, 0, 1]]) if problem == SEVERAL else torch.tensor([[0.5], [-1]])
+    found = theirs.eval()(tokens, labels=targets)
+    is_first = torch.tensor([[True, False, False, False]] * 2)
+    output, _ = model.eval()(tokens, global_mask=is_first, head_inputs={"example": torch.arange(2), "num_examples": 2})
+    torch.testing.assert_close(found.logits, output, atol=1e-5, rtol=0)
+    key = "labels" if problem == SEVERAL else "amount"
+    loss, _ = task.loss(output, {key: list(targets)})
+    torch.testing.assert_close(found.loss, loss / 2, atol=1e-5, rtol=0)
+    assert run("to-fairseq", tmp_path / "hf", tmp_path / "back") == 0
+    settings, _, _ = read_training(tmp_path / "back" / "model.pt")
+    assert (settings["labels"], settings["problem_type"]) == (labels, problem)
 
 
 def test_a_head_that_lacks_a_parameter_is_named(folder):

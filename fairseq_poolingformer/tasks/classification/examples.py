@@ -89,7 +89,7 @@ class ClassificationExamples(Examples):
         """``label``, NO_LABEL if unknown; ``labels``, (L,) 0 or 1, or NO_LABEL; or ``amount``, (1,), NaN if unknown."""
         label = self.split.label[example]
         if self.problem == SEVERAL:
-            return {"labels": label if len(label) else np.full(self.num_labels, NO_LABEL)}
+            return {"labels": np.array(label) if len(label) else np.full(self.num_labels, NO_LABEL)}
         if self.problem == AMOUNT:
             amount = np.array(label, np.int32).view(np.float32) if len(label) else np.full(1, np.nan)
             return {"amount": amount.astype(np.float64)}  # which --fp16 leaves alone
