@@ -153,6 +153,18 @@ _TASKS = {
             figures="exact match, F1, precision and recall of answers, of supporting facts, and joint",
         ),
         _own(
+            "qasper",
+            "qasper",
+            corpora={"qasper": "questions about scientific papers with evidence: QASPER"},
+            figures="F1 of answers, of each kind of them, and of evidence (QASPER)",
+        ),
+        _own(
+            "contract_nli",
+            "contract_nli",
+            corpora={"contract_nli": "hypotheses about contracts with evidence: ContractNLI"},
+            figures="accuracy and F1 of hypotheses; mean average precision of evidence (ContractNLI)",
+        ),
+        _own(
             "coreference",
             "coreference",
             corpora={

@@ -118,6 +118,11 @@ class BestSpans:
     first: Tensor
     last: Tensor
 
+    def tokens(self, example: int, segments: Tensor) -> list[int]:
+        """The span's tokens, of (N, T) tokens of the segments; none where there is no token to choose."""
+        found = segments[self.segment[example], self.first[example] : self.last[example] + 1]
+        return found.tolist() if self.score[example] > -torch.inf else []
+
 
 def log_sum_exp_by_example(values: Tensor, mask: Tensor, example: Tensor, num_examples: int) -> Tensor:
     """Sum exponentials over all marked tokens of each example.
