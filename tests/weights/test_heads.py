@@ -12,11 +12,12 @@ from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.tasks.shared.examples import MARKS
 from fairseq_poolingformer.tasks.shared.labels import AMOUNT, SEVERAL
+from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelExamples, TokenLabelSplit
 from fairseq_poolingformer.weights import ConversionError, convert
 from fairseq_poolingformer.weights.files import read_training, write_checkpoint
 from fairseq_poolingformer.weights.marks import NAMES
 from tests.models import tiny_huggingface
-from tests.tasks.folders import random_wikihop, write_wikihop
+from tests.tasks.folders import SYMBOLS, random_wikihop, write, write_wikihop
 from tests.tasks.test_document_tasks import ENCODERS, make
 from tests.weights.conftest import run
 
@@ -172,6 +173,25 @@ def test_the_command_keeps_marks_and_labels(tmp_path, capsys):
     assert (tmp_path / "back" / "dict.txt").read_text() == (folder / "dict.txt").read_text()
     again = load_file(tmp_path / "hf" / "model.safetensors")
     assert {"classifier.dense.weight", "classifier.out_proj.bias"} <= set(again)
+
+
+def test_labels_of_words_are_the_same_without_a_mask(folder):
+    """The task makes ``<s>`` global, as the class does by itself."""
+    settings, model = trained(folder, "token_labels")
+    converted = convert.to_huggingface(settings, model.state_dict())
+    cls = huggingface.PoolingformerRobertaForTokenClassification
+    theirs = cls(cls.config_class(**{k: v for k, v in converted.settings.items() if k != "model_type"})).eval().double()
+    theirs.load_state_dict(converted.state)
+    arrays = {"document": [range(5, 35)], "word": [[1, 2] * 10], "sentence": [[20]], "label": [[0] * 20]}
+    write(folder / "words", "token_labels", "train", arrays, {"id": ["a"], "words": ["[]"]}, labels=["x", "y"])
+    examples = TokenLabelExamples(TokenLabelSplit.open(folder / "words", "train"), SYMBOLS, 80, use_global=True)
+    (segment,) = examples.segments(0)
+    tokens, is_global, word = (
+        torch.tensor(x)[None] for x in (segment.tokens, segment.global_mask, segment.inputs["word"])
+    )
+    head_inputs = {"example": torch.zeros(1, dtype=torch.long), "num_examples": 1, "word": word}
+    expected, _ = model(tokens, global_mask=is_global, head_inputs=head_inputs)
+    torch.testing.assert_close(theirs(tokens).logits[word > 0], expected.logit, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("problem", [SEVERAL, AMOUNT])

@@ -61,7 +61,7 @@ def cut_document(words: np.ndarray, sentences: np.ndarray, room: int) -> np.ndar
 
 
 class WordExamples(Examples):
-    """The documents of a split, as segments ``<s> pieces </s>`` without a global token.
+    """The documents of a split, as segments ``<s> pieces </s>``.
 
     In training a document of more than ``max_segments`` segments gives a stretch of so many, drawn anew for each epoch
     (Joshi et al., 2019).
@@ -72,12 +72,19 @@ class WordExamples(Examples):
         max_positions: tokens of a segment, with ``<s>`` and ``</s>``.
         max_segments: of a document; 0 for all.
         seed: of the draws.
+        use_global: make ``<s>`` global.
     """
 
     def __init__(
-        self, split: WordSplit, symbols: Symbols, max_positions: int, max_segments: int = 0, seed: int = 1
+        self,
+        split: WordSplit,
+        symbols: Symbols,
+        max_positions: int,
+        max_segments: int = 0,
+        seed: int = 1,
+        use_global: bool = False,
     ) -> None:
-        self.split, self.symbols = split, symbols
+        self.split, self.symbols, self.use_global = split, symbols, use_global
         self.max_segments, self.seed, self.epoch = max_segments, seed, 1
         room = max_positions - 2
         self._borders = [
@@ -91,7 +98,7 @@ class WordExamples(Examples):
         found = []
         for start, end in itertools.pairwise(borders):
             tokens = np.concatenate([[symbols.bos], document[start:end], [symbols.eos]])
-            found.append(Segment(tokens, np.zeros(len(tokens), bool)))
+            found.append(Segment(tokens, (np.arange(len(tokens)) == 0) & self.use_global))
         return found
 
     def _size(self, borders: np.ndarray, max_positions: int) -> int:

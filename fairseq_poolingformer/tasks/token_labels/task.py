@@ -55,14 +55,14 @@ class TokenLabelTask(LabelledTask):
 
     kind = "token_labels"
     layout = TokenLabelSplit.layout
-    uses_global_tokens = False
 
     def build_head(self, embed_dim: int, dropout: float) -> TokenLabelHead:
         return TokenLabelHead(embed_dim, len(self.labels), dropout)
 
     def build_examples(self, folder: Path, split: str, max_segments: int) -> TokenLabelExamples:
         arrays = TokenLabelSplit.open(folder, split)
-        return TokenLabelExamples(arrays, self.symbols, self.cfg.max_positions, max_segments, self.cfg.seed)
+        lengths = self.cfg.max_positions, max_segments
+        return TokenLabelExamples(arrays, self.symbols, *lengths, self.cfg.seed, self.uses_global_tokens)
 
     def loss(self, output: MarkLogits, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Cross entropy, the mean over each document's words; in validation the counts of F1, too."""

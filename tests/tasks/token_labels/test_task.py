@@ -22,7 +22,7 @@ from tests.text.tiny_gpt2 import TEXT, write_vocabulary
 def test_the_first_piece_of_each_word_has_its_label(tmp_path):
     arrays = {"document": [[10, 11, 12, 13, 14, 15]], "word": [[1, 3, 2]], "sentence": [[1, 2]], "label": [[2, 0, 1]]}
     write(tmp_path, "token_labels", "train", arrays, {"id": ["a"], "words": ["[]"]}, labels=["x", "y", "z"])
-    examples = TokenLabelExamples(TokenLabelSplit.open(tmp_path, "train"), SYMBOLS, max_positions=5)
+    examples = TokenLabelExamples(TokenLabelSplit.open(tmp_path, "train"), SYMBOLS, max_positions=5, use_global=True)
     rows = [
         ([10], [1], [3], [1]),  # a segment ends with a sentence where it can,
         ([11, 12, 13], [2, 0, 0], [1, 0, 0], [1, 0, 0]),  # else with a word
@@ -32,7 +32,7 @@ def test_the_first_piece_of_each_word_has_its_label(tmp_path):
         assert segment.tokens.tolist() == [SYMBOLS.bos, *tokens, SYMBOLS.eos]
         assert segment.inputs["word"].tolist() == [0, *word, 0]
         assert [segment.targets[name].tolist() for name in ("label", "begins")] == [[0, *label, 0], [0, *begins, 0]]
-        assert not segment.global_mask.any()
+        assert segment.global_mask.tolist() == [True] + [False] * (len(tokens) + 1)
 
 
 def test_the_loss_is_the_mean_over_the_words_of_each_document():
