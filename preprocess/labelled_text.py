@@ -209,8 +209,8 @@ class TrainLabels:
         shown = ", ".join(sorted(self.seen)[:3])
         if len(self.seen) > MOST_LABELS:
             raise InputError(
-                f"--train: more than {MOST_LABELS:,} labels, such as {shown}, which are amounts or texts; name the key "
-                "of the label, or the labels with --labels, or say --problem-type regression where it is known"
+                f"--train: more than {MOST_LABELS:,} labels, such as {shown}, which are texts or amounts; name the key "
+                "of the label, or the labels with --labels"
             )
         if len(self.seen) < 2:
             found = f"{len(self.seen)}: {shown}" if self.seen else "none"
@@ -220,8 +220,8 @@ class TrainLabels:
     def problem_type(self) -> str:
         """Tell which of :data:`PROBLEM_TYPES` it is.
 
-        Several labels where a record has a list of none or of several; amounts where all labels are numbers and one is
-        a fraction.
+        Several labels where a record has a list of none or of several; amounts where all labels are numbers, and one is
+        a fraction or they are more than labels may be.
 
         Raises:
             InputError: all are numbers such as 1.0, which may be classes or amounts.
@@ -230,7 +230,7 @@ class TrainLabels:
             return SEVERAL
         if not self.seen or not all(map(_NUMBER.fullmatch, self.seen)):
             return ONE
-        if not all(float(label).is_integer() for label in self.seen):
+        if len(self.seen) > MOST_LABELS or not all(float(label).is_integer() for label in self.seen):
             return AMOUNT
         if not all(label.lstrip("+-").isdecimal() for label in self.seen):
             raise InputError(

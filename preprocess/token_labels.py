@@ -82,14 +82,10 @@ def _list(fields: dict, key: str, what: str, option: str) -> list:
 
 
 def _label(label: object, names: Sequence[str]) -> str:
-    if isinstance(label, str) and label.strip() and label not in names and label.isdecimal() and names:
-        label = int(label)
-    if type(label) is int and 0 <= label < len(names) and str(label) not in names:
-        return names[label]
+    if type(label) is int:
+        return names[label] if 0 <= label < len(names) and str(label) not in names else str(label)
     if isinstance(label, str) and len(label.split()) == 1:
         return label.strip()
-    if type(label) is int:
-        return str(label)
     raise BadLine(f"wrong type: a label is {json.dumps(label)[:60]}, not a string without blanks or a whole number")
 
 

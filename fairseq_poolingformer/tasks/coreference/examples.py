@@ -58,6 +58,8 @@ def genre_of(name: str) -> int:
 class CoreferenceExamples(WordExamples):
     """The documents of a split; mentions that do not lie in the stretch that is read are left out.
 
+    No token is global (Longformer, appendix D).
+
     Args:
         split: the documents.
         names: theirs, whose beginnings tell the genre.

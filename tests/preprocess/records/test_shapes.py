@@ -374,6 +374,12 @@ def test_amounts_are_a_regression(content, tmp_path):
     assert np.concatenate(encoded).astype(np.int32).view(np.float32).tolist() == [np.float32(x["label"]) for x in rows]
 
 
+def test_more_numbers_than_labels_may_be_are_amounts(tmp_path):
+    for count, problem in ((1000, None), (1001, "regression")):
+        (tmp_path / "x.jsonl").write_text(lines([{"text": "a", "label": number} for number in range(count)]))
+        assert made(labelled_text, ["--train", tmp_path / "x.jsonl"]).entries.get("problem_type") == problem
+
+
 def test_lists_are_several_labels(tmp_path):
     (tmp_path / "x.jsonl").write_text(
         lines([*LABELLED, {"text": "z", "label": ["y", "x", "y"]}, {"text": "o", "label": []}])
@@ -394,7 +400,7 @@ def test_lists_are_several_labels(tmp_path):
             ("1.0", "2.0"),
             "labels such as 1.0, 2.0 may be classes or amounts; say --problem-type single_label_classific",
         ),
-        (map("t{}".format, range(1001)), "more than 1,000 labels, such as t0, t1, t10, which are amounts or texts"),
+        (map("t{}".format, range(1001)), "more than 1,000 labels, such as t0, t1, t10, which are texts or amounts"),
     ],
 )
 def test_labels_of_which_nothing_says_what_they_are(labels, message, tmp_path):
