@@ -153,6 +153,15 @@ _TASKS = {
             figures="exact match, F1, precision and recall of answers, of supporting facts, and joint",
         ),
         _own(
+            "coreference",
+            "coreference",
+            corpora={
+                "ontonotes": "documents whose mentions are marked, in the column format of CoNLL-2012: OntoNotes, for "
+                "coreference"
+            },
+            figures="MUC, B³, CEAF-φ4 and the mean of their F1 (CoNLL-2012)",
+        ),
+        _own(
             "qasper",
             "qasper",
             corpora={"qasper": "questions about scientific papers with evidence: QASPER"},
@@ -163,15 +172,6 @@ _TASKS = {
             "contract_nli",
             corpora={"contract_nli": "hypotheses about contracts with evidence: ContractNLI"},
             figures="accuracy and F1 of hypotheses; mean average precision of evidence (ContractNLI)",
-        ),
-        _own(
-            "coreference",
-            "coreference",
-            corpora={
-                "ontonotes": "documents whose mentions are marked, in the column format of CoNLL-2012: OntoNotes, for "
-                "coreference"
-            },
-            figures="MUC, B³, CEAF-φ4 and the mean of their F1 (CoNLL-2012)",
         ),
     )
 }

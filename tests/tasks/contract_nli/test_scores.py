@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from fairseq_poolingformer.cli import score as command
 from fairseq_poolingformer.tasks.contract_nli.scores import (
     Annotation,
     Choice,
@@ -66,7 +67,10 @@ def test_means_over_documents_and_over_hypotheses(tmp_path):
         "nda-2": prediction("Entailment", [0.95, 0.1, 0.1, 0.5]),
         "nda-3": prediction("NotMentioned", [0.99, 0.1, 0.1, 0.1]),  # whose spans do not count
     }
-    values = score([gold], write(tmp_path / "p.json", found))
+    assert (
+        command.main([str(write(tmp_path / "p.json", found)), "--gold", str(gold)]) == 0
+    )  # the file tells whose it is
+    values = score([gold], tmp_path / "p.json")
     assert values["accuracy"] == pytest.approx(100 * 2 / 3)
     assert (values["precision_entailment"], values["recall_entailment"]) == (50, 100)
     assert (values["f1_contradiction"], values["macro_f1_entailment"]) == (0, 100)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_poolingformer.cli import score as command
 from fairseq_poolingformer.tasks.qasper import scores
 from tests.tasks.qasper.random_qasper import random_set
 from tests.tasks.released_files import QASPER_QUESTIONS, write_qasper
@@ -60,6 +61,7 @@ def test_by_hand(tmp_path):
         {"question_id": "q3", "predicted_answer": "unanswerable!", "predicted_evidence": []},
     ]
     (tmp_path / "p.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert command.main([str(tmp_path / "p.jsonl"), "--gold", str(gold)]) == 0  # the file tells whose it is
     figures = scores.score([gold], tmp_path / "p.jsonl")
     assert figures["answer_f1"] == pytest.approx(100 * (0.8 + 1) / 4)
     assert figures["evidence_f1"] == pytest.approx(100 * (2 / 3 + 1) / 4)

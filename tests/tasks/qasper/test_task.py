@@ -3,8 +3,12 @@
 import json
 
 import pytest
+import torch
 
+from fairseq_poolingformer.tasks.hotpotqa.head import HotpotqaLogits
 from fairseq_poolingformer.tasks.qasper.examples import AnswerType, QasperSplit
+from fairseq_poolingformer.tasks.qasper.task import QasperPredictor
+from fairseq_poolingformer.tasks.shared.heads import MarkLogits, SpanLogits
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from preprocess import qasper
 from tests.tasks.released_files import QASPER_PAPER, QASPER_QUESTIONS, qasper_answer, write_qasper
@@ -89,3 +93,22 @@ def test_a_record_that_is_not_a_paper_is_named(folder, tmp_path, capsys):
     flags = ["--gpt2-bpe", folder / "gpt2", "--output-folder", tmp_path / "data", "--workers", 1]
     assert qasper.main(list(map(str, ["--train", tmp_path / "x.jsonl", *flags]))) == 1
     assert "'question_id' must be a string, is missing" in capsys.readouterr().err
+
+
+def test_evidence_is_what_is_probable_or_else_the_best_and_none_without_an_answer(folder, tmp_path):
+    predictor = QasperPredictor(folder / "data", "valid")
+    odds = torch.tensor([[-2.0, 1, -3, 0.5, -1, -1, -1], [-2, -1, -3, -5, -1.5, -4, -4], [3, 3, 3, 3, 3, 3, 3]])
+    place, row = torch.arange(21) % 7, torch.arange(21) // 7
+    spans = SpanLogits(*torch.zeros(2, 3, 4), torch.zeros(3, 4, dtype=torch.long), torch.arange(3), 3)
+    kinds = torch.eye(4)[[AnswerType.YES, AnswerType.NO, AnswerType.NONE]]
+    marks = MarkLogits(odds.flatten(), row, place, row, place)
+    output = HotpotqaLogits(spans, kinds, marks, marks)
+    predictor.add([0, 1, 2], output, {"net_input": {"src_tokens": torch.zeros(3, 4, dtype=torch.long)}})
+    predictor.write(tmp_path / "p.jsonl")
+    paragraphs = json.loads(QasperSplit.lines(folder / "data", "valid", "paragraphs")[0])
+    found = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    assert [(line["question_id"], line["predicted_answer"], line["predicted_evidence"]) for line in found] == [
+        ("q1", "Yes", [paragraphs[1], paragraphs[3]]),
+        ("q2", "No", [paragraphs[1]]),
+        ("q3", "Unanswerable", []),
+    ]
