@@ -21,7 +21,7 @@ def pytest_addoption(parser):
         "--official-qa-scripts",
         metavar="FOLDER",
         help="also compare scores with the official scripts: a folder with clones of google-research-datasets' "
-        "natural-questions and tydiqa (absl-py and six must be installed), triviaqa, hotpot, qasper-led-baseline",
+        "natural-questions and tydiqa (absl-py and six must be installed), triviaqa, hotpot",
     )
     parser.addoption(
         "--thorough",
