@@ -54,7 +54,7 @@ class Paragraph:
     @property
     def texts(self) -> tuple[str, ...]:
         """The title, and the sentences."""
-        return (_clean(self.title), *self.sentences)
+        return (clean(self.title), *self.sentences)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def parse(fields: dict, annotated: bool, selection: Selection = Selection()) -> 
         answer = replace_lone_surrogates(json_values.text_of(fields, "answer")).strip()
         answer_type = {"yes": AnswerType.YES, "no": AnswerType.NO}.get(answer.lower(), AnswerType.SPAN)
         if answer_type == AnswerType.SPAN:
-            places = tuple(_find(answer, kept))
+            places = tuple(find_places(answer, kept))
             notes += [] if places else [NO_PLACE]
     texts = [question, *(text for paragraph in kept for text in paragraph.texts)]
     return HotpotqaExample(name, tuple(texts), tuple(kept), answer_type, places, tuple(notes))
@@ -166,10 +166,10 @@ def _paragraph(value: object, number: int) -> Paragraph:
         raise BadLine(f"malformed: context[{number}] must be a title and a list of sentences")
     if not all(isinstance(sentence, str) for sentence in value[1]):
         raise BadLine(f"malformed: context[{number}] has a sentence that is no string")
-    return Paragraph(value[0], tuple(_clean(sentence) for sentence in value[1]))
+    return Paragraph(value[0], tuple(clean(sentence) for sentence in value[1]))
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     return replace_lone_surrogates(text).strip()
 
 
@@ -192,7 +192,7 @@ def _mark_supporting(paragraphs: Sequence[Paragraph], facts: Iterable[Fact], not
     ]
 
 
-def _find(answer: str, paragraphs: Sequence[Paragraph]) -> list[tuple[int, Span]]:
+def find_places(answer: str, paragraphs: Sequence[Paragraph]) -> list[tuple[int, Span]]:
     """Find the places of an answer: in supporting facts, or else in titles, or else in other sentences beside them.
 
     A place has the answer as it is written, or else as the official script compares it.

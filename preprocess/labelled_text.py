@@ -1,22 +1,23 @@
-"""Make a data folder from any documents with a label each, in any format.
+"""Make a data folder from any documents with a label, several labels or an amount each, in any format.
 
-A record has ``text``, ``label`` (a string, a whole number, true or false) and perhaps ``id``; ``--text-key``,
-``--label-key`` and ``--id-key`` name others, and ``--pair-key`` a second text. The other corpora of labelled documents
-make their corpus here, too.
+A record has ``text``, ``label`` (a string, a whole number, true or false; a list of these; or an amount) and perhaps
+``id``; ``--text-key``, ``--label-key`` and ``--id-key`` name others, and ``--pair-key`` a second text. Other corpora
+with labels make their corpus here, too.
 """
 
 import argparse
 import functools
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit
+from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit, amounts_as_integers
 from fairseq_poolingformer.tasks.classification.scores import id_of, label_of
+from fairseq_poolingformer.tasks.shared.labels import AMOUNT, AMOUNT_LABEL, ONE, PROBLEM_TYPES, SEVERAL
 from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.json_lines import BadLine, type_name
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
@@ -24,20 +25,22 @@ from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 from .pipeline import command, task_corpus
 from .pipeline.encode import Encoded, one_line
 from .pipeline.records import Example, InputError, Parse, Record, Reject, parsed
-from .pipeline.report import task_table
+from .pipeline.report import task_table, with_lines
 from .pipeline.run import Corpus
+from .pipeline.splits import SplitRecords
 from .records import keys, options
 
 KIND = "document_classification"
 MOST_LABELS = 1000
-_FRACTION = re.compile(r"-?\d*\.\d+")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+LARGEST_AMOUNT = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
 class LabelledDocument(Example):
-    """A document, perhaps a second text, and the label; None where that is not known."""
+    """A document, perhaps a second text, and the label, or several; None where that is not known."""
 
-    label: str | None
+    label: str | tuple[str, ...] | None
 
 
 def make_shared_parser(corpus: str, description: str) -> argparse.ArgumentParser:
@@ -47,36 +50,54 @@ def make_shared_parser(corpus: str, description: str) -> argparse.ArgumentParser
     return parser
 
 
-def corpus_of(labels: Sequence[str], **fields: object) -> Corpus:
+def corpus_of(labels: Sequence[str], problem: str = ONE, **fields: object) -> Corpus:
     """Describe a corpus of labelled documents.
 
     Args:
         labels: their names; a label's number is its place.
+        problem: how many of them a document has.
         fields: the other attributes of the :class:`Corpus`.
     """
     entries = {"kind": KIND, "format": 1, "labels": list(labels)}
+    entries |= {} if problem == ONE else {"problem_type": problem}
     fields = {"table": task_table, **fields}
-    return Corpus(
-        layout=ClassificationSplit.layout, encode=encoder_of(labels), entries=entries, unique_ids=True, **fields
-    )
+    encode = encoder_of(labels, problem)
+    return Corpus(layout=ClassificationSplit.layout, encode=encode, entries=entries, unique_ids=True, **fields)
 
 
-def encoder_of(labels: Sequence[str]) -> functools.partial:
+def encoder_of(labels: Sequence[str], problem: str = ONE) -> functools.partial:
     """:func:`encode` with the names of the labels."""
-    return functools.partial(encode, labels=tuple(labels))
+    return functools.partial(encode, labels=tuple(labels), problem=problem)
 
 
-def encode(tokenizer: Tokenizer, example: LabelledDocument, labels: Sequence[str]) -> Encoded | Reject:
+def encode(
+    tokenizer: Tokenizer, example: LabelledDocument, labels: Sequence[str], problem: str = ONE
+) -> Encoded | Reject:
     """Make the arrays of :class:`~fairseq_poolingformer.tasks.classification.examples.ClassificationSplit`."""
     document, *others = map(tokenizer.encode, example.texts)
     if not len(document) or not all(map(len, others)):
         return Reject("empty document")
     for other in others:
         document = np.concatenate([document, [EOS, EOS], other])  # RoBERTa's <s> text </s></s> other </s>
-    if example.label is not None and example.label not in labels:
-        return Reject(f"unknown label: {example.label!r} is none of {', '.join(labels)}")
-    label = [] if example.label is None else [labels.index(example.label)]
-    return Encoded({"document": document, "label": np.array(label, np.int64)}, {"id": one_line(example.id)})
+    label = _numbers(example.label, labels, problem) if example.label is not None else np.zeros(0, np.int64)
+    if isinstance(label, Reject):
+        return label
+    return Encoded({"document": document, "label": label}, {"id": one_line(example.id)})
+
+
+def _numbers(label: str | tuple[str, ...], labels: Sequence[str], problem: str) -> np.ndarray | Reject:
+    found = (label,) if isinstance(label, str) else label
+    if problem == AMOUNT:
+        if len(found) != 1 or not _NUMBER.fullmatch(found[0]) or not abs(float(found[0])) <= LARGEST_AMOUNT:
+            return Reject(f"not an amount: {', '.join(found)[:60]!r}")
+        return amounts_as_integers(np.array([float(found[0])]))
+    if unknown := [name for name in found if name not in labels]:
+        return Reject(f"unknown label: {unknown[0]!r} is none of {', '.join(labels)}")
+    if problem == SEVERAL:
+        return np.isin(labels, found).astype(np.int64)
+    if len(found) != 1:
+        return Reject(f"several labels, and --problem-type is {problem}: {', '.join(found)[:60]!r}")
+    return np.array([labels.index(found[0])])
 
 
 @dataclass(frozen=True)
@@ -98,7 +119,7 @@ def parse(record: Record, annotated: bool = True, where: Keys = USUAL) -> Labell
     @task_corpus.from_object
     def make(fields: dict) -> LabelledDocument:
         texts = tuple(_text(fields, key, where) for key in (where.text, where.pair) if key)
-        name = id_of(_renamed(fields, "id", where.id), record.file, record.line)
+        name = id_of(renamed(fields, "id", where.id), record.file, record.line)
         return LabelledDocument(name, texts, _label(fields, where) if annotated else None)
 
     return make(record)
@@ -117,21 +138,15 @@ def _text(fields: dict, key: str, where: Keys) -> str:
     return text
 
 
-def _label(fields: dict, where: Keys) -> str:
+def _label(fields: dict, where: Keys) -> str | tuple[str, ...]:
     _, label = keys.first(fields, [where.label], "label", "--label-key")
-    fields = {"label": label}
-    if isinstance(label, list) and len(label) == 1:
-        fields, label = {"label": label[0]}, label[0]
-    if isinstance(label, list):
-        raise BadLine(f"several labels: the task {KIND} has one of a document; make a data folder for each label")
-    if isinstance(label, float) and label.is_integer():
-        fields = {"label": int(label)}
-    elif isinstance(label, float):
-        raise BadLine(f"fraction as label: the task {KIND} learns classes, no amounts; name ranges, such as low, high")
-    return label_of(fields)
+    found = label_of({"label": label})
+    if isinstance(found, float):
+        return str(int(found)) if found.is_integer() else repr(found)
+    return found
 
 
-def _renamed(fields: dict, name: str, key: str) -> dict:
+def renamed(fields: dict, name: str, key: str) -> dict:
     """The fields with what is under a key path under a name; nothing is under it where the path leads nowhere."""
     if name == key and key in fields:
         return fields
@@ -144,37 +159,85 @@ def name_of(record: Record, where: Keys = USUAL) -> str:
     """The id of a record, by which splits are made."""
     fields = keys.parsed_object(record.data) if record.data is not None else None
     try:
-        return id_of(_renamed(fields or {}, "id", where.id), record.file, record.line)
+        return id_of(renamed(fields or {}, "id", where.id), record.file, record.line)
     except BadLine:
         return f"{Path(record.file).name}:{record.line}"
 
 
-def find_labels(records: Iterable[Record], parse: Parse = parse) -> list[str]:
-    """Return the labels of all good records, sorted.
+@dataclass(frozen=True)
+class TrainLabels:
+    """The labels of train.
 
-    Raises:
-        InputError: there are fewer than two, or as many as amounts have.
+    Attributes:
+        seen: those of all good records, or the first :data:`MOST_LABELS` and one more.
+        has_lists: whether a record has a list of none or of several.
+        first_reject: where there are no labels, why.
     """
-    labels: set[str] = set()
-    first_reject = ""
-    for record in records:
-        example = parsed(record, parse)
-        if isinstance(example, LabelledDocument):
-            labels.add(example.label)
-        elif not labels:
-            first_reject = first_reject or f"; first reject: {record.file}, line {record.line}: {example.reason}"
-        if len(labels) > MOST_LABELS:
-            break
-    shown = ", ".join(sorted(labels)[:3])
-    if len(labels) > MOST_LABELS or (labels and all(map(_FRACTION.fullmatch, labels))):
-        raise InputError(
-            f"--train: labels such as {shown} are amounts or texts, and the task {KIND} learns classes; name the key "
-            "of the class with --label-key, or the classes with --labels"
-        )
-    if len(labels) < 2:
-        found = f"{len(labels)}: {shown}" if labels else "none"
-        raise InputError(f"--train: needs two labels or more, has {found}{first_reject}")
-    return sorted(labels)
+
+    seen: frozenset[str]
+    has_lists: bool = False
+    first_reject: str = ""
+
+    @classmethod
+    def find(cls, splits: Mapping[str, SplitRecords], parse: Parse) -> "TrainLabels":
+        """Read train; the examples of ``parse`` have ``label``.
+
+        Raises:
+            InputError: there is no train.
+        """
+        if "train" not in splits:
+            raise InputError("--labels: give them where there is no --train to find them in")
+        seen: set[str] = set()
+        has_lists, first_reject = False, ""
+        for record in splits["train"].records():
+            example = parsed(record, parse)
+            if isinstance(example, Example):
+                has_lists = has_lists or isinstance(example.label, tuple)
+                seen.update(example.label if isinstance(example.label, tuple) else [example.label])
+            elif not seen:
+                first_reject = first_reject or f"; first reject: {record.file}, line {record.line}: {example.reason}"
+            if len(seen) > MOST_LABELS:
+                break
+        return cls(frozenset(seen), has_lists, first_reject)
+
+    def names(self) -> list[str]:
+        """Return the labels, sorted.
+
+        Raises:
+            InputError: there are fewer than two, or as many as amounts have.
+        """
+        shown = ", ".join(sorted(self.seen)[:3])
+        if len(self.seen) > MOST_LABELS:
+            raise InputError(
+                f"--train: more than {MOST_LABELS:,} labels, such as {shown}, which are texts or amounts; name the key "
+                "of the label, or the labels with --labels"
+            )
+        if len(self.seen) < 2:
+            found = f"{len(self.seen)}: {shown}" if self.seen else "none"
+            raise InputError(f"--train: needs two labels or more, has {found}{self.first_reject}")
+        return sorted(self.seen)
+
+    def problem_type(self) -> str:
+        """Tell which of :data:`PROBLEM_TYPES` it is.
+
+        Several labels where a record has a list of none or of several; amounts where all labels are numbers, and one is
+        a fraction or they are more than labels may be.
+
+        Raises:
+            InputError: all are numbers such as 1.0, which may be classes or amounts.
+        """
+        if self.has_lists:
+            return SEVERAL
+        if not self.seen or not all(map(_NUMBER.fullmatch, self.seen)):
+            return ONE
+        if len(self.seen) > MOST_LABELS or not all(float(label).is_integer() for label in self.seen):
+            return AMOUNT
+        if not all(label.lstrip("+-").isdecimal() for label in self.seen):
+            raise InputError(
+                f"--train: labels such as {', '.join(sorted(self.seen)[:3])} may be classes or amounts; say "
+                f"--problem-type {ONE} or {AMOUNT}"
+            )
+        return ONE
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -189,6 +252,8 @@ def make_parser() -> argparse.ArgumentParser:
     group.add_argument("--pair-key", metavar="KEY", default=USUAL.pair, help=text)
     text = "the labels in the order of their numbers (default: train's, sorted)"
     group.add_argument("--labels", metavar="LABEL", nargs="+", help=text)
+    text = "one label, several or none, or an amount (default: lists and fractions in train tell)"
+    group.add_argument("--problem-type", choices=PROBLEM_TYPES, help=text)
     options.add_options(parser)
     return parser
 
@@ -201,19 +266,22 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     """
     where = Keys(args.text_key, args.label_key, args.id_key, args.pair_key)
     data = options.find(args, functools.partial(name_of, where=where))
-    if not args.labels and "train" not in data.splits:
-        raise InputError("--labels: give them where there is no --train to find them in")
     read = functools.partial(parse, where=where)
-    labels = args.labels or find_labels(data.splits["train"].records(), read)
+    needs_no_look = args.problem_type == AMOUNT or (args.labels and (args.problem_type or "train" not in data.splits))
+    found = TrainLabels(frozenset()) if needs_no_look else TrainLabels.find(data.splits, read)
+    problem = args.problem_type or (ONE if args.labels and not found.has_lists else found.problem_type())
+    labels = [AMOUNT_LABEL] if problem == AMOUNT else args.labels or found.names()
     settings = {key: value for key, value in asdict(where).items() if value != getattr(USUAL, key)} | data.settings
+    table = options.with_notes(task_table, data)
     return corpus_of(
         labels,
+        problem,
         name="labelled_text",
         splits=options.annotated(data.splits, read),
         parse=read,
         settings=settings,
         inputs=data.inputs,
-        table=options.with_notes(task_table, data),
+        table=table if problem == ONE else with_lines(table, [f"problem type: {problem}"]),
     )
 
 

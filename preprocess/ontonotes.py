@@ -15,12 +15,11 @@ import numpy as np
 
 from fairseq_poolingformer.tasks.coreference.conll import ConllDocument, RawDocument, parse_document, split_documents
 from fairseq_poolingformer.tasks.coreference.examples import CoreferenceSplit
-from fairseq_poolingformer.text.dictionary import UNK
 from fairseq_poolingformer.text.json_lines import BadLine
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from .pipeline import command, task_corpus
-from .pipeline.encode import Encoded, one_line
+from .pipeline.encode import Encoded, encode_words, one_line
 from .pipeline.records import Example, Record, Reject, read_files
 
 # how the treebanks write these marks; a pretrained model knows them as they are
@@ -71,18 +70,11 @@ def parse(record: Record, annotated: bool) -> CoreferenceExample | Reject:
 
 
 def encode(tokenizer: Tokenizer, example: CoreferenceExample) -> Encoded:
-    """Make the arrays of :class:`~fairseq_poolingformer.tasks.coreference.examples.CoreferenceSplit`.
-
-    Each word is encoded for itself, behind a space, so that no piece belongs to two.
-    """
+    """Make the arrays of :class:`~fairseq_poolingformer.tasks.coreference.examples.CoreferenceSplit`."""
     document = example.document
-    pieces = tokenizer.encode_batch([f" {word}" for word in example.texts])
-    pieces = [found if len(found) else np.array([UNK]) for found in pieces]
     speakers: dict[str, int] = {}
     rows = [(*mention, entity) for entity, cluster in enumerate(document.clusters, 1) for mention in cluster]
-    arrays = {
-        "document": np.concatenate(pieces),
-        "word": np.array(list(map(len, pieces))),
+    arrays = encode_words(tokenizer, example.texts) | {
         "sentence": np.array(document.sentences),
         "speaker": np.array([speakers.setdefault(name, len(speakers)) for name in document.speakers]),
         "mention": np.array(rows, np.int64).reshape(-1),

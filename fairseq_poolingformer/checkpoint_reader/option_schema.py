@@ -45,6 +45,7 @@ TEXTS = {
     "pooler_activation_fn": _WORD,
     "mask_names": r"[0-9]{1,7}-[0-9]{1,7}",
     "segment_logits": r"sum|mean",
+    "problem_type": r"(single|multi)_label_classification|regression",
     "eval_bleu_detok": r"space|moses|nltk",
     "eval_bleu_remove_bpe": r"@@ |sentencepiece|subword_nmt|wordpiece|letter|_EOW|none",
     "pos_att_type": _WORDS,

@@ -115,9 +115,15 @@ _TASKS = {
             corpora={
                 "imdb": "film reviews with a sentiment each: the folder aclImdb",
                 "hyperpartisan": "news articles, hyperpartisan or not: the XML pair of the 2019 task",
-                "labelled_text": "any documents with a label each, in any format",
+                "labelled_text": "any documents with a label, several or an amount each, in any format",
             },
-            figures="accuracy; precision, recall and F1 of each label (IMDB, Hyperpartisan, others)",
+            figures="accuracy; precision, recall, F1 of labels (IMDB, Hyperpartisan, others); correlations of amounts",
+        ),
+        _own(
+            "token_labels",
+            "token_labels",
+            corpora={"token_labels": "documents with a label for each word: CoNLL-2003's columns, or any format"},
+            figures="precision, recall and F1 of entities, as conlleval counts; accuracy over words",
         ),
         _own(
             "wikihop",
@@ -154,6 +160,18 @@ _TASKS = {
                 "coreference"
             },
             figures="MUC, B³, CEAF-φ4 and the mean of their F1 (CoNLL-2012)",
+        ),
+        _own(
+            "qasper",
+            "qasper",
+            corpora={"qasper": "questions about scientific papers with evidence: QASPER"},
+            figures="F1 of answers, of each kind of them, and of evidence (QASPER)",
+        ),
+        _own(
+            "contract_nli",
+            "contract_nli",
+            corpora={"contract_nli": "hypotheses about contracts with evidence: ContractNLI"},
+            figures="accuracy and F1 of hypotheses; mean average precision of evidence (ContractNLI)",
         ),
     )
 }

@@ -32,8 +32,8 @@ _FIRST_BYTES = {
     b"\x93NUMPY": ("an array of numpy", "give the text that it was made from"),
     b"version https://git-lfs": ("a Git LFS pointer", "fetch the file itself with git lfs pull"),
 }
-# an object whose first value is a string; a line of JSON with a label is another form
-_OF_STRINGS = re.compile(r'\s*\{\s*(?!"(?:id|label|probability)"\s*:)"(?:[^"\\]|\\.)*"\s*:\s*"')
+# an object whose first value is a string; a line of JSON with a label or an answer is another form
+_OF_STRINGS = re.compile(r'\s*\{\s*(?!"(?:id|label|probability|question_id)"\s*:)"(?:[^"\\]|\\.)*"\s*:\s*"')
 
 
 def is_object_of_strings(beginning: str) -> bool:

@@ -20,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError, load, read
 from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError, plain_settings
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
+from fairseq_poolingformer.tasks.shared.labels import PROBLEM_TYPES
 from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE, recorded_folder
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
 from fairseq_poolingformer.weights.card import Training
@@ -211,7 +212,7 @@ def read_training(path: Path) -> tuple[Settings, State, Training]:
 
     The settings are those that ``option_schema.plain_settings`` lets through. They
     include ``data``, the data folder of the training, if the checkpoint records one that is there, and ``labels``, the
-    names of the classes, if its task has any.
+    names of the classes, and ``problem_type``, if its task has any.
 
     Raises:
         ConversionError: the file is not a fairseq checkpoint with a model's settings and parameters.
@@ -241,9 +242,11 @@ def read_training(path: Path) -> tuple[Settings, State, Training]:
     settings.pop("data", None)
     if (folder := recorded_folder(given.get("data"))) is not None:
         settings["data"] = str(folder)
-    labels = (checkpoint.get("task_state") or {}).get("labels")  # of documents
+    task_state = checkpoint.get("task_state") or {}
+    labels = task_state.get("labels")
     if isinstance(labels, list) and all(isinstance(label, str) and len(label) < LONGEST_LABEL for label in labels):
         settings["labels"] = labels
+        settings |= {"problem_type": kind} if (kind := task_state.get("problem_type")) in PROBLEM_TYPES else {}
     return settings, checkpoint["model"], Training.of(checkpoint)
 
 
@@ -275,14 +278,14 @@ def write_checkpoint(path: Path, settings: Settings, state: State) -> None:
         "lr_scheduler_state": {},
         "num_updates": 0,
     }
-    labels = settings.get("labels")
+    state_of_task = {name: settings[name] for name in ("labels", "problem_type") if settings.get(name) is not None}
     checkpoint = {
-        "args": argparse.Namespace(**{name: value for name, value in settings.items() if name != "labels"}),
+        "args": argparse.Namespace(**{name: value for name, value in settings.items() if name not in state_of_task}),
         "cfg": None,
         "model": state,
         "optimizer_history": [history],
         "last_optimizer_state": None,
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}, "val_loss": None},
-        "task_state": {} if labels is None else {"labels": labels},
+        "task_state": state_of_task,
     }
     torch.save(checkpoint, path)

@@ -28,6 +28,7 @@ class Head:
         end: the end of the name of transformers' class.
         parts: beginnings of fairseq's names, after ``TASK_head.`` -> those of transformers'; others are the same.
         options: options of the task that ``config.json`` keeps, where a checkpoint has them.
+        labels: whether the rows of ``out_proj.weight`` are labels that have names.
         families: the ``model_type`` of the families that have the class.
     """
 
@@ -35,6 +36,7 @@ class Head:
     end: str
     parts: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    labels: bool = False
     families: tuple[str, ...] = (OWN_FAMILY,)
 
     @property
@@ -61,10 +63,10 @@ class Head:
         Raises:
             ValueError: the head lacks a parameter.
         """
-        found = {name: settings[name] for name in self.options if name in settings}
+        found = {name: settings[name] for name in self.options if settings.get(name) is not None}
         if self.task == "coreference":
             found["segment_distances"] = self._rows(state, "segment_distance.weight")
-        if self.task == "document_classification":
+        if self.labels:
             count, labels = self._rows(state, "out_proj.weight"), settings.get("labels") or ()
             if len(labels) != count:
                 labels = [f"LABEL_{number}" for number in range(count)]
@@ -80,7 +82,7 @@ class Head:
 
     def settings(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return fairseq's settings of the head; undoes :meth:`config`."""
-        found = {name: config[name] for name in (*self.options, "labels") if name in config}
+        found = {name: config[name] for name in (*self.options, "labels") if config.get(name) is not None}
         if self.task == "coreference" and "segment_distances" in config:
             found.setdefault("max_segments", config["segment_distances"])
         return {"task": self.task, **found}
@@ -91,6 +93,15 @@ HEADS = (
         "document_classification",
         "ForSequenceClassification",
         parts={"dense.": "classifier.dense.", "out_proj.": "classifier.out_proj."},
+        options=("problem_type",),
+        labels=True,
+        families=SHARED_FAMILIES,
+    ),
+    Head(
+        "token_labels",
+        "ForTokenClassification",
+        parts={"out_proj.weight": "classifier.weight", "out_proj.bias": "classifier.bias"},
+        labels=True,
         families=SHARED_FAMILIES,
     ),
     Head("triviaqa", "ForQuestionAnswering", parts={"span.": "qa_outputs."}, families=SHARED_FAMILIES),

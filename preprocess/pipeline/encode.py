@@ -1,13 +1,13 @@
 """The arrays and texts that a data folder holds of an example, and the tokens of pieces of its text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.data_folder import Layout
-from fairseq_poolingformer.text.dictionary import EOS, replace_lone_surrogates
+from fairseq_poolingformer.text.dictionary import EOS, UNK, replace_lone_surrogates
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
 
 from .records import Example, Reject
@@ -42,6 +42,16 @@ def encode_texts(tokenizer: Tokenizer, example: Example, layout: Layout = PAIRS)
         texts["text"] = replace_lone_surrogates(last) + "\n"
     arrays = {name: np.append(ids, EOS) for name, ids in zip(layout.ids, encoded, strict=True)}
     return Encoded(arrays, texts, lost=example.lost)
+
+
+def encode_words(tokenizer: Tokenizer, words: Sequence[str]) -> dict[str, np.ndarray]:
+    """Encode words as ``document``, (T,) their pieces, and ``word``, (W,) how many pieces each has.
+
+    Each word is encoded for itself, behind a space, so that no piece belongs to two; one without a piece is ``<unk>``.
+    """
+    pieces = tokenizer.encode_batch([f" {word}" for word in words])
+    pieces = [found if len(found) else np.array([UNK]) for found in pieces]
+    return {"document": np.concatenate(pieces), "word": np.array(list(map(len, pieces)))}
 
 
 def one_line(text: str) -> str:

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from fairseq_poolingformer.tasks.shared.labels import AMOUNT
+
 from .progress import progress
 from .records import Example, Reject, parsed
 
@@ -44,20 +46,20 @@ class SplitLook:
         if len(names := self.marked.setdefault(kind, [])) < SHOWN:
             names.append(name)
 
-    def add(self, example: Example, outputs: int) -> None:
-        """Take an example whose last texts are to be learned."""
+    def add(self, example: Example, outputs: int, has_classes: bool = True) -> None:
+        """Take an example whose last texts are to be learned; its labels are counted where they are classes."""
         count = len(example.texts) - outputs
         inputs = "\n".join(example.texts[:count])
-        label = getattr(example, "label", None)
-        output = "\n".join(example.texts[count:]) if outputs else label or ""
+        label = getattr(example, "label", None) if has_classes else None
+        labels = label if isinstance(label, tuple) else () if label is None else (label,)
+        output = "\n".join(example.texts[count:] if outputs else labels)
         folded = fold(inputs), fold(output)
         for digests, sizes, text in zip(
             (self.inputs, self.outputs), (self.sizes, self.output_sizes), folded, strict=True
         ):
             digests.append(digest(text))
             sizes.append(min(len(text), 2**32 - 1))
-        if label is not None:
-            self.labels[label] += 1
+        self.labels.update(labels)
         if is_json(inputs) or is_json(output):
             self.mark("json", example.id)
         if " " not in folded[0]:
@@ -99,7 +101,7 @@ def look(corpus, limit: int | None = None) -> dict[str, SplitLook]:
         corpus: a :class:`~preprocess.pipeline.run.Corpus`.
         limit: of the examples of train.
     """
-    outputs = len(corpus.layout.outputs)
+    outputs, has_classes = len(corpus.layout.outputs), corpus.entries.get("problem_type") != AMOUNT
     found = {}
     for split, records in corpus.splits.items():
         seen = found[split] = SplitLook()
@@ -111,7 +113,7 @@ def look(corpus, limit: int | None = None) -> dict[str, SplitLook]:
                 if isinstance(example, Reject):
                     seen.reject(example.reason, f"{record.file}, line {record.line}")
                 elif isinstance(example, Example):
-                    seen.add(example, outputs)
+                    seen.add(example, outputs, has_classes)
                     if split == "train" and len(seen.inputs) == limit:
                         break
     return found

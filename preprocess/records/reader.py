@@ -36,17 +36,17 @@ def _records(source: Source, reading: Reading) -> Iterator[Record]:
 
 
 def _text(source: Source, reading: Reading) -> Iterator[Record]:
-    kind = format_of(source.name, source.open, reading)
-    size = reading.max_bytes
+    kind = Format.LIST if source.key else format_of(source.name, source.open, reading)
+    size, key = reading.max_bytes, source.key or reading.records_key
     find, numbered = {
         Format.LINES: (partial(records.lines, max_line_bytes=size), ""),
         Format.ARRAY: (partial(json_stream.elements, key=None, max_bytes=size), "element"),
-        Format.LIST: (partial(json_stream.elements, key=reading.records_key, max_bytes=size), "element"),
+        Format.LIST: (partial(json_stream.elements, key=key, max_bytes=size), "element"),
         Format.MEMBERS: (partial(json_stream.members, max_bytes=size), "member"),
         Format.OBJECTS: (partial(json_stream.objects, max_bytes=size), ""),
         Format.CSV: (partial(tables.rows, reading=reading), ""),
         Format.TSV: (partial(tables.rows, reading=reading, delimiter="\t"), ""),
-        Format.COLUMNS: (partial(tables.sentences, reading=reading), ""),
+        Format.COLUMNS: (partial(tables.documents, reading=reading), ""),
     }[kind]
     with source.open() as (content, disk):
         yield from records.records_of(find(content, source.name), source.name, disk, numbered)

@@ -1,5 +1,6 @@
 """What people name as data: files, globs, zip archives, folders, names on the Hub; and the splits that these hold."""
 
+import codecs
 import contextlib
 import errno
 import glob
@@ -11,15 +12,15 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from fairseq_poolingformer.text.digests import digest_of
 
-from ..pipeline import compressed
+from ..pipeline import compressed, json_stream
 from ..pipeline.errors import InputError
-from ..pipeline.records import describe_file
+from ..pipeline.records import MAX_LINE_BYTES, describe_file
 from ..pipeline.splits import SPLIT_OF
 from . import arrow, texts
 
@@ -37,6 +38,7 @@ class Source:
         other: the file of the other side of line pairs.
         entries: of a folder of texts, those of :func:`~preprocess.records.texts.grouped`.
         rows: of the Hub.
+        key: of a JSON object that has a list of records for each split.
     """
 
     path: Path
@@ -44,10 +46,24 @@ class Source:
     other: Path | None = None
     entries: Sequence[Mapping[str, Path | str]] = field(default=(), compare=False)
     rows: Sequence | None = field(default=None, compare=False)
+    key: str = ""
 
     @property
     def name(self) -> str:
         return f"{self.path}/{self.member}" if self.member else str(self.path)
+
+    def lists(self) -> dict[str, "Source"]:
+        """Those of a JSON object that has a list of records under the name of each split, and no other list."""
+        if self.rows is not None or self.entries or self.other or (not self.member and arrow.format_of(self.path)):
+            return {}
+        found = {}
+        with self.open() as (content, _):
+            if content.peek(64).removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{":
+                for key, kind in json_stream.openings(content, MAX_LINE_BYTES):
+                    if kind == b"[" and key.lower() not in SPLIT_OF:
+                        return {}
+                    found |= {key: replace(self, key=key)} if kind == b"[" else {}
+        return found
 
     @property
     def size(self) -> int:
@@ -95,9 +111,9 @@ class Source:
                     f"{path.relative_to(self.path).as_posix()}\0{digest_of(path)}\0".encode("utf-8", "replace")
                 )
             return [{"file": self.path.name, "files": len(self._paths()), "sha256": digest.hexdigest()}]
-        if self.member:
-            digest = hashlib.sha256(f"{digest_of(self.path)}\0{self.member}".encode("utf-8", "replace")).hexdigest()
-            return [{"file": self.path.name, "member": self.member, "sha256": digest}]
+        if inside := self.member + f"\0{self.key}" * bool(self.key):
+            digest = hashlib.sha256(f"{digest_of(self.path)}\0{inside}".encode("utf-8", "replace")).hexdigest()
+            return [{"file": self.path.name, "member": inside.replace("\0", "/").lstrip("/"), "sha256": digest}]
         return [describe_file(path) for path in (self.path, self.other) if path]
 
 
@@ -172,8 +188,8 @@ def _of_hub(name: str) -> dict[str, list[Source]]:
 def splits_of(data: str, unnamed: bool = True) -> dict[str, list[Source]]:
     """The splits of data that one argument names.
 
-    The names of files, of folders, of members of an archive and of splits on the Hub say which: train; val, valid,
-    validation or dev; test.
+    The names of files, of folders, of members of an archive, of splits on the Hub and of the lists in one JSON file say
+    which: train; val, valid, validation or dev; test.
 
     Args:
         data: a path, a pattern or a name on the Hub.
@@ -201,6 +217,9 @@ def splits_of(data: str, unnamed: bool = True) -> dict[str, list[Source]]:
                 raise _two_forms(data, former[0], source)
             named.setdefault(name, []).append(source)
             unnamed = unnamed or not path.is_dir() or is_saved or bool(source.entries)
+    if sum(map(len, named.values())) == 1:
+        ((only,),) = named.values()
+        named = {name: [source] for name, source in only.lists().items()} or named
     exact: dict[str, Source] = {}  # train.txt rather than training-notes.txt
     for name, sources in named.items():
         if (split := _known(name)) and sources:

@@ -3,19 +3,19 @@
 import codecs
 import csv
 import json
-import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO
+
+from fairseq_poolingformer.text import columns as conll
+from fairseq_poolingformer.text.columns import decoded
 
 from ..pipeline.errors import InputError
 from ..pipeline.records import TOO_LONG
 from .reading import Reading
 
-Found = Iterator[tuple[int, bytes | str]]  # the line of each record, and the record, or why there is none
+Found = Iterator[tuple[int, bytes | str | None]]  # the line of each record, and the record, or why there is none
 _DELIMITERS = ",;\t|"
-_DOCUMENT = "-DOCSTART-"
-_BLANKS = re.compile(r"[ \t]+")
 
 
 class _Lines:
@@ -59,15 +59,6 @@ class _Lines:
             line = line.removeprefix(codecs.BOM_UTF8)
         text, self.problem = decoded(line, self.number, self.problem)
         return text
-
-
-def decoded(line: bytes, number: int, problem: str = "") -> tuple[str, str]:
-    """A line as text, and why it cannot be used, unless there is a problem already."""
-    try:
-        return line.decode("utf-8"), problem
-    except UnicodeDecodeError as error:
-        found = f"not UTF-8: byte {error.start} of line {number}, {error.reason}"
-        return line.decode("utf-8", "replace"), problem or f"{found}; convert Latin-1 with iconv -f LATIN1 -t UTF-8"
 
 
 def rows(content: BinaryIO, name: str, reading: Reading, delimiter: str = "") -> Found:
@@ -123,34 +114,7 @@ def _header(row: list[str], problem: str, where: str) -> list[str]:
     return columns
 
 
-def sentences(content: BinaryIO, name: str, reading: Reading) -> Found:
-    """Yield every sentence of CoNLL-2003's columns: its tokens, and the last column as their labels.
-
-    Blank lines and ``-DOCSTART-`` lie between sentences; a line has a token, perhaps other columns, and a label.
-    """
-    tokens, labels, first, size, problem = [], [], 1, 0, ""
-    number = 0
-
-    def found() -> tuple[int, bytes | str]:
-        fields = {"id": f"{name.rpartition('/')[2]}:{first}", "tokens": tokens, "labels": labels}
-        return first, problem or json.dumps(fields).encode()
-
-    for number, line in enumerate(iter(lambda: content.readline(reading.max_bytes + 1), b""), 1):
-        words = line.split() if size <= reading.max_bytes else line[:1].split()
-        if not words or words[0] == _DOCUMENT.encode():
-            if size:
-                yield found()
-            tokens, labels, size, problem = [], [], 0, ""
-            continue
-        first = first if size else number
-        size += len(line)
-        text, problem = decoded(line, number, problem)
-        if size > reading.max_bytes:
-            problem, tokens, labels = TOO_LONG, [], []
-        elif len(columns := _BLANKS.split(text.strip(" \t\r\n"))) < 2:
-            problem = problem or f"no label: line {number} has one column, {columns[0][:60]!r}"
-        else:
-            tokens.append(columns[0])
-            labels.append(columns[-1])
-    if size:
-        yield found()
+def documents(content: BinaryIO, name: str, reading: Reading) -> Found:
+    """Yield every document of CoNLL-2003's columns as an object of JSON."""
+    for line, found in conll.documents(content, name, reading.max_bytes):
+        yield line, json.dumps(found).encode() if isinstance(found, dict) else found

@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fairseq_poolingformer.text.columns import decoded
+
 from ..pipeline.compressed import open_compressed, suffix_of
 from ..pipeline.errors import InputError
 from ..pipeline.records import TOO_LONG, Record
-from .tables import decoded
 
 OTHER_SIDE = {".src": ".tgt", ".source": ".target"}
 _CLEANED = ".cleaned"  # ends the names of Multi-News' sources

@@ -127,3 +127,77 @@ def hotpotqa_folder(folder: Path, *options: str, questions=HOTPOTQA_QUESTIONS) -
 
 def _common(folder: Path, options) -> list[str]:
     return ["--output-folder", str(folder / "data"), "--workers", "1", *(options or ("--sentencepiece-train", "320"))]
+
+
+QASPER_PAPER = {
+    "title": "Events and their polarity",
+    "abstract": "We learn the polarity of events from raw text.",
+    "full_text": [
+        {
+            "section_name": "Introduction",
+            "paragraphs": ["Events make people glad.", "", "Few corpora name them."],
+        },
+        {
+            "section_name": "Method ::: Lexicon",
+            "paragraphs": ["The seed lexicon has thirty words é; it is small.", "No parser is used."],
+        },
+        {"section_name": None, "paragraphs": ["We thank everybody."]},
+    ],
+    "figures_and_tables": [{"caption": "Table 1: Accuracy of 0.9.", "file": "1-Table1.png"}],
+}
+
+
+def qasper_answer(evidence=(), **content):
+    usual = {"unanswerable": False, "extractive_spans": [], "yes_no": None, "free_form_answer": ""}
+    answer = {**usual, "evidence": list(evidence), "highlighted_evidence": [], **content}
+    return {"answer": answer, "annotation_id": "a", "worker_id": "w"}
+
+
+_LEXICON, _PARSER = QASPER_PAPER["full_text"][1]["paragraphs"]
+QASPER_QUESTIONS = [
+    {
+        "question_id": "q1",
+        "question": "How large is the lexicon?",
+        "answers": [
+            qasper_answer([_LEXICON], extractive_spans=["thirty words é"]),
+            qasper_answer([_LEXICON], free_form_answer="Thirty words É"),
+            qasper_answer(unanswerable=True),
+        ],
+    },
+    {"question_id": "q2", "question": "Which parser?", "answers": [qasper_answer([_PARSER], yes_no=False)]},
+    {"question_id": "q3", "question": "Who paid?", "answers": [qasper_answer(unanswerable=True)]},
+    {
+        "question_id": "q4",
+        "question": "Is accuracy given?",
+        "answers": [qasper_answer(["FLOAT SELECTED: Table 1: Accuracy of 0.9."], yes_no=True)],
+    },
+]
+
+
+def write_qasper(path: Path, questions=QASPER_QUESTIONS, indent: int | None = 1) -> Path:
+    path.write_text(json.dumps({"1909.00694": {**QASPER_PAPER, "qas": questions}}, indent=indent), encoding="utf-8")
+    return path
+
+
+CONTRACT = "1. Term. This Agreement ends in 2030.\n2. Secrets survive termination. Nobody may copy them."
+CONTRACT_SPANS = [[0, 8], [9, 37], [38, 69], [70, 91]]
+CONTRACT_HYPOTHESES = {
+    "nda-1": {"short_description": "Survival", "hypothesis": "Some obligations survive termination."},
+    "nda-2": {"short_description": "Copies", "hypothesis": "Receiving Party may copy é."},
+    "nda-3": {"short_description": "Licence", "hypothesis": "A licence is granted."},
+}
+CONTRACT_ANNOTATIONS = {
+    "nda-1": {"choice": "Entailment", "spans": [2]},
+    "nda-2": {"choice": "Contradiction", "spans": [3]},
+    "nda-3": {"choice": "NotMentioned", "spans": []},
+}
+
+
+def write_contract_nli(path: Path, annotations=CONTRACT_ANNOTATIONS, **changes) -> Path:
+    document = {
+        **{"id": 34, "file_name": "NDA.pdf", "text": CONTRACT, "spans": CONTRACT_SPANS},
+        **{"annotation_sets": [{"annotations": annotations}], "document_type": "search-pdf", "url": ""},
+    }
+    content = {"documents": [document | changes], "labels": CONTRACT_HYPOTHESES}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path

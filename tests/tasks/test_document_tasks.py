@@ -10,15 +10,18 @@ from fairseq import options, tasks
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.logging import metrics
 
-from fairseq_poolingformer.cli import predict
+from fairseq_poolingformer.cli import predict, score
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.tasks.shared.examples import MARKS
+from fairseq_poolingformer.tasks.shared.labels import AMOUNT, SEVERAL
 from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
 from fairseq_poolingformer.weights.files import write_checkpoint
+from preprocess import labelled_text
 from tests.models.tiny_bart import USER_DIR
 from tests.models.tiny_roberta import SIZES, build, write_dictionary
 from tests.patches.helpers import TORCHRUN, assert_same_parameters, run
 from tests.tasks.folders import random_wikihop, words, write, write_wikihop
+from tests.text.tiny_gpt2 import TEXT, write_vocabulary
 
 SMALL = ("--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "48", "--encoder-attention-heads", "4")
 CHUNKED_ROBERTA = (
@@ -164,6 +167,53 @@ def test_classification_learns_by_heart(tmp_path):
     assert predict.main([str(folder), *flags, "--output", str(tmp_path / "p.jsonl")]) == 0
     found = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert [(record["id"], record["label"]) for record in found] == [("d0", "a"), ("d1", "c"), ("d2", "b"), ("d3", "c")]
+
+
+@pytest.mark.parametrize("problem", [SEVERAL, AMOUNT])
+def test_several_labels_and_amounts_from_records_to_figures(problem, tmp_path, capsys):
+    """Documents of --test have no label, which counts nothing."""
+    rng, amounts = np.random.default_rng(0), [0.5, -1.25, 2, 1e-3]
+    documents = [" ".join(rng.choice(sorted(set(TEXT.split())), 4)) for _ in range(4)]
+    labels = [["a", "b"], [], ["c"], ["a", "c"]] if problem == SEVERAL else amounts
+    rows = [{"id": f"d{k}", "text": documents[k], "label": labels[k]} for k in range(4)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data, output = tmp_path / "data", tmp_path / "p.jsonl"
+    flags = ["--gpt2-bpe", write_vocabulary(tmp_path / "gpt2"), "--output-folder", data, "--workers", 1]
+    files = ["--train", tmp_path / "rows.jsonl", "--test", tmp_path / "rows.jsonl"]
+    assert labelled_text.main(list(map(str, [*files, *flags]))) == 0
+    assert f"problem type: {problem}" in capsys.readouterr().out.splitlines()
+    args, task, model = make(data, "document_classification", *ENCODERS[1])
+    for split in ("train", "test"):
+        task.load_dataset(split)
+    if problem == SEVERAL:
+        assert fit(task, model) == 1
+    else:
+        criterion, dataset = DocumentTaskCriterion(task), task.dataset("train")
+        batch = dataset.collater([dataset[k] for k in range(4)])
+        optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+        for _ in range(40):
+            optimizer.zero_grad()
+            loss, _, log = criterion(model, batch)
+            loss.backward()
+            optimizer.step()
+        assert log["_mse_correct"] / log["_mse_total"] < 0.05
+    unlabelled = task.dataset("test").collater([task.dataset("test")[k] for k in range(4)])
+    loss, _, log = DocumentTaskCriterion(task)(model, unlabelled)
+    assert loss == 0
+    assert not any(value for name, value in log.items() if name.endswith("_total"))
+    write_checkpoint(tmp_path / "model.pt", vars(args), model.state_dict())
+    path = ["--path", str(tmp_path / "model.pt"), "--device", "cpu", "--num-workers", "0", "--output", str(output)]
+    assert predict.main([str(data), *path, "--subset", "test"]) == 0
+    found = [json.loads(line)["label"] for line in output.read_text().splitlines()]
+    assert found == labels if problem == SEVERAL else found == pytest.approx(labels, abs=0.5)
+    capsys.readouterr()
+    assert score.main([str(output), "--gold", str(tmp_path / "rows.jsonl")]) == 0
+    printed = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert printed["macro_f1"] == "100.00" if problem == SEVERAL else float(printed["pearson"]) > 95
+    state = task.state_dict()
+    task.load_state_dict(state)
+    with pytest.raises(ValueError, match=f"checkpoint's problem type is single_label_classification, .* is {problem}"):
+        task.load_state_dict({"labels": state["labels"]})
 
 
 def test_a_checkpoint_keeps_its_labels(tmp_path):

@@ -77,6 +77,53 @@ def test_classification_equals_scikit_learn(tmp_path, seed):
     assert (figures["examples"], figures["without_prediction"]) == (len(found), 40 - len(found))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_several_labels_equal_scikit_learn(tmp_path, seed):
+    metrics = pytest.importorskip("sklearn.metrics")
+    rng = random.Random(seed)
+    names = ["a", "b", "c", "d"]
+    gold, found = ({k: rng.sample(names, rng.randint(0, 3)) for k in range(40)} for _ in range(2))
+    gold[0], gold[1] = names, "a"  # one label need not be in a list
+    figures = document_classification_scores.score(
+        [write_json_lines(tmp_path / "gold.jsonl", gold)], write_json_lines(tmp_path / "p.jsonl", found)
+    )
+    right, predicted = ([[name in labels[k] for name in names] for k in range(40)] for labels in (gold, found))
+    assert figures["accuracy"] == pytest.approx(100 * metrics.accuracy_score(right, predicted))
+    options = {"zero_division": 0}
+    for average, suffix in (("micro", ""), (None, "_a")):
+        wanted = metrics.precision_recall_fscore_support(right, predicted, average=average, **options)[:3]
+        wanted = [value if average else value[0] for value in wanted]
+        assert [figures[f"{kind}{suffix}"] for kind in ("precision", "recall", "f1")] == pytest.approx(
+            [100 * value for value in wanted]
+        )
+    assert figures["macro_f1"] == pytest.approx(100 * metrics.f1_score(right, predicted, average="macro", **options))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_amounts_equal_scipy(tmp_path, seed):
+    stats = pytest.importorskip("scipy.stats")
+    rng = random.Random(seed)
+    gold = {k: rng.choice([rng.randint(0, 3), rng.random(), str(rng.randint(0, 3))]) for k in range(40)}
+    found = {k: rng.choice([0.25, rng.random()]) for k in range(39)}
+    figures = document_classification_scores.score(
+        [write_json_lines(tmp_path / "gold.jsonl", gold)], write_json_lines(tmp_path / "p.jsonl", found)
+    )
+    right, predicted = [float(gold[k]) for k in found], list(found.values())
+    assert figures["pearson"] == pytest.approx(100 * stats.pearsonr(right, predicted).statistic)
+    assert figures["spearman"] == pytest.approx(100 * stats.spearmanr(right, predicted).statistic)
+    assert figures["mse"] == pytest.approx(sum((x - y) ** 2 for x, y in zip(right, predicted, strict=True)) / 39)
+    assert (figures["examples"], figures["without_prediction"]) == (39, 1)
+
+
+def test_amounts_without_a_correlation_and_labels_that_are_none(tmp_path):
+    gold = write_json_lines(tmp_path / "gold.jsonl", {1: 1, 2: 2})
+    same = write_json_lines(tmp_path / "p.jsonl", {1: 0.5, 2: 0.5})
+    assert document_classification_scores.score([gold], same)["pearson"] == 0
+    names = write_json_lines(tmp_path / "names.jsonl", {1: "x", 2: "y"})
+    with pytest.raises(ValueError, match=r"p\.jsonl: amounts, and a label is not a number"):
+        document_classification_scores.score([names], same)
+
+
 def test_gold_in_every_released_format(tmp_path):
     for label in ("pos", "neg"):
         (tmp_path / "test" / label).mkdir(parents=True)

@@ -11,11 +11,13 @@ from transformers import AutoTokenizer
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.tasks.shared.examples import MARKS
+from fairseq_poolingformer.tasks.shared.labels import AMOUNT, SEVERAL
+from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelExamples, TokenLabelSplit
 from fairseq_poolingformer.weights import ConversionError, convert
 from fairseq_poolingformer.weights.files import read_training, write_checkpoint
 from fairseq_poolingformer.weights.marks import NAMES
 from tests.models import tiny_huggingface
-from tests.tasks.folders import random_wikihop, write_wikihop
+from tests.tasks.folders import SYMBOLS, random_wikihop, write, write_wikihop
 from tests.tasks.test_document_tasks import ENCODERS, make
 from tests.weights.conftest import run
 
@@ -34,12 +36,18 @@ WORDS = {
 INPUTS = {
     "question_answering": {"paragraph_ids": PLACES, "span_mask": PLACES.ge(0), "num_paragraphs": 3},
     "document_classification": {"example": torch.arange(3), "num_examples": 3},
+    "token_labels": {**JOINED, "word": PLACES},
     "wikihop": {**JOINED, "candidate": PLACES, "num_candidates": torch.tensor([3, 3])},
     "triviaqa": {**JOINED, "piece": PLACES.clamp(max=1)},
     "hotpotqa": {**JOINED, "piece": PLACES.clamp(max=1), "paragraph": PLACES, "sentence": PLACES.flip(1)},
     "coreference": {**JOINED, **WORDS},
 }
-ENDS = {"document_classification": "SequenceClassification", "triviaqa": "QuestionAnswering"}
+ENDS = {
+    "document_classification": "SequenceClassification",
+    "token_labels": "TokenClassification",
+    "triviaqa": "QuestionAnswering",
+}
+LABELLED = ("document_classification", "token_labels")
 FLAGS = {
     "question_answering": ("--doc-stride", "4"),
     "wikihop": ("--segment-logits", "mean"),
@@ -65,7 +73,7 @@ def folder(tmp_path):
 
 def trained(folder, task, encoder=POOLINGFORMER):
     """A model of a task with random parameters, none of them zero, and what a checkpoint says of it."""
-    labels = {"labels": ["bad", "so so", "good"]} if task == "document_classification" else {}
+    labels = {"labels": ["bad", "so so", "good"]} if task in LABELLED else {}
     (folder / "corpus.json").write_text(json.dumps({"kind": task, **labels}))
     args, _, model = make(folder, task, *encoder, *FLAGS.get(task, ()))
     with torch.no_grad():
@@ -102,11 +110,12 @@ def test_every_head_leaves_with_the_model_and_comes_back(folder, task):
     inputs = {"attention_mask": tokens.ne(1).long(), "global_attention_mask": global_mask.long()}
     if task in ENDS:
         output = theirs(tokens, **inputs)
-        found = [output.logits] if task == "document_classification" else [output.start_logits, output.end_logits]
+        found = [output.logits] if task in LABELLED else [output.start_logits, output.end_logits]
+        found = [found[0][PLACES > 0]] if task == "token_labels" else found
     else:
         found = flat(theirs(tokens, **inputs, **INPUTS[task]).logits)
     assert found
-    for mine, other in zip(found, flat(expected), strict=task != "triviaqa"):
+    for mine, other in zip(found, flat(expected), strict=task not in ("triviaqa", "token_labels")):
         real = tokens.ne(1) if mine.shape == tokens.shape else ...
         torch.testing.assert_close(mine[real], other[real], rtol=0, atol=1e-5)
     back = convert.to_fairseq({**converted.settings, "labels": settings.get("labels")}, dict(theirs.state_dict()))
@@ -164,6 +173,54 @@ def test_the_command_keeps_marks_and_labels(tmp_path, capsys):
     assert (tmp_path / "back" / "dict.txt").read_text() == (folder / "dict.txt").read_text()
     again = load_file(tmp_path / "hf" / "model.safetensors")
     assert {"classifier.dense.weight", "classifier.out_proj.bias"} <= set(again)
+
+
+def test_labels_of_words_are_the_same_without_a_mask(folder):
+    """The task makes ``<s>`` global, as the class does by itself."""
+    settings, model = trained(folder, "token_labels")
+    converted = convert.to_huggingface(settings, model.state_dict())
+    cls = huggingface.PoolingformerRobertaForTokenClassification
+    theirs = cls(cls.config_class(**{k: v for k, v in converted.settings.items() if k != "model_type"})).eval().double()
+    theirs.load_state_dict(converted.state)
+    arrays = {"document": [range(5, 35)], "word": [[1, 2] * 10], "sentence": [[20]], "label": [[0] * 20]}
+    write(folder / "words", "token_labels", "train", arrays, {"id": ["a"], "words": ["[]"]}, labels=["x", "y"])
+    examples = TokenLabelExamples(TokenLabelSplit.open(folder / "words", "train"), SYMBOLS, 80, use_global=True)
+    (segment,) = examples.segments(0)
+    tokens, is_global, word = (
+        torch.tensor(x)[None] for x in (segment.tokens, segment.global_mask, segment.inputs["word"])
+    )
+    head_inputs = {"example": torch.zeros(1, dtype=torch.long), "num_examples": 1, "word": word}
+    expected, _ = model(tokens, global_mask=is_global, head_inputs=head_inputs)
+    torch.testing.assert_close(theirs(tokens).logits[word > 0], expected.logit, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("problem", [SEVERAL, AMOUNT])
+def test_the_problem_type_goes_to_transformers_and_back(problem, tmp_path):
+    """Its Trainer then takes the loss that fairseq's task has; the loss is the mean over the batch here."""
+    source = tiny_huggingface.folder(tmp_path / "roberta", "roberta")
+    assert run("to-fairseq", source, tmp_path / "short") == 0
+    labels = ["no", "yes", "so so"] if problem == SEVERAL else ["amount"]
+    corpus = {"kind": "document_classification", "labels": labels, "problem_type": problem}
+    (tmp_path / "short" / "corpus.json").write_text(json.dumps(corpus))
+    args, task, model = make(tmp_path / "short", "document_classification", *POOLINGFORMER)
+    settings = {**vars(args), "labels": labels, "problem_type": problem}
+    write_checkpoint(tmp_path / "short" / "trained.pt", settings, model.state_dict())
+    assert load(tmp_path / "short" / "trained.pt")["task_state"] == {"labels": labels, "problem_type": problem}
+    assert run("to-huggingface", tmp_path / "short" / "trained.pt", tmp_path / "hf") == 0
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf")
+    assert (theirs.config.problem_type, theirs.config.num_labels) == (problem, len(labels))
+    tokens = torch.tensor([[0, 5, 6, 7], [0, 8, 9, 10]])
+    targets = torch.tensor([[1.0, 0, 1], [0, 0, 1]]) if problem == SEVERAL else torch.tensor([[0.5], [-1]])
+    found = theirs.eval()(tokens, labels=targets)
+    is_first = torch.tensor([[True, False, False, False]] * 2)
+    output, _ = model.eval()(tokens, global_mask=is_first, head_inputs={"example": torch.arange(2), "num_examples": 2})
+    torch.testing.assert_close(found.logits, output, atol=1e-5, rtol=0)
+    key = "labels" if problem == SEVERAL else "amount"
+    loss, _ = task.loss(output, {key: list(targets)})
+    torch.testing.assert_close(found.loss, loss / 2, atol=1e-5, rtol=0)
+    assert run("to-fairseq", tmp_path / "hf", tmp_path / "back") == 0
+    settings, _, _ = read_training(tmp_path / "back" / "model.pt")
+    assert (settings["labels"], settings["problem_type"]) == (labels, problem)
 
 
 def test_a_head_that_lacks_a_parameter_is_named(folder):

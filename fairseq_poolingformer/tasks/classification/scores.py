@@ -1,15 +1,19 @@
-"""Accuracy, and precision, recall and F1 of each label, and the released files of labels: JSON, IMDB, Hyperpartisan."""
+"""Figures of labels, of several labels and of amounts, and the released files: JSON, IMDB, Hyperpartisan."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from fairseq_poolingformer.text.json_lines import BadLine, read_object
 from fairseq_poolingformer.text.xml_elements import read_elements
 
 FORM = 'lines of JSON with "id" and "label"'
+
+Label = str | tuple[str, ...] | float  # of a document; several; an amount
 
 
 def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
@@ -28,13 +32,15 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
         predictions: lines of JSON with ``id`` and ``label``.
 
     Returns:
-        ``accuracy``; ``precision_LABEL``, ``recall_LABEL`` and ``f1_LABEL``; all in percent. ``examples`` and
-        ``without_prediction``.
+        Of one label: ``accuracy``; ``precision_LABEL``, ``recall_LABEL`` and ``f1_LABEL``. Of several: also
+        ``precision``, ``recall`` and ``f1``, micro-averaged, and ``macro_f1`` over the labels that occur; ``accuracy``
+        is the share of documents without a wrong one. All in percent. Of amounts: ``pearson`` and ``spearman`` in
+        percent, 0 where they are not defined, ``mse``. ``examples`` and ``without_prediction``.
 
     Raises:
         ValueError: a file is not of its format, or a prediction is of no document.
     """
-    labels: dict[str, str] = {}
+    labels: dict[str, Label] = {}
     for path in gold:
         for name, label in read_gold(Path(path)).items():
             if labels.setdefault(name, label) != label:
@@ -48,32 +54,89 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
         cause = "are they of another split?" if same is None else f"their {same!r} is another id"
         raise ValueError(f"{predictions}: the gold files have no document {unknown!r}; {cause}")
     pairs = [(labels[name], label) for name, label in found.items()]
+    counts = {"examples": len(pairs), "without_prediction": len(labels) - len(pairs)}
+    if any(isinstance(label, float) for label in found.values()):
+        return _figures_of_amounts(predictions, pairs) | counts
+    return _figures_of_labels([(_as_set(right), _as_set(label)) for right, label in pairs], labels, found) | counts
+
+
+def _as_set(label: Label) -> frozenset[str]:
+    return frozenset(label if isinstance(label, tuple) else [str(label)])
+
+
+def _figures_of_labels(
+    pairs: Sequence[tuple[frozenset[str], frozenset[str]]], *files: Mapping[str, Label]
+) -> dict[str, float | int]:
+    """The figures of (right, predicted) labels; ``files`` have those of all documents."""
     figures: dict[str, float | int] = {"accuracy": 100 * sum(right == label for right, label in pairs) / len(pairs)}
-    for name in sorted({*labels.values(), *found.values()}):  # also those of which no document was predicted
-        hits = sum(right == label == name for right, label in pairs)
-        predicted, there = (sum(pair[side] == name for pair in pairs) for side in (1, 0))
-        figures[f"precision_{name}"] = 100 * hits / predicted if predicted else 0.0
-        figures[f"recall_{name}"] = 100 * hits / there if there else 0.0
-        figures[f"f1_{name}"] = 200 * hits / (predicted + there) if predicted + there else 0.0
-    return figures | {"examples": len(pairs), "without_prediction": len(labels) - len(pairs)}
+    each = {}
+    for name in sorted(frozenset().union(*(_as_set(label) for file in files for label in file.values()))):
+        hits = sum(name in right and name in label for right, label in pairs)
+        predicted, there = (sum(name in pair[side] for pair in pairs) for side in (1, 0))
+        each[name] = hits, predicted, there
+    if any(isinstance(label, tuple) for file in files for label in file.values()):
+        f1 = [_shares(*counts)["f1"] for counts in each.values()]
+        figures |= _shares(*np.sum(list(each.values()), axis=0).tolist()) | {"macro_f1": sum(f1) / len(f1)}
+    for name, counts in each.items():
+        figures |= {f"{kind}_{name}": value for kind, value in _shares(*counts).items()}
+    return figures
+
+
+def _shares(hits: int, predicted: int, there: int) -> dict[str, float]:
+    return {
+        "precision": 100 * hits / predicted if predicted else 0.0,
+        "recall": 100 * hits / there if there else 0.0,
+        "f1": 200 * hits / (predicted + there) if predicted + there else 0.0,
+    }
+
+
+def _figures_of_amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]]) -> dict[str, float | int]:
+    try:
+        right, found = np.array(pairs, np.float64).T
+    except (ValueError, TypeError):
+        raise ValueError(f"{predictions}: amounts, and a label is not a number; are the gold files others?") from None
+    ranks = [_ranks(values) for values in (right, found)]
+    correlations = {"pearson": _correlation(right, found), "spearman": _correlation(*ranks)}
+    return correlations | {"mse": float(np.mean((right - found) ** 2))}
+
+
+def _correlation(x: np.ndarray, y: np.ndarray) -> float:
+    """100 times Pearson's correlation of two (n,) arrays."""
+    x, y = x - x.mean(), y - y.mean()
+    norms = float(np.linalg.norm(x) * np.linalg.norm(y))
+    return 100 * float(x @ y) / norms if norms else 0.0
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """(n,) the rank of each value, the mean of those of equal ones."""
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(count) - (count - 1) / 2)[place]
 
 
 IMDB_LABELS = ("neg", "pos")
 HYPERPARTISAN_LABELS = ("false", "true")
 
 
-def label_of(fields: dict) -> str:
-    """Return the label of a JSON line as text: a string, a whole number, true or false.
+def label_of(fields: dict) -> Label:
+    """Return the label of a JSON line: a string, a whole number, true or false as text; a list of none or of several;
+    or another number, an amount.
 
     Raises:
         BadLine: there is none, or it is something else.
     """
     label = fields.get("label")
+    if isinstance(label, list) and len(label) != 1:
+        return tuple(dict.fromkeys(map(_text_of, label)))
+    label = label[0] if isinstance(label, list) else label
+    return label if isinstance(label, float) else _text_of(label)
+
+
+def _text_of(label: object) -> str:
     if isinstance(label, str) and label.strip():
         return " ".join(label.split())
     if isinstance(label, int):
         return json.dumps(label)
-    raise BadLine("no label: 'label' must be a string, a whole number, true or false")
+    raise BadLine("no label: 'label' must be a string, a whole number, true or false, a list of these, or an amount")
 
 
 def id_of(fields: dict, file: str, line: int) -> str:
@@ -113,7 +176,7 @@ def read_ground_truth(path: Path) -> dict[str, str]:
     return labels
 
 
-def read_gold(path: Path) -> dict[str, str]:
+def read_gold(path: Path) -> dict[str, Label]:
     """Read the label of every document by its id.
 
     Args:
@@ -130,8 +193,8 @@ def read_gold(path: Path) -> dict[str, str]:
     return _json_labels(path)
 
 
-def _json_labels(path: Path) -> dict[str, str]:
-    labels: dict[str, str] = {}
+def _json_labels(path: Path) -> dict[str, Label]:
+    labels: dict[str, Label] = {}
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():

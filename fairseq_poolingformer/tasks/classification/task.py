@@ -1,10 +1,10 @@
-"""fairseq's ``--task document_classification``: IMDB, Hyperpartisan, and any documents with a label each."""
+"""fairseq's ``--task document_classification``: IMDB, Hyperpartisan, and any documents with labels or an amount."""
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq.tasks import register_task
 from torch import Tensor
 
@@ -14,14 +14,18 @@ from fairseq_poolingformer.tasks.classification.examples import (
     ClassificationSplit,
     read_labels,
 )
-from fairseq_poolingformer.tasks.classification.head import ClassificationHead
+from fairseq_poolingformer.tasks.classification.head import ClassificationHead, amount_loss, several_labels_loss
 from fairseq_poolingformer.tasks.shared.heads import choice_loss
-from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
+from fairseq_poolingformer.tasks.shared.labels import AMOUNT, SEVERAL, read_problem_type
+from fairseq_poolingformer.tasks.shared.task import DocumentTaskConfig, LabelledTask
 from fairseq_poolingformer.text.whole_file import write_lines
 
 
 class ClassificationPredictor:
-    """The most probable label of each document, written as JSON lines of id, label and the label's probability.
+    """What is predicted of each document, written as JSON lines of ``id``, ``label`` and more.
+
+    ``label`` is the most probable label, beside its ``probability``; a list of the labels that are more probable than
+    not, beside the ``probabilities`` of all; or an amount.
 
     Args:
         folder: the data folder.
@@ -30,63 +34,61 @@ class ClassificationPredictor:
 
     def __init__(self, folder: Path, split: str) -> None:
         self._labels = read_labels(folder)
+        self._problem = read_problem_type(folder, ClassificationSplit.layout)
         self._ids = ClassificationSplit.lines(folder, split)
-        self._found: dict[int, tuple[str, float]] = {}
+        self._found: dict[int, dict[str, Any]] = {}
 
-    def add(self, numbers: list[int], output: Any, batch: dict[str, Any]) -> None:
-        """Take (B, L) logits of the labels."""
-        probabilities, best = output.softmax(-1).max(-1)
-        for number, label, probability in zip(numbers, best.tolist(), probabilities.tolist(), strict=True):
-            self._found[number] = self._labels[label], probability
+    def add(self, numbers: list[int], output: Tensor, batch: dict[str, Any]) -> None:
+        """Take (B, L) logits of the labels, or (B, 1) amounts."""
+        for number, logits in zip(numbers, output, strict=True):
+            self._found[number] = self._prediction(logits)
+
+    def _prediction(self, logits: Tensor) -> dict[str, Any]:
+        if self._problem == AMOUNT:
+            return {"label": logits.item()}
+        if self._problem == SEVERAL:
+            found = [name for name, logit in zip(self._labels, logits.tolist(), strict=True) if logit > 0]
+            each = zip(self._labels, logits.sigmoid().tolist(), strict=True)
+            return {"label": found, "probabilities": {name: round(value, 6) for name, value in each}}
+        probability, best = logits.softmax(-1).max(-1)
+        return {"label": self._labels[best], "probability": round(probability.item(), 6)}
 
     def write(self, path: Path) -> None:
         """Write the predictions in the order of the data folder."""
-        lines = []
-        for number in sorted(self._found):
-            label, probability = self._found[number]
-            record = {"id": self._ids[number], "label": label, "probability": round(probability, 6)}
-            lines.append(json.dumps(record, ensure_ascii=False))
-        write_lines(path, lines)
+        records = [{"id": self._ids[number], **self._found[number]} for number in sorted(self._found)]
+        write_lines(path, [json.dumps(record, ensure_ascii=False) for record in records])
 
 
 @register_task("document_classification", dataclass=DocumentTaskConfig)
-class DocumentClassificationTask(DocumentTask):
-    """Finds the label of a document (Longformer, §6.3). Checkpoints keep the names of the labels."""
+class DocumentClassificationTask(LabelledTask):
+    """Finds the label of a document (Longformer, §6.3), several labels, or an amount."""
 
     kind = "document_classification"
     layout = ClassificationSplit.layout
 
     def build_head(self, embed_dim: int, dropout: float) -> ClassificationHead:
-        return ClassificationHead(embed_dim, len(read_labels(self.data_folder)), dropout)
+        return ClassificationHead(embed_dim, len(self.labels), dropout)
 
     def build_examples(self, folder: Path, split: str, max_segments: int) -> ClassificationExamples:
         arrays = ClassificationSplit.open(folder, split)
         return ClassificationExamples(
-            arrays, self.symbols, self.cfg.max_positions, max_segments, self.uses_global_tokens
+            arrays,
+            self.symbols,
+            self.cfg.max_positions,
+            max_segments,
+            self.uses_global_tokens,
+            self.problem_type,
+            len(self.labels),
         )
 
     @staticmethod
-    def loss(output: Tensor, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        """Cross entropy; a document without a label counts nothing."""
+    def loss(output: Tensor, target: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cross entropy, of several labels binary, or a squared error; a document without a label counts nothing."""
+        if "labels" in target:
+            return several_labels_loss(output, torch.stack(target["labels"]))
+        if "amount" in target:
+            return amount_loss(output, torch.stack(target["amount"]))
         return choice_loss(output, target["label"], NO_LABEL, "accuracy")
 
     def predictor(self, folder: Path, split: str) -> ClassificationPredictor:
         return ClassificationPredictor(folder, split)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state that every task saves, and the names of the labels."""
-        return {**super().state_dict(), "labels": read_labels(self.data_folder)}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Check that a checkpoint which is to predict or to be validated has the data folder's dictionary and labels.
-
-        Raises:
-            ValueError: it has others, or in another order.
-        """
-        super().load_state_dict({name: value for name, value in state_dict.items() if name != "labels"})
-        own, trained = read_labels(self.data_folder), state_dict.get("labels")
-        if trained is not None and trained != own:
-            raise ValueError(
-                f"the checkpoint's labels are {', '.join(trained)}, but those of {self.data_folder} are "
-                f"{', '.join(own)}; make the folder with --labels {' '.join(map(shlex.quote, trained))}"
-            )

@@ -20,7 +20,7 @@ from fairseq_poolingformer.tasks.shared.heads import (
 
 @dataclass(frozen=True)
 class HotpotqaLogits:
-    """The head's output for B examples; ``answer_type`` is (B, 3)."""
+    """The head's output for B examples; ``answer_type`` is (B, 3), or (B, kinds of answers) of another task."""
 
     span: SpanLogits
     answer_type: Tensor
@@ -36,12 +36,13 @@ class HotpotqaHead(nn.Module):
     Args:
         embed_dim: width C of the features.
         dropout: applied to what each linear layer reads.
+        num_types: kinds of answers.
     """
 
-    def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
+    def __init__(self, embed_dim: int, dropout: float = 0.0, num_types: int = len(AnswerType)) -> None:
         super().__init__()
         self.span = SpanHead(embed_dim, dropout)
-        self.answer_type = nn.Sequential(nn.Dropout(dropout), nn.Linear(embed_dim, len(AnswerType)))
+        self.answer_type = nn.Sequential(nn.Dropout(dropout), nn.Linear(embed_dim, num_types))
         self.paragraph, self.sentence = (
             nn.Sequential(
                 nn.Dropout(dropout),

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -57,11 +57,10 @@ class HotpotqaPredictor:
             answer_type = AnswerType(int(output.answer_type[row].argmax()))
             answer = answer_type.name.lower()
             if answer_type == AnswerType.SPAN:
-                found = tokens[spans.segment[row], spans.first[row] : spans.last[row] + 1]
-                answer = self._tokenizer.decode(found.tolist()).strip() if spans.score[row] > -np.inf else ""
+                answer = self._tokenizer.decode(spans.tokens(row, tokens)).strip()
             counts = self._split.paragraphs(number)[:, 1]
-            paragraph = _of_example(output.paragraph, row, len(counts))
-            sentence = np.split(_of_example(output.sentence, row, int(counts.sum())), np.cumsum(counts)[:-1])
+            paragraph = logits_of(output.paragraph, row, len(counts))
+            sentence = np.split(logits_of(output.sentence, row, int(counts.sum())), np.cumsum(counts)[:-1])
             titles = self._titles[number]
             facts = [(titles[place], fact) for place, fact in supporting_sentences(paragraph, sentence)]
             read = zip(titles, paragraph.tolist(), strict=True)
@@ -76,7 +75,7 @@ class HotpotqaPredictor:
         write_lines(path, [json.dumps(content)])  # in ASCII: a lone surrogate in a title has no UTF-8
 
 
-def _of_example(marks: MarkLogits, example: int, count: int) -> np.ndarray:
+def logits_of(marks: MarkLogits, example: int, count: int) -> np.ndarray:
     """(count,) the logits of an example's marks, -inf where a mark was not read."""
     values = np.full(count, -np.inf)
     chosen = marks.example == example
@@ -127,6 +126,8 @@ class HotpotqaTask(DocumentTask):
     cfg: HotpotqaConfig
     kind = "hotpotqa"
     layout = HotpotqaSplit.layout
+    split_class: ClassVar[type[HotpotqaSplit]] = HotpotqaSplit
+    num_types: ClassVar[int] = len(AnswerType)
 
     def __init__(self, cfg: HotpotqaConfig, dictionary: Dictionary) -> None:
         super().__init__(cfg, dictionary)
@@ -138,11 +139,11 @@ class HotpotqaTask(DocumentTask):
             )
 
     def build_head(self, embed_dim: int, dropout: float) -> HotpotqaHead:
-        return HotpotqaHead(embed_dim, dropout)
+        return HotpotqaHead(embed_dim, dropout, self.num_types)
 
     def build_examples(self, folder: Path, split: str, max_segments: int) -> HotpotqaExamples:
         return HotpotqaExamples(
-            HotpotqaSplit.open(folder, split),
+            self.split_class.open(folder, split),
             self.symbols,
             self.cfg.max_positions,
             self.cfg.max_question_length,

@@ -118,6 +118,11 @@ class BestSpans:
     first: Tensor
     last: Tensor
 
+    def tokens(self, example: int, segments: Tensor) -> list[int]:
+        """The span's tokens, of (N, T) tokens of the segments; none where there is no token to choose."""
+        found = segments[self.segment[example], self.first[example] : self.last[example] + 1]
+        return found.tolist() if self.score[example] > -torch.inf else []
+
 
 def log_sum_exp_by_example(values: Tensor, mask: Tensor, example: Tensor, num_examples: int) -> Tensor:
     """Sum exponentials over all marked tokens of each example.
@@ -211,7 +216,7 @@ class MarkLogits:
     """Logits of M marks of one kind.
 
     Args:
-        logit: (M,) in float32 or float64.
+        logit: (M,) in float32 or float64, or (M, L) of L labels.
         row, place: (M,) the segment of each mark, and its position there.
         example: (M,) its example.
         number: (M,) of its paragraph or sentence in the example, from 0.
@@ -228,7 +233,7 @@ def at_marks(layers: Callable[[Tensor], Tensor], features: Tensor, example: Tens
     """Compute a logit at every mark of one kind.
 
     Args:
-        layers: (M, C) features of the marks to (M, 1).
+        layers: (M, C) features of the marks to (M, 1), or to (M, L).
         features: (N, T, C) of the segments.
         example: (N,) int64, the example of each segment.
         marks: (N, T) int64, k at an example's k-th mark, counted from 1, and 0 elsewhere.

@@ -2,9 +2,11 @@
 
 import logging
 import math
+import shlex
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -19,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask, check_encoder
 from fairseq_poolingformer.tasks.shared.examples import MARKS, Examples, Symbols
+from fairseq_poolingformer.tasks.shared.labels import ONE, read_labels, read_problem_type
 from fairseq_poolingformer.training.sized_dataset import SizedDataset
 
 logger = logging.getLogger(__name__)
@@ -225,6 +228,46 @@ class DocumentTask(OneDictionaryTask):
         examples = self.build_examples(folder, split, self.cfg.max_segments if is_training else 0)
         logger.info("%s: %d examples in %s", split, len(examples), folder)
         self.datasets[split] = SegmentsDataset(examples, self.symbols.pad, shuffle=is_training)
+
+
+class LabelledTask(DocumentTask):
+    """A task whose data folders name labels; its checkpoints keep them."""
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The names of the first data folder's labels."""
+        return read_labels(self.data_folder, self.layout)
+
+    @cached_property
+    def problem_type(self) -> str:
+        """How many labels an example has."""
+        return read_problem_type(self.data_folder, self.layout)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state that every task saves, and the names of the labels."""
+        kind = {} if self.problem_type == ONE else {"problem_type": self.problem_type}
+        return {**super().state_dict(), "labels": self.labels, **kind}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Check that a checkpoint which is to predict or to be validated has the data folder's dictionary and labels.
+
+        Raises:
+            ValueError: it has others, or in another order.
+        """
+        own = ("labels", "problem_type")
+        super().load_state_dict({name: value for name, value in state_dict.items() if name not in own})
+        trained = state_dict.get("labels")
+        if trained is not None and trained != self.labels:
+            raise ValueError(
+                f"the checkpoint's labels are {', '.join(trained)}, but those of {self.data_folder} are "
+                f"{', '.join(self.labels)}; make the folder with --labels {' '.join(map(shlex.quote, trained))}"
+            )
+        kind = state_dict.get("problem_type", ONE)
+        if trained is not None and kind != self.problem_type:
+            raise ValueError(
+                f"the checkpoint's problem type is {kind}, but that of {self.data_folder} is {self.problem_type}; make "
+                f"the folder with --problem-type {kind}"
+            )
 
 
 @register_criterion("document_task", dataclass=FairseqDataclass)

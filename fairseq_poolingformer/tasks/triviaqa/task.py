@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from fairseq.tasks import register_task
 from torch import Tensor
 
@@ -40,8 +39,7 @@ class TriviaqaPredictor:
         tokens = batch["net_input"]["src_tokens"]
         for row, number in enumerate(numbers):
             score = float(spans.score[row])
-            found = tokens[spans.segment[row], spans.first[row] : spans.last[row] + 1]
-            answer = self._tokenizer.decode(found.tolist()).strip() if score > -np.inf else ""
+            answer = self._tokenizer.decode(spans.tokens(row, tokens)).strip()
             key = self._keys[number]
             if key not in self._best or score > self._best[key][0]:
                 self._best[key] = (score, answer)

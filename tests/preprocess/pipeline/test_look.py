@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
-from preprocess import arxiv_pubmed, labelled_text
+from preprocess import arxiv_pubmed, labelled_text, token_labels
 from preprocess.pipeline import findings, look
 from preprocess.pipeline.records import Example
 
@@ -143,6 +143,24 @@ def test_labels(report):
     one = {"train": labelled(train, lambda n: "ab"[n == 3]), "valid": labelled(valid, lambda n: "abc"[n % 3])}
     _, text, _ = report(one, "--labels", "a", "b", "c", "--overwrite", command=labelled_text)
     assert kinds(text) == ["one label", "labels that train lacks"]
+    several = {"train": labelled(train, lambda n: ["a", "b"][: n % 3]), "valid": labelled(valid, lambda n: ["a"])}
+    _, text, page = report(several, "--overwrite", command=labelled_text)
+    assert kinds(text) == ["one label"]  # of valid
+    assert "labels" in page
+    amounts = {"train": labelled(train, lambda n: n / 7), "valid": labelled(valid, lambda n: n / 3)}
+    _, text, page = report(amounts, "--overwrite", command=labelled_text)
+    assert kinds(text) == []
+    assert "labels" not in page
+
+
+def test_labels_of_words(report):
+    splits = {
+        split: [{"tokens": row["document"].split(), "labels": ["O"] * 28 + ["B-X"] * 4} for row in found]
+        for split, found in clean().items()
+    }
+    _, text, page = report(splits, command=token_labels)
+    assert kinds(text) == []
+    assert "train: labels" in page
 
 
 def test_the_report_says_why_a_folder_cannot_be_made(report, tmp_path):

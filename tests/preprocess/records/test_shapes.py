@@ -11,6 +11,7 @@ import types
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from preprocess import arxiv_pubmed, labelled_text, squad
@@ -200,6 +201,10 @@ SHAPES = {
     "zstd": file("train.jsonl.zst", zstd),
     "gzip under another name": file("train.csv", gzip.compress(table().encode())),
     "zip": file("all.zip", zipped({"in/rows.csv": table(), "__MACOSX/x": "y"})),
+    "one JSON file with splits": files(
+        {"all.json": json.dumps({"version": 1, "train": ROWS, "validation": ROWS[:1]}, indent=1)},
+        ["--data", "/all.json"],
+    ),
     "zip with splits": files(
         {"all.zip": zipped({"train.jsonl": lines(), "val.jsonl": lines(ROWS[:1])})}, ["--data", "/all.zip"]
     ),
@@ -227,10 +232,24 @@ SHAPES = {
 
 def found(command, arguments, split="train"):
     """The examples of a split, and the other splits."""
+    corpus = made(command, arguments)
+    return examples_of(corpus, split), corpus.splits.keys() - {split}
+
+
+def made(command, arguments):
     words = ["--gpt2-bpe", "unused", "--output-folder", "unused", *map(str, arguments)]
-    corpus = command.make_corpus(command.make_parser().parse_args(words))
+    return command.make_corpus(command.make_parser().parse_args(words))
+
+
+def examples_of(corpus, split="train"):
     parse = corpus.splits[split].parse or corpus.parse
-    return [parsed(record, parse) for record in corpus.splits[split].records()], corpus.splits.keys() - {split}
+    return [parsed(record, parse) for record in corpus.splits[split].records()]
+
+
+class Letters:
+    """A tokenizer whose tokens are letters."""
+
+    encode = staticmethod(lambda text: np.array(list(map(ord, text))))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -336,8 +355,6 @@ def test_pairs_of_texts(tmp_path):
 @pytest.mark.parametrize(
     ("label", "reason"),
     [
-        (["x", "y"], "several labels: the task document_classification has one"),
-        (0.5, "fraction as label: the task document_classification learns classes"),
         (None, "no label"),
     ],
 )
@@ -347,10 +364,49 @@ def test_labels_that_the_task_cannot_learn(label, reason, tmp_path):
     assert examples[2].reason.startswith(reason)
 
 
-def test_amounts_are_no_classes(tmp_path):
-    (tmp_path / "x.csv").write_text(table(rows=[{"text": "a", "label": 0.5 + n} for n in range(3)]))
-    with pytest.raises(ValueError, match=r"labels such as 0\.5, 1\.5, 2\.5 are amounts or texts"):
-        found(labelled_text, ["--train", tmp_path / "x.csv"])
+@pytest.mark.parametrize("content", ["CSV", "JSON"])
+def test_amounts_are_a_regression(content, tmp_path):
+    rows = [{"text": "a", "label": value} for value in (0.5, 2, -1e-3)]
+    (tmp_path / "x").write_text(table(rows=rows, delimiter="\t") if content == "CSV" else lines(rows))
+    corpus = made(labelled_text, ["--train", tmp_path / "x"])
+    assert corpus.entries["problem_type"] == "regression"
+    encoded = [corpus.encode(Letters(), example).arrays["label"] for example in examples_of(corpus)]
+    assert np.concatenate(encoded).astype(np.int32).view(np.float32).tolist() == [np.float32(x["label"]) for x in rows]
+
+
+def test_more_numbers_than_labels_may_be_are_amounts(tmp_path):
+    for count, problem in ((1000, None), (1001, "regression")):
+        (tmp_path / "x.jsonl").write_text(lines([{"text": "a", "label": number} for number in range(count)]))
+        assert made(labelled_text, ["--train", tmp_path / "x.jsonl"]).entries.get("problem_type") == problem
+
+
+def test_lists_are_several_labels(tmp_path):
+    (tmp_path / "x.jsonl").write_text(
+        lines([*LABELLED, {"text": "z", "label": ["y", "x", "y"]}, {"text": "o", "label": []}])
+    )
+    corpus = made(labelled_text, ["--train", tmp_path / "x.jsonl"])
+    assert (corpus.entries["problem_type"], corpus.entries["labels"]) == ("multi_label_classification", ["x", "y"])
+    encoded = [corpus.encode(Letters(), example).arrays["label"].tolist() for example in examples_of(corpus)]
+    assert encoded == [[1, 0], [0, 1], [1, 1], [0, 0]]
+    corpus = made(labelled_text, ["--train", tmp_path / "x.jsonl", "--problem-type", "single_label_classification"])
+    reason = [corpus.encode(Letters(), example) for example in examples_of(corpus)][2].reason
+    assert reason == "several labels, and --problem-type is single_label_classification: 'y, x'"
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (
+            ("1.0", "2.0"),
+            "labels such as 1.0, 2.0 may be classes or amounts; say --problem-type single_label_classific",
+        ),
+        (map("t{}".format, range(1001)), "more than 1,000 labels, such as t0, t1, t10, which are texts or amounts"),
+    ],
+)
+def test_labels_of_which_nothing_says_what_they_are(labels, message, tmp_path):
+    (tmp_path / "x.tsv").write_text(table(rows=[{"text": "a", "label": label} for label in labels], delimiter="\t"))
+    with pytest.raises(ValueError, match=message):
+        made(labelled_text, ["--train", tmp_path / "x.tsv"])
 
 
 def test_text_without_labels_is_predicted_only(tmp_path):
@@ -366,8 +422,12 @@ CONLL = "-DOCSTART- -X- -X- O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\nGerman
 def test_tokens_with_labels(name, tmp_path):
     (tmp_path / name).write_text(CONLL)
     assert [json.loads(record.data) for record in read(expand([str(tmp_path / name)]))] == [
-        {"id": f"{name}:3", "tokens": ["EU", "rejects"], "labels": ["B-ORG", "O"]},
-        {"id": f"{name}:6", "tokens": ["German"], "labels": ["B-MISC"]},
+        {
+            "id": f"{name}:3",
+            "tokens": ["EU", "rejects", "German"],
+            "labels": ["B-ORG", "O", "B-MISC"],
+            "sentences": [2, 1],
+        }
     ]
 
 

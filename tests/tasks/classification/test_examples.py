@@ -8,6 +8,7 @@ import torch
 
 from fairseq_poolingformer.tasks.classification.examples import ClassificationExamples, ClassificationSplit, read_labels
 from fairseq_poolingformer.tasks.classification.task import ClassificationPredictor
+from fairseq_poolingformer.tasks.shared.labels import SEVERAL
 from tests.tasks.folders import SYMBOLS, words, write
 
 SIZES = (0, 1, 5, 6, 7, 12, 13, 40)
@@ -55,7 +56,10 @@ def test_predictions_are_lines_in_the_order_of_the_folder(data, tmp_path):
 def test_folders_that_contradict_themselves_are_refused(data, tmp_path):
     arrays = {"document": [[5], [6]], "label": [[0], [0, 1]]}
     folder = write(tmp_path, "document_classification", "valid", arrays, {"id": ["d", "e"]}, labels=[])
-    with pytest.raises(ValueError, match="example 1: more than one label"):
-        ClassificationSplit.open(folder, "valid")
+    split = ClassificationSplit.open(folder, "valid")
+    with pytest.raises(ValueError, match="example 1: not 1 numbers for a single_label_classification"):
+        ClassificationExamples(split, SYMBOLS, 8)
+    with pytest.raises(ValueError, match="example 0: not 2 numbers for a multi_label_classification"):
+        ClassificationExamples(split, SYMBOLS, 8, problem=SEVERAL, num_labels=2)
     with pytest.raises(ValueError, match=r"no labels in corpus\.json"):
         read_labels(folder)

@@ -7,12 +7,12 @@ import torch
 from fairseq_poolingformer.tasks.coreference.examples import (
     CoreferenceExamples,
     CoreferenceSplit,
-    cut_document,
     genre_of,
 )
 from fairseq_poolingformer.tasks.coreference.scores import read_files
 from fairseq_poolingformer.tasks.coreference.spans import Antecedents
 from fairseq_poolingformer.tasks.coreference.task import CoreferencePredictor
+from fairseq_poolingformer.tasks.shared.words import cut_document
 from tests.tasks.folders import SYMBOLS, write
 
 

@@ -1,0 +1,54 @@
+"""The output layer of labels of words."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairseq_poolingformer.tasks.shared.heads import MarkLogits, at_marks, initialize
+
+
+class TokenLabelHead(nn.Module):
+    """A linear layer at the first piece of each word (Devlin et al. 2019, §5.3).
+
+    Args:
+        embed_dim: width C of the features.
+        num_labels: L.
+        dropout: applied to what the layer reads.
+    """
+
+    def __init__(self, embed_dim: int, num_labels: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.out_proj = nn.Linear(embed_dim, num_labels)
+        initialize(self)
+
+    def forward(self, features: Tensor, example: Tensor, num_examples: int, word: Tensor) -> MarkLogits:
+        """Compute the logits of the words of a batch.
+
+        Args:
+            features: (N, T, C).
+            example: (N,) int64, the document of each segment.
+            num_examples: unused.
+            word: (N, T) int64, k at the first piece of a document's k-th word, counted from 1, and 0 elsewhere.
+
+        Returns:
+            ``logit`` is (M, L).
+        """
+        return at_marks(lambda x: self.out_proj(self.dropout(x)), features, example, word)
+
+
+def label_loss(words: MarkLogits, label: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Sum over documents the mean cross entropy of the words that have a label, and count the right labels.
+
+    Args:
+        words: (M, L) logits.
+        label: (N, T) one more than the right label's number, 0 where it is not known.
+    """
+    wanted = label[words.row, words.place] - 1
+    known = wanted >= 0
+    losses = F.cross_entropy(words.logit, wanted, ignore_index=-1, reduction="none")
+    count = torch.bincount(words.example, weights=known.to(losses.dtype)).clamp(min=1)
+    right = (words.logit.argmax(-1) == wanted) & known
+    return (losses / count[words.example]).sum(), {"_accuracy_correct": right.sum(), "_accuracy_total": known.sum()}

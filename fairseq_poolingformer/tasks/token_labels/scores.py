@@ -1,0 +1,166 @@
+"""Precision, recall and F1 of entities, as conlleval counts them, and accuracy over words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from fairseq_poolingformer.text import json_values
+from fairseq_poolingformer.text.columns import documents
+from fairseq_poolingformer.text.json_lines import read_object
+
+FORM = 'lines of JSON with "id", "tokens" and "labels"'
+LONGEST = 2**30  # bytes of a document
+
+Entity = tuple[int, int, str]  # the first word, the one after the last, and the kind
+
+
+def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
+    """Whether a file that begins so, beside gold data that does, is of this form."""
+    return predictions.lstrip().startswith("{") and all(f'"{key}": [' in predictions for key in ("tokens", "labels"))
+
+
+@dataclass(frozen=True)
+class LabelledWords:
+    """The labels of a document's words, and how many words each sentence has."""
+
+    labels: Sequence[str]
+    sentences: Sequence[int]
+
+
+def entities(labels: Sequence[str], sentences: Sequence[int]) -> set[Entity]:
+    """Find the entities that labels such as B-PER, I-PER, O, and E-PER and S-PER say.
+
+    An entity lies in one sentence. It begins at B, at S and at any other label than O which does not go on with the
+    kind before it, as conlleval has it.
+    """
+    found, first = set(), 0
+    for size in sentences:
+        found |= _of_sentence(labels[first : first + size], first)
+        first += size
+    return found
+
+
+def _of_sentence(labels: Sequence[str], offset: int) -> set[Entity]:
+    found, start = set(), 0
+    parts = [("O", ""), *map(_parts, labels), ("O", "")]
+    for place, ((former, former_kind), (tag, kind)) in enumerate(pairwise(parts), offset):
+        changes = former_kind != kind
+        if former in ("E", "S") or (former in ("B", "I") and tag in ("B", "S", "O")) or (former != "O" and changes):
+            found.add((start, place, former_kind))
+        begins = former in ("E", "S", "O") and tag in ("E", "I")
+        if begins or tag in ("B", "S") or (tag != "O" and changes):
+            start = place
+    return found
+
+
+def _parts(label: str) -> tuple[str, str]:
+    tag, mark, kind = label.partition("-")
+    return (tag, kind) if mark else (label, "")
+
+
+@dataclass(frozen=True)
+class EntityCounts:
+    """Entities by kind: those that are right, that were found, and that are there."""
+
+    right: Counter[str]
+    found: Counter[str]
+    there: Counter[str]
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[set[Entity], set[Entity]]]) -> EntityCounts:
+        """Count the found and the true entities of each document."""
+        counts = cls(Counter(), Counter(), Counter())
+        for found, there in pairs:
+            for counter, chosen in ((counts.right, found & there), (counts.found, found), (counts.there, there)):
+                counter.update(kind for _, _, kind in chosen)
+        return counts
+
+    def figures(self, kind: str | None = None) -> dict[str, float]:
+        """Precision, recall and F1 in percent, of all kinds or of one."""
+        right, found, there = (
+            counts.total() if kind is None else counts[kind] for counts in (self.right, self.found, self.there)
+        )
+        precision, recall = 100 * right / found if found else 0.0, 100 * right / there if there else 0.0
+        f1 = 2 * precision * recall / (precision + recall) if right else 0.0
+        return {"precision": precision, "recall": recall, "f1": f1}
+
+
+def read_gold(path: Path) -> dict[str, LabelledWords]:
+    """Read the labels of every document: lines of JSON with ``tokens`` and ``labels``, or CoNLL's columns.
+
+    Raises:
+        ValueError: the file is neither; the message names the line.
+    """
+    found: dict[str, LabelledWords] = {}
+    with open(path, "rb") as content:
+        is_json = content.peek(64).removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+        lines = enumerate(content, 1) if is_json else documents(content, str(path), LONGEST)
+        for number, line in lines:
+            if isinstance(line, bytes) and not line.strip():
+                continue
+            try:
+                fields = read_object(line) if isinstance(line, bytes) else line
+                if not isinstance(fields, dict):
+                    raise ValueError(fields or "too long")
+                name = str(fields.get("id", f"{path.name}:{number}"))
+                if name in found:
+                    raise ValueError(f"id {name} is there twice")
+                found[name] = _labelled(fields)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from error
+    return found
+
+
+def _labelled(fields: dict) -> LabelledWords:
+    tokens, labels = (json_values.list_of(fields, key) for key in ("tokens", "labels"))
+    if len(tokens) != len(labels) or not all(isinstance(label, str) for label in labels):
+        raise ValueError(f"{len(tokens)} tokens and {len(labels)} labels; each token must have one, which is a string")
+    sentences = json_values.list_of(fields, "sentences") if "sentences" in fields else [len(tokens)]
+    if not all(type(size) is int for size in sentences) or sum(sentences) != len(tokens):
+        raise ValueError(f"'sentences' must be whole numbers whose sum is {len(tokens)}, the number of tokens")
+    return LabelledWords(labels, sentences)
+
+
+def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
+    """Compare predicted labels with the released ones.
+
+    Only documents with a prediction count, since a split may be a share of a released file.
+
+    Args:
+        gold: CoNLL's columns, or lines of JSON.
+        predictions: lines of JSON with ``id``, ``tokens`` and ``labels``.
+
+    Returns:
+        ``accuracy`` over words; ``precision``, ``recall`` and ``f1`` of entities, and of each kind; all in percent.
+        ``examples`` and ``without_prediction``.
+
+    Raises:
+        ValueError: a file is not of its format, or a prediction is of no document or of another number of words.
+    """
+    there: dict[str, LabelledWords] = {}
+    for path in gold:
+        there.update(read_gold(Path(path)))
+    found = read_gold(Path(predictions))
+    if not found:
+        raise ValueError(f"{predictions}: no predictions in it")
+    for name, document in found.items():
+        if name not in there:
+            raise ValueError(f"{predictions}: the gold files have no document {name!r}; are they of another split?")
+        if len(there[name].labels) != len(document.labels):
+            sizes = f"{len(document.labels)} words, and the gold files have {len(there[name].labels)} of it"
+            raise ValueError(f"{predictions}, {name}: {sizes}")
+    pairs = [(document.labels, there[name]) for name, document in found.items()]
+    counts = EntityCounts.of((entities(own, right.sentences), entities(*_fields(right))) for own, right in pairs)
+    same = [one == other for own, right in pairs for one, other in zip(own, right.labels, strict=True)]
+    figures: dict[str, float | int] = {"accuracy": 100 * sum(same) / len(same) if same else 0.0, **counts.figures()}
+    for kind in sorted({*counts.found, *counts.there}):
+        figures |= {f"{name}_{kind}": value for name, value in counts.figures(kind).items()}
+    return figures | {"examples": len(found), "without_prediction": len(there) - len(found)}
+
+
+def _fields(document: LabelledWords) -> tuple[Sequence[str], Sequence[int]]:
+    return document.labels, document.sentences

@@ -1,0 +1,84 @@
+"""fairseq's ``--task token_labels``: a label for each word of long documents."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq.tasks import register_task
+from torch import Tensor
+
+from fairseq_poolingformer.tasks.shared.heads import MarkLogits
+from fairseq_poolingformer.tasks.shared.labels import read_labels
+from fairseq_poolingformer.tasks.shared.task import DocumentTaskConfig, LabelledTask
+from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelExamples, TokenLabelSplit
+from fairseq_poolingformer.tasks.token_labels.head import TokenLabelHead, label_loss
+from fairseq_poolingformer.tasks.token_labels.scores import EntityCounts, entities
+from fairseq_poolingformer.text.whole_file import write_lines
+
+
+class TokenLabelPredictor:
+    """The most probable label of each word, written as JSON lines of id, tokens, labels and sizes of sentences.
+
+    Args:
+        folder: the data folder.
+        split: e.g. "valid".
+    """
+
+    def __init__(self, folder: Path, split: str) -> None:
+        self._labels = read_labels(folder, TokenLabelSplit.layout)
+        self._ids, self._words = (TokenLabelSplit.lines(folder, split, text) for text in ("id", "words"))
+        self._sentence = TokenLabelSplit.open(folder, split).sentence
+        self._found: dict[int, list[str]] = {}
+
+    def add(self, numbers: list[int], output: MarkLogits, batch: dict[str, Any]) -> None:
+        """Take the logits of a batch; ``output.logit`` is (M, L)."""
+        best = output.logit.argmax(-1)
+        for row, number in enumerate(numbers):
+            own = output.example == row
+            order = output.number[own].argsort()
+            self._found[number] = [self._labels[label] for label in best[own][order].tolist()]
+
+    def write(self, path: Path) -> None:
+        """Write the predictions in the order of the data folder."""
+        lines = []
+        for number, labels in sorted(self._found.items()):
+            record = {"id": self._ids[number], "tokens": json.loads(self._words[number]), "labels": labels}
+            lines.append(json.dumps(record | {"sentences": self._sentence[number].tolist()}))
+        write_lines(path, lines)
+
+
+@register_task("token_labels", dataclass=DocumentTaskConfig)
+class TokenLabelTask(LabelledTask):
+    """Finds the label of each word. Validation logs ``f1`` of entities, which ``--best-checkpoint-metric`` takes."""
+
+    kind = "token_labels"
+    layout = TokenLabelSplit.layout
+
+    def build_head(self, embed_dim: int, dropout: float) -> TokenLabelHead:
+        return TokenLabelHead(embed_dim, len(self.labels), dropout)
+
+    def build_examples(self, folder: Path, split: str, max_segments: int) -> TokenLabelExamples:
+        arrays = TokenLabelSplit.open(folder, split)
+        lengths = self.cfg.max_positions, max_segments
+        return TokenLabelExamples(arrays, self.symbols, *lengths, self.cfg.seed, self.uses_global_tokens)
+
+    def loss(self, output: MarkLogits, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cross entropy, the mean over each document's words; in validation the counts of F1, too."""
+        loss, sums = label_loss(output, target["label"])
+        return loss, sums if torch.is_grad_enabled() else sums | self._counts(output, target)
+
+    def _counts(self, output: MarkLogits, target: dict[str, Tensor]) -> dict[str, Tensor]:
+        place = output.row, output.place
+        columns = torch.stack([target["label"][place] - 1, output.logit.argmax(-1), target["begins"][place]])
+        columns = columns[:, columns[0] >= 0].tolist()
+        begins = [*np.flatnonzero(columns[2]).tolist(), len(columns[2])]
+        sentences = np.diff(begins).tolist()
+        there, found = (entities([self.labels[n] for n in column], sentences) for column in columns[:2])
+        counts = EntityCounts.of([(found, there)])
+        sums = {"correct": 2 * counts.right.total(), "total": counts.found.total() + counts.there.total()}
+        return {f"_f1_{name}": torch.tensor(value, device=output.logit.device) for name, value in sums.items()}
+
+    def predictor(self, folder: Path, split: str) -> TokenLabelPredictor:
+        return TokenLabelPredictor(folder, split)
