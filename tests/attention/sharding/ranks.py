@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from fairseq_poolingformer.attention.sharding import Shard
+from fairseq_poolingformer.attention.sharding import Ranks, Shard
 
 
-class ThreadRanks:
+class ThreadRanks(Ranks):
     """A rank among threads, which counts the bytes that it sends."""
 
     def __init__(self, rank, size, board, barrier):
