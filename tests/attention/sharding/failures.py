@@ -5,6 +5,7 @@ import signal
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from datetime import timedelta
 
 import torch
@@ -48,7 +49,7 @@ def out_of_memory(ranks):
     except RuntimeError:
         if ranks.rank != 2:
             raise
-        time.sleep(10)
+        time.sleep(15)
 
 
 def killed(ranks):
@@ -60,7 +61,7 @@ def killed(ranks):
 def stuck(ranks):
     step(ranks)
     if ranks.rank == 0:
-        time.sleep(10)
+        time.sleep(15)
     else:
         step(ranks)
 
@@ -68,10 +69,8 @@ def stuck(ranks):
 def recovered(ranks):
     """All ranks leave out a batch; later one is killed."""
     for _ in range(2):
-        try:
+        with suppress(ValueError):
             step(ranks, tokens=4)
-        except ValueError:
-            pass
     step(ranks)
     killed(ranks)
 
@@ -88,9 +87,12 @@ def refused_masks(ranks):
 
 def run(case, rank, folder):
     rendezvous = {"init_method": f"file://{folder}/{case}", "rank": rank, "world_size": SIZE}
-    distributed.init_process_group("gloo", **rendezvous, timeout=timedelta(seconds=4))
+    distributed.init_process_group("gloo", **rendezvous)
+    distributed.barrier()
+    limit = timedelta(seconds=7 if case in ("stuck", "out_of_memory") else 60)
+    ranks = GroupRanks(distributed.new_group(timeout=limit), patience=3.0)
     try:
-        globals()[case](GroupRanks(patience=2.0))
+        globals()[case](ranks)
     except (Exception, SystemExit) as error:
         return f"{type(error).__name__}: {error}"
     return "went on"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-GONE = "RuntimeError: rank {} is gone or stuck: an exchange failed, and no word came within 2 s"
+GONE = "RuntimeError: rank {} is gone or stuck: an exchange failed, and no word came within 3 s"
 WRONG = "ValueError: x has 4 tokens, but the shard 5: make a shard for each batch"
 MASK = "ValueError: global_mask must be (1, 5), got (1, 7)"
 EXPECTED = {  # of each rank; None of one that is killed
