@@ -12,8 +12,11 @@ from torch import Tensor
 
 from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.patterns import Pooling
+from fairseq_poolingformer.attention.rotary import Rotary
 from fairseq_poolingformer.attention.sharding.chunks import Sliced, in_chunks, joined
 from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, gather, narrowed
+from fairseq_poolingformer.attention.sharding.geometry import pools_of
 from fairseq_poolingformer.attention.sharding.layer import attend
 from fairseq_poolingformer.attention.sharding.ranks import Ranks, telling
 
@@ -152,7 +155,9 @@ class Shard:
         """n, the tokens of the whole document."""
         return self.parts[-1].stop
 
-    def attend(self, layer: Any, x: Tensor, score_terms: tuple[ScoreTerm, ...] = ()) -> Tensor:
+    def attend(
+        self, layer: Any, x: Tensor, score_terms: tuple[ScoreTerm, ...] = (), rotary: Rotary | None = None
+    ) -> Tensor:
         """The output of a :class:`TwoLevelAttention` at this rank's tokens.
 
         All ranks call this together, and all must run the backward pass: give a loss that depends on the output, if
@@ -163,9 +168,14 @@ class Shard:
             layer: the module.
             x: this rank's part of the layer's input, in the layout of ``layer.batch_first``.
             score_terms: terms that are added to level one's scores.
+            rotary: the angles of this rank's tokens, then of the pools that start at them, :meth:`pools`.
         """
         with telling(self.ranks):
-            return attend(layer, self, x, score_terms)
+            return attend(layer, self, x, score_terms, rotary)
+
+    def pools(self, pooling: Pooling) -> range:
+        """The pools that start at this rank's tokens; at the document's first ones also those that start before."""
+        return pools_of(pooling, self.part)
 
     def each_chunk(self, function: Callable[[Tensor], Tensor], x: Tensor, dim: int = 1) -> Tensor:
         """``function`` of each chunk's tokens, such as a feed-forward layer, which the backward pass computes again.

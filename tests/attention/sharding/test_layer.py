@@ -18,6 +18,7 @@ from fairseq_poolingformer.attention import (
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.attention.sharding import Shard
 from tests.attention.sharding.ranks import assert_same, in_threads, joined, of_part, whole
+from tests.attention.test_rotary import rotary_of
 
 C, H = 8, 2
 
@@ -73,8 +74,12 @@ def documents(draw, arguments, num_tokens):
         lengths = [draw(st.integers(0, num_tokens)) for _ in range(batch)]
         padding = torch.arange(num_tokens) >= torch.tensor(lengths)[:, None]
     x, grad = torch.randn(2, batch, num_tokens, C, dtype=torch.float64)
-    masks = {"global_mask": global_mask, "key_padding_mask": padding}
-    return {"x": x, "grad": grad, "tensors": tensors, "terms": terms, **masks}
+    document = {"x": x, "grad": grad, "tensors": tensors, "terms": terms}
+    document |= {"global_mask": global_mask, "key_padding_mask": padding}
+    if draw(st.booleans()):
+        positions = torch.randint(0, 99, (draw(st.sampled_from([1, batch])), num_tokens)).sort(1).values
+        document["rotary"] = rotary_of(positions, arguments.get("pooling"), padding)
+    return document
 
 
 @st.composite
