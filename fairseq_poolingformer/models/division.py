@@ -40,11 +40,10 @@ class Division:
         Raises:
             ValueError: the batch has fewer columns than there are ranks.
         """
-        rows, columns = padding_mask.shape
-        rank = 0 if self.ranks is None else self.ranks.rank
-        own = slice(columns * rank // self._size, columns * (rank + 1) // self._size)
+        part = self.part(padding_mask.size(1))
+        own = slice(part.start, part.stop)
         return Shard.of(
-            rows,
+            len(padding_mask),
             own.stop - own.start,
             ranks=self.ranks,
             global_mask=None if global_mask is None else global_mask[:, own],
@@ -52,6 +51,11 @@ class Division:
             chunk_tokens=self.chunk_tokens,
             device=padding_mask.device,
         )
+
+    def part(self, columns: int) -> range:
+        """This rank's columns of a batch."""
+        rank = 0 if self.ranks is None else self.ranks.rank
+        return range(columns * rank // self._size, columns * (rank + 1) // self._size)
 
     @property
     def _size(self) -> int:

@@ -54,7 +54,7 @@ def attend(
     dim = 1 if layer.batch_first else 0
     if x.size(dim) != len(shard.part):
         raise ValueError(f"x has {x.size(dim)} tokens, but the shard {len(shard.part)}: make a shard for each batch")
-    return _Steps(layer, shard, dim, score_terms, rotary).output(x)
+    return _Steps(layer, shard, dim, score_terms, rotary, x.device).output(x)
 
 
 class _Seeds(NamedTuple):
@@ -69,12 +69,20 @@ class _Steps:
     """One call of a layer."""
 
     def __init__(
-        self, layer: Any, shard: Any, dim: int, score_terms: tuple[ScoreTerm, ...], rotary: Rotary | None
+        self,
+        layer: Any,
+        shard: Any,
+        dim: int,
+        score_terms: tuple[ScoreTerm, ...],
+        rotary: Rotary | None,
+        device: torch.device,
     ) -> None:
         layer.check_score_terms(score_terms)
         self.layer, self.shard, self.dim, self.terms = layer, shard, dim, score_terms
         self.dropout_p = layer.dropout if layer.training else 0.0
-        self.seeds = _Seeds(*(dropout_seed() if self.dropout_p else 0 for _ in _Seeds._fields))
+        self.seeds = _Seeds(0, 0, 0)
+        if self.dropout_p:
+            self.seeds = _Seeds(*shard.agreed([dropout_seed() for _ in _Seeds._fields], device))
         self.scale = (layer.embed_dim // layer.num_heads) ** -0.5 if layer.scale is None else layer.scale
         self.separate = layer.global_q_proj is not None
         # of each rank, the tokens within reach of level one; its pools, their tokens, and the pools within reach

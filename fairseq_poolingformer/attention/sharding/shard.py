@@ -76,6 +76,7 @@ class Shard:
         chunks: the tokens of each chunk of this rank's part.
         padding: (B, T) bool, True at padding of this rank's part; None where no rank has any.
         tokens: the global tokens; None without any.
+        equal_seeds: the ranks' generators give the same numbers; else dropout takes the first rank's.
     """
 
     parts: tuple[range, ...]
@@ -83,6 +84,7 @@ class Shard:
     chunks: tuple[range, ...]
     padding: Tensor | None = None
     tokens: DocumentTokens | None = None
+    equal_seeds: bool = True
     _made: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -176,6 +178,13 @@ class Shard:
     def pools(self, pooling: Pooling) -> range:
         """The pools that start at this rank's tokens; at the document's first ones also those that start before."""
         return pools_of(pooling, self.part)
+
+    def agreed(self, seeds: Sequence[int], device: torch.device) -> Sequence[int]:
+        """Seeds that are the same on all ranks."""
+        if self.ranks is None or self.equal_seeds:
+            return seeds
+        everyone = gather(self.ranks, torch.tensor(seeds, device=device), [len(seeds)] * self.ranks.size)
+        return everyone[: len(seeds)].tolist()
 
     def each_chunk(self, function: Callable[[Tensor], Tensor], x: Tensor, dim: int = 1) -> Tensor:
         """``function`` of each chunk's tokens, such as a feed-forward layer, which the backward pass computes again.
