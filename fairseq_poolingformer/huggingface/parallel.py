@@ -154,10 +154,9 @@ class _Divided:
         if table is None:
             yield
         elif isinstance(table, OffsetPositions) and table.training:
-            with (
-                table.register_forward_pre_hook(lambda _, given: given[0].new_empty(1).expand(len(given[0]), shard.length)),
-                table.register_forward_hook(lambda _, given, places: _part_of(places, shard)),
-            ):
+            # at random places, which depend on the whole length
+            whole = table.register_forward_pre_hook(lambda _, given: given[0][:, :1].expand(-1, shard.length))
+            with whole, table.register_forward_hook(lambda _, given, places: _part_of(places, shard)):
                 yield
         else:
             place = {"past_key_values_length": shard.part.start}
@@ -206,5 +205,5 @@ class _OwnLabels:
                 given["num_items_in_batch"] = labels.ne(-100).sum()
             labels = self.division.widened(labels, -100)
             part = self.division.part(labels.size(1))
-            given["labels"] = labels[:, part.start : part.stop]
+            given["labels"] = labels[:, part.start : part.stop].contiguous()
         return (), given

@@ -10,14 +10,15 @@ from fairseq_poolingformer.attention.sharding import Ranks, Shard
 
 
 class ThreadRanks(Ranks):
-    """A rank among threads, which counts the bytes that it sends."""
+    """A rank among threads, which counts the bytes that it sends and gets."""
 
     def __init__(self, rank, size, board, barrier):
         self.rank, self.size, self.board, self.barrier = rank, size, board, barrier
-        self.sent = 0
+        self.sent = self.got = 0
 
     def swap(self, sent, sizes):
         self.sent += sum(len(x) for x in sent)
+        self.got += sum(sizes)
         self.board[self.rank] = sent
         self.barrier.wait(60)
         received = [self.board[rank][self.rank] for rank in range(self.size)]
