@@ -159,4 +159,5 @@ def test_an_optimizer_step_of_processes_is_that_of_one(folder, name):
         for kind in ("grads", "parameters"):
             assert found[kind].keys() == alone[kind].keys()
             for key, value in alone[kind].items():
-                torch.testing.assert_close(found[kind][key], value, rtol=0, atol=1e-12 * max(1.0, value.abs().max()))
+                most = max(1.0, float(value.abs().max()))
+                torch.testing.assert_close(found[kind][key], value, rtol=0, atol=1e-12 * most, msg=f"{number} {key}")
