@@ -45,7 +45,7 @@ def test_a_step_of_training_is_that_of_one_process(folder, data, name):
 @pytest.mark.parametrize("number", range(len(BEAMS)))
 def test_all_ranks_write_the_summaries_of_one_process(folder, data, number):
     expected = summaries(data, BEAMS[number])
-    assert len({tuple(row[0][0]) for row in expected}) == len(expected)
+    assert len({tuple(row[0][0]) for row in expected}) > 4, "they depend on the documents"
     for size in range(1, SIZE + 1):
         for rank in range(size):
             found = torch.load(folder / f"summaries {size} {rank}.pt")[number]
