@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import torch
 from fairseq.distributed import fsdp_wrap
@@ -13,14 +14,20 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import GlobalTokens, RelativeProjections, TwoLevelAttention
+from fairseq_poolingformer.attention.dropout import dropout_seed
+from fairseq_poolingformer.attention.dropout_at import DropoutAt
 from fairseq_poolingformer.attention.patterns import UNLIMITED
+from fairseq_poolingformer.attention.sharding import Shard
 from fairseq_poolingformer.levels import attention_arguments, check_offsets, relative_projections, relative_tables
+from fairseq_poolingformer.models.division import Division
 from fairseq_poolingformer.models.positions import LearnedPositions
 from fairseq_poolingformer.settings import TwoLevelFlags
 from fairseq_poolingformer.training.optimizers import POOLED
-from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear
+from fairseq_poolingformer.training.recompute import SeededDropout, activated_linear, token_dropout
 
 logger = logging.getLogger(__name__)
+
+ATTENDED, ACTIVATED, FED = range(3)  # lanes of a layer's dropouts
 
 
 class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
@@ -65,15 +72,17 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         global_mask: Tensor | GlobalTokens | None = None,
         relative_positions: Tensor | None = None,
         global_relative_positions: Tensor | None = None,
+        shard: Shard | None = None,
     ) -> Tensor:
         """Attention and feed-forward, each with its residual connection.
 
         Args:
-            x: (T, B, C).
+            x: (T, B, C), of a part of the document where there is a shard.
             encoder_padding_mask: (B, T) bool, True at padding; None without any.
             global_mask: (B, T) bool, True at global tokens, or the GlobalTokens of such a mask.
             relative_positions: P, (2k, C); None without ``--relative-attention``.
             global_relative_positions: P_g, (2k_g, C); None without coarse positions.
+            shard: the part, with its masks; None for whole sequences.
 
         Returns:
             (T, B, C).
@@ -83,9 +92,26 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
             score_terms = (self.relative_projections(relative_positions, global_relative_positions),)
         residual = x
         if self.normalize_before:
-            x = self.self_attn_layer_norm(x)
-        x = self.self_attn(x, global_mask=global_mask, key_padding_mask=encoder_padding_mask, score_terms=score_terms)
-        x = self.residual_connection(self.dropout_module(x), residual)
+            norm = self.self_attn_layer_norm
+            x = norm(x) if shard is None else shard.each_chunk(norm, x, dim=0)
+        masks = {"global_mask": global_mask, "key_padding_mask": encoder_padding_mask}
+        x = self.self_attn(x, **masks, score_terms=score_terms, shard=shard)
+        if shard is None:
+            return self._feed_forward(x, residual)
+        seed = dropout_seed()
+        return shard.by_chunk(
+            lambda chunk, *x: self._feed_forward(*x, DropoutAt(seed, chunk.start)), x, residual, dim=0
+        )
+
+    def _feed_forward(self, x: Tensor, residual: Tensor, at: DropoutAt | None = None) -> Tensor:
+        """What follows the attention.
+
+        Args:
+            x: (T, B, C) the attention's output.
+            residual: its input.
+            at: decides dropout in a part of a document.
+        """
+        x = self.residual_connection(self._dropped(self.dropout_module, x, at, ATTENDED), residual)
         if not self.normalize_before:
             x = self.self_attn_layer_norm(x)
 
@@ -94,14 +120,18 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
             x = self.final_layer_norm(x)
         x = self.fc1(x)
         if self.activation_dropout_module.p:
-            x = self.fc2(self.activation_dropout_module(self.activation_fn(x)))
+            x = self.fc2(self._dropped(self.activation_dropout_module, self.activation_fn(x), at, ACTIVATED))
         else:
             x = activated_linear(x, self.activation_fn, self.fc2)
-        x = self.dropout_module(x)
+        x = self._dropped(self.dropout_module, x, at, FED)
         x = self.residual_connection(x, residual)
         if not self.normalize_before:
             x = self.final_layer_norm(x)
         return x
+
+    @staticmethod
+    def _dropped(dropout: nn.Module, x: Tensor, at: DropoutAt | None, lane: int) -> Tensor:
+        return dropout(x) if at is None else token_dropout(dropout, x, replace(at, lane=lane))
 
 
 def wrapped(layer: nn.Module, cfg) -> nn.Module:
@@ -115,8 +145,11 @@ class PoolingformerEncoder(TransformerEncoderBase):
     """fairseq's transformer encoder with Poolingformer's layers and a mask of global tokens.
 
     The first ``--global-tokens`` tokens of each row are global unless the caller passes a mask. With
-    ``--relative-attention`` the encoder has the relative positions that all layers share.
+    ``--relative-attention`` the encoder has the relative positions that all layers share. With a ``division``, this
+    process computes its part of each batch (:func:`~.division.divide`).
     """
+
+    division: Division | None = None
 
     def __init__(self, cfg, dictionary, embed_tokens) -> None:
         self._layers_built = 0
@@ -148,7 +181,7 @@ class PoolingformerEncoder(TransformerEncoderBase):
         token_embeddings: Tensor | None = None,
         global_mask: Tensor | None = None,
     ) -> dict[str, list[Tensor]]:
-        """Encode.
+        """Encode. With a division, the results are of this rank's columns, of padding where there are too few.
 
         Args:
             src_tokens: (B, T) indices, padded on either side.
@@ -158,25 +191,37 @@ class PoolingformerEncoder(TransformerEncoderBase):
             global_mask: (B, T) bool, True at global tokens; None for the first ``--global-tokens``.
 
         Returns:
-            fairseq's encoder output: ``encoder_out`` [(T, B, C)], ``encoder_padding_mask`` [(B, T)], and the rest.
+            fairseq's encoder output: ``encoder_out`` [(T, B, C)], ``encoder_padding_mask`` [(B, T)], and the rest; with
+            a division also ``shard`` [Shard].
         """
+        if self.division is not None:
+            src_tokens = self.division.widened(src_tokens, self.padding_idx)
+            token_embeddings, global_mask = map(self.division.widened, (token_embeddings, global_mask))
         padding_mask = src_tokens.eq(self.padding_idx)
         self._check_length(padding_mask)
         if global_mask is None:
             global_mask = self.first_tokens(padding_mask)
-        x, embedding = self.forward_embedding(src_tokens, token_embeddings)
-        layer_padding_mask = None
+        lengths = (~padding_mask).sum(1, dtype=torch.int32, keepdim=True)
+        # plain arguments, because a checkpointed layer passes no gradient to tensors inside another object
+        arguments = self._relative_tables(global_mask)
+        if self.division is None:
+            shard = None
+            x, embedding = self.forward_embedding(src_tokens, token_embeddings)
+            arguments |= {"global_mask": GlobalTokens.of(global_mask)}  # the mask is read once, not in each layer
+        else:
+            shard = self.division.shard(padding_mask, global_mask)
+            x, embedding = self._embed_part(src_tokens, token_embeddings, shard.part)
+            padding_mask = padding_mask[:, shard.part.start : shard.part.stop]
+            arguments |= {"shard": shard}
         if padding_mask.any():
-            layer_padding_mask = padding_mask
             x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+            if shard is None:
+                arguments |= {"encoder_padding_mask": padding_mask}
         x = x.transpose(0, 1)
 
-        global_tokens = GlobalTokens.of(global_mask)  # the mask is read once, not in each layer
-        # plain arguments, because a checkpointed layer passes no gradient to tensors inside another object
-        tables = self._relative_tables(global_mask)
         states = [x] if return_all_hiddens else []
         for layer in self.layers:
-            x = layer(x, encoder_padding_mask=layer_padding_mask, global_mask=global_tokens, **tables)
+            x = layer(x, **arguments)
             if return_all_hiddens:
                 states.append(x)
         if self.layer_norm is not None:
@@ -188,8 +233,23 @@ class PoolingformerEncoder(TransformerEncoderBase):
             "encoder_states": states,
             "fc_results": [],
             "src_tokens": [],
-            "src_lengths": [(~padding_mask).sum(1, dtype=torch.int32, keepdim=True)],
+            "src_lengths": [lengths],
+            **({} if shard is None else {"shard": [shard]}),
         }
+
+    def _embed_part(self, src_tokens: Tensor, token_embeddings: Tensor | None, part: range) -> tuple[Tensor, Tensor]:
+        """:meth:`forward_embedding` of some neighbouring columns of whole documents."""
+        columns = slice(part.start, part.stop)
+        own = self.embed_tokens(src_tokens[:, columns]) if token_embeddings is None else token_embeddings[:, columns]
+        x = embedding = self.embed_scale * own
+        if isinstance(self.embed_positions, LearnedPositions):
+            x = embedding + self.embed_positions.of_part(src_tokens, part)
+        elif self.embed_positions is not None:
+            x = embedding + self.embed_positions(src_tokens)[:, columns]
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        x = token_dropout(self.dropout_module, x.transpose(0, 1), DropoutAt(dropout_seed(), part.start))
+        return x.transpose(0, 1), embedding
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
         """Return the source as it is: :class:`~.decoder.CrossAttention` keeps and reorders its own projections.

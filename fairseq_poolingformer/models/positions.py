@@ -30,10 +30,14 @@ class LearnedPositions(LearnedPositionalEmbedding):
 
     def forward(self, input: Tensor, *unused: object) -> Tensor:
         """(B, T, C) the positions of (B, T) tokens; padding has the row of ``padding_idx``."""
+        return self.of_part(input, range(input.size(1)))
+
+    def of_part(self, input: Tensor, part: range) -> Tensor:
+        """The positions of some neighbouring columns."""
         positions = make_positions(input, self.padding_idx)
         if self.random_offsets and self.training:
             positions = at_random_offsets(positions, input.ne(self.padding_idx), self.num_embeddings - 1)
-        return F.embedding(positions, self.weight, self.padding_idx)
+        return F.embedding(positions[:, part.start : part.stop], self.weight, self.padding_idx)
 
 
 class PartlyFrozenPositions(LearnedPositions):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from fairseq_poolingformer.attention.dropout import KeepMask
+from fairseq_poolingformer.attention.dropout_at import DropoutAt
 from fairseq_poolingformer.attention.plain_linear import is_plain_linear
 
 
@@ -73,13 +74,35 @@ class SeededDropout(FairseqDropout):
         return _SeededDropout.apply(x, KeepMask.draw(self.p))
 
 
+def token_dropout(dropout: FairseqDropout, x: Tensor, at: DropoutAt) -> Tensor:
+    """Dropout of some tokens of a document, which is the same however the document is divided.
+
+    Args:
+        dropout: the module whose dropout it is.
+        x: (T, B, C).
+        at: where these tokens stand, as queries whose keys are the channels.
+    """
+    if not dropout.p or not (dropout.training or dropout.apply_during_inference):
+        return x
+    return _SeededDropout.apply(x, KeepMask(dropout.p, at.seed, at))
+
+
 class _SeededDropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, mask: KeepMask) -> Tensor:
         ctx.mask = mask
-        return mask.like(x).mul_(x).mul_(1 / mask.keep)
+        return _kept(x, mask).mul_(x).mul_(1 / mask.keep)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor):
-        return ctx.mask.like(grad).mul_(grad).mul_(1 / ctx.mask.keep), None
+        return _kept(grad, ctx.mask).mul_(grad).mul_(1 / ctx.mask.keep), None
+
+
+def _kept(x: Tensor, mask: KeepMask) -> Tensor:
+    """1 where an element is kept, else 0; of :func:`token_dropout` where the mask knows its place."""
+    if mask.at is None:
+        return mask.like(x)
+    tokens, _, channels = x.shape
+    rows = x.transpose(0, 1).unsqueeze(1)
+    return mask.at.of_pairs(rows, mask.dropped, range(tokens), range(channels)).squeeze(1).transpose(0, 1)

@@ -173,8 +173,12 @@ class Shard:
             x: this rank's part.
             dim: the dimension of its tokens.
         """
+        return self.by_chunk(lambda _, part: function(part), x, dim=dim)
+
+    def by_chunk(self, function: Callable[..., Tensor], *sources: Tensor, dim: int = 1) -> Tensor:
+        """As :meth:`each_chunk`; ``function`` gets a chunk's tokens in the document, and its part of each source."""
         rows = [range(chunk.start - self.part.start, chunk.stop - self.part.start) for chunk in self.chunks]
-        return joined(in_chunks(lambda _, part: function(part), self.chunks, [Sliced(x, dim, rows)]), dim)
+        return joined(in_chunks(function, self.chunks, [Sliced(x, dim, rows) for x in sources]), dim)
 
     def fetched(self, through: Tensor, *fields: tuple[Tensor, int, Sequence[range], Sequence[range]]) -> list[Tensor]:
         """``through``, and of each field the rows that this rank wants; see :func:`exchange`.

@@ -1,0 +1,88 @@
+"""How a batch's documents are divided among processes, and among chunks of time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairseq_poolingformer.attention.sharding import Ranks, Shard
+from fairseq_poolingformer.attention.sharding.exchange import gather
+
+
+@dataclass(frozen=True)
+class Division:
+    """How every batch is divided: each of the ranks has the whole batch's tokens, and computes some of its columns.
+
+    Args:
+        ranks: the processes; None for one alone.
+        chunk_tokens: tokens of a chunk of time; None for no chunks.
+    """
+
+    ranks: Ranks | None = None
+    chunk_tokens: int | None = None
+
+    def widened(self, x: Tensor | None, value: float = 0) -> Tensor | None:
+        """(B, T, …), with columns of padding behind the others where there are fewer columns than ranks."""
+        if x is None or x.size(1) >= self._size:
+            return x
+        return F.pad(x, (*(0, 0) * (x.dim() - 2), 0, self._size - x.size(1)), value=value)
+
+    def shard(self, padding_mask: Tensor, global_mask: Tensor | None) -> Shard:
+        """This rank's part of a batch, one of nearly equal parts of its columns. All ranks call this together.
+
+        Args:
+            padding_mask: (B, T) bool, True at padding.
+            global_mask: (B, T) bool, True at global tokens; None without any.
+
+        Raises:
+            ValueError: the batch has fewer columns than there are ranks.
+        """
+        rows, columns = padding_mask.shape
+        rank = 0 if self.ranks is None else self.ranks.rank
+        own = slice(columns * rank // self._size, columns * (rank + 1) // self._size)
+        return Shard.of(
+            rows,
+            own.stop - own.start,
+            ranks=self.ranks,
+            global_mask=None if global_mask is None else global_mask[:, own],
+            key_padding_mask=padding_mask[:, own] if padding_mask.any() else None,
+            chunk_tokens=self.chunk_tokens,
+            device=padding_mask.device,
+        )
+
+    @property
+    def _size(self) -> int:
+        return 1 if self.ranks is None else self.ranks.size
+
+
+def joined_parts(x: Tensor, shard: Shard, dim: int) -> Tensor:
+    """All ranks' parts of a tensor, one after the other; a rank's gradient is the sum of what the ranks give."""
+    if shard.ranks is None:
+        return x
+    return gather(shard.ranks, x, [len(part) for part in shard.parts], dim)
+
+
+def divide(model: nn.Module, division: Division | None) -> None:
+    """Let a model compute divided batches; with None, whole ones again.
+
+    Raises:
+        ValueError: the model has a part that cannot.
+    """
+    encoders = list(_with(model, "division"))
+    attentions = list(_with(model, "ranks"))
+    if not encoders or (hasattr(model, "decoder") and not attentions):
+        raise ValueError(
+            f"the documents of {type(model).__name__} cannot be divided among processes or chunks: leave out "
+            "--context-parallel-size and --chunk-tokens"
+        )
+    for encoder in encoders:
+        encoder.division = division
+    for attention in attentions:
+        attention.ranks = None if division is None else division.ranks
+
+
+def _with(model: nn.Module, attribute: str) -> Iterable[nn.Module]:
+    return (module for module in model.modules() if hasattr(type(module), attribute))
