@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as distributed
 
-from fairseq_poolingformer.attention.sharding import GroupRanks, Shard
+from fairseq_poolingformer.attention.sharding import GroupRanks
+from fairseq_poolingformer.models.division import Division, divide
 from tests.models.test_bart import PAD, sentences, shifted
 from tests.models.test_decoder import LENGTHS, build_telling
 from tests.models.tiny_bart import SIZES, parse
@@ -28,8 +29,8 @@ class Case:
 
 
 CASES = {
-    "smoothed": Case(SMOOTHED),
-    "a longer source": Case(SMOOTHED, lengths=(111, 90)),
+    "smoothed": Case(SMOOTHED, lengths=(48, 21)),
+    "a longer source": Case(SMOOTHED, lengths=(144, 90)),
     "a rank of padding alone": Case(lengths=(37, 5)),
     "fewer tokens than ranks": Case(summaries=(2, 2)),
     "fairseq's criterion": Case(SMOOTHED, criterion="label_smoothed_cross_entropy"),
@@ -50,24 +51,8 @@ class CountingRanks(GroupRanks):
         return super().swap(sent, sizes)
 
 
-def divide(model, ranks):
-    """Let the decoder have a part of the encoder's output."""
-    encode = model.encoder.forward
-
-    def forward(*inputs, **named):
-        whole = encode(*inputs, **named)
-        (out,), (padding,) = whole["encoder_out"], whole["encoder_padding_mask"]
-        rank, size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
-        start, stop = (len(out) * n // size for n in (rank, rank + 1))
-        shard = Shard.of(out.size(1), stop - start, ranks=ranks, key_padding_mask=padding[:, start:stop])
-        return {**whole, "encoder_out": [out[start:stop]], "shard": [shard]}
-
-    model.encoder.forward = forward
-    model.encoder.division = SimpleNamespace(ranks=ranks)
-
-
 def step(case, data, ranks=None, divided=True):
-    """Loss and sample size of a step of training, logged numbers, gradients, and bytes sent in the decoder."""
+    """Loss and sample size of a step of training, logged numbers, gradients, and bytes sent."""
     flags = (
         "--dropout",
         "0",
@@ -77,18 +62,17 @@ def step(case, data, ranks=None, divided=True):
         case.criterion,
         *case.flags,
     )  # gelu is in float32
-    task, model = build_telling(data, *flags)
+    task, model = build_telling(data, *flags, noise=0.1)
     criterion = task.build_criterion(parse(data, *SIZES, *flags))
     if divided:
-        divide(model, ranks)
+        divide(model, Division(ranks))
     target, source = sentences(case.summaries), sentences(case.lengths)
     inputs = {"src_tokens": source, "src_lengths": (source != PAD).sum(1), "prev_output_tokens": shifted(target)}
     sample = {"target": target, "ntokens": int(target.ne(PAD).sum()), "net_input": inputs}
-    model.decoder.register_forward_pre_hook(lambda *_: setattr(ranks, "sent", 0) if ranks else None)
     torch.manual_seed(5)
     optimizer = SimpleNamespace(backward=lambda loss: loss.backward())
     loss, sample_size, logged = task.train_step(sample, model, criterion, optimizer, 1)
-    result = {"loss": loss.detach(), "sample_size": sample_size, "sent": getattr(ranks, "sent", 0)}
+    result = {"loss": loss.detach(), "sample_size": sample_size, "sent": ranks and ranks.sent}
     result |= {name: p.grad for name, p in model.named_parameters()}
     validated = task.valid_step(sample, model, criterion)[2]
     return {**result, **logged, **{f"valid {name}": value for name, value in validated.items()}}
@@ -97,8 +81,7 @@ def step(case, data, ranks=None, divided=True):
 def summaries(data, beam, ranks=None):
     """Hypotheses of a few documents, with their scores."""
     task, model = build_telling(data)
-    if ranks is not None:
-        divide(model, ranks)
+    divide(model, None if ranks is None else Division(ranks))
     generator = task.build_generator([model], SimpleNamespace(beam=beam, max_len_b=24))
     source = sentences(LENGTHS)
     sample = {"net_input": {"src_tokens": source, "src_lengths": (source != PAD).sum(1)}}
@@ -115,10 +98,9 @@ def main(rank, size, folder, data):
     groups = {n: distributed.new_group(list(range(n))) for n in range(1, size + 1)}
     for number, group in groups.items():
         if rank < number:
-            ranks = CountingRanks(group)
             for name, case in CASES.items():
-                torch.save(step(case, data, ranks), Path(folder, f"{name} {number} {rank}.pt"))
-            found = [summaries(data, beam, ranks) for beam in BEAMS]
+                torch.save(step(case, data, CountingRanks(group)), Path(folder, f"{name} {number} {rank}.pt"))
+            found = [summaries(data, beam, GroupRanks(group)) for beam in BEAMS]
             torch.save(found, Path(folder, f"summaries {number} {rank}.pt"))
     distributed.barrier()
     distributed.destroy_process_group()

@@ -7,8 +7,6 @@ from tests.attention.sharding.test_exchange import SIZE, run_processes
 from tests.models.tiny_bart import write_data_folder
 from tests.tasks.summarization.ranks import BEAMS, CASES, step, summaries
 
-LAYERS, HEADS, WIDTH = 2, 4, 32
-
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
@@ -27,19 +25,23 @@ def test_a_step_of_training_is_that_of_one_process(folder, data, name):
     # dropout is decided by pairs, as in a shard of one process
     expected = step(case, data, divided="dropout" in name)
     del expected["sent"]
-    times = 3 if "recomputed" in name else 2
     tolerance = 1e-12 if case.criterion == "linear_cross_entropy" else 1e-6  # fairseq's are in float32
     for size in range(1, SIZE + 1):
         results = [torch.load(folder / f"{name} {size} {rank}.pt") for rank in range(size)]
-        sent = [result.pop("sent") for result in results]
-        each_way = max(case.summaries) * len(case.summaries) * (WIDTH + HEADS) * 8
-        assert sent == [times * (size - 1) * LAYERS * each_way] * size
+        assert all(result.pop("sent") or size == 1 for result in results)
         assert all(result.keys() == expected.keys() for result in results)
         for key, value in expected.items():
             total = sum(torch.as_tensor(result[key]) for result in results)
             value = torch.as_tensor(value)
-            error = (total - value).abs().max() / value.abs().max().clamp(min=1e-30)
-            assert error <= tolerance or total.abs().max() < 1e-10, f"{key}: {error}"
+            error = (total - value).abs().max() / value.abs().max().clamp(min=1e-3)
+            assert error <= tolerance, f"{key}: {error}"
+
+
+def test_bytes_of_a_step_do_not_depend_on_the_length_of_documents(folder):
+    for size in range(2, SIZE + 1):
+        for rank in range(size):
+            short, long = (torch.load(folder / f"{name} {size} {rank}.pt") for name in ("smoothed", "a longer source"))
+            assert short["sent"] == long["sent"]
 
 
 @pytest.mark.parametrize("number", range(len(BEAMS)))
