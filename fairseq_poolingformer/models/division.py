@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -78,3 +80,21 @@ def divide(model: nn.Module, division: Division | None) -> None:
         )
     for encoder in encoders:
         encoder.division = division
+
+
+def count_once(criterion: nn.Module, ranks: Ranks) -> None:
+    """Let the first of the ranks alone count a criterion's loss, which all of them compute of the whole batch.
+
+    A criterion with a true attribute ``counts_share`` counts its own rank's share, and is left as it is.
+    """
+    if ranks.rank and not getattr(criterion, "counts_share", False):
+        criterion.register_forward_hook(lambda _, inputs, output: _nothing(output))
+
+
+def _nothing(counted: Any) -> Any:
+    """Zeros in place of a loss, which keep the gradients of all parameters, a sample size and values to log."""
+    if isinstance(counted, torch.Tensor):
+        return counted * 0
+    if isinstance(counted, dict):
+        return {name: _nothing(value) for name, value in counted.items()}
+    return tuple(map(_nothing, counted)) if isinstance(counted, tuple) else counted * 0

@@ -15,6 +15,8 @@ from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from omegaconf import II, MISSING
 
+from fairseq_poolingformer.attention.sharding import Ranks
+from fairseq_poolingformer.models.division import Division, count_once, divide
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 from fairseq_poolingformer.text.dictionary import symbols_digest
 
@@ -30,6 +32,13 @@ class CheckedConfig(FairseqDataclass):
             "next one ends the training (default: 0)"
         },
     )
+    context_parallel_size: int = field(
+        default=1,
+        metadata={
+            "help": "so many neighbouring processes share each batch in training, and each computes a part of its "
+            "documents; the number of processes is a multiple (default: 1)"
+        },
+    )
 
 
 class CheckedTask(FairseqTask):
@@ -42,6 +51,7 @@ class CheckedTask(FairseqTask):
     layout: ClassVar[Layout]  # the files of its data folders
     criterion: ClassVar[str]  # fairseq's --criterion with the task's loss
     other_criterions: ClassVar[tuple[str, ...]] = ()  # that fit its batches, too
+    ranks: Ranks | None = None  # the processes that share this one's batches; None where it has its own
 
     @property
     def data_folder(self) -> Path:
@@ -72,6 +82,27 @@ class CheckedTask(FairseqTask):
             given = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
             raise ValueError(f"this task needs --criterion {self.criterion}, and it is {given}")
         return criterion
+
+    def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion | None, ranks: Ranks) -> None:
+        """Let some processes share all batches from now on: each computes a part of their documents.
+
+        Args:
+            model: the model.
+            criterion: counts the loss; None in generation.
+            ranks: the processes.
+
+        Raises:
+            ValueError: the model cannot.
+        """
+        divide(model, Division(ranks))
+        if criterion is not None:
+            count_once(criterion, ranks)
+        self.ranks = ranks
+
+    def get_batch_iterator(self, *args: Any, num_shards: int = 1, shard_id: int = 0, **kwargs: Any) -> Any:
+        """fairseq's iterator of batches, of which processes that share them get the same."""
+        size = 1 if self.ranks is None else self.ranks.size
+        return super().get_batch_iterator(*args, num_shards=num_shards // size, shard_id=shard_id // size, **kwargs)
 
     def filter_indices_by_size(
         self,

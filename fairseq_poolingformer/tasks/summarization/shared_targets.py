@@ -1,40 +1,37 @@
 """The loss of a batch whose documents ranks have parts of: each counts its share of the summaries' tokens."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 
 from fairseq_poolingformer.attention.sharding import Ranks
 
-Loss = tuple[torch.Tensor, int, dict[str, Any]]
 
-
-def counting_own_share(criterion: Any, ranks: Ranks | None, pad: int) -> Callable[[Any, dict[str, Any]], Loss]:
-    """A criterion whose losses, sample sizes and logged numbers add up, over the ranks, to those of one process.
+def share_targets(criterion: nn.Module, ranks: Ranks, pad: int) -> None:
+    """Let a criterion count a share of each batch: losses, sample sizes and logged numbers add up over the ranks.
 
     Args:
         criterion: one of fairseq's, for a model that takes ``target_columns``.
-        ranks: which have the same batch; None for the criterion as it is.
+        ranks: which have the same batches.
         pad: the symbol of targets that do not count.
 
     Raises:
         ValueError: the criterion leaves out the first tokens of what it is given.
     """
-    if ranks is None:
-        return criterion
     if getattr(criterion, "ignore_prefix_size", 0):
         raise ValueError("--ignore-prefix-size does not go with --context-parallel-size: leave one of them out")
+    criterion.counts_share = True
+    criterion.register_forward_pre_hook(lambda _, given: (given[0], _share(given[1], ranks, pad)))
+    if ranks.rank:
+        criterion.register_forward_hook(_without_sentences)
 
-    def count(model: Any, sample: dict[str, Any]) -> Loss:
-        loss, sample_size, logged = criterion(model, _share(sample, ranks, pad))
-        if ranks.rank > 0:  # sentences count once
-            logged["nsentences"] = 0
-            if criterion.sentence_avg:
-                sample_size = logged["sample_size"] = 0
-        return loss, sample_size, logged
 
-    return count
+def _without_sentences(criterion: Any, given: Any, counted: tuple[Any, Any, dict[str, Any]]) -> tuple[Any, ...]:
+    """The same loss, with no sentences: the first rank counts them."""
+    loss, sample_size, logged = counted
+    sample_size = 0 if criterion.sentence_avg else sample_size
+    return loss, sample_size, {**logged, "nsentences": 0, "sample_size": sample_size}
 
 
 def _share(sample: dict[str, Any], ranks: Ranks, pad: int) -> dict[str, Any]:

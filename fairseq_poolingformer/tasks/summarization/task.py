@@ -24,7 +24,7 @@ from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig, CheckedT
 from fairseq_poolingformer.tasks.summarization import PAIRS, pair_array
 from fairseq_poolingformer.tasks.summarization.dataset import FramedDataset, StoredTokens
 from fairseq_poolingformer.tasks.summarization.rouge import ROUGE_TYPES, mean_f1
-from fairseq_poolingformer.tasks.summarization.shared_targets import counting_own_share
+from fairseq_poolingformer.tasks.summarization.shared_targets import share_targets
 from fairseq_poolingformer.text.data_folder import DataFolder, check_file
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.sized_dataset import LengthBucketDataset
@@ -243,19 +243,22 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
             prefix_tokens = source.new_full((source.size(0), 1), self.tgt_dict.bos())
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
-    def train_step(self, sample, model, criterion, *others, **named):
-        """Compute the loss, of which each rank of a divided document counts a share, and its gradients."""
-        criterion = counting_own_share(criterion, _ranks_of(model), self.tgt_dict.pad())
-        return super().train_step(sample, model, criterion, *others, **named)
+    def divide(self, model, criterion, ranks: Ranks) -> None:
+        """Let some processes share all batches: each has a part of the documents, and counts a share of the targets.
+
+        Raises:
+            ValueError: the model or the criterion cannot.
+        """
+        if criterion is not None:
+            share_targets(criterion, ranks, self.tgt_dict.pad())
+        super().divide(model, criterion, ranks)
 
     def valid_step(self, sample, model, criterion):
         """Compute the loss of as much of each summary as the decoder takes and, with ``--eval-rouge``, ROUGE."""
-        ranks = _ranks_of(model)
-        criterion = counting_own_share(criterion, ranks, self.tgt_dict.pad())
         loss, sample_size, logging_output = super().valid_step(self._fitting(sample), model, criterion)
         if self.cfg.eval_rouge:
             hypotheses, references = self._summarize(sample, model)
-            count = len(hypotheses) if ranks is None or ranks.rank == 0 else 0
+            count = 0 if self.ranks is not None and self.ranks.rank else len(hypotheses)  # all ranks write the same
             logging_output["_rouge_count"] = count
             for name, score in mean_f1(hypotheses, references).items():
                 logging_output[f"_{name}_sum"] = score * count
@@ -296,9 +299,3 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
             for name in ROUGE_TYPES:
                 total = sum(float(log.get(f"_{name}_sum", 0)) for log in logging_outputs)
                 metrics.log_scalar(name, total / count, count, round=2)
-
-
-def _ranks_of(model) -> Ranks | None:
-    """The ranks that share the model's documents."""
-    division = getattr(model.encoder, "division", None)
-    return None if division is None else division.ranks

@@ -64,8 +64,10 @@ def step(case, data, ranks=None, divided=True):
     )  # gelu is in float32
     task, model = build_telling(data, *flags, noise=0.1)
     criterion = task.build_criterion(parse(data, *SIZES, *flags))
-    if divided:
-        divide(model, Division(ranks))
+    if ranks is not None:
+        task.divide(model, criterion, ranks)
+    elif divided:
+        divide(model, Division())
     target, source = sentences(case.summaries), sentences(case.lengths)
     inputs = {"src_tokens": source, "src_lengths": (source != PAD).sum(1), "prev_output_tokens": shifted(target)}
     sample = {"target": target, "ntokens": int(target.ne(PAD).sum()), "net_input": inputs}
@@ -81,7 +83,8 @@ def step(case, data, ranks=None, divided=True):
 def summaries(data, beam, ranks=None):
     """Hypotheses of a few documents, with their scores."""
     task, model = build_telling(data)
-    divide(model, None if ranks is None else Division(ranks))
+    if ranks is not None:
+        task.divide(model, None, ranks)
     generator = task.build_generator([model], SimpleNamespace(beam=beam, max_len_b=24))
     source = sentences(LENGTHS)
     sample = {"net_input": {"src_tokens": source, "src_lengths": (source != PAD).sum(1)}}
