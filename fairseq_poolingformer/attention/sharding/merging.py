@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from fairseq_poolingformer.attention.merging import merge_softmax
-from fairseq_poolingformer.attention.sharding.exchange import Ranks, Route, exchange
+from fairseq_poolingformer.attention.sharding.exchange import Ranks, stacked
 
 
 def merged_over_ranks(ranks: Ranks, out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
@@ -22,6 +22,4 @@ def merged_over_ranks(ranks: Ranks, out: Tensor, lse: Tensor) -> tuple[Tensor, T
     Returns:
         The output (…, D) and the logarithm (…), in the dtype of ``lse``; zeros and -inf where a query sees nothing.
     """
-    route = Route(0, (range(1),) * ranks.size, (1,) * ranks.size)
-    _, outs, logs = exchange(ranks, out, (out.unsqueeze(0), route), (lse.unsqueeze(0), route))
-    return merge_softmax(list(zip(outs, logs, strict=True)))
+    return merge_softmax(list(zip(*stacked(ranks, out, lse), strict=True)))

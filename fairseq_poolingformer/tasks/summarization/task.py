@@ -24,7 +24,7 @@ from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig, CheckedT
 from fairseq_poolingformer.tasks.summarization import PAIRS, pair_array
 from fairseq_poolingformer.tasks.summarization.dataset import FramedDataset, StoredTokens
 from fairseq_poolingformer.tasks.summarization.rouge import ROUGE_TYPES, mean_f1
-from fairseq_poolingformer.tasks.summarization.shared_targets import share_targets
+from fairseq_poolingformer.tasks.summarization.sharing import of_the_first, share_targets
 from fairseq_poolingformer.text.data_folder import DataFolder, check_file
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.sized_dataset import LengthBucketDataset
@@ -241,7 +241,8 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         if prefix_tokens is None:
             source = sample["net_input"]["src_tokens"]
             prefix_tokens = source.new_full((source.size(0), 1), self.tgt_dict.bos())
-        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
+        with of_the_first(self.ranks, generator):
+            return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     def divide(self, model, criterion, ranks: Ranks) -> None:
         """Let some processes share all batches: each has a part of the documents, and counts a share of the targets.

@@ -1,11 +1,14 @@
-"""The loss of a batch whose documents ranks have parts of: each counts its share of the summaries' tokens."""
+"""Batches whose documents ranks have parts of: each counts its share of the loss, and the first one's search decides."""
 
+import contextlib
 from typing import Any
 
 import torch
 from torch import nn
 
 from fairseq_poolingformer.attention.sharding import Ranks
+from fairseq_poolingformer.attention.sharding.exchange import stacked
+from fairseq_poolingformer.patches.patching import set_within
 
 
 def share_targets(criterion: nn.Module, ranks: Ranks, pad: int) -> None:
@@ -48,3 +51,17 @@ def _share(sample: dict[str, Any], ranks: Ranks, pad: int) -> dict[str, Any]:
         "ntokens": int(target.ne(pad).sum()),
         "net_input": {**sample["net_input"], "target_columns": columns},
     }
+
+
+def of_the_first(ranks: Ranks | None, generator: Any) -> contextlib.AbstractContextManager:
+    """All ranks go on with the choices of the first one's search: another processor may round otherwise.
+
+    Args:
+        ranks: which have the same batches; None for one process.
+        generator: fairseq's generator, or a scorer, which has no search.
+    """
+    search = getattr(generator, "search", None)
+    if ranks is None or search is None:
+        return contextlib.nullcontext()
+    step = search.step
+    return set_within(search, "step", lambda *given, **named: [x[0] for x in stacked(ranks, *step(*given, **named))])
