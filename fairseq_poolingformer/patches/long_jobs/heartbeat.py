@@ -46,7 +46,7 @@ def watch_progress(original: Callable, cfg: Any) -> int:
 
 
 def patience(cfg: Any) -> dict[str, timedelta]:
-    """Torch's own limit of time for a group of processes: its message names no process, so it comes after this one's."""
+    """Torch's own limit of time for a group of processes, after the watch's: its messages name no process."""
     limit = _limit(cfg)
     return {"timeout": timedelta(seconds=limit + 10 * LONGEST_QUESTION)} if limit > 0 else {}
 

@@ -1,5 +1,8 @@
 """``--context-parallel-size``: processes that share batches train as one that has each batch alone."""
 
+import functools
+import os
+import signal
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +22,18 @@ from tests.tasks.question_answering.folders import random_examples
 from tests.tasks.question_answering.folders import write_folder as write_questions
 
 COMMON = [
-    *("--user-dir", USER_DIR, "--cpu", "--num-workers", 0, "--no-epoch-checkpoints", "--optimizer", "adam"),
+    *(
+        "--user-dir",
+        USER_DIR,
+        "--cpu",
+        "--num-workers",
+        0,
+        "--no-epoch-checkpoints",
+        "--optimizer",
+        "adam",
+        "--adam-eps",
+        1e-4,
+    ),
     *("--lr", 1e-3, "--clip-norm", 1, "--required-batch-size-multiple", 1, "--no-progress-bar", "--seed", 5),
     *("--encoder-layers", 2, "--encoder-embed-dim", 16, "--encoder-ffn-embed-dim", 24, "--encoder-attention-heads", 2),
     *("--window-size", 3, "--pooled-window-size", 8, "--pooled-layers", 1, "--max-positions", 48, "--batch-size", 4),
@@ -56,13 +70,18 @@ def recording(records):
     Trainer._reduce_and_log_stats = reduce
 
 
-def train(folders, task, save_dir, updates, *flags, processes=1, size=1):
-    """Train in processes; returns the records of the first, and the last checkpoint."""
+def train(folders, task, save_dir, updates, *flags, processes=1, size=1, die_at=None):
+    """Train in processes; returns the records of the first, and the last checkpoint.
+
+    With ``die_at`` the last process kills itself before an update, and the others must end, too.
+    """
     from fairseq_cli.train import main
 
     def process(rank, meeting):
         records = []
         recording(records)
+        if die_at is not None and rank == processes - 1:
+            Trainer.zero_grad = dying(die_at)
         arguments = [folders[task], *COMMON, *TASKS[task], "--save-dir", save_dir, "--max-update", updates, *flags]
         arguments += ["--context-parallel-size", size, "--distributed-world-size", processes]
         if processes > 1:
@@ -71,12 +90,40 @@ def train(folders, task, save_dir, updates, *flags, processes=1, size=1):
         if rank == 0:
             torch.save(records, save_dir / "records.pt")
 
+    if die_at is not None:
+        with pytest.raises(AssertionError):
+            in_processes(processes, process)
+        return None
     in_processes(processes, process)
     return torch.load(save_dir / "records.pt"), load(save_dir / "checkpoint_last.pt")
 
 
+def dying(update):
+    before = Trainer.zero_grad
+
+    def zero_grad(self):
+        if self.get_num_updates() == update:
+            os.kill(os.getpid(), signal.SIGKILL)
+        before(self)
+
+    return zero_grad
+
+
+def merged(records):
+    """The records, one for each validation."""
+    found = []
+    for record in records:
+        if found and record["norm"] == found[-1]["norm"] == -1:
+            found[-1] = {name: found[-1][name] + value for name, value in record.items()} | {"norm": -1}
+        else:
+            found.append(record)
+    return found
+
+
 def assert_same(one, other, rtol=1e-5):
+    """Check two trainings' records and parameters."""
     (records, state), (others, other_state) = one, other
+    records, others = merged(records), merged(others)
     assert len(records) == len(others)
     for update, (a, b) in enumerate(zip(records, others, strict=True)):
         assert a.keys() == b.keys()
@@ -90,3 +137,60 @@ def assert_same(one, other, rtol=1e-5):
 def test_two_processes_train_as_one(folders, tmp_path, task):
     one = train(folders, task, tmp_path / "one", 20)
     assert_same(one, train(folders, task, tmp_path / "two", 20, processes=2, size=2))
+
+
+@pytest.mark.parametrize(
+    ("task", "flags"),
+    [
+        ("long_masked_lm", ["--ddp-backend", "legacy_ddp"]),
+        ("masked_lm", ["--ddp-backend", "fully_sharded", "--checkpoint-activations"]),
+    ],
+)
+def test_two_groups_divide_the_batches_of_one_process(folders, tmp_path, task, flags):
+    one = train(folders, task, tmp_path / "one", 6, "--update-freq", 4)
+    assert_same(one, train(folders, task, tmp_path / "four", 6, "--update-freq", 2, *flags, processes=4, size=2))
+
+
+def test_checkpoints_go_on_with_another_size(folders, tmp_path):
+    task, flags = "long_masked_lm", ["--disable-validation"]
+    one = train(folders, task, tmp_path / "one", 20, *flags)
+    for before, after in ((2, 1), (1, 3)):
+        folder = tmp_path / f"{before} {after}"
+        first, _ = train(folders, task, folder, 13, *flags, processes=before, size=before)
+        then, state = train(folders, task, folder, 20, *flags, processes=after, size=after)
+        assert_same(one, (first + then, state))
+
+
+def test_a_killed_training_goes_on_bit_for_bit(folders, tmp_path):
+    flags = ["--dropout", 0.1, "--attention-dropout", 0.1, "--disable-validation", "--save-interval-updates", 5]
+    run = functools.partial(train, folders, "long_masked_lm", processes=2, size=2)
+    straight, expected = run(tmp_path / "straight", 12, *flags)
+    run(tmp_path / "killed", 12, *flags, die_at=7)
+    resumed, state = run(tmp_path / "killed", 12, *flags)
+    assert resumed == straight[5:]
+    for name, tensor in expected["model"].items():
+        assert torch.equal(state["model"][name], tensor), name
+
+
+@pytest.mark.parametrize(
+    ("flags", "processes", "message"),
+    [
+        ([], 3, "--context-parallel-size 2 divides 3 processes into no whole number of groups"),
+        ([], 1, "--context-parallel-size 2 divides 1 process into no whole number of groups"),
+        (["--ddp-backend", "slowmo"], 2, "does not go with --ddp-backend slowmo"),
+        (["--use-bmuf"], 2, "does not go with --use-bmuf"),
+    ],
+)
+def test_what_does_not_go_with_divided_documents_is_refused(flags, processes, message):
+    cfg = parse(options.get_training_parser(), ["data", *TRAINING, *flags])
+    cfg.distributed_training.distributed_world_size = processes
+    with pytest.raises(ValueError, match=message):
+        contexts.check(cfg, SimpleNamespace(), 2)
+
+
+def test_a_task_that_generates_while_validating_is_refused():
+    cfg = parse(options.get_training_parser(), ["data", *TRAINING])
+    cfg.distributed_training.distributed_world_size = 2
+    contexts.check(cfg, SimpleNamespace(sequence_generator=None), 2)
+    with pytest.raises(ValueError, match="validate by the loss"):
+        contexts.check(cfg, SimpleNamespace(sequence_generator=object()), 2)
