@@ -1,4 +1,4 @@
-"""Batches whose documents ranks have parts of: each counts its share of the loss, and the first one's search decides."""
+"""Batches whose documents ranks have parts of: each counts a share of the loss, and the first one's search decides."""
 
 import contextlib
 from typing import Any
