@@ -102,7 +102,8 @@ class CheckedTask(FairseqTask):
     def get_batch_iterator(self, *args: Any, num_shards: int = 1, shard_id: int = 0, **kwargs: Any) -> Any:
         """fairseq's iterator of batches, of which processes that share them get the same."""
         size = 1 if self.ranks is None else self.ranks.size
-        return super().get_batch_iterator(*args, num_shards=num_shards // size, shard_id=shard_id // size, **kwargs)
+        num_shards, shard_id = max(1, num_shards // size), shard_id // size
+        return super().get_batch_iterator(*args, num_shards=num_shards, shard_id=shard_id, **kwargs)
 
     def filter_indices_by_size(
         self,

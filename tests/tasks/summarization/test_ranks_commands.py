@@ -143,14 +143,16 @@ def test_processes_summarize_what_one_does_and_the_first_prints(folder, checkpoi
     files = [tmp_path / f"{number}.txt" for number in range(len(texts))]
     for file, text in zip(files, texts, strict=True):
         file.write_text(text)
-    arguments = ["--checkpoint", checkpoint, "--data-folder", folder, "--device", "cpu", *files]
-    arguments = [
-        str(argument) for argument in (*arguments, "--max-length", 9, "--min-length", 3, "--beam", 3, "--batch-size", 2)
-    ]
+    arguments = ["--checkpoint", checkpoint, "--data-folder", folder, "--device", "cpu", *files, "--batch-size", 2]
+    arguments = [str(argument) for argument in (*arguments, "--max-length", 9, "--min-length", 3, "--beam", 3)]
     assert summarize.main(arguments) == 0
     expected = capsys.readouterr().out
     assert len({line.split("\t")[1] for line in expected.splitlines()}) > 1
+
+    def run(given):
+        assert summarize.main(given) == 0
+
     for processes in (2, 3):
-        first, *others = under_torchrun(processes, summarize.main, arguments)
+        first, *others = under_torchrun(processes, run, arguments)
         assert first == expected
         assert not any(others)
