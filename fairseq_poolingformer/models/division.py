@@ -9,9 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairseq_poolingformer.attention.sharding import Ranks, Shard
-from fairseq_poolingformer.attention.sharding.exchange import gather
-
 
 @dataclass(frozen=True)
 class Division:
@@ -22,8 +19,12 @@ class Division:
         chunk_tokens: tokens of a chunk of time; None for no chunks.
     """
 
-    ranks: Ranks | None = None
+    ranks: Any = None
     chunk_tokens: int | None = None
+
+    def __deepcopy__(self, memo: dict) -> Division:
+        """The same one: copies of a model, such as that of ``--store-ema``, have the same processes."""
+        return self
 
     def widened(self, x: Tensor | None, value: float = 0) -> Tensor | None:
         """(B, T, …), with columns of padding behind the others where there are fewer columns than ranks."""
@@ -31,7 +32,7 @@ class Division:
             return x
         return F.pad(x, (*(0, 0) * (x.dim() - 2), 0, self._size - x.size(1)), value=value)
 
-    def shard(self, padding_mask: Tensor, global_mask: Tensor | None) -> Shard:
+    def shard(self, padding_mask: Tensor, global_mask: Tensor | None) -> Any:
         """This rank's part of a batch, one of nearly equal parts of its columns. All ranks call this together.
 
         Args:
@@ -41,6 +42,8 @@ class Division:
         Raises:
             ValueError: the batch has fewer columns than there are ranks.
         """
+        from fairseq_poolingformer.attention.sharding import Shard  # few trainings need it
+
         rows, columns = padding_mask.shape
         rank = 0 if self.ranks is None else self.ranks.rank
         own = slice(columns * rank // self._size, columns * (rank + 1) // self._size)
@@ -59,8 +62,10 @@ class Division:
         return 1 if self.ranks is None else self.ranks.size
 
 
-def joined_parts(x: Tensor, shard: Shard, dim: int) -> Tensor:
+def joined_parts(x: Tensor, shard: Any, dim: int) -> Tensor:
     """All ranks' parts of a tensor, one after the other; a rank's gradient is the sum of what the ranks give."""
+    from fairseq_poolingformer.attention.sharding.exchange import gather  # few trainings need it
+
     if shard.ranks is None:
         return x
     return gather(shard.ranks, x, [len(part) for part in shard.parts], dim)
@@ -82,7 +87,7 @@ def divide(model: nn.Module, division: Division | None) -> None:
         encoder.division = division
 
 
-def count_once(criterion: nn.Module, ranks: Ranks) -> None:
+def count_once(criterion: nn.Module, ranks: Any) -> None:
     """Let the first of the ranks alone count a criterion's loss, which all of them compute of the whole batch.
 
     A criterion with a true attribute ``counts_share`` counts its own rank's share, and is left as it is.

@@ -102,6 +102,16 @@ def test_dropout_does_not_depend_on_the_division(folder):
     assert not torch.allclose(found[0][0], outputs(encoder.eval(), tokens)[0])
 
 
+def test_each_dropout_of_a_model_draws_for_itself(folder, monkeypatch):
+    encoder = build_encoder(folder, "--activation-dropout", "0.1").train()
+    places = []
+    monkeypatch.setattr(
+        "fairseq_poolingformer.models.encoder.token_dropout", lambda dropout, x, at: places.append(at) or x
+    )
+    outputs(encoder, sentences([40, 23]), Division())
+    assert len(set(places)) == len(places) == 1 + 3 * len(encoder.layers)
+
+
 def test_joined_parts_add_the_gradients(folder):
     def rank(ranks):
         shard = Division(ranks).shard(torch.zeros(2, 5, dtype=torch.bool), None)

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.attention.sharding import GroupRanks
 from fairseq_poolingformer.patches.long_jobs.heartbeat import patience
 
 
@@ -64,7 +63,7 @@ def check_size(size: int, processes: int) -> None:
 
 
 @contextlib.contextmanager
-def joined(size: int, wait: timedelta, on_cpu: bool, **meeting: Any) -> Iterator[GroupRanks | None]:
+def joined(size: int, wait: timedelta, on_cpu: bool, **meeting: Any) -> Iterator[Any]:
     """Join processes for the block, in which :func:`ranks` share documents; None where each has documents of its own.
 
     Args:
@@ -85,13 +84,15 @@ def joined(size: int, wait: timedelta, on_cpu: bool, **meeting: Any) -> Iterator
     torch.distributed.destroy_process_group()
 
 
-def ranks(size: int, patience: dict[str, Any]) -> GroupRanks:
+def ranks(size: int, patience: dict[str, Any]) -> Any:
     """This process's group of ``size`` neighbours; all processes call this together.
 
     Args:
         size: a divisor of the number of processes.
         patience: the limit of time of their exchanges.
     """
+    from fairseq_poolingformer.attention.sharding import GroupRanks  # few trainings need it
+
     rank, processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
     neighbours = [list(range(first, first + size)) for first in range(0, processes, size)]
     groups = [torch.distributed.new_group(group, **patience) for group in neighbours]

@@ -15,8 +15,6 @@ from fairseq.models import BaseFairseqModel
 from fairseq.tasks import FairseqTask
 from omegaconf import II, MISSING
 
-from fairseq_poolingformer.attention.sharding import Ranks
-from fairseq_poolingformer.models.division import Division, count_once, divide
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
 from fairseq_poolingformer.text.dictionary import symbols_digest
 
@@ -51,7 +49,7 @@ class CheckedTask(FairseqTask):
     layout: ClassVar[Layout]  # the files of its data folders
     criterion: ClassVar[str]  # fairseq's --criterion with the task's loss
     other_criterions: ClassVar[tuple[str, ...]] = ()  # that fit its batches, too
-    ranks: Ranks | None = None  # the processes that share this one's batches; None where it has its own
+    ranks: Any = None  # the processes that share this one's batches; None where it has its own
 
     @property
     def data_folder(self) -> Path:
@@ -83,7 +81,7 @@ class CheckedTask(FairseqTask):
             raise ValueError(f"this task needs --criterion {self.criterion}, and it is {given}")
         return criterion
 
-    def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion | None, ranks: Ranks) -> None:
+    def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion | None, ranks: Any) -> None:
         """Let some processes share all batches from now on: each computes a part of their documents.
 
         Args:
@@ -94,6 +92,8 @@ class CheckedTask(FairseqTask):
         Raises:
             ValueError: the model cannot.
         """
+        from fairseq_poolingformer.models.division import Division, count_once, divide  # few trainings need it
+
         divide(model, Division(ranks))
         if criterion is not None:
             count_once(criterion, ranks)

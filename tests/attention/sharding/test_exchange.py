@@ -15,15 +15,15 @@ SIZE = 4
 LIMIT = 300  # seconds, of which a busy machine needs many
 
 
-def run_processes(module, folder, *arguments):
-    """Run a module in ``SIZE`` processes with (rank, size, folder, arguments), and return the folder."""
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """With the results of all processes."""
+    folder = tmp_path_factory.mktemp("processes")
+    command = [sys.executable, "-m", "tests.attention.sharding.processes"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, (rank, SIZE, folder, *arguments))],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
+            [*command, str(rank), str(SIZE), str(folder)], env=environment, stderr=subprocess.PIPE, text=True
         )
         for rank in range(SIZE)
     ]
@@ -36,12 +36,6 @@ def run_processes(module, folder, *arguments):
         for process in processes:
             process.kill()
     return folder
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """With the results of all processes."""
-    return run_processes("tests.attention.sharding.processes", tmp_path_factory.mktemp("processes"))
 
 
 @pytest.mark.parametrize("size", range(1, SIZE + 1))

@@ -1,7 +1,10 @@
 """``--context-parallel-size``: processes that share batches train as one that has each batch alone."""
 
 import functools
+import logging
+import multiprocessing
 import os
+import re
 import signal
 
 import numpy as np
@@ -13,6 +16,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load
 from fairseq_poolingformer.patches.distribution import contexts
+from fairseq_poolingformer.patches.long_jobs.interruption import STALLED
 from tests.models.tiny_bart import USER_DIR
 from tests.patches.helpers import TRAINING, in_processes, parse
 from tests.tasks.masked_lm.mlm_folder import random_texts
@@ -69,18 +73,18 @@ def recording(records):
     Trainer._reduce_and_log_stats = reduce
 
 
-def train(folders, task, save_dir, updates, *flags, processes=1, size=1, die_at=None):
-    """Train in processes; returns the records of the first, and the last checkpoint.
+def training(folders, task, save_dir, updates, *flags, processes=1, size=1, act=None):
+    """What each process does: it trains, and the first one writes its records.
 
-    With ``die_at`` the last process kills itself before an update, and the others must end, too.
+    ``act`` is a signal that the last process sends to itself before its eighth update.
     """
     from fairseq_cli.train import main
 
     def process(rank, meeting):
         records = []
         recording(records)
-        if die_at is not None and rank == processes - 1:
-            Trainer.zero_grad = dying(die_at)
+        if act is not None and rank == processes - 1:
+            Trainer.zero_grad = acting(act)
         arguments = [folders[task], *COMMON, *TASKS[task], "--save-dir", save_dir, "--max-update", updates, *flags]
         arguments += ["--context-parallel-size", size, "--distributed-world-size", processes]
         if processes > 1:
@@ -89,23 +93,24 @@ def train(folders, task, save_dir, updates, *flags, processes=1, size=1, die_at=
         if rank == 0:
             torch.save(records, save_dir / "records.pt")
 
-    if die_at is not None:
-        with pytest.raises(AssertionError):
-            in_processes(processes, process)
-        return None
-    in_processes(processes, process)
-    return torch.load(save_dir / "records.pt"), load(save_dir / "checkpoint_last.pt")
+    return process
 
 
-def dying(update):
+def acting(act):
     before = Trainer.zero_grad
 
     def zero_grad(self):
-        if self.get_num_updates() == update:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if self.get_num_updates() == 7:
+            os.kill(os.getpid(), act)
         before(self)
 
     return zero_grad
+
+
+def train(folders, task, save_dir, *arguments, processes=1, size=1):
+    """Train in processes; returns the records of the first, and the last checkpoint."""
+    in_processes(processes, training(folders, task, save_dir, *arguments, processes=processes, size=size))
+    return torch.load(save_dir / "records.pt"), load(save_dir / "checkpoint_last.pt")
 
 
 def merged(records):
@@ -141,7 +146,7 @@ def test_two_processes_train_as_one(folders, tmp_path, task):
 @pytest.mark.parametrize(
     ("task", "flags"),
     [
-        ("long_masked_lm", ["--ddp-backend", "legacy_ddp"]),
+        ("long_masked_lm", ["--ddp-backend", "legacy_ddp", "--store-ema"]),
         ("masked_lm", ["--ddp-backend", "fully_sharded", "--checkpoint-activations"]),
     ],
 )
@@ -160,15 +165,54 @@ def test_checkpoints_go_on_with_another_size(folders, tmp_path):
         assert_same(one, (first + then, state))
 
 
+def test_dropout_and_offsets_do_not_depend_on_the_size(folders, tmp_path):
+    flags = ["--dropout", 0.1, "--attention-dropout", 0.1, "--activation-dropout", 0.1, "--random-position-offsets"]
+    run = functools.partial(train, folders, "long_masked_lm")
+    two, three = (run(tmp_path / f"{size}", 6, *flags, processes=size, size=size) for size in (2, 3))
+    assert_same(two, three)
+
+
+def test_half_precision(folders, tmp_path):
+    run = functools.partial(train, folders, "long_masked_lm")
+    exact, _ = run(tmp_path / "exact", 6)
+    for flag in ("--bf16", "--fp16"):
+        rounded, _ = run(tmp_path / flag, 6, flag, processes=2, size=2)
+        for one, other in zip(merged(exact), merged(rounded), strict=True):
+            assert other["loss"] == pytest.approx(one["loss"], rel=0.02)
+
+
 def test_a_killed_training_goes_on_bit_for_bit(folders, tmp_path):
     flags = ["--dropout", 0.1, "--attention-dropout", 0.1, "--disable-validation", "--save-interval-updates", 5]
-    run = functools.partial(train, folders, "long_masked_lm", processes=2, size=2)
+    arguments, two = (folders, "long_masked_lm"), {"processes": 2, "size": 2}
+    run = functools.partial(train, *arguments, **two)
     straight, expected = run(tmp_path / "straight", 12, *flags)
-    run(tmp_path / "killed", 12, *flags, die_at=7)
+    with pytest.raises(AssertionError):  # the other one ends, too
+        in_processes(2, training(*arguments, tmp_path / "killed", 12, *flags, **two, act=signal.SIGKILL))
     resumed, state = run(tmp_path / "killed", 12, *flags)
     assert resumed == straight[5:]
     for name, tensor in expected["model"].items():
         assert torch.equal(state["model"][name], tensor), name
+
+
+def test_a_process_that_stops_is_named(folders, tmp_path):
+    flags = ["--disable-validation", "--heartbeat-timeout", 6]
+    run = training(folders, "long_masked_lm", tmp_path, 12, *flags, processes=2, size=2, act=signal.SIGSTOP)
+
+    def process(rank):
+        logging.getLogger().addHandler(logging.FileHandler(tmp_path / f"log{rank}"))
+        run(rank, f"file://{tmp_path}/meet")
+
+    context = multiprocessing.get_context("fork")
+    both = [context.Process(target=process, args=(rank,)) for rank in range(2)]
+    for one in both:
+        one.start()
+    both[0].join(1200)
+    for one in both:
+        one.kill()
+        one.join()
+    assert both[0].exitcode == STALLED
+    log = (tmp_path / "log0").read_text()
+    assert re.search(r"after 7 updates: process 1 \(pid \d+ on .*\) has not been heard of", log)
 
 
 @pytest.mark.parametrize(
