@@ -26,6 +26,17 @@ class Division:
         """The same one: copies of a model, such as that of ``--store-ema``, have the same processes."""
         return self
 
+    def part(self, columns: int) -> range:
+        """This rank's columns of so many, one of nearly equal parts."""
+        rank = 0 if self.ranks is None else self.ranks.rank
+        return range(columns * rank // self._size, columns * (rank + 1) // self._size)
+
+    def own(self, x: Tensor, value: float = 0) -> Tensor:
+        """This rank's columns of (B, T, …), which are padding where there are too few."""
+        x = self.widened(x, value)
+        part = self.part(x.size(1))
+        return x[:, part.start : part.stop]
+
     def widened(self, x: Tensor | None, value: float = 0) -> Tensor | None:
         """(B, T, …), with columns of padding behind the others where there are fewer columns than ranks."""
         if x is None or x.size(1) >= self._size:
@@ -45,14 +56,12 @@ class Division:
         from fairseq_poolingformer.attention.sharding import Shard  # few trainings need it
 
         rows, columns = padding_mask.shape
-        rank = 0 if self.ranks is None else self.ranks.rank
-        own = slice(columns * rank // self._size, columns * (rank + 1) // self._size)
         return Shard.of(
             rows,
-            own.stop - own.start,
+            len(self.part(columns)),
             ranks=self.ranks,
-            global_mask=None if global_mask is None else global_mask[:, own],
-            key_padding_mask=padding_mask[:, own] if padding_mask.any() else None,
+            global_mask=None if global_mask is None else self.own(global_mask),
+            key_padding_mask=self.own(padding_mask) if padding_mask.any() else None,
             chunk_tokens=self.chunk_tokens,
             device=padding_mask.device,
         )

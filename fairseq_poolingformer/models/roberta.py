@@ -64,7 +64,7 @@ class PoolingformerRobertaEncoder(RobertaEncoder):
             src_tokens: (B, T) indices.
             features_only: return features.
             return_all_hiddens: also return every layer's output.
-            masked_tokens: (B, T) bool, the tokens to compute logits of; None for all.
+            masked_tokens: (B, T) bool, the tokens (of the own part) to compute logits of; None for all.
             global_mask: (B, T) bool, True at global tokens; None for the first ``--global-tokens``.
             own_part: leave out what other ranks compute of divided documents, instead of gathering it.
 

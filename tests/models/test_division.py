@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_poolingformer.models.division import Division, count_once, divide, joined_parts
+from fairseq_poolingformer.models.division import Division, divide, joined_parts
 from fairseq_poolingformer.tasks.masked_lm.loss import LongMaskedLMCriterion
+from fairseq_poolingformer.tasks.masked_lm.task import LongMaskedLMTask
+from fairseq_poolingformer.tasks.shared.base_task import CheckedTask
 from fairseq_poolingformer.tasks.shared.heads import SpanHead, span_losses
 from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
 from tests.attention.sharding.ranks import in_threads
@@ -127,11 +129,14 @@ def test_joined_parts_add_the_gradients(folder):
 
 def masked_lm(folder):
     """A model, its criterion and a batch; the last rows have few targets, so that some ranks have none."""
-    task, model = build(folder, *SIZES, *LEVELS, *NO_DROPOUT)
+    built, model = build(folder, *SIZES, *LEVELS, *NO_DROPOUT)
+    task = LongMaskedLMTask.__new__(LongMaskedLMTask)
+    task.dictionary = built.source_dictionary
     tokens = sentences([40, 23, 9])
     is_target = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(2)) < 0.1
-    positions = (is_target & (tokens != PAD)).flatten().nonzero().squeeze(1)
-    sample = {"net_input": {"src_tokens": tokens}, "target": tokens, "masked_positions": positions}
+    target = tokens.masked_fill(~is_target, PAD)
+    positions = (target != PAD).flatten().nonzero().squeeze(1)
+    sample = {"net_input": {"src_tokens": tokens}, "target": target, "masked_positions": positions}
     return model, LongMaskedLMCriterion(task), sample | {"ntokens": 72, "nsentences": 3, "num_characters": 11}
 
 
@@ -157,8 +162,8 @@ def test_losses_gradients_and_what_is_counted_are_sums_over_the_ranks(folder, ma
     def counted(ranks=None):
         own_model, own_criterion = copy.deepcopy(model), type(criterion)(criterion.task)
         if ranks is not None:
-            divide(own_model, Division(ranks))
-            count_once(own_criterion, ranks)
+            task = copy.copy(criterion.task)
+            getattr(type(task), "divide", CheckedTask.divide)(task, own_model, own_criterion, ranks)
         loss, count, log = own_criterion(own_model, sample)
         loss.backward()
         return loss.detach(), count, log, [p.grad for p in own_model.parameters()]

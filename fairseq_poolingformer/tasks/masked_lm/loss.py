@@ -22,8 +22,6 @@ class LongMaskedLMCriterion(FairseqCriterion):
     ``--ddp-backend fully_sharded`` needs fairseq's criterion.
     """
 
-    counts_share = True  # of divided documents: the masked tokens of this process's part
-
     def forward(self, model, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
         """The loss of a batch of blocks.
 
@@ -36,20 +34,19 @@ class LongMaskedLMCriterion(FairseqCriterion):
             The loss in nats summed over masked tokens, their number, and the values to log.
         """
         positions = sample["masked_positions"]
-        features, extra = model(**sample["net_input"], features_only=True, own_part=True)
-        target = sample["target"].flatten()[positions]
-        shard = extra.get("shard")
-        if shard is not None:
-            row, column = positions // sample["target"].size(1), positions % sample["target"].size(1)
-            is_own = (column >= shard.part.start) & (column < shard.part.stop)
-            positions, target = (row * len(shard.part) + column - shard.part.start)[is_own], target[is_own]
+        features, _ = model(**sample["net_input"], features_only=True)
         head = model.encoder.lm_head
         features = head.dense(features.flatten(0, 1)[positions])
         features = head.layer_norm(head.activation_fn(features))
+        target = sample["target"].flatten()[positions]
         loss, _ = linear_cross_entropy(features, head.weight, head.bias, target)
-        logging_output = {"loss": loss.detach(), "sample_size": len(positions)}
-        for name in ("ntokens", "nsentences", "num_characters"):
-            logging_output[name] = sample[name] if shard is None or shard.rank == 0 else 0
+        logging_output = {
+            "loss": loss.detach(),
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+            "sample_size": len(positions),
+            "num_characters": sample["num_characters"],
+        }
         return loss, len(positions), logging_output
 
     @classmethod

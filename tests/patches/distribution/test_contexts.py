@@ -54,6 +54,7 @@ TASKS = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)])  # imports in this process what takes each of its copies 2 s
     texts = tmp_path_factory.mktemp("texts")
     write_texts(texts, {"train": random_texts(30, 40, seed=1), "valid": random_texts(5, 40, seed=2)})
     examples = {"train": random_examples(24, seed=1), "valid": random_examples(6, seed=2)}
@@ -137,7 +138,7 @@ def assert_same(one, other, rtol=1e-5):
         torch.testing.assert_close(other_state["model"][name], tensor, rtol=1e-3, atol=2e-5, msg=name)
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["long_masked_lm", "question_answering"])
 def test_two_processes_train_as_one(folders, tmp_path, task):
     one = train(folders, task, tmp_path / "one", 20)
     assert_same(one, train(folders, task, tmp_path / "two", 20, processes=2, size=2))
@@ -151,32 +152,32 @@ def test_two_processes_train_as_one(folders, tmp_path, task):
     ],
 )
 def test_two_groups_divide_the_batches_of_one_process(folders, tmp_path, task, flags):
-    one = train(folders, task, tmp_path / "one", 6, "--update-freq", 4)
-    assert_same(one, train(folders, task, tmp_path / "four", 6, "--update-freq", 2, *flags, processes=4, size=2))
+    one = train(folders, task, tmp_path / "one", 3, "--update-freq", 4)
+    assert_same(one, train(folders, task, tmp_path / "four", 3, "--update-freq", 2, *flags, processes=4, size=2))
 
 
 def test_checkpoints_go_on_with_another_size(folders, tmp_path):
     task, flags = "long_masked_lm", ["--disable-validation"]
-    one = train(folders, task, tmp_path / "one", 20, *flags)
+    one = train(folders, task, tmp_path / "one", 12, *flags)
     for before, after in ((2, 1), (1, 3)):
         folder = tmp_path / f"{before} {after}"
-        first, _ = train(folders, task, folder, 13, *flags, processes=before, size=before)
-        then, state = train(folders, task, folder, 20, *flags, processes=after, size=after)
+        first, _ = train(folders, task, folder, 7, *flags, processes=before, size=before)
+        then, state = train(folders, task, folder, 12, *flags, processes=after, size=after)
         assert_same(one, (first + then, state))
 
 
 def test_dropout_and_offsets_do_not_depend_on_the_size(folders, tmp_path):
     flags = ["--dropout", 0.1, "--attention-dropout", 0.1, "--activation-dropout", 0.1, "--random-position-offsets"]
     run = functools.partial(train, folders, "long_masked_lm")
-    two, three = (run(tmp_path / f"{size}", 6, *flags, processes=size, size=size) for size in (2, 3))
+    two, three = (run(tmp_path / f"{size}", 3, *flags, processes=size, size=size) for size in (2, 3))
     assert_same(two, three)
 
 
 def test_half_precision(folders, tmp_path):
     run = functools.partial(train, folders, "long_masked_lm")
-    exact, _ = run(tmp_path / "exact", 6)
+    exact, _ = run(tmp_path / "exact", 2)
     for flag in ("--bf16", "--fp16"):
-        rounded, _ = run(tmp_path / flag, 6, flag, processes=2, size=2)
+        rounded, _ = run(tmp_path / flag, 2, flag, processes=2, size=2)
         for one, other in zip(merged(exact), merged(rounded), strict=True):
             assert other["loss"] == pytest.approx(one["loss"], rel=0.02)
 
