@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from fairseq_poolingformer.attention import DropoutAt, Window, band_attention
 from fairseq_poolingformer.attention.dropout import dropout_seed
-from fairseq_poolingformer.attention.sharding import Shard, merged_over_ranks
 from fairseq_poolingformer.models.encoder import wrapped
 
 
@@ -66,7 +65,7 @@ class CrossAttention(MultiheadAttention):
         query: Tensor,
         key: Tensor | None,
         value: Tensor | None,
-        key_padding_mask: Tensor | Shard | None = None,
+        key_padding_mask: Tensor | Any = None,
         incremental_state: dict[str, Any] | None = None,
         **unused: Any,
     ) -> tuple[Tensor, None]:
@@ -76,14 +75,14 @@ class CrossAttention(MultiheadAttention):
             query: (T, B·beams, C).
             key: (S, B, C) encoder output; its projection is kept in ``incremental_state``.
             value: the same as ``key``.
-            key_padding_mask: (B, S) bool, True at padding; or the shard of which ``key`` is this rank's part.
+            key_padding_mask: (B, S) bool, True at padding; or the Shard of which ``key`` is this rank's part.
             incremental_state: fairseq's, in generation.
 
         Returns:
             (T, B·beams, C), and None.
         """
         length, rows, channels = query.shape
-        shard = key_padding_mask if isinstance(key_padding_mask, Shard) else None
+        shard = None if isinstance(key_padding_mask, Tensor) else key_padding_mask
         source = self._source(key, key_padding_mask if shard is None else shard.padding, incremental_state)
         keys, values, padding = source["keys"], source["values"], source["padding"]
         batch = keys.size(1)
@@ -102,6 +101,8 @@ class CrossAttention(MultiheadAttention):
             return_lse=divided,
         )
         if divided:
+            from fairseq_poolingformer.attention.sharding import merged_over_ranks  # few trainings need it
+
             attended = merged_over_ranks(shard.ranks, *attended)[0].to(query.dtype)
         attended = attended.unflatten(2, (beams, length)).permute(3, 0, 2, 1, 4)
         return self.out_proj(attended.reshape(length, rows, channels)), None

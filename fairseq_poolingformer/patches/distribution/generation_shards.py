@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.attention.sharding import Ranks
 from fairseq_poolingformer.patches.distribution import contexts
 from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES, torchrun_device
 from fairseq_poolingformer.patches.patching import set_within
@@ -112,7 +111,7 @@ def _key(number: int) -> str:
     return f"hypotheses of batch {number}"
 
 
-def _generate(original: Callable, cfg: Any, shards: int, shard: int, step: Step, ranks: Ranks | None = None) -> Any:
+def _generate(original: Callable, cfg: Any, shards: int, shard: int, step: Step, ranks: Any = None) -> Any:
     """Run fairseq-generate on every ``shards``-th batch from batch ``shard`` on, each by ``step``, shared by ranks."""
     from fairseq import checkpoint_utils, scoring
     from fairseq.tasks import FairseqTask

@@ -53,15 +53,15 @@ def _share(sample: dict[str, Any], ranks: Ranks, pad: int) -> dict[str, Any]:
     }
 
 
-def of_the_first(ranks: Ranks | None, generator: Any) -> contextlib.AbstractContextManager:
+def of_the_first(ranks: Ranks, generator: Any) -> contextlib.AbstractContextManager:
     """All ranks go on with the choices of the first one's search: another processor may round otherwise.
 
     Args:
-        ranks: which have the same batches; None for one process.
+        ranks: which have the same batches.
         generator: fairseq's generator, or a scorer, which has no search.
     """
     search = getattr(generator, "search", None)
-    if ranks is None or search is None:
+    if search is None:
         return contextlib.nullcontext()
     step = search.step
     return set_within(search, "step", lambda *given, **named: [x[0] for x in stacked(ranks, *step(*given, **named))])

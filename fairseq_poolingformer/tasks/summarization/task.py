@@ -18,13 +18,11 @@ from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from fairseq_poolingformer.attention.sharding import Ranks
 from fairseq_poolingformer.models.dictionary_bpe import DictionaryBPE
 from fairseq_poolingformer.tasks.shared.base_task import CheckedConfig, CheckedTask
 from fairseq_poolingformer.tasks.summarization import PAIRS, pair_array
 from fairseq_poolingformer.tasks.summarization.dataset import FramedDataset, StoredTokens
 from fairseq_poolingformer.tasks.summarization.rouge import ROUGE_TYPES, mean_f1
-from fairseq_poolingformer.tasks.summarization.sharing import of_the_first, share_targets
 from fairseq_poolingformer.text.data_folder import DataFolder, check_file
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.training.sized_dataset import LengthBucketDataset
@@ -241,15 +239,21 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         if prefix_tokens is None:
             source = sample["net_input"]["src_tokens"]
             prefix_tokens = source.new_full((source.size(0), 1), self.tgt_dict.bos())
+        if self.ranks is None:
+            return super().inference_step(generator, models, sample, prefix_tokens, constraints)
+        from fairseq_poolingformer.tasks.summarization.sharing import of_the_first  # few need it
+
         with of_the_first(self.ranks, generator):
             return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
-    def divide(self, model, criterion, ranks: Ranks) -> None:
+    def divide(self, model, criterion, ranks: Any) -> None:
         """Let some processes share all batches: each has a part of the documents, and counts a share of the targets.
 
         Raises:
             ValueError: the model or the criterion cannot.
         """
+        from fairseq_poolingformer.tasks.summarization.sharing import share_targets  # few trainings need it
+
         if criterion is not None:
             share_targets(criterion, ranks, self.tgt_dict.pad())
         super().divide(model, criterion, ranks)
