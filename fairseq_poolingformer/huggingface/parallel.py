@@ -203,7 +203,5 @@ class _OwnLabels:
         if (labels := given.get("labels")) is not None:
             if given.get("num_items_in_batch") is None:
                 given["num_items_in_batch"] = labels.ne(-100).sum()
-            labels = self.division.widened(labels, -100)
-            part = self.division.part(labels.size(1))
-            given["labels"] = labels[:, part.start : part.stop].contiguous()
+            given["labels"] = self.division.own(labels, -100).contiguous()
         return (), given

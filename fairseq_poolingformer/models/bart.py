@@ -60,18 +60,32 @@ class PoolingformerBART(LoadsCheckpoints, BARTModel):
             no_encoder_attn=getattr(args, "no_cross_attention", False),
         )
 
-    def forward(self, *inputs: Any, return_all_hiddens: bool = False, **named: Any) -> tuple[Tensor, dict[str, Any]]:
+    def forward(
+        self,
+        *inputs: Any,
+        return_all_hiddens: bool = False,
+        features_only: bool = False,
+        target_columns: Tensor | None = None,
+        **named: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
         """BART's forward pass, but every layer's output is kept only when asked for.
 
         Args:
             inputs: (B, S) source indices, (B,) lengths that nobody reads, (B, T) target indices shifted right.
             return_all_hiddens: keep every layer's output.
+            features_only: return features.
+            target_columns: which of the T tokens to return, in place of all.
             named: fairseq's other arguments.
 
         Returns:
             (B, T, V) logits, or (B, T, C) features with ``features_only``, and fairseq's extra outputs.
         """
-        return super().forward(*inputs, return_all_hiddens=return_all_hiddens, **named)
+        every, named["return_all_hiddens"] = target_columns is None, return_all_hiddens
+        x, extra = super().forward(*inputs, features_only=features_only or not every, **named)
+        if not every:
+            x = x.index_select(1, target_columns)
+            x = x if features_only else self.decoder.output_layer(x)
+        return x, extra
 
 
 _COMMON = {"max_source_positions": 4096}

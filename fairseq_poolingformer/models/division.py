@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from fairseq_poolingformer.attention.sharding import Ranks, Shard
-from fairseq_poolingformer.attention.sharding.exchange import gather
 
 
 @dataclass(frozen=True)
@@ -21,8 +19,23 @@ class Division:
         chunk_tokens: tokens of a chunk of time; None for no chunks.
     """
 
-    ranks: Ranks | None = None
+    ranks: Any = None
     chunk_tokens: int | None = None
+
+    def __deepcopy__(self, memo: dict) -> Division:
+        """The same one: copies of a model, such as that of ``--store-ema``, have the same processes."""
+        return self
+
+    def part(self, columns: int) -> range:
+        """This rank's columns of so many, one of nearly equal parts."""
+        rank = 0 if self.ranks is None else self.ranks.rank
+        return range(columns * rank // self._size, columns * (rank + 1) // self._size)
+
+    def own(self, x: Tensor, value: float = 0) -> Tensor:
+        """This rank's columns of (B, T, …), which are padding where there are too few."""
+        x = self.widened(x, value)
+        part = self.part(x.size(1))
+        return x[:, part.start : part.stop]
 
     def widened(self, x: Tensor | None, value: float = 0) -> Tensor | None:
         """(B, T, …), with columns of padding behind the others where there are fewer columns than ranks."""
@@ -30,7 +43,7 @@ class Division:
             return x
         return F.pad(x, (*(0, 0) * (x.dim() - 2), 0, self._size - x.size(1)), value=value)
 
-    def shard(self, padding_mask: Tensor, global_mask: Tensor | None) -> Shard:
+    def shard(self, padding_mask: Tensor, global_mask: Tensor | None) -> Any:
         """This rank's part of a batch, one of nearly equal parts of its columns. All ranks call this together.
 
         Args:
@@ -40,30 +53,28 @@ class Division:
         Raises:
             ValueError: the batch has fewer columns than there are ranks.
         """
-        part = self.part(padding_mask.size(1))
-        own = slice(part.start, part.stop)
+        from fairseq_poolingformer.attention.sharding import Shard  # few trainings need it
+
+        rows, columns = padding_mask.shape
         return Shard.of(
-            len(padding_mask),
-            own.stop - own.start,
+            rows,
+            len(self.part(columns)),
             ranks=self.ranks,
-            global_mask=None if global_mask is None else global_mask[:, own],
-            key_padding_mask=padding_mask[:, own] if padding_mask.any() else None,
+            global_mask=None if global_mask is None else self.own(global_mask),
+            key_padding_mask=self.own(padding_mask) if padding_mask.any() else None,
             chunk_tokens=self.chunk_tokens,
             device=padding_mask.device,
         )
-
-    def part(self, columns: int) -> range:
-        """This rank's columns of a batch."""
-        rank = 0 if self.ranks is None else self.ranks.rank
-        return range(columns * rank // self._size, columns * (rank + 1) // self._size)
 
     @property
     def _size(self) -> int:
         return 1 if self.ranks is None else self.ranks.size
 
 
-def joined_parts(x: Tensor, shard: Shard, dim: int) -> Tensor:
+def joined_parts(x: Tensor, shard: Any, dim: int) -> Tensor:
     """All ranks' parts of a tensor, one after the other; a rank's gradient is the sum of what the ranks give."""
+    from fairseq_poolingformer.attention.sharding.exchange import gather  # few trainings need it
+
     if shard.ranks is None:
         return x
     return gather(shard.ranks, x, [len(part) for part in shard.parts], dim)
@@ -73,20 +84,31 @@ def divide(model: nn.Module, division: Division | None) -> None:
     """Let a model compute divided batches; with None, whole ones again.
 
     Raises:
-        ValueError: the model has a part that cannot.
+        ValueError: the model has an encoder that cannot.
     """
-    encoders = list(_with(model, "division"))
-    attentions = list(_with(model, "ranks"))
-    if not encoders or (hasattr(model, "decoder") and not attentions):
+    encoders = [module for module in model.modules() if hasattr(type(module), "division")]
+    if not encoders:
         raise ValueError(
             f"the documents of {type(model).__name__} cannot be divided among processes or chunks: leave out "
             "--context-parallel-size and --chunk-tokens"
         )
     for encoder in encoders:
         encoder.division = division
-    for attention in attentions:
-        attention.ranks = None if division is None else division.ranks
 
 
-def _with(model: nn.Module, attribute: str) -> Iterable[nn.Module]:
-    return (module for module in model.modules() if hasattr(type(module), attribute))
+def count_once(criterion: nn.Module, ranks: Any) -> None:
+    """Let the first of the ranks alone count a criterion's loss, which all of them compute of the whole batch.
+
+    A criterion with a true attribute ``counts_share`` counts its own rank's share, and is left as it is.
+    """
+    if ranks.rank and not getattr(criterion, "counts_share", False):
+        criterion.register_forward_hook(lambda _, inputs, output: _nothing(output))
+
+
+def _nothing(counted: Any) -> Any:
+    """Zeros in place of a loss, which keep the gradients of all parameters, a sample size and values to log."""
+    if isinstance(counted, torch.Tensor):
+        return counted * 0
+    if isinstance(counted, dict):
+        return {name: _nothing(value) for name, value in counted.items()}
+    return tuple(map(_nothing, counted)) if isinstance(counted, tuple) else counted * 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 import torch
 from fairseq.distributed import fsdp_wrap
@@ -17,7 +18,6 @@ from fairseq_poolingformer.attention import GlobalTokens, RelativeProjections, T
 from fairseq_poolingformer.attention.dropout import dropout_seed
 from fairseq_poolingformer.attention.dropout_at import DropoutAt
 from fairseq_poolingformer.attention.patterns import UNLIMITED
-from fairseq_poolingformer.attention.sharding import Shard
 from fairseq_poolingformer.levels import attention_arguments, check_offsets, relative_projections, relative_tables
 from fairseq_poolingformer.models.division import Division
 from fairseq_poolingformer.models.positions import LearnedPositions
@@ -72,7 +72,7 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         global_mask: Tensor | GlobalTokens | None = None,
         relative_positions: Tensor | None = None,
         global_relative_positions: Tensor | None = None,
-        shard: Shard | None = None,
+        shard: Any = None,
     ) -> Tensor:
         """Attention and feed-forward, each with its residual connection.
 

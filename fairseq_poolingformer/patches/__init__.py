@@ -64,6 +64,8 @@ REPLACED = (
         "fairseq.trainer:Trainer.always_call_state_dict_during_save_checkpoint",
         "distribution.fully_sharded.gather_state_in_all_processes",
     ),
+    # --context-parallel-size
+    ("fairseq.trainer:Trainer.__init__", "distribution.contexts.divide_documents_of_trainer"),
     # --num-shards and torchrun divide the work of fairseq-generate
     ("fairseq_cli.generate:main", "distribution.generation_shards.divide_batches"),
     # --heartbeat-timeout ends processes that wait for one that hangs

@@ -25,6 +25,7 @@ options=(
   "raw=" # the raw text; default: out/raw/CORPUS.zip
   "data=" # the data folder, made by the first step; default: out/data/CORPUS
   "subset=test" # split to evaluate
+  "context=" # tokens that an evaluated one sees before it; default: the table's
   "eval_batch=4" # sequences or rows at a time in the evaluation, on each device
   "save_updates=5000" # updates between checkpoints to resume from; each also validates
   "recompute=0" # 1: recompute activations in the backward pass, which saves memory

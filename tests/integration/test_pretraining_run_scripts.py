@@ -101,7 +101,7 @@ def write_dump(path: Path, pages: int) -> None:
     path.write_text(head + "".join(page.format(i, text) for i, text in enumerate(texts, 1)) + "</mediawiki>")
 
 
-def test_a_dump_becomes_a_model_that_resumes(tmp_path):
+def test_a_dump_becomes_a_model_that_two_processes_resume(tmp_path):
     dump = tmp_path / "dump.xml"
     write_dump(dump, 20)
     arguments = [f"out={tmp_path}", f"raw={dump}", "vocabulary=295", "valid_share=0.3", f"python={PYTHON}"]
@@ -111,6 +111,6 @@ def test_a_dump_becomes_a_model_that_resumes(tmp_path):
     first = call("pretraining/thesis.sh", *arguments)
     assert '"valid_loss"' in first
     assert (tmp_path / "thesis_large" / "checkpoints" / "checkpoint_best.pt").is_file()
-    again = call("pretraining/thesis.sh", *arguments, "epochs=2", "steps=train")
+    again = call("pretraining/thesis.sh", *arguments, "epochs=2", "steps=train", "cpus=2", "context=2")
     assert "Loaded checkpoint" in again
     assert '"epoch": 2' in again

@@ -124,6 +124,7 @@ def test_the_numbers_are_the_thesis_s(experiment):
         ("arxiv_4k", ["gpus=8", "nodes=8", "rendezvous=a:1"], 2, 1),
         ("arxiv_4k", ["gpus=8", "device_batch=5"], 4, 4),
         ("arxiv_16k", ["gpus=8"], 1, 16),
+        ("arxiv_16k", ["gpus=8", "context=4"], 1, 64),
         ("base_max", ["gpus=8"], 8, 2),
     ],
 )
@@ -131,6 +132,22 @@ def test_an_update_has_128_documents_on_any_number_of_devices(experiment, device
     (train,) = commands(experiment, "steps=train", *devices)
     assert options(train)["--batch-size"] == str(batch)
     assert options(train)["--update-freq"] == str(update_freq)
+
+
+@pytest.mark.parametrize(
+    ("family", "experiment"),
+    [
+        *(("summarization", "arxiv_16k"), ("question_answering", "nq_large"), ("pretraining", "thesis_large")),
+        ("longformer_tasks", "coreference"),
+    ],
+)
+def test_processes_share_batches_in_every_family(family, experiment):
+    arguments = (f"{family}/run.sh", f"experiments={experiment}", "steps=train", "gpus=8")
+    (alone,), (shared,) = dry_run(*arguments)[:1], dry_run(*arguments, "context=2")[:1]
+    assert "--context-parallel-size" not in alone
+    assert options(shared)["--context-parallel-size"] == "2"
+    groups = int(options(shared)["--nproc_per_node"]) // 2
+    assert groups == (1 if experiment == "coreference" else 4)
 
 
 def test_how_processes_are_started():
@@ -168,6 +185,9 @@ def test_slurm_starts_torchrun_on_every_node(tmp_path):
     [
         (["gpus=3"], "batch=128 cannot be divided among 3 processes"),
         (["gpus=8", "nodes=32", "rendezvous=a:1"], "batch=128 cannot be divided among 256 processes"),
+        (["gpus=8", "context=3"], "context=3 does not divide 8 processes"),
+        (["gpus=12", "context=4"], "batch=128 cannot be divided among 3 groups of 4 processes"),
+        (["context=0"], "context= must be 1 or more"),
         (["lrr=1"], "no option lrr="),
         (["steps=train,test"], "steps= must be"),
         (["experiments=foo"], "foo is not in"),

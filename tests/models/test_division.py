@@ -7,6 +7,11 @@ import torch
 from torch import nn
 
 from fairseq_poolingformer.models.division import Division, divide, joined_parts
+from fairseq_poolingformer.tasks.masked_lm.loss import LongMaskedLMCriterion
+from fairseq_poolingformer.tasks.masked_lm.task import LongMaskedLMTask
+from fairseq_poolingformer.tasks.shared.base_task import CheckedTask
+from fairseq_poolingformer.tasks.shared.heads import SpanHead, span_losses
+from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
 from tests.attention.sharding.ranks import in_threads
 from tests.models.tiny_roberta import PAD, SIZES, build, sentences, write_dictionary
 
@@ -99,6 +104,16 @@ def test_dropout_does_not_depend_on_the_division(folder):
     assert not torch.allclose(found[0][0], outputs(encoder.eval(), tokens)[0])
 
 
+def test_each_dropout_of_a_model_draws_for_itself(folder, monkeypatch):
+    encoder = build_encoder(folder, "--activation-dropout", "0.1").train()
+    places = []
+    monkeypatch.setattr(
+        "fairseq_poolingformer.models.encoder.token_dropout", lambda dropout, x, at: places.append(at) or x
+    )
+    outputs(encoder, sentences([40, 23]), Division())
+    assert len(set(places)) == len(places) == 1 + 3 * len(encoder.layers)
+
+
 def test_joined_parts_add_the_gradients(folder):
     def rank(ranks):
         shard = Division(ranks).shard(torch.zeros(2, 5, dtype=torch.bool), None)
@@ -110,6 +125,60 @@ def test_joined_parts_add_the_gradients(folder):
     for everything, grad in in_threads(3, rank):
         assert torch.equal(everything, torch.arange(10.0).view(2, 5))
         assert grad.unique().tolist() == [6.0]
+
+
+def masked_lm(folder):
+    """A model, its criterion and a batch; the last rows have few targets, so that some ranks have none."""
+    built, model = build(folder, *SIZES, *LEVELS, *NO_DROPOUT)
+    task = LongMaskedLMTask.__new__(LongMaskedLMTask)
+    task.dictionary = built.source_dictionary
+    tokens = sentences([40, 23, 9])
+    is_target = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(2)) < 0.1
+    target = tokens.masked_fill(~is_target, PAD)
+    positions = (target != PAD).flatten().nonzero().squeeze(1)
+    sample = {"net_input": {"src_tokens": tokens}, "target": target, "masked_positions": positions}
+    return model, LongMaskedLMCriterion(task), sample | {"ntokens": 72, "nsentences": 3, "num_characters": 11}
+
+
+def spans(folder):
+    """The same of a task whose head reads all tokens."""
+    task, model = build(folder, *SIZES, *LEVELS, *NO_DROPOUT)
+    model.register_head("spans", SpanHead(32))
+    tokens = sentences([40, 23, 9])
+    head_inputs = {"example": torch.tensor([0, 0, 1]), "num_examples": 2, "piece": (tokens != PAD).long()}
+    target = torch.zeros_like(tokens)
+    target[1, 20] = target[2, 4] = 1
+    task.loss = lambda output, target: (span_losses(output, target, target)[0].sum(), {"_right_total": torch.tensor(2)})
+    sample = {"net_input": {"src_tokens": tokens, "head_inputs": head_inputs}, "target": target}
+    return model, DocumentTaskCriterion(task), sample | {"ntokens": 72, "nsentences": 2}
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("made", [masked_lm, spans])
+def test_losses_gradients_and_what_is_counted_are_sums_over_the_ranks(folder, made, size):
+    model, criterion, sample = made(folder)
+    model.double()
+
+    def counted(ranks=None):
+        own_model, own_criterion = copy.deepcopy(model), type(criterion)(criterion.task)
+        if ranks is not None:
+            task = copy.copy(criterion.task)
+            getattr(type(task), "divide", CheckedTask.divide)(task, own_model, own_criterion, ranks)
+        loss, count, log = own_criterion(own_model, sample)
+        loss.backward()
+        return loss.detach(), count, log, [p.grad for p in own_model.parameters()]
+
+    loss, count, log, gradients = counted()
+    losses, counts, logs, shares = zip(*in_threads(size, counted), strict=True)
+    assert sum(counts) == count
+    torch.testing.assert_close(sum(losses), loss, rtol=1e-12, atol=0)
+    for name, value in log.items():
+        assert float(sum(log[name] for log in logs)) == pytest.approx(float(value), rel=1e-12), name
+    for gradient, *parts in zip(gradients, *shares, strict=True):
+        if gradient is None:
+            assert parts == [None] * size
+        else:
+            torch.testing.assert_close(sum(parts), gradient, rtol=1e-12, atol=1e-12)
 
 
 def test_a_model_without_our_encoder_is_refused():

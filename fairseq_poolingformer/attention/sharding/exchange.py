@@ -143,3 +143,9 @@ def gather(ranks: Ranks, x: Tensor, counts: Sequence[int], dim: int = 0) -> Tens
     """The rows of all ranks, of which rank r has ``counts[r]``, one after the other."""
     everything = tuple(range(x.size(dim)) for _ in range(ranks.size))
     return exchange(ranks, x, (x, Route(dim, everything, tuple(counts))))[1]
+
+
+def stacked(ranks: Ranks, *tensors: Tensor) -> list[Tensor]:
+    """Of each tensor those of all ranks, which have equal shapes: (ranks, …)."""
+    route = Route(0, (range(1),) * ranks.size, (1,) * ranks.size)
+    return exchange(ranks, tensors[0], *((x.unsqueeze(0), route) for x in tensors))[1:]

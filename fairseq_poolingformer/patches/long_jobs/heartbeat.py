@@ -33,18 +33,27 @@ def watch_progress(original: Callable, cfg: Any) -> int:
     from fairseq.distributed import utils
 
     distributed = cfg.distributed_training
-    limit = DEFAULT_LIMIT if distributed.heartbeat_timeout == -1 else distributed.heartbeat_timeout
-    if limit <= 0 or cfg.common.tpu or distributed.distributed_world_size < 2:
+    waits = patience(cfg)
+    if not waits or cfg.common.tpu or distributed.distributed_world_size < 2:
         return original(cfg)
-    # torch's own limits come after this one: their messages name no process
-    patience = {"timeout": timedelta(seconds=limit + 10 * LONGEST_QUESTION)}
     init = torch.distributed.init_process_group
-    with set_within(torch.distributed, "init_process_group", lambda **named: init(**named, **patience)):
+    with set_within(torch.distributed, "init_process_group", lambda **named: init(**named, **waits)):
         rank = original(cfg)
-    utils.get_global_group._global_group = torch.distributed.new_group(**patience)
+    utils.get_global_group._global_group = torch.distributed.new_group(**waits)
     store = torch.distributed.distributed_c10d._get_default_store()
-    _watches[:] = [Watch(limit, store, rank, distributed.distributed_world_size)]
+    _watches[:] = [Watch(_limit(cfg), store, rank, distributed.distributed_world_size)]
     return rank
+
+
+def patience(cfg: Any) -> dict[str, timedelta]:
+    """Torch's own limit of time for a group of processes, after the watch's: its messages name no process."""
+    limit = _limit(cfg)
+    return {"timeout": timedelta(seconds=limit + 10 * LONGEST_QUESTION)} if limit > 0 else {}
+
+
+def _limit(cfg: Any) -> float:
+    limit = cfg.distributed_training.heartbeat_timeout
+    return DEFAULT_LIMIT if limit == -1 else limit
 
 
 def watch_without_fairseq(original: Callable, model: Any, timeout: Any) -> Any:

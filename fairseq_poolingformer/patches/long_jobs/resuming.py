@@ -35,10 +35,10 @@ def continue_where_all_processes_were(original: Callable, self: Any, state_dict:
         state_dict = {**state_dict, "iterations_in_epoch": read // now}
         again = f", of which {read % now} are read again" if read % now else ""
         logger.warning(
-            f"the checkpoint was saved by {before} processes and is continued by {now}. {read} batches of this "
-            f"epoch have been read{again}. An update is made of {now} × --update-freq batches: choose an "
-            "--update-freq that keeps the product. Dropout and other random numbers differ from those of a run "
-            "without the change"
+            f"the checkpoint was saved by {before} processes and is continued by {now}, where those that share batches "
+            f"count as one. {read} batches of this epoch have been read{again}. An update is made of {now} × "
+            "--update-freq batches: choose an --update-freq that keeps the product. Dropout and other random numbers "
+            "differ from those of a run without the change"
         )
     original(self, state_dict)
 

@@ -30,6 +30,13 @@ class CheckedConfig(FairseqDataclass):
             "next one ends the training (default: 0)"
         },
     )
+    context_parallel_size: int = field(
+        default=1,
+        metadata={
+            "help": "so many neighbouring processes share each batch in training, and each computes a part of its "
+            "documents; the number of processes is a multiple (default: 1)"
+        },
+    )
 
 
 class CheckedTask(FairseqTask):
@@ -42,6 +49,7 @@ class CheckedTask(FairseqTask):
     layout: ClassVar[Layout]  # the files of its data folders
     criterion: ClassVar[str]  # fairseq's --criterion with the task's loss
     other_criterions: ClassVar[tuple[str, ...]] = ()  # that fit its batches, too
+    ranks: Any = None  # the processes that share this one's batches; None where it has its own
 
     @property
     def data_folder(self) -> Path:
@@ -72,6 +80,30 @@ class CheckedTask(FairseqTask):
             given = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
             raise ValueError(f"this task needs --criterion {self.criterion}, and it is {given}")
         return criterion
+
+    def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion | None, ranks: Any) -> None:
+        """Let some processes share all batches from now on: each computes a part of their documents.
+
+        Args:
+            model: the model.
+            criterion: counts the loss; None in generation.
+            ranks: the processes.
+
+        Raises:
+            ValueError: the model cannot.
+        """
+        from fairseq_poolingformer.models.division import Division, count_once, divide  # few trainings need it
+
+        divide(model, Division(ranks))
+        if criterion is not None:
+            count_once(criterion, ranks)
+        self.ranks = ranks
+
+    def get_batch_iterator(self, *args: Any, num_shards: int = 1, shard_id: int = 0, **kwargs: Any) -> Any:
+        """fairseq's iterator of batches, of which processes that share them get the same."""
+        size = 1 if self.ranks is None else self.ranks.size
+        num_shards, shard_id = max(1, num_shards // size), shard_id // size
+        return super().get_batch_iterator(*args, num_shards=num_shards, shard_id=shard_id, **kwargs)
 
     def filter_indices_by_size(
         self,
