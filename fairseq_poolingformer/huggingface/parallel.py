@@ -11,21 +11,25 @@ from typing import Any
 import torch
 import torch.distributed as distributed
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils import ModelOutput
 
+from fairseq_poolingformer.attention import DropoutAt, Window, band_attention
 from fairseq_poolingformer.attention.dropout import dropout_seed
-from fairseq_poolingformer.attention.sharding import GroupRanks, Ranks, Shard
+from fairseq_poolingformer.attention.sharding import GroupRanks, Ranks, Shard, merged_over_ranks
 from fairseq_poolingformer.attention.sharding.exchange import gather
 from fairseq_poolingformer.attention.sharding.ranks import telling
-from fairseq_poolingformer.huggingface.bart import OffsetPositions
+from fairseq_poolingformer.huggingface.bart import OffsetPositions, Seq2SeqDecoder
 from fairseq_poolingformer.huggingface.encoders import Head, LabelHead
 from fairseq_poolingformer.huggingface.padding import Rows
 from fairseq_poolingformer.models.division import Division, joined_parts
 
 BY_TOKEN = ("input_ids", "inputs_embeds", "token_type_ids", "position_ids")  # (B, T, …)
 MASKS = ("attention_mask", "global_attention_mask")
+MERGED = "poolingformer_merged"  # the name of merged_attention
 
 
 @contextmanager
@@ -33,10 +37,11 @@ def context_parallel(model: nn.Module, cp_group: Any = None, *, chunk_tokens: in
     """Divide every document among processes while forward and backward passes run.
 
     All ranks get the same whole batch. Each runs the encoder on its part of the columns; then the features of all parts
-    go to every rank, where heads and decoders go on. A head over a vocabulary sees its own part instead: its ``logits``
-    are (B, T of the part, V), of rows whose real tokens come first. ``loss`` is this rank's share: losses, and
-    gradients of parameters, are to be added over the ranks, so multiply by cp_size where DDP or FSDP averages; share a
-    loss of your own likewise. An error in the block ends the other ranks.
+    go to every rank, where the head, or T5's decoder, goes on. Other decoders run on every rank, attend to its own part
+    and merge what all ranks find; a head over a vocabulary computes ``logits`` (B, T of the part, V). In both cases
+    features are of the part, in rows whose real tokens come first. ``loss`` is this rank's share: losses, and gradients
+    of parameters, are to be added over the ranks, so multiply by cp_size where DDP or FSDP averages; share a loss of
+    your own likewise. An error in the block ends the other ranks.
 
     accelerate's ``ParallelismConfig(cp_size=…)`` does not fit, whose hooks make attention causal and drop its masks;
     give every rank of the group the same batch in your own loop, with the group ``device_mesh["cp"]``.
@@ -55,14 +60,19 @@ def context_parallel(model: nn.Module, cp_group: Any = None, *, chunk_tokens: in
         raise ValueError(f"{type(model).__name__} has no Poolingformer's encoder, and others cannot be divided")
     division = Division(ranks, chunk_tokens)
     heads = [m for m in model.modules() if isinstance(m, Head)]
-    whole = not any(map(_has_vocabulary, heads))
+    decoders = [m for m in model.modules() if isinstance(m, Seq2SeqDecoder) and ranks is not None]
+    shares = not any(map(_has_vocabulary, heads))
     with ExitStack() as stack, telling(ranks):
         for encoder in encoders:
-            encoder.divided = _Divided(encoder, division, whole)
+            encoder.divided = divided = _Divided(encoder, division, shares and not decoders)
             stack.callback(delattr, encoder, "divided")
-            stack.enter_context(encoder.register_forward_pre_hook(encoder.divided.seed))
+            stack.enter_context(encoder.register_forward_pre_hook(divided.before, with_kwargs=True))
+        for decoder in decoders:
+            stack.callback(setattr, decoder.config, "_attn_implementation", decoder.config._attn_implementation)
+            decoder.config._attn_implementation = MERGED
+            stack.enter_context(decoder.register_forward_pre_hook(divided.before_decoder, with_kwargs=True))
         for head in heads:
-            if whole:
+            if shares:
                 stack.enter_context(head.register_forward_hook(_share_of(1 if ranks is None else ranks.size)))
             else:
                 hook = _OwnLabels(division)
@@ -83,7 +93,7 @@ def _has_vocabulary(head: nn.Module) -> bool:
     return isinstance(head, LabelHead) and head.get_output_embeddings() is not None
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Divided:
     """Runs transformers' forward pass of an encoder on this rank's part.
 
@@ -91,17 +101,40 @@ class _Divided:
         encoder: the encoder.
         division: of its batches.
         whole: the output is that of whole documents.
+        shard: of the last batch.
     """
 
     encoder: PreTrainedModel
     division: Division
     whole: bool
+    shard: Shard | None = None
 
-    def seed(self, *unused: Any) -> None:
-        """Have all ranks draw the same random positions."""
-        ranks, encoder = self.division.ranks, self.encoder
-        if ranks is not None and encoder.training and encoder.config.random_position_offsets:
-            own = torch.tensor([dropout_seed()], device=encoder.device)
+    def before(self, encoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """Have all ranks draw the same random positions; rows whose results stay parts begin with their real tokens."""
+        if encoder.config.random_position_offsets:
+            self._seed()
+        return (args, kwargs) if self.whole else ((), _moved(encoder, args, kwargs))
+
+    def before_decoder(
+        self, decoder: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple, dict[str, Any]]:
+        """Have the decoder attend to this rank's part of the source; each beam of a row is another row here."""
+        source, shard = kwargs.get("encoder_hidden_states"), self.shard
+        if source is None or shard is None or source.size(1) != len(shard.part):
+            raise ValueError("the decoder needs this rank's part of the features that the encoder has just computed")
+        self._seed()  # for dropout: all ranks must have the same queries
+        hidden = source.new_zeros(source.shape[:2], dtype=torch.bool)
+        if shard.padding is not None:
+            hidden = shard.padding.repeat_interleave(len(source) // len(shard.padding), 0)
+        mask = ~hidden[:, None, None]
+        mask.shard = shard
+        return args, kwargs | {"encoder_attention_mask": mask}
+
+    def _seed(self) -> None:
+        """Have all ranks' generators draw the same numbers."""
+        ranks = self.division.ranks
+        if ranks is not None and self.encoder.training:
+            own = torch.tensor([dropout_seed()], device=self.encoder.device)
             torch.manual_seed(int(gather(ranks, own, [1] * ranks.size)[0]))
 
     def __call__(
@@ -117,7 +150,7 @@ class _Divided:
         masks = next(iter(by_type.values()))
         columns, wide = masks.size(-1), self.division.widened
         padding = wide(masks[:, 1, 0] if masks.size(1) == 2 else torch.zeros_like(masks[:, 0, 0]), True)
-        shard = replace(self.division.shard(padding, wide(masks[:, 0, 0])), equal_seeds=False)
+        shard = self.shard = replace(self.division.shard(padding, wide(masks[:, 0, 0])), equal_seeds=False)
         inputs |= {name: wide(x) for name, x in inputs.items() if name in BY_TOKEN}
         cut = {name: _part_of(x, shard) for name, x in inputs.items() if name in BY_TOKEN}
         if hasattr(self.encoder, "with_pools"):
@@ -176,6 +209,43 @@ def _marked(shard: Shard, masks: Tensor, with_global: bool) -> Tensor:
     return found
 
 
+def _moved(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a forward pass by name, with each row's real tokens first."""
+    given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    given |= given.pop("kwargs", {})
+    moved = Rows.of(given.get("attention_mask")).moved
+    return given | {name: moved(x) for name, x in given.items() if name in (*BY_TOKEN, *MASKS, "labels")}
+
+
+def merged_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Attend for transformers to a source of which each rank has a part; to other keys as ``sdpa`` does."""
+    shard = getattr(attention_mask, "shard", None)
+    if shard is None:
+        arguments = {"dropout": dropout, "scaling": scaling, **kwargs}
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **arguments)
+    out, lse = band_attention(
+        query,
+        key,
+        value,
+        window=Window.unlimited(),
+        key_padding_mask=~attention_mask[:, 0, 0],
+        scale=scaling,
+        dropout_p=dropout,
+        dropout_at=DropoutAt(dropout_seed(), key=shard.part.start) if dropout else None,
+        return_lse=True,
+    )
+    return merged_over_ranks(shard.ranks, out, lse)[0].to(query.dtype).transpose(1, 2), None
+
+
 def _share_of(size: int) -> Callable[..., ModelOutput]:
     """Return a hook: every rank has computed the loss of whole documents, which then is added over the ranks."""
 
@@ -196,12 +266,13 @@ class _OwnLabels:
     division: Division
 
     def __call__(self, head: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        given = inspect.signature(head.forward).bind(*args, **kwargs).arguments
-        given |= given.pop("kwargs", {})
-        moved = Rows.of(given.get("attention_mask")).moved
-        given |= {name: moved(x) for name, x in given.items() if name in (*BY_TOKEN, *MASKS, "labels")}
+        given = _moved(head, args, kwargs)
         if (labels := given.get("labels")) is not None:
             if given.get("num_items_in_batch") is None:
                 given["num_items_in_batch"] = labels.ne(-100).sum()
             given["labels"] = self.division.own(labels, -100).contiguous()
         return (), given
+
+
+AttentionInterface.register(MERGED, merged_attention)
+AttentionMaskInterface.register(MERGED, sdpa_mask)

@@ -16,11 +16,11 @@ from fairseq_poolingformer.huggingface import context_parallel
 SIZE, LIMIT = 4, timedelta(seconds=280)
 TRAINED = {"random_position_offsets": True}
 DROPOUT = {**TRAINED, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.3}
-NONE = {**TRAINED, "dropout": 0.0, "attention_dropout": 0.0}
+SUMMARIES = {**TRAINED, "dropout": 0.0, "attention_dropout": 0.3}
 CASES = {  # what model_and_batch takes, settings of a training, and tokens of the batch
     "masked LM": (("families", "roberta", "ForMaskedLM"), None, 20),
     "questions": (("modernbert", "modernbert", "ForQuestionAnswering"), {}, 20),
-    "summaries": (("seq2seq", "bart", "ForConditionalGeneration"), NONE, 20),
+    "summaries": (("seq2seq", "bart", "ForConditionalGeneration"), SUMMARIES, 20),
     "dropout": (("families", "roberta", "ForMaskedLM"), DROPOUT, 20),
     "fewer tokens than ranks": (("families", "bert", "ForMaskedLM"), None, 3),
     "fewer tokens, rotary": (("modernbert", "modernbert", "ForSequenceClassification"), None, 2),

@@ -2,12 +2,15 @@
 
 import copy
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.huggingface import context_parallel
 from tests.attention.sharding.ranks import in_threads
 from tests.huggingface import parallel_processes, test_families, test_modernbert, test_seq2seq_families
@@ -43,10 +46,11 @@ def results(model, given, ranks=None, **division):
 
 
 def loss_of(output, size):
-    """The loss, or of a model without one a share of a sum that depends on all outputs."""
+    """The loss, or of a model without one a share of a sum over what every rank has."""
     if "loss" in output:
         return output.loss
-    return sum(x.sin().sum() for x in output.values() if isinstance(x, torch.Tensor)) / size
+    own = [x for name, x in output.items() if isinstance(x, torch.Tensor) and not name.startswith("encoder")]
+    return sum(x.sin().sum() for x in own) / size
 
 
 def whole(model, given):
@@ -57,7 +61,7 @@ def whole(model, given):
 
 
 def assert_same(expected, found, real):
-    """Outputs of all ranks, or of a head over a vocabulary their parts side by side; sums of losses and gradients."""
+    """Outputs of all ranks, or parts of outputs side by side; sums of losses and gradients."""
     output, grads = expected
     outputs, others = zip(*found, strict=True)
     for name, value in output.items():
@@ -161,3 +165,13 @@ def test_an_optimizer_step_of_processes_is_that_of_one(folder, name):
             for key, value in alone[kind].items():
                 most = max(1.0, float(value.abs().max()))
                 torch.testing.assert_close(found[kind][key], value, rtol=0, atol=1e-12 * most, msg=f"{number} {key}")
+
+
+def test_the_documents_recipe():
+    text = (Path(__file__).parents[2] / "docs/huggingface.md").read_text(encoding="utf-8")
+    (recipe,) = (block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "context_parallel" in block)
+    model, batch = model_and_batch("families", "bert", "ForMaskedLM")
+    expected = whole(model, batch)[1]
+    exec(recipe, {"huggingface": huggingface, "model": model, "batch": batch, "group": None})
+    for name, grad in expected.items():
+        torch.testing.assert_close(model.get_parameter(name).grad, grad, rtol=0, atol=1e-12)
