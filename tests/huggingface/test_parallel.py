@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -105,9 +106,10 @@ def test_padding_on_the_left_chosen_global_tokens_and_hidden_states(head):
         torch.testing.assert_close(state[real], wanted[real], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("rope", ["dynamic", "yarn", "linear"])
+@pytest.mark.parametrize("rope", ["longrope", "yarn", "linear"])
 def test_rope_types_know_the_whole_length(rope):
-    own = {"rope_type": rope, "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 8}
+    own = {"rope_type": rope, "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 14}
+    own |= {"short_factor": [1.0] * 6, "long_factor": [3.0] * 6} if rope == "longrope" else {}
     parameters = {"full_attention": own, "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}}
     model, given = model_and_batch("modernbert", "modernbert", "ForTokenClassification", rope_parameters=parameters)
     expected = whole(model, given)
@@ -137,6 +139,12 @@ def test_what_cannot_be_divided_is_refused_and_the_model_stays_as_it_was():
         model(**given, return_dict=False)
     with pytest.raises(ValueError, match="has no Poolingformer's encoder"), context_parallel(torch.nn.Linear(1, 1)):
         pass
+    errors = []
+    alone = SimpleNamespace(rank=0, size=1, swap=lambda sent, sizes: sent, fail=errors.append)
+    with pytest.raises(ZeroDivisionError), context_parallel(model, alone):
+        model(**given).loss.backward()
+        raise ZeroDivisionError
+    assert [type(error) for error in errors] == [ZeroDivisionError]  # as the other ranks hear
     assert model.base_model.divided is None
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in (model, model.base_model))
 

@@ -49,6 +49,7 @@ class GroupRanks(Ranks):
     def __init__(self, group: Any = None, patience: float = 30.0) -> None:
         import torch.distributed as distributed
 
+        group = distributed.group.WORLD if group is None else group
         self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
         self._group, self._all_to_all, self._patience = group, distributed.all_to_all_single, patience
         self._names = distributed.get_process_group_ranks(group)  # the numbers by which people know the processes
