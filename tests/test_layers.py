@@ -18,7 +18,7 @@ PLUGIN = "fairseq_poolingformer"
 # each layer may import those before it; a module belongs to the first layer that names it, then to its package's
 FAIRSEQ_SIDE = (
     *("tasks.*.task", "tasks.*.loss", "tasks.shared.base_task"),
-    *("tasks.summarization.scorer", "tasks.summarization.dataset"),
+    *(f"tasks.summarization.{name}" for name in ("scorer", "dataset", "sharing")),
 )
 LAYERS = [
     ("extras",),

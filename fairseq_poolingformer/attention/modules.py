@@ -124,21 +124,19 @@ class TwoLevelAttention(nn.Module):
             score_terms: terms that are added to level one's scores.
             rotary: positions by which queries and keys are turned, pooled keys by those of their pools.
             shard: the :class:`~fairseq_poolingformer.attention.sharding.Shard` of which ``x`` is this process's part,
-                and which has its masks; None for a whole sequence.
+                and which has its masks; None for a whole sequence. ``rotary`` is then of this part.
 
         Returns:
             The shape of ``x``.
 
         Raises:
-            ValueError: score terms with separate global projections, which have none of their own; or masks or rotary
-                positions beside a shard.
+            ValueError: score terms with separate global projections, which have none of their own; or masks beside a
+                shard.
         """
         if shard is not None:
             if global_mask is not None or key_padding_mask is not None:
                 raise ValueError("global_mask and key_padding_mask belong to the shard; give them to Shard.of")
-            if rotary is not None:
-                raise ValueError("a shard does not turn queries and keys: leave out rotary, or shard")
-            return shard.attend(self, x, score_terms)
+            return shard.attend(self, x, score_terms, rotary)
         dropout_p = self.dropout if self.training else 0.0
         y = self._level_one(x, GlobalTokens.of(global_mask), key_padding_mask, score_terms, dropout_p, rotary)
         if self.pooling is None:

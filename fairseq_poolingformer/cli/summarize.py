@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import logging
+import os
 import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
+
+from fairseq_poolingformer.attention.sharding import Ranks
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
+from fairseq_poolingformer.patches.distribution import contexts
+from fairseq_poolingformer.patches.distribution.generation_shards import LONGEST_WAIT
+from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES, torchrun_device
 from fairseq_poolingformer.patches.fixes.mistakes import require_checkpoint
 from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
@@ -26,6 +35,8 @@ examples:
   poolingformer-summarize --checkpoint run/checkpoint_best.pt paper.txt report.txt
   pdftotext paper.pdf - | poolingformer-summarize --checkpoint run/checkpoint_best.pt -
   poolingformer-summarize --demo papers.txt
+  torchrun --nproc_per_node=4 --no-python poolingformer-summarize --checkpoint run/checkpoint_best.pt book.txt
+                                                 # each process holds a part of the document
 """
 
 
@@ -43,10 +54,22 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.demo and args.data_folder is not None:
         raise UsageError("--data-folder goes with --checkpoint; --demo's model has its own tokenizer")
-    documents = [(name, read_text(name)) for name in args.files]
+    with processes_of_torchrun(args.device) as ranks:
+        _summarize(args, ranks)
+
+
+def _summarize(args: argparse.Namespace, ranks: Ranks | None) -> None:
+    """Write the summaries; of ranks, the first reads the documents and writes, and all have a part of each."""
+    read = ranks is None or ranks.rank == 0
+    documents = [(name, read_text(name)) if read else None for name in args.files]
+    if ranks is not None:
+        torch.distributed.broadcast_object_list(documents)
     load_fairseq()
     hub = load_reader() if args.checkpoint is None else load_hub(args.checkpoint, args.data_folder)
     hub = hub.to(device=args.device, dtype=DTYPES[args.precision]).eval()
+    if ranks is not None:
+        hub.task.divide(hub.model, None, ranks)
+        logging.disable(logging.NOTSET if read else logging.WARNING)
     for first in range(0, len(documents), args.batch_size):
         batch = documents[first : first + args.batch_size]
         summaries = hub.summarize(
@@ -61,7 +84,24 @@ def run(args: argparse.Namespace) -> None:
         )
         for (name, _), summary in zip(batch, summaries, strict=True):
             line = " ".join(summary.split())  # one line, whatever the model wrote
-            print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
+            if read:
+                print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
+
+
+def processes_of_torchrun(device: str) -> contextlib.AbstractContextManager[Ranks | None]:
+    """The processes that torchrun has started, which share documents within the block; None for one alone.
+
+    Args:
+        device: ``--device``.
+    """
+    if not all(name in os.environ for name in TORCHRUN_VARIABLES):
+        return contextlib.nullcontext()
+    on_cpu = torch.device(device).type == "cpu"
+    number = torchrun_device(on_cpu)
+    if not on_cpu:
+        torch.cuda.set_device(number)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    return contexts.joined(size, LONGEST_WAIT, on_cpu, rank=rank, world_size=size)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -74,6 +74,7 @@ from fairseq_poolingformer.huggingface.mpnet import (
     PoolingformerMPNetForTokenClassification,
     PoolingformerMPNetModel,
 )
+from fairseq_poolingformer.huggingface.parallel import context_parallel
 from fairseq_poolingformer.huggingface.remote_code import CLASSES, auto_map
 from fairseq_poolingformer.huggingface.roberta import (
     PoolingformerRobertaForMaskedLM,
@@ -169,6 +170,7 @@ __all__ = [
     "PoolingformerT5ForConditionalGeneration",
     "PoolingformerT5Model",
     "band",
+    "context_parallel",
     "embed_passages",
     "pipelines",
 ]

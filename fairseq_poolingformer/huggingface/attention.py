@@ -30,7 +30,8 @@ def planes(padding_mask: Tensor | None, global_mask: Tensor) -> Tensor:
         global_mask: (B, T) bool, True at global tokens.
 
     Returns:
-        (B, 1 or 2, 1, T) bool: the global tokens, and the padding where there is any.
+        (B, 1 or 2, 1, T) bool: the global tokens, and the padding where there is any. Of a part of a document it has
+        neither, but the attribute ``shard``.
     """
     masks = [global_mask] if padding_mask is None else [global_mask, padding_mask]
     return torch.stack(masks, dim=1).unsqueeze(2)
@@ -105,6 +106,8 @@ class EncoderSelfAttention(TwoLevelAttention):
         terms = ()
         if self.relative_projections is not None:
             terms = (self.relative_projections(relative_positions, global_relative_positions),)
+        if (shard := getattr(masks, "shard", None)) is not None:
+            return {"shard": shard, "score_terms": terms}
         padding_mask = masks[:, 1, 0] if masks.size(1) == 2 else None
         global_mask: Tensor | GlobalTokens | None = masks[:, 0, 0]
         if self.global_tokens and exporting():

@@ -77,7 +77,7 @@ class Seq2SeqEncoder(TwoLevelEncoder):
             kwargs: as BART's.
         """
         return encode(
-            super().forward,
+            self._of_part(super().forward),
             {"input_ids": input_ids, "inputs_embeds": inputs_embeds},
             attention_mask,
             global_attention_mask,

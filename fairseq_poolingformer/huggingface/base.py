@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +32,16 @@ def share_of_mean(loss: Tensor | None, labels: Tensor | None, num_items_in_batch
 
 
 class TwoLevelModel:
-    """Comes before transformers' own class among a model's bases."""
+    """Comes before transformers' own class among a model's bases.
+
+    Attributes:
+        divided: runs an encoder's forward pass on a part of each batch (``context_parallel``); None on whole ones.
+    """
+
+    divided: ClassVar[Any] = None
+
+    def _of_part(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        return forward if self.divided is None else partial(self.divided, forward)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

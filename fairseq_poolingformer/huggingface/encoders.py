@@ -100,15 +100,18 @@ class TextEncoder(TwoLevelEncoder):
         **kwargs: Any,
     ) -> BaseModelOutput:
         """Run transformers' encoder on rows whose tokens come first; in training they may begin at random positions."""
-        if self.config.random_position_offsets and self.training and position_ids is None:
+        at_random = self.config.random_position_offsets and self.training
+        if position_ids is None and (at_random or self.divided is not None):
             before = self.layout.first_position - 1  # padding's position and id, where padding has a position
             if input_ids is not None:
                 is_token = input_ids.ne(before)
             else:
                 is_token = inputs_embeds.new_ones(inputs_embeds.shape[:2], dtype=torch.bool)
             position_ids = is_token.cumsum(1) * is_token + before
-            position_ids = at_random_offsets(position_ids, is_token, self.config.max_position_embeddings - 1)
-        return super().forward(input_ids, inputs_embeds=inputs_embeds, position_ids=position_ids, **kwargs)
+            if at_random:
+                position_ids = at_random_offsets(position_ids, is_token, self.config.max_position_embeddings - 1)
+        inputs = {"input_ids": input_ids, "inputs_embeds": inputs_embeds, "position_ids": position_ids}
+        return self._of_part(super().forward)(**inputs, **kwargs)
 
 
 class Head(TwoLevelModel):

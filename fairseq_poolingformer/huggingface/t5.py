@@ -129,7 +129,7 @@ class TwoLevelT5Stack(TwoLevelModel, T5Stack):
         if self.is_decoder:
             return super().forward(attention_mask=attention_mask, **inputs, **kwargs)
         found = encode(
-            super().forward,
+            self._of_part(super().forward),
             inputs,
             attention_mask,
             global_attention_mask,

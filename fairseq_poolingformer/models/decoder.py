@@ -10,7 +10,8 @@ from fairseq.modules import MultiheadAttention
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
-from fairseq_poolingformer.attention import Window, band_attention
+from fairseq_poolingformer.attention import DropoutAt, Window, band_attention
+from fairseq_poolingformer.attention.dropout import dropout_seed
 from fairseq_poolingformer.models.encoder import wrapped
 
 
@@ -55,6 +56,8 @@ class CrossAttention(MultiheadAttention):
     The beams of a sentence are more queries to the same keys, so that ``--beam 5`` projects and keeps the keys and
     values of a long source once, not five times. Attention weights are not returned, and ``--print-alignment`` and
     ``--replace-unk`` do not work; :meth:`weights` computes them for people who want to look at them.
+
+    Where ranks share the source, each attends to its own part; outputs and logarithms of all are merged.
     """
 
     def forward(
@@ -62,7 +65,7 @@ class CrossAttention(MultiheadAttention):
         query: Tensor,
         key: Tensor | None,
         value: Tensor | None,
-        key_padding_mask: Tensor | None = None,
+        key_padding_mask: Tensor | Any = None,
         incremental_state: dict[str, Any] | None = None,
         **unused: Any,
     ) -> tuple[Tensor, None]:
@@ -72,26 +75,35 @@ class CrossAttention(MultiheadAttention):
             query: (T, B·beams, C).
             key: (S, B, C) encoder output; its projection is kept in ``incremental_state``.
             value: the same as ``key``.
-            key_padding_mask: (B, S) bool, True at padding.
+            key_padding_mask: (B, S) bool, True at padding; or the Shard of which ``key`` is this rank's part.
             incremental_state: fairseq's, in generation.
 
         Returns:
             (T, B·beams, C), and None.
         """
         length, rows, channels = query.shape
-        source = self._source(key, key_padding_mask, incremental_state)
+        shard = None if isinstance(key_padding_mask, Tensor) else key_padding_mask
+        source = self._source(key, key_padding_mask if shard is None else shard.padding, incremental_state)
         keys, values, padding = source["keys"], source["values"], source["padding"]
         batch = keys.size(1)
         source["beams"] = beams = rows // batch
         q = self.q_proj(query).view(length, batch, beams, self.num_heads, self.head_dim)
+        dropout_p = self.dropout_module.p if self.training else 0.0
+        divided = shard is not None and shard.ranks is not None
         attended = band_attention(
             q.permute(1, 3, 2, 0, 4).flatten(2, 3),
             _split(keys, self.num_heads),
             _split(values, self.num_heads),
             window=Window.unlimited(),
             key_padding_mask=padding,
-            dropout_p=self.dropout_module.p if self.training else 0.0,
+            dropout_p=dropout_p,
+            dropout_at=DropoutAt(dropout_seed(), key=shard.part.start) if shard is not None and dropout_p else None,
+            return_lse=divided,
         )
+        if divided:
+            from fairseq_poolingformer.attention.sharding import merged_over_ranks  # few trainings need it
+
+            attended = merged_over_ranks(shard.ranks, *attended)[0].to(query.dtype)
         attended = attended.unflatten(2, (beams, length)).permute(3, 0, 2, 1, 4)
         return self.out_proj(attended.reshape(length, rows, channels)), None
 
@@ -164,3 +176,19 @@ class PoolingformerDecoder(TransformerDecoderBase):
 
     def build_decoder_layer(self, cfg, no_encoder_attn: bool = False) -> nn.Module:
         return wrapped(PoolingformerDecoderLayer(cfg, no_encoder_attn), cfg)
+
+    def extract_features(
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: dict[str, list[Any]] | None = None,
+        *others: Any,
+        **named: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """See :class:`fairseq.models.transformer.TransformerDecoderBase`.
+
+        All ranks of a divided source run the same decoder, and draw the same dropout from equal states of their
+        generators: nothing in the encoder may draw numbers for its own part alone.
+        """
+        if encoder_out is not None and encoder_out.get("shard"):
+            encoder_out = {**encoder_out, "encoder_padding_mask": encoder_out["shard"]}
+        return super().extract_features(prev_output_tokens, encoder_out, *others, **named)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,19 +84,16 @@ def divide(model: nn.Module, division: Division | None) -> None:
     """Let a model compute divided batches; with None, whole ones again.
 
     Raises:
-        ValueError: the model has a part that cannot.
+        ValueError: the model has an encoder that cannot.
     """
-    encoders = list(_with(model, "division"))
-    attentions = list(_with(model, "ranks"))
-    if not encoders or (hasattr(model, "decoder") and not attentions):
+    encoders = [module for module in model.modules() if hasattr(type(module), "division")]
+    if not encoders:
         raise ValueError(
             f"the documents of {type(model).__name__} cannot be divided among processes or chunks: leave out "
             "--context-parallel-size and --chunk-tokens"
         )
     for encoder in encoders:
         encoder.division = division
-    for attention in attentions:
-        attention.ranks = None if division is None else division.ranks
 
 
 def count_once(criterion: nn.Module, ranks: Any) -> None:
@@ -116,7 +112,3 @@ def _nothing(counted: Any) -> Any:
     if isinstance(counted, dict):
         return {name: _nothing(value) for name, value in counted.items()}
     return tuple(map(_nothing, counted)) if isinstance(counted, tuple) else counted * 0
-
-
-def _with(model: nn.Module, attribute: str) -> Iterable[nn.Module]:
-    return (module for module in model.modules() if hasattr(type(module), attribute))

@@ -12,19 +12,25 @@ from tests.models.tiny_bart import SIZES, build, write_data_folder
 LENGTHS = [21, 5, 33, 12, 17, 9]
 
 
-@pytest.fixture(scope="module")
-def search(tmp_path_factory):
-    """A model whose hypotheses depend on the source and end after different numbers of tokens, and a beam search."""
-    folder = write_data_folder(tmp_path_factory.mktemp("data"))
-    task, model = build(folder, *SIZES, "--window-size", "4", "--pooled-window-size", "8", "--pooled-layers", "1-2")
+def build_telling(folder, *flags, noise=0.4):
+    """A task, and a model whose hypotheses depend on the source and end after different numbers of tokens."""
+    window = ("--window-size", "4", "--pooled-window-size", "8", "--pooled-layers", "1-2")
+    task, model = build(folder, *SIZES, *window, *flags)
     model.double()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() == 2 and "embed" not in name:
-                parameter += 0.4 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+                parameter += noise * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
         end_of_sentence = model.decoder.output_projection.weight[EOS]
         end_of_sentence *= 2 / end_of_sentence.norm()  # else it is too unlikely, and all go on to the limit
+    return task, model
+
+
+@pytest.fixture(scope="module")
+def search(tmp_path_factory):
+    """A beam search of the model."""
+    task, model = build_telling(write_data_folder(tmp_path_factory.mktemp("data")))
     return lambda beam: SequenceGenerator([model], task.target_dictionary, beam_size=beam, max_len_a=0, max_len_b=24)
 
 

@@ -5,50 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-
-class Ranks(Protocol):
-    """The processes that share a document, in its order.
-
-    Attributes:
-        rank: this one's number.
-        size: how many there are.
-    """
-
-    rank: int
-    size: int
-
-    def swap(self, sent: list[Tensor], sizes: list[int]) -> list[Tensor]:
-        """Send bytes to each rank, and return those of each.
-
-        Args:
-            sent: for each rank a (bytes,) uint8 tensor.
-            sizes: how many bytes each rank sends to this one.
-        """
-
-
-class GroupRanks:
-    """The ranks of a group of ``torch.distributed``.
-
-    Args:
-        group: the group; None for all processes.
-    """
-
-    def __init__(self, group: Any = None) -> None:
-        import torch.distributed as distributed
-
-        self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
-        self._group, self._all_to_all = group, distributed.all_to_all_single
-
-    def swap(self, sent: list[Tensor], sizes: list[int]) -> list[Tensor]:
-        received = sent[0].new_empty(sum(sizes))
-        self._all_to_all(received, torch.cat(sent), sizes, [len(x) for x in sent], group=self._group)
-        return list(received.split(sizes))
+from fairseq_poolingformer.attention.sharding.ranks import Ranks, telling
 
 
 @dataclass(frozen=True)
@@ -104,7 +66,8 @@ def exchange(ranks: Ranks, through: Tensor, *fields: tuple[Tensor, Route]) -> li
         ``through``, and for each field the rows that came from the ranks, in their order.
     """
     tensors, routes = zip(*fields, strict=True)
-    return list(_Exchange.apply(ranks, routes, through, *tensors))
+    with telling(ranks):
+        return list(_Exchange.apply(ranks, routes, through, *tensors))
 
 
 class _Exchange(torch.autograd.Function):
@@ -125,23 +88,29 @@ class _Exchange(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad_through: Tensor | None, *given: Tensor | None):
-        ranks, routes = ctx.ranks, ctx.routes
-        grads = [
-            torch.zeros(shape, dtype=dtype, device=device) if grad is None else grad
-            for grad, (_, shape, dtype, device) in zip(given, ctx.forms, strict=True)
-        ]
-        pieces = [grad.split(route.received, route.dim) for grad, route in zip(grads, routes, strict=True)]
-        sent = [list(x) for x in zip(*pieces, strict=True)]
-        shapes = [
-            [_with_rows(shape, r.dim, len(r.sent[rank])) for (shape, *_), r in zip(ctx.forms, routes, strict=True)]
-            for rank in range(ranks.size)
-        ]
-        received = _swapped(ranks, sent, shapes)
-        totals = [grad.new_zeros(shape) for grad, (shape, *_) in zip(grads, ctx.forms, strict=True)]
-        for rank, gradients in enumerate(received):  # in the order of the ranks, so that runs repeat
-            for total, route, grad in zip(totals, routes, gradients, strict=True):
-                route.taken(total, rank).add_(grad)
-        return None, None, grad_through, *totals
+        with telling(ctx.ranks):
+            return None, None, grad_through, *_returned(ctx, given)
+
+
+def _returned(ctx, given: Sequence[Tensor | None]) -> list[Tensor]:
+    """The gradients of what :func:`exchange` sent, from those of what it fetched."""
+    ranks, routes = ctx.ranks, ctx.routes
+    grads = [
+        torch.zeros(shape, dtype=dtype, device=device) if grad is None else grad
+        for grad, (_, shape, dtype, device) in zip(given, ctx.forms, strict=True)
+    ]
+    pieces = [grad.split(route.received, route.dim) for grad, route in zip(grads, routes, strict=True)]
+    sent = [list(x) for x in zip(*pieces, strict=True)]
+    shapes = [
+        [_with_rows(shape, r.dim, len(r.sent[rank])) for (shape, *_), r in zip(ctx.forms, routes, strict=True)]
+        for rank in range(ranks.size)
+    ]
+    received = _swapped(ranks, sent, shapes)
+    totals = [grad.new_zeros(shape) for grad, (shape, *_) in zip(grads, ctx.forms, strict=True)]
+    for rank, gradients in enumerate(received):  # in the order of the ranks, so that runs repeat
+        for total, route, grad in zip(totals, routes, gradients, strict=True):
+            route.taken(total, rank).add_(grad)
+    return totals
 
 
 def _with_rows(shape: Sequence[int], dim: int, rows: int) -> list[int]:
@@ -174,3 +143,9 @@ def gather(ranks: Ranks, x: Tensor, counts: Sequence[int], dim: int = 0) -> Tens
     """The rows of all ranks, of which rank r has ``counts[r]``, one after the other."""
     everything = tuple(range(x.size(dim)) for _ in range(ranks.size))
     return exchange(ranks, x, (x, Route(dim, everything, tuple(counts))))[1]
+
+
+def stacked(ranks: Ranks, *tensors: Tensor) -> list[Tensor]:
+    """Of each tensor those of all ranks, which have equal shapes: (ranks, …)."""
+    route = Route(0, (range(1),) * ranks.size, (1,) * ranks.size)
+    return exchange(ranks, tensors[0], *((x.unsqueeze(0), route) for x in tensors))[1:]

@@ -6,11 +6,13 @@
 3. The tokens of pools that straddle a border, to the rank at whose tokens the pools start; it pools keys and values.
 4. Pooled keys and values within reach of level two's window; Z, and the output.
 
-Chunks of time go through steps 2, 3 and 4 one after the other.
+Rotary angles of a border are fetched once for all layers; pools are turned by their owner. Chunks of time go through
+steps 2, 3 and 4 one after the other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +28,7 @@ from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.merging import merge_softmax
 from fairseq_poolingformer.attention.patterns import Window
 from fairseq_poolingformer.attention.pooling import pool_keys
+from fairseq_poolingformer.attention.rotary import Rotary, turned
 from fairseq_poolingformer.attention.sharding.chunks import Sliced, in_chunks, joined
 from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, narrowed
 from fairseq_poolingformer.attention.sharding.geometry import (
@@ -40,7 +43,9 @@ from fairseq_poolingformer.attention.sharding.geometry import (
 SLOTS = 2  # the dimension of tokens, pools and global tokens in (B, H, …, D)
 
 
-def attend(layer: Any, shard: Any, x: Tensor, score_terms: tuple[ScoreTerm, ...] = ()) -> Tensor:
+def attend(
+    layer: Any, shard: Any, x: Tensor, score_terms: tuple[ScoreTerm, ...] = (), rotary: Rotary | None = None
+) -> Tensor:
     """The layer's output at this rank's tokens; arguments as those of :meth:`Shard.attend`.
 
     Raises:
@@ -49,7 +54,7 @@ def attend(layer: Any, shard: Any, x: Tensor, score_terms: tuple[ScoreTerm, ...]
     dim = 1 if layer.batch_first else 0
     if x.size(dim) != len(shard.part):
         raise ValueError(f"x has {x.size(dim)} tokens, but the shard {len(shard.part)}: make a shard for each batch")
-    return _Steps(layer, shard, dim, score_terms).output(x)
+    return _Steps(layer, shard, dim, score_terms, rotary, x.device).output(x)
 
 
 class _Seeds(NamedTuple):
@@ -63,11 +68,21 @@ class _Seeds(NamedTuple):
 class _Steps:
     """One call of a layer."""
 
-    def __init__(self, layer: Any, shard: Any, dim: int, score_terms: tuple[ScoreTerm, ...]) -> None:
+    def __init__(
+        self,
+        layer: Any,
+        shard: Any,
+        dim: int,
+        score_terms: tuple[ScoreTerm, ...],
+        rotary: Rotary | None,
+        device: torch.device,
+    ) -> None:
         layer.check_score_terms(score_terms)
         self.layer, self.shard, self.dim, self.terms = layer, shard, dim, score_terms
         self.dropout_p = layer.dropout if layer.training else 0.0
-        self.seeds = _Seeds(*(dropout_seed() if self.dropout_p else 0 for _ in _Seeds._fields))
+        self.seeds = _Seeds(0, 0, 0)
+        if self.dropout_p:
+            self.seeds = _Seeds(*shard.agreed([dropout_seed() for _ in _Seeds._fields], device))
         self.scale = (layer.embed_dim // layer.num_heads) ** -0.5 if layer.scale is None else layer.scale
         self.separate = layer.global_q_proj is not None
         # of each rank, the tokens within reach of level one; its pools, their tokens, and the pools within reach
@@ -81,6 +96,10 @@ class _Steps:
                 self.seen = tuple(map(hull, self.seen, self.straddled))
         self.near = tuple(map(self.tokens_near, range(len(shard.parts))))
         self.padding = shard.padding_of(self.near)  # which may be an exchange, so all ranks do it now
+        self.rotary, self.angles, self.global_angles = rotary, None, []
+        if rotary is not None:
+            key = (rotary.cos, rotary.sin, self.seen)  # other layers have the same ones
+            self.angles, self.global_angles = shard.made(key, lambda: self.fetch_angles(rotary))
 
     def tokens_seen(self, part: range) -> range:
         return tokens_seen(self.layer.window, self.layer.num_heads, part, self.shard.length)
@@ -127,13 +146,37 @@ class _Steps:
 
     def fetch_input(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """The input within reach of level one, and [that of all global tokens]."""
-        shard, layer = self.shard, self.layer
-        tokens, fields = shard.tokens, []
+        seen, of_globals = self.fetch_tokens(x, self.dim, lambda: self.layer._split(x))
+        return seen, [self.layer._merge(g) for g in of_globals]
+
+    def fetch_angles(self, rotary: Rotary) -> tuple[Tensor, list[Tensor]]:
+        """(B or 1, 1, tokens, 2D) cosines and sines within reach of level one, and [those of all global tokens]."""
+        angles, own = torch.cat([rotary.cos, rotary.sin], -1).unsqueeze(1), len(self.shard.part)
+        pools = len(self.pools[self.shard.rank]) if self.layer.pooling is not None else 0
+        if angles.size(SLOTS) < own + pools:
+            raise ValueError(
+                f"rotary has {angles.size(SLOTS)} angles, but {own} tokens, and {pools} pools that start at them, need "
+                "one each"
+            )
+        angles = narrowed(angles, SLOTS, range(own))
+        return self.fetch_tokens(angles, SLOTS, lambda: angles.expand(self.shard.tokens.own.num_rows, -1, -1, -1))
+
+    def fetch_tokens(self, x: Tensor, dim: int, vectors: Callable[[], Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """``x`` within reach of level one, and [its vectors (B, H, T, D) of all global tokens], (B, H, G, D)."""
+        shard, tokens, fields = self.shard, self.shard.tokens, []
         if tokens is not None:
             everything = [range(sum(tokens.counts))] * len(shard.parts)
-            fields = [(tokens.own.gather(layer._split(x)), SLOTS, tokens.ranges(), everything)]
-        _, seen, *of_globals = shard.fetched(x, (x, self.dim, shard.parts, self.seen), *fields)
-        return seen, [layer._merge(_picked(g, tokens.order)) for g in of_globals]
+            fields = [(tokens.own.gather(vectors()), SLOTS, tokens.ranges(), everything)]
+        _, seen, *of_globals = shard.fetched(x, (x, dim, shard.parts, self.seen), *fields)
+        return seen, [_picked(g, tokens.order) for g in of_globals]
+
+    def angles_at(self, tokens: range, *others: Tensor) -> Rotary | None:
+        """The angles of tokens within reach, and of others behind them."""
+        if self.angles is None:
+            return None
+        own = narrowed(self.angles, SLOTS, shifted(tokens, self.seen[self.shard.rank].start))
+        rows = max(map(len, (own, *others)))
+        return _rotary([x.expand(rows, -1, -1, -1) for x in (own, *others)])
 
     def level_one(self, seen: Tensor, of_globals: list[Tensor]) -> Tensor:
         """Level one's Y at own tokens, (B, H, T, D)."""
@@ -149,8 +192,9 @@ class _Steps:
         layer, tokens, seen = self.layer, self.shard.tokens, self.tokens_seen(chunk)
         own, counts = shifted(chunk, seen.start), [len(seen), *(g.size(self.dim) for g in of_globals)]
         x = joined([x, *of_globals], self.dim)
-        query = layer._split(layer.q_proj(narrowed(x, self.dim, own)))
-        key, value = layer._split(layer.k_proj(x)), layer._split(layer.v_proj(x))
+        query = turned(layer._split(layer.q_proj(narrowed(x, self.dim, own))), self.angles_at(chunk))
+        key = turned(layer._split(layer.k_proj(x)), self.angles_at(seen, *self.global_angles))
+        value = layer._split(layer.v_proj(x))
         arguments = {"window": layer.window, "query_offset": own.start, "score_terms": self.terms}
         backend = layer.backend or layer._backend_of_full_attention(query, self.terms, self.dropout_p)
         arguments |= self.arguments(backend, DropoutAt(self.seeds.one, chunk.start, seen.start))
@@ -169,7 +213,8 @@ class _Steps:
             y = band_attention(query, key, value, **masks, **arguments)
         if self.separate:
             of_own = narrowed(x, self.dim, own)
-            key, value = layer._split(layer.global_k_proj(of_own)), layer._split(layer.global_v_proj(of_own))
+            key = turned(layer._split(layer.global_k_proj(of_own)), self.angles_at(chunk))
+            value = layer._split(layer.global_v_proj(of_own))
         else:
             key, value = narrowed(key, SLOTS, own), narrowed(value, SLOTS, own)
         return y, self.rows_of_globals(chunk, of_globals[0], key, value)
@@ -178,6 +223,7 @@ class _Steps:
         """All global tokens' softmax over a chunk's keys: the output (B, H, G, D), and behind it its logarithm."""
         layer, tokens, padding = self.layer, self.shard.tokens, self.padding_at(chunk)
         query = layer._split((layer.global_q_proj if self.separate else layer.q_proj)(of_globals))
+        query = turned(query, _rotary(self.global_angles))
         if self.terms:
             places = tokens.position, chunk
             out, lse = self.attend_densely(query, key, value, places, padding, DropoutAt.FROM_GLOBAL)
@@ -213,10 +259,13 @@ class _Steps:
         """The pooled keys and values of a chunk."""
         layer, tokens = self.layer, self.tokens_of_pools_of(chunk)
         padding = self.padding_at(tokens)
-        among = pools_among(layer.pooling, tokens, pools_of(layer.pooling, chunk))
+        pools = pools_of(layer.pooling, chunk)
+        among = pools_among(layer.pooling, tokens, pools)
         _, k_proj, v_proj = layer._pooled_projections()
         pairs = (k_proj, layer.pooled_k_pool_weight), (v_proj, layer.pooled_v_pool_weight)
-        return tuple(narrowed(layer._pool(x, *pair, padding)[0], SLOTS, among) for pair in pairs)
+        key, value = (narrowed(layer._pool(x, *pair, padding)[0], SLOTS, among) for pair in pairs)
+        first = len(self.shard.part) + pools.start - self.pools[self.shard.rank].start
+        return turned(key, self.rotary, first), value
 
     def level_two(self, y: Tensor, source: Tensor, pooled: list[Tensor]) -> Tensor:
         """The layer's output at own tokens."""
@@ -235,7 +284,7 @@ class _Steps:
         if sources:
             pools, pooling = self.pools_seen_by(chunk, self.pools_seen[self.shard.rank]), layer.pooling
             source, key, value = sources
-            query = layer._split(layer._pooled_projections()[0](source))
+            query = turned(layer._split(layer._pooled_projections()[0](source)), self.angles_at(chunk))
             y = y + band_attention(
                 query,
                 key,
@@ -314,6 +363,11 @@ class _Steps:
 def shifted(numbers: range, start: int) -> range:
     """A range as it is counted from ``start``."""
     return range(numbers.start - start, numbers.stop - start)
+
+
+def _rotary(angles: Sequence[Tensor]) -> Rotary | None:
+    """Angles (B or 1, 1, S, 2D), one after the other; None without any."""
+    return Rotary(*joined(angles, SLOTS)[:, 0].chunk(2, -1)) if angles else None
 
 
 def _merged(partial: tuple[Tensor, ...]) -> Tensor:

@@ -12,9 +12,13 @@ from torch import Tensor
 
 from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
+from fairseq_poolingformer.attention.patterns import Pooling
+from fairseq_poolingformer.attention.rotary import Rotary
 from fairseq_poolingformer.attention.sharding.chunks import Sliced, in_chunks, joined
-from fairseq_poolingformer.attention.sharding.exchange import Ranks, Route, exchange, gather, narrowed
+from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, gather, narrowed
+from fairseq_poolingformer.attention.sharding.geometry import pools_of
 from fairseq_poolingformer.attention.sharding.layer import attend
+from fairseq_poolingformer.attention.sharding.ranks import Ranks, telling
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Shard:
         chunks: the tokens of each chunk of this rank's part.
         padding: (B, T) bool, True at padding of this rank's part; None where no rank has any.
         tokens: the global tokens; None without any.
+        equal_seeds: the ranks' generators give the same numbers; else dropout takes the first rank's.
     """
 
     parts: tuple[range, ...]
@@ -79,6 +84,7 @@ class Shard:
     chunks: tuple[range, ...]
     padding: Tensor | None = None
     tokens: DocumentTokens | None = None
+    equal_seeds: bool = True
     _made: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -107,17 +113,17 @@ class Shard:
         Raises:
             ValueError: a size is out of range, or differs between ranks.
         """
-        for name, mask in (("global_mask", global_mask), ("key_padding_mask", key_padding_mask)):
-            if mask is not None and mask.shape != (batch, num_tokens):
-                raise ValueError(f"{name} must be {(batch, num_tokens)}, got {tuple(mask.shape)}")
-        own = GlobalTokens(
-            torch.zeros(batch, num_tokens, dtype=torch.bool, device=device) if global_mask is None else global_mask
-        )
-        facts = [batch, num_tokens, own.num_slots, key_padding_mask is not None]
+        masks = {"global_mask": global_mask, "key_padding_mask": key_padding_mask}
+        wrong = _fault(masks, batch, num_tokens, chunk_tokens)
+        none = torch.zeros(batch, num_tokens, dtype=torch.bool, device=device)
+        own = GlobalTokens(none if global_mask is None or wrong else global_mask)
+        facts = [batch, num_tokens, own.num_slots, key_padding_mask is not None, wrong is not None]
         everyone = [facts]
         if ranks is not None:
             everyone = gather(ranks, torch.tensor([facts], device=device), [1] * ranks.size).tolist()
-        batches, lengths, counts, padded = zip(*everyone, strict=True)
+        batches, lengths, counts, padded, refused = zip(*everyone, strict=True)
+        if any(refused):
+            raise ValueError(wrong or f"part {refused.index(1)} of the document was refused, as its rank's error says")
         if min(lengths) < 1 or len(set(batches)) > 1:
             raise ValueError(
                 f"every rank must have one token or more of the same number of rows, got {lengths} tokens of {batches} "
@@ -151,7 +157,9 @@ class Shard:
         """n, the tokens of the whole document."""
         return self.parts[-1].stop
 
-    def attend(self, layer: Any, x: Tensor, score_terms: tuple[ScoreTerm, ...] = ()) -> Tensor:
+    def attend(
+        self, layer: Any, x: Tensor, score_terms: tuple[ScoreTerm, ...] = (), rotary: Rotary | None = None
+    ) -> Tensor:
         """The output of a :class:`TwoLevelAttention` at this rank's tokens.
 
         All ranks call this together, and all must run the backward pass: give a loss that depends on the output, if
@@ -162,8 +170,21 @@ class Shard:
             layer: the module.
             x: this rank's part of the layer's input, in the layout of ``layer.batch_first``.
             score_terms: terms that are added to level one's scores.
+            rotary: the angles of this rank's tokens, then of the pools that start at them, :meth:`pools`.
         """
-        return attend(layer, self, x, score_terms)
+        with telling(self.ranks):
+            return attend(layer, self, x, score_terms, rotary)
+
+    def pools(self, pooling: Pooling) -> range:
+        """The pools that start at this rank's tokens; at the document's first ones also those that start before."""
+        return pools_of(pooling, self.part)
+
+    def agreed(self, seeds: Sequence[int], device: torch.device) -> Sequence[int]:
+        """Seeds that are the same on all ranks."""
+        if self.ranks is None or self.equal_seeds:
+            return seeds
+        everyone = gather(self.ranks, torch.tensor(seeds, device=device), [len(seeds)] * self.ranks.size)
+        return everyone[: len(seeds)].tolist()
 
     def each_chunk(self, function: Callable[[Tensor], Tensor], x: Tensor, dim: int = 1) -> Tensor:
         """``function`` of each chunk's tokens, such as a feed-forward layer, which the backward pass computes again.
@@ -208,6 +229,18 @@ class Shard:
     def with_chunks(self, chunk_tokens: int | Sequence[int] | None) -> Shard:
         """The same shard in other chunks of time."""
         return replace(self, chunks=_chunks(self.part, chunk_tokens))
+
+
+def _fault(masks: dict[str, Tensor | None], batch: int, num_tokens: int, sizes: Any) -> str | None:
+    """What is wrong with a rank's arguments, which it tells the others before it raises an error."""
+    for name, mask in masks.items():
+        if mask is not None and mask.shape != (batch, num_tokens):
+            return f"{name} must be {(batch, num_tokens)}, got {tuple(mask.shape)}"
+    try:
+        _chunks(range(num_tokens), sizes)
+    except ValueError as error:
+        return str(error) if num_tokens else None
+    return None
 
 
 def _chunks(part: range, sizes: int | Sequence[int] | None) -> tuple[range, ...]:

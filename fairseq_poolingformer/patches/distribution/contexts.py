@@ -1,6 +1,8 @@
 """``--context-parallel-size``: neighbouring processes share each batch, and each computes a part of its documents."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -18,28 +20,22 @@ def divide_documents_of_trainer(
     """
     size = getattr(cfg.task, "context_parallel_size", 1)
     if size != 1:
-        check(cfg, task, size)
+        check(cfg, size)
         task.divide(model, criterion, ranks(size, patience(cfg)))
     return original(self, cfg, task, model, criterion, quantizer)
 
 
-def check(cfg: Any, task: Any, size: int) -> None:
+def check(cfg: Any, size: int) -> None:
     """Refuse options that do not go with divided documents.
 
     Args:
         cfg: fairseq's configuration.
-        task: the task, which may generate while it validates.
         size: how many processes share a batch.
 
     Raises:
         ValueError: one of them does not, or the number of processes is not a multiple of ``size``.
     """
-    processes = cfg.distributed_training.distributed_world_size
-    if size < 1 or processes % size:
-        raise ValueError(
-            f"--context-parallel-size {size} divides {processes} process{'es' * (processes > 1)} into no whole number "
-            "of groups: start a multiple of it with torchrun --nproc_per_node, or choose another size"
-        )
+    check_size(size, cfg.distributed_training.distributed_world_size)
     distributed, common = cfg.distributed_training, cfg.common
     refused = [
         (cfg.optimization.use_bmuf, "--use-bmuf"),
@@ -47,11 +43,45 @@ def check(cfg: Any, task: Any, size: int) -> None:
         (distributed.pipeline_model_parallel, "--pipeline-model-parallel"),
         (common.model_parallel_size > 1, "--model-parallel-size"),
         (common.tpu, "--tpu"),
-        (getattr(task, "sequence_generator", None) is not None, "generating while validating: validate by the loss"),
     ]
     for asked, what in refused:
         if asked:
             raise ValueError(f"--context-parallel-size {size} does not go with {what}")
+
+
+def check_size(size: int, processes: int) -> None:
+    """Refuse sizes of groups that do not divide the number of processes.
+
+    Raises:
+        ValueError: this one does not.
+    """
+    if size < 1 or processes % size:
+        raise ValueError(
+            f"--context-parallel-size {size} divides {processes} process{'es' * (processes > 1)} into no whole number "
+            "of groups: start a multiple of it with torchrun --nproc_per_node, or choose another size"
+        )
+
+
+@contextlib.contextmanager
+def joined(size: int, wait: timedelta, on_cpu: bool, **meeting: Any) -> Iterator[Any]:
+    """Join processes for the block, in which :func:`ranks` share documents; None where each has documents of its own.
+
+    Args:
+        size: of the groups.
+        wait: how long a process waits for another.
+        on_cpu: whether they compute on CPUs.
+        meeting: where they meet, for torch; ``world_size`` and ``rank`` are among it.
+
+    Raises:
+        ValueError: the size does not divide the number of processes.
+    """
+    check_size(size, meeting["world_size"])
+    if size == 1:
+        yield None
+        return
+    torch.distributed.init_process_group("gloo" if on_cpu else "nccl", timeout=wait, **meeting)
+    yield ranks(size, {"timeout": wait})
+    torch.distributed.destroy_process_group()
 
 
 def ranks(size: int, patience: dict[str, Any]) -> Any:

@@ -81,8 +81,13 @@ class CheckedTask(FairseqTask):
             raise ValueError(f"this task needs --criterion {self.criterion}, and it is {given}")
         return criterion
 
-    def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion, ranks: Any) -> None:
+    def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion | None, ranks: Any) -> None:
         """Let some processes share all batches from now on: each computes a part of their documents.
+
+        Args:
+            model: the model.
+            criterion: counts the loss; None in generation.
+            ranks: the processes.
 
         Raises:
             ValueError: the model cannot.
@@ -90,13 +95,15 @@ class CheckedTask(FairseqTask):
         from fairseq_poolingformer.models.division import Division, count_once, divide  # few trainings need it
 
         divide(model, Division(ranks))
-        count_once(criterion, ranks)
+        if criterion is not None:
+            count_once(criterion, ranks)
         self.ranks = ranks
 
     def get_batch_iterator(self, *args: Any, num_shards: int = 1, shard_id: int = 0, **kwargs: Any) -> Any:
         """fairseq's iterator of batches, of which processes that share them get the same."""
         size = 1 if self.ranks is None else self.ranks.size
-        return super().get_batch_iterator(*args, num_shards=num_shards // size, shard_id=shard_id // size, **kwargs)
+        num_shards, shard_id = max(1, num_shards // size), shard_id // size
+        return super().get_batch_iterator(*args, num_shards=num_shards, shard_id=shard_id, **kwargs)
 
     def filter_indices_by_size(
         self,

@@ -248,16 +248,34 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
         if prefix_tokens is None:
             source = sample["net_input"]["src_tokens"]
             prefix_tokens = source.new_full((source.size(0), 1), self.tgt_dict.bos())
-        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
+        if self.ranks is None:
+            return super().inference_step(generator, models, sample, prefix_tokens, constraints)
+        from fairseq_poolingformer.tasks.summarization.sharing import of_the_first  # few need it
+
+        with of_the_first(self.ranks, generator):
+            return super().inference_step(generator, models, sample, prefix_tokens, constraints)
+
+    def divide(self, model, criterion, ranks: Any) -> None:
+        """Let some processes share all batches: each has a part of the documents, and counts a share of the targets.
+
+        Raises:
+            ValueError: the model or the criterion cannot.
+        """
+        from fairseq_poolingformer.tasks.summarization.sharing import share_targets  # few trainings need it
+
+        if criterion is not None:
+            share_targets(criterion, ranks, self.tgt_dict.pad())
+        super().divide(model, criterion, ranks)
 
     def valid_step(self, sample, model, criterion):
         """Compute the loss of as much of each summary as the decoder takes and, with ``--eval-rouge``, ROUGE."""
         loss, sample_size, logging_output = super().valid_step(self._fitting(sample), model, criterion)
         if self.cfg.eval_rouge:
             hypotheses, references = self._summarize(sample, model)
-            logging_output["_rouge_count"] = len(hypotheses)
+            count = 0 if self.ranks is not None and self.ranks.rank else len(hypotheses)  # all ranks write the same
+            logging_output["_rouge_count"] = count
             for name, score in mean_f1(hypotheses, references).items():
-                logging_output[f"_{name}_sum"] = score * len(hypotheses)
+                logging_output[f"_{name}_sum"] = score * count
         return loss, sample_size, logging_output
 
     def _fitting(self, sample: dict[str, Any]) -> dict[str, Any]:

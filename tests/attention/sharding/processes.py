@@ -18,6 +18,7 @@ from fairseq_poolingformer.attention import (
 )
 from fairseq_poolingformer.attention.sharding import GroupRanks
 from tests.attention.sharding.ranks import of_part
+from tests.attention.test_rotary import rotary_of
 
 C, H = 8, 2
 POSITIONS = [(H, 13), (H, 12, C // H), (H, 12, C // H), (H, 6, C // H), (H, 6, C // H)]
@@ -34,6 +35,7 @@ class Case:
     lengths: tuple[int, int] | None = None
     layer: dict = field(default_factory=dict)
     terms: bool = False
+    rotary: bool = False
     dropout: float = 0.0
     recomputed: bool = False
     chunk_tokens: int | None = None
@@ -54,6 +56,8 @@ class Case:
         if self.terms:
             document["tensors"] = [torch.randn(shape, dtype=self.dtype) for shape in POSITIONS]
             document["terms"] = lambda bias, *tables: (RelativePositionBias(bias), DisentangledPosition(*tables, 30))
+        if self.rotary:
+            document["rotary"] = rotary_of(place[:1], layer.pooling, document["key_padding_mask"])
         layer = layer.to(self.dtype)
         return (Recomputed(layer) if self.recomputed else layer), document
 
@@ -97,6 +101,10 @@ CASES = {
     "mix": Case(Window(1), layer={"mix": True}),
     "shared weights": Case(layer={"mix": True, "share_weights": True, "ldconv_heads": 2}),
     "score terms": Case(Window(5), terms=True, lengths=(83, 61)),
+    "rotary": Case(rotary=True, lengths=(83, 40)),
+    "rotary, chunks, separate": Case(
+        rotary=True, chunk_tokens=9, recomputed=True, layer={"separate_global_projections": True}
+    ),
     "reference": Case(layer={"backend": "reference"}, lengths=(83, 40)),
     "dropout": Case(dropout=0.3, lengths=(83, 40)),
     "dropout, separate": Case(dropout=0.3, layer={"separate_global_projections": True}),

@@ -5,18 +5,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from fairseq_poolingformer.attention.sharding import Shard
+from fairseq_poolingformer.attention import Rotary
+from fairseq_poolingformer.attention.sharding import Ranks, Shard
 
 
-class ThreadRanks:
-    """A rank among threads, which counts the bytes that it sends."""
+class ThreadRanks(Ranks):
+    """A rank among threads, which counts the bytes that it sends and gets."""
 
     def __init__(self, rank, size, board, barrier):
         self.rank, self.size, self.board, self.barrier = rank, size, board, barrier
-        self.sent = 0
+        self.sent = self.got = 0
 
     def swap(self, sent, sizes):
         self.sent += sum(len(x) for x in sent)
+        self.got += sum(sizes)
         self.board[self.rank] = sent
         self.barrier.wait(60)
         received = [self.board[rank][self.rank] for rank in range(self.size)]
@@ -47,8 +49,8 @@ def in_threads(size, function):
 def of_part(layer, document, part, ranks=None, chunk_tokens=None, seed=None):
     """Output and gradients of a part of a document in one rank: of the input, and of the layer's parameters.
 
-    ``document`` has the whole input ``x`` (B, T, C), the gradient of the output ``grad``, the masks, and ``terms``, a
-    function of the tensors that it names.
+    ``document`` has the whole input ``x`` (B, T, C), the gradient of the output ``grad``, the masks, ``terms``, a
+    function of the tensors that it names, and ``rotary``.
     """
     rows = slice(part.start, part.stop)
     masks = {
@@ -61,11 +63,21 @@ def of_part(layer, document, part, ranks=None, chunk_tokens=None, seed=None):
         torch.manual_seed(seed)
     tensors = [t.detach().clone().requires_grad_() for t in document.get("tensors", [])]
     terms = document["terms"](*tensors) if tensors else ()
-    out = layer(x, score_terms=terms, shard=shard)
+    out = layer(x, score_terms=terms, shard=shard, **rotary_of(document, layer, shard))
     leaves = [x, *layer.parameters(), *tensors]
     grads = torch.autograd.grad(out, leaves, document["grad"][:, rows], allow_unused=True)
     grads = [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads, strict=True)]
     return [out.detach(), *grads]
+
+
+def rotary_of(document, layer, shard):
+    """The document's rotary positions, of a part."""
+    if document.get("rotary") is None:
+        return {}
+    pooling = getattr(layer, "layer", layer).pooling
+    pools = range(0) if pooling is None else shard.pools(pooling)
+    rows = [*shard.part, *(shard.length + pool for pool in pools)]
+    return {"rotary": Rotary(*(angles[:, rows] for angles in (document["rotary"].cos, document["rotary"].sin)))}
 
 
 def whole(layer, document):
@@ -73,7 +85,8 @@ def whole(layer, document):
     masks = {name: document[name] for name in ("global_mask", "key_padding_mask")}
     x = document["x"].detach().clone().requires_grad_()
     tensors = [t.detach().clone().requires_grad_() for t in document.get("tensors", [])]
-    out = layer(x, score_terms=document["terms"](*tensors) if tensors else (), **masks)
+    rotary = document.get("rotary")
+    out = layer(x, score_terms=document["terms"](*tensors) if tensors else (), rotary=rotary, **masks)
     leaves = [x, *layer.parameters(), *tensors]
     grads = torch.autograd.grad(out, leaves, document["grad"], allow_unused=True)
     return [out.detach(), *(torch.zeros_like(x) if g is None else g for x, g in zip(leaves, grads, strict=True))]

@@ -1,9 +1,10 @@
 """A document in parts, of which each rank has one, computes what it computes as a whole."""
 
-import math
 from itertools import pairwise
+from pathlib import Path
 
 import hypothesis.strategies as st
+import pytest
 import torch
 from hypothesis import given, settings
 
@@ -18,7 +19,9 @@ from fairseq_poolingformer.attention import (
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.attention.sharding import Shard
 from tests.attention.sharding.ranks import assert_same, in_threads, joined, of_part, whole
+from tests.attention.test_rotary import rotary_of
 
+ROOT = Path(__file__).resolve().parents[3]
 C, H = 8, 2
 
 
@@ -73,8 +76,12 @@ def documents(draw, arguments, num_tokens):
         lengths = [draw(st.integers(0, num_tokens)) for _ in range(batch)]
         padding = torch.arange(num_tokens) >= torch.tensor(lengths)[:, None]
     x, grad = torch.randn(2, batch, num_tokens, C, dtype=torch.float64)
-    masks = {"global_mask": global_mask, "key_padding_mask": padding}
-    return {"x": x, "grad": grad, "tensors": tensors, "terms": terms, **masks}
+    document = {"x": x, "grad": grad, "tensors": tensors, "terms": terms}
+    document |= {"global_mask": global_mask, "key_padding_mask": padding}
+    if draw(st.booleans()):
+        positions = torch.randint(0, 99, (draw(st.sampled_from([1, batch])), num_tokens)).sort(1).values
+        document["rotary"] = rotary_of(positions, arguments.get("pooling"), padding)
+    return document
 
 
 @st.composite
@@ -151,50 +158,73 @@ def test_dropout_needs_no_more_than_equal_seeds():
     assert_same(of_part(layer, document, range(31), seed=6), whole(layer, document))
 
 
-def volume(channels, window, pooled_window=None, kernel=1, stride=1, itemsize=8):
-    """Bytes that a rank with two neighbours gets in a forward pass of a layer: as many as it sends."""
-    rows = 2 * window
+def layer_bytes(rank, size, channels, heads, window, pooled_window=None, num_globals=0, itemsize=8, wide=8):
+    """Bytes that a rank gets in a layer's forward pass: pools of 5 tokens, 4 apart; global tokens of the first rank.
+
+    Global tokens' rows, and their logarithms, are in the dtype of a softmax, ``wide`` bytes a number.
+    """
+    neighbours, has_next = (rank > 0) + (rank < size - 1), rank < size - 1
+    rows = neighbours * window
     if pooled_window is not None:
-        pools = 2 * (pooled_window // stride)  # of borders at multiples of the stride
-        rows += kernel - stride + 2 * pools
-    return rows * channels * itemsize
+        rows += has_next * (5 - 4) + neighbours * 2 * (pooled_window // 4)
+    if rank:
+        return (rows + num_globals) * channels * itemsize
+    return rows * channels * itemsize + (size - 1) * num_globals * (channels + heads) * wide
 
 
-def sent(num_tokens, size=3, num_globals=0):
-    """Bytes that each rank sends forward and backward, beside those of the batch."""
+def encoder_bytes(rank, size, **arguments):
+    """Those of twelve layers, the second half of which have two levels."""
+    return 6 * layer_bytes(rank, size, **arguments) + 6 * layer_bytes(rank, size, pooled_window=512, **arguments)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 8])
+@torch.no_grad()
+def test_bytes_of_bart_larges_windows_do_not_depend_on_the_length(size):
+    """An encoder of twelve layers with one global token; its channels, of which bytes are a multiple, are few."""
     torch.manual_seed(0)
+    two = {"pooled_window": Window(512), "pooling": Pooling(5, 4), "pool_type": "mean"}
+    layers = [TwoLevelAttention(C, H, window=Window(128), **(two if n > 5 else {})).double() for n in range(12)]
+
+    def run(ranks, rows):
+        mask = torch.arange(rows)[None] == (0 if ranks.rank == 0 else -1)
+        shard = Shard.of(1, rows, ranks=ranks, global_mask=mask)
+        x, before = torch.randn(1, rows, C, dtype=torch.float64), ranks.got
+        for layer in layers:
+            x = layer(x, shard=shard)
+        return ranks.got - before
+
+    expected = [encoder_bytes(rank, size, channels=C, heads=H, window=128, num_globals=1) for rank in range(size)]
+    for rows in (520, 1040):
+        assert in_threads(size, lambda ranks, rows=rows: run(ranks, rows)) == expected
+
+
+@pytest.mark.parametrize("num_globals", [0, 2])
+def test_a_backward_pass_sends_back_what_came(num_globals):
     layer = TwoLevelAttention(C, H, window=Window(8), pooled_window=Window(32), pooling=Pooling(5, 4)).double()
-    mask = torch.zeros(1, num_tokens, dtype=torch.bool)
-    mask[:, :num_globals] = True
-    rows = num_tokens // size
 
     def run(ranks):
-        of_part = mask[:, rows * ranks.rank :][:, :rows]
-        shard = Shard.of(1, rows, ranks=ranks, global_mask=of_part)
-        before = ranks.sent
-        x = torch.randn(1, rows, C, dtype=torch.float64, requires_grad=True)
-        out = layer(x, shard=shard)
-        forward = ranks.sent - before
+        mask = torch.arange(40)[None] < (num_globals if ranks.rank == 0 else 0)
+        shard = Shard.of(1, 40, ranks=ranks, global_mask=mask)
+        sent, got = ranks.sent, ranks.got
+        out = layer(torch.randn(1, 40, C, dtype=torch.float64, requires_grad=True), shard=shard)
+        forward = ranks.sent - sent, ranks.got - got
         out.sum().backward()
-        return forward, ranks.sent - before
+        return forward, (ranks.sent - sent - forward[0], ranks.got - got - forward[1])
 
-    return in_threads(size, run)
-
-
-def test_bytes_do_not_depend_on_the_length():
-    short, long = sent(240), sent(2400)
-    assert short == long
-    forward, both = short[1]  # the rank with two neighbours
-    assert forward == volume(C, 8, 32, 5, 4)
-    assert both == 2 * forward
-    with_one = sent(240, num_globals=1)
-    row = C * 8
-    assert with_one[0][0] - short[0][0] == 2 * row  # the global token's input to two others
-    assert with_one[1][0] - short[1][0] == row + H * 8  # this rank's share of its row, and of its logarithm
-    assert with_one[1][1] - short[1][1] == (row + H * 8) + row  # and the gradient of that input
+    sizes = {"window": 8, "pooled_window": 32, "num_globals": num_globals}
+    for rank, (forward, backward) in enumerate(in_threads(3, run)):
+        assert forward[1] == layer_bytes(rank, 3, C, H, **sizes)
+        assert backward == forward[::-1]
 
 
-def test_bytes_of_bart_large():
-    """In bfloat16, 12 layers, 6 of them with two levels, forward. Keys and values of level one would be 18 MiB."""
-    mib = (6 * volume(1024, 128, itemsize=2) + 6 * volume(1024, 128, 512, 5, 4, itemsize=2)) / 2**20
-    assert math.isclose(mib, 12.01, abs_tol=0.01)
+def test_the_documents_table_of_volumes():
+    """BART-large's encoder in bfloat16: the most that one of eight processes gets, in MiB."""
+    large = {"channels": 1024, "heads": 16, "window": 128, "num_globals": 1, "itemsize": 2, "wide": 4}
+    most = {size: max(encoder_bytes(rank, size, **large) for rank in range(size)) / 2**20 for size in (2, 3, 4, 8)}
+    assert [round(mib) for mib in most.values()] == [6, 12, 12, 12]
+    rows = (ROOT / "docs/scale.md").read_text(encoding="utf-8").split("\n")
+    for tokens in (16384, 131072):
+        part = 12 * tokens / 8 * 1024 * 2 / 2**20  # of one tensor in twelve layers
+        ulysses, ring = 4 * part * 7 / 8, 2 * part * 7  # queries, keys, values and outputs; keys and values
+        cells = [f"{tokens:,} tokens", *(f"{round(mib):,}" for mib in (most[8], ulysses, ring))]
+        assert f"| {' | '.join(cells)} |" in rows

@@ -93,8 +93,8 @@ def test_what_a_layer_refuses_beside_a_shard():
         Shard.of(1, 6, global_mask=mask)
     with pytest.raises(ValueError, match="belong to the shard"):
         layer(torch.randn(1, 5, 8), global_mask=mask, shard=Shard.of(1, 5))
-    rotary = Rotary(torch.ones(1, 5, 4), torch.zeros(1, 5, 4))
-    with pytest.raises(ValueError, match="leave out rotary, or shard"):
+    rotary = Rotary(torch.ones(1, 4, 4), torch.zeros(1, 4, 4))
+    with pytest.raises(ValueError, match="rotary has 4 angles, but 5 tokens"):
         layer(torch.randn(1, 5, 8), rotary=rotary, shard=Shard.of(1, 5))
     with pytest.raises(ValueError, match="x has 5 tokens, but the shard 6"):
         layer(torch.randn(1, 5, 8), shard=Shard.of(1, 6))
