@@ -33,7 +33,7 @@ class CheckedConfig(FairseqDataclass):
     context_parallel_size: int = field(
         default=1,
         metadata={
-            "help": "so many neighbouring processes share each batch in training, and each computes a part of its "
+            "help": "so many neighbouring processes share each batch, also in fairseq-generate; each computes a part of its "
             "documents; the number of processes is a multiple (default: 1)"
         },
     )
