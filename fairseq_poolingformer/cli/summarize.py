@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ from fairseq_poolingformer.cli.command import UsageError, load_fairseq, natural,
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.patches.distribution import contexts
 from fairseq_poolingformer.patches.distribution.generation_shards import LONGEST_WAIT
-from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES, torchrun_device
+from fairseq_poolingformer.patches.distribution.processes import torchrun_device, under_torchrun
 from fairseq_poolingformer.patches.fixes.mistakes import require_checkpoint
 from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
@@ -54,14 +55,15 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.demo and args.data_folder is not None:
         raise UsageError("--data-folder goes with --checkpoint; --demo's model has its own tokenizer")
+    is_first = not under_torchrun() or os.environ["RANK"] == "0"  # which reads and writes
+    documents = [(name, read_text(name)) if is_first else None for name in args.files]
     with processes_of_torchrun(args.device) as ranks:
-        _summarize(args, ranks)
+        _summarize(args, documents, ranks)
 
 
-def _summarize(args: argparse.Namespace, ranks: Ranks | None) -> None:
-    """Write the summaries; of ranks, the first reads the documents and writes, and all have a part of each."""
-    read = ranks is None or ranks.rank == 0
-    documents = [(name, read_text(name)) if read else None for name in args.files]
+def _summarize(args: argparse.Namespace, documents: list[Any], ranks: Ranks | None) -> None:
+    """Write the summaries; ranks get the documents from the first, which writes, and have a part of each."""
+    is_first = ranks is None or ranks.rank == 0
     if ranks is not None:
         torch.distributed.broadcast_object_list(documents)
     load_fairseq()
@@ -69,7 +71,7 @@ def _summarize(args: argparse.Namespace, ranks: Ranks | None) -> None:
     hub = hub.to(device=args.device, dtype=DTYPES[args.precision]).eval()
     if ranks is not None:
         hub.task.divide(hub.model, None, ranks)
-        logging.disable(logging.NOTSET if read else logging.WARNING)
+        logging.disable(logging.NOTSET if is_first else logging.WARNING)
     for first in range(0, len(documents), args.batch_size):
         batch = documents[first : first + args.batch_size]
         summaries = hub.summarize(
@@ -84,7 +86,7 @@ def _summarize(args: argparse.Namespace, ranks: Ranks | None) -> None:
         )
         for (name, _), summary in zip(batch, summaries, strict=True):
             line = " ".join(summary.split())  # one line, whatever the model wrote
-            if read:
+            if is_first:
                 print(line if len(documents) == 1 else f"{name}\t{line}", flush=True)
 
 
@@ -94,7 +96,7 @@ def processes_of_torchrun(device: str) -> contextlib.AbstractContextManager[Rank
     Args:
         device: ``--device``.
     """
-    if not all(name in os.environ for name in TORCHRUN_VARIABLES):
+    if not under_torchrun():
         return contextlib.nullcontext()
     on_cpu = torch.device(device).type == "cpu"
     number = torchrun_device(on_cpu)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.patches.distribution import contexts
-from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES, torchrun_device
+from fairseq_poolingformer.patches.distribution.processes import torchrun_device, under_torchrun
 from fairseq_poolingformer.patches.patching import set_within
 
 LONGEST_WAIT = timedelta(hours=2)  # for one batch of another process, which includes loading its model
@@ -42,7 +42,7 @@ def divide_batches(original: Callable, cfg: Any) -> Any:
     if not 0 <= shard < shards:
         raise ValueError(f"--shard-id {shard} with --num-shards {shards}: give one from 0 to {shards - 1}")
     size = getattr(cfg.task, "context_parallel_size", 1)
-    if not all(name in os.environ for name in TORCHRUN_VARIABLES):
+    if not under_torchrun():
         contexts.check_size(size, 1)
         return original(cfg) if shards == 1 else _generate(original, cfg, shards, shard, generate_alone)
     on_cpu = cfg.common.cpu or not torch.cuda.is_available()

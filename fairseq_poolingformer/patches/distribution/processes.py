@@ -16,6 +16,11 @@ logger = logging.getLogger(__name__)
 TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK")
 
 
+def under_torchrun() -> bool:
+    """Whether torchrun has started this process."""
+    return all(name in os.environ for name in TORCHRUN_VARIABLES)
+
+
 def make_torchrun_one_training(original: Callable, cfg: Any, main: Callable, **kwargs: Any) -> Any:
     """Make the processes that ``torchrun`` starts one training, on GPUs and on CPUs.
 
@@ -54,7 +59,7 @@ def _leave_group() -> None:
 
 
 def _join_launcher(distributed: Any, on_cpu: bool) -> None:
-    if all(name in os.environ for name in TORCHRUN_VARIABLES):
+    if under_torchrun():
         _join_torchrun(distributed, on_cpu)
     elif on_cpu and distributed.distributed_world_size > 1 and "SLURM_PROCID" in os.environ:
         _join_slurm_on_cpu(distributed)

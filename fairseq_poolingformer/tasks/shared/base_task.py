@@ -33,8 +33,8 @@ class CheckedConfig(FairseqDataclass):
     context_parallel_size: int = field(
         default=1,
         metadata={
-            "help": "so many neighbouring processes share each batch in training, and each computes a part of its "
-            "documents; the number of processes is a multiple (default: 1)"
+            "help": "so many neighbouring processes share each batch in training and generation, and each computes a "
+            "part of its documents; the number of processes is a multiple (default: 1)"
         },
     )
 
@@ -73,13 +73,16 @@ class CheckedTask(FairseqTask):
                 ``cross_entropy``.
         """
         criterion = super().build_criterion(cfg, from_checkpoint)
-        names = (self.criterion, *self.other_criterions)
-        is_fitting = any(isinstance(criterion, CRITERION_REGISTRY[name]) for name in names)
         is_known = type(criterion).__module__.startswith(("fairseq.", "fairseq_poolingformer."))
-        if criterion is None or (is_known and not is_fitting):
+        if criterion is None or (is_known and not self.is_fitting(criterion)):
             given = getattr(cfg, "_name", None) or getattr(cfg, "criterion", None)
             raise ValueError(f"this task needs --criterion {self.criterion}, and it is {given}")
         return criterion
+
+    def is_fitting(self, criterion: FairseqCriterion | None) -> bool:
+        """Whether a criterion is one of those that fit the task's batches, or made of one."""
+        names = (self.criterion, *self.other_criterions)
+        return any(isinstance(criterion, CRITERION_REGISTRY[name]) for name in names)
 
     def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion | None, ranks: Any) -> None:
         """Let some processes share all batches from now on: each computes a part of their documents.

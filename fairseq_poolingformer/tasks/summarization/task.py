@@ -258,12 +258,14 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
     def divide(self, model, criterion, ranks: Any) -> None:
         """Let some processes share all batches: each has a part of the documents, and counts a share of the targets.
 
+        Other packages' criterions may count the targets otherwise: of them the first process counts all.
+
         Raises:
             ValueError: the model or the criterion cannot.
         """
         from fairseq_poolingformer.tasks.summarization.sharing import share_targets  # few trainings need it
 
-        if criterion is not None:
+        if self.is_fitting(criterion):
             share_targets(criterion, ranks, self.tgt_dict.pad())
         super().divide(model, criterion, ranks)
 

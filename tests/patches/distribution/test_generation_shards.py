@@ -7,7 +7,7 @@ import torch
 from fairseq import options
 from fairseq.sequence_generator import SequenceGenerator
 
-from fairseq_poolingformer.patches.distribution import generation_shards as sharding
+from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES
 from tests.patches.helpers import EXAMPLES, PACKAGE, SHORT, TRANSLATION, parse, run, train
 
 RECORDS = re.compile(r"^[STHDP]-\d+\t.*", re.MULTILINE)
@@ -95,7 +95,7 @@ class Store(dict):
 def process(monkeypatch, shard):
     """Generate as one process of three would, with a store that outlives it."""
     store = Store()
-    for name in sharding.TORCHRUN_VARIABLES:
+    for name in TORCHRUN_VARIABLES:
         monkeypatch.setenv(name, "0")
 
     def generate(rank, *extra):
@@ -127,7 +127,7 @@ def test_processes_do_their_share_only_and_clear_the_store(process, shard, monke
     assert not store
     assert [len(share) for share in generated] == [2, 2, 2]
     assert len({number for share in generated for number in share}) == 6
-    for variable in sharding.TORCHRUN_VARIABLES:
+    for variable in TORCHRUN_VARIABLES:
         monkeypatch.delenv(variable)
     assert RECORDS.findall(output) == RECORDS.findall(shard(*settings))
 

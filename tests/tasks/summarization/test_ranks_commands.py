@@ -28,8 +28,9 @@ TRAINING = [
     *("--window-size", 3, "--pooled-window-size", 8, "--pooled-layers", "1-2", "--max-source-positions", 64),
     *("--optimizer", "adam", "--adam-eps", 1e-4, "--lr", 2e-3, "--clip-norm", 1, "--label-smoothing", 0.1),
     *("--criterion", "linear_cross_entropy", "--required-batch-size-multiple", 1, "--no-progress-bar"),
-    *("--eval-rouge", "--eval-rouge-args", '{"beam": 2, "max_len_b": 8}', "--no-epoch-checkpoints"),
+    "--no-epoch-checkpoints",
 ]
+ROUGE = ["--eval-rouge", "--eval-rouge-args", '{"beam": 2, "max_len_b": 8}']
 GENERATION = ["--batch-size", 2, "--required-batch-size-multiple", 1, "--beam", 3, "--max-len-b", 12]
 NUMBER = re.compile(r"-?\d+\.\d+(?:e-\d+)?")
 LINES = re.compile(r"^[STHDP]-\d+\t.*", re.MULTILINE)
@@ -47,14 +48,14 @@ def folder(tmp_path_factory):
     return folder
 
 
-def train(folder, save_dir, updates, size):
+def train(folder, save_dir, updates, size, *flags):
     """Train in processes that share all documents; the records of the first, and the last checkpoint."""
     from fairseq_cli.train import main
 
     def process(rank, meeting):
         records = []
         recording(records)
-        arguments = [folder, *TASK, *TRAINING, "--save-dir", save_dir, "--max-update", updates]
+        arguments = [folder, *TASK, *TRAINING, "--save-dir", save_dir, "--max-update", updates, *flags]
         arguments += ["--context-parallel-size", size, "--distributed-world-size", size]
         if size > 1:
             arguments += ["--distributed-rank", rank, "--distributed-no-spawn", "--distributed-init-method", meeting]
@@ -70,18 +71,18 @@ def train(folder, save_dir, updates, size):
 def trained(folder, tmp_path_factory):
     """A training in one process, and its folder."""
     save_dir = tmp_path_factory.mktemp("one")
-    return train(folder, save_dir, 20, 1), save_dir
+    return train(folder, save_dir, 20, 1, *ROUGE), save_dir
 
 
 def test_two_processes_train_as_one_and_checkpoints_cross(folder, trained, tmp_path):
     expected, _ = trained
     assert any(record.get("_rouge_count") for record in expected[0])
-    assert_same(expected, train(folder, tmp_path / "two", 20, 2))
-    first, _ = train(folder, tmp_path / "crossed", 9, 2)
-    then, state = train(folder, tmp_path / "crossed", 20, 1)
-    without = [record for record in expected[0] if record["norm"] != -1]  # validations come at other times
-    crossed = [record for record in first + then if record["norm"] != -1]
-    assert_same((without, expected[1]), (crossed, state))
+    assert_same(expected, train(folder, tmp_path / "two", 20, 2, *ROUGE))
+    crossed, flags = tmp_path / "crossed", ["--disable-validation"]
+    first, _ = train(folder, crossed, 9, 2, *flags, "--ddp-backend", "fully_sharded", "--checkpoint-activations")
+    then, state = train(folder, crossed, 20, 1, *flags)
+    updates = [record for record in expected[0] if record["norm"] != -1]
+    assert_same((updates, expected[1]), (first + then, state))
 
 
 @pytest.fixture(scope="module")
