@@ -91,7 +91,7 @@ def guess(data: str, given: Sequence[str], task: str | None = None) -> Guess:
     """Find out how data are read.
 
     Args:
-        data: as ``--data`` of the commands takes it; with ``--valid`` or ``--test`` among ``given``, the training files.
+        data: as ``--data`` of the commands takes it; the training files, if ``given`` has ``--valid`` or ``--test``.
         given: flags, those of preprocessing among them.
         task: a key of :data:`TASKS`; None where the columns are to tell.
 
@@ -120,10 +120,9 @@ def guess(data: str, given: Sequence[str], task: str | None = None) -> Guess:
     if shares:
         chosen += [word for flag in shares for word in (flag, f"{SHARE:g}")]
         chosen += _seed(data, purpose, chosen)
-        taken = " and ".join(f"{100 * SHARE:g} % as {flag[2:].partition('-')[0]}" for flag in shares)
-        notes.append(
-            f"no file says {'valid' if len(shares) == 1 else 'valid or test'}: a hash of the ids takes {taken}"
-        )
+        names = [flag[2:].partition("-")[0] for flag in shares]
+        share = f"{100 * SHARE:g} % as {' and as '.join(names)}"
+        notes.append(f"no file says {' or '.join(names)}: a hash of the ids takes {share}")
     return Guess(purpose, chosen, others, notes)
 
 
@@ -149,19 +148,22 @@ def _purpose(data: str, columns: Sequence[str], given: Sequence[str], task: str 
     if len(asked) == 1:
         usual = next((found.columns for found in fitting if found.name == asked[0]), ())
         pairs = zip(usual[::2], usual[1::2], strict=True)
-        return Purpose(
-            asked[0], tuple(word for pair in pairs if pair[0] not in flags for word in pair), "as the flags say"
-        )
+        others = tuple(word for pair in pairs if pair[0] not in flags for word in pair)
+        return Purpose(asked[0], others, "by the columns that the flags name")
     if len(fitting) == 1:
         return fitting[0]
     shown = ", ".join([*columns[:SHOWN], "…"] if len(columns) > SHOWN else columns) or "none"
     if fitting:
         ways = " or ".join(f"--task {found.name} ({found.text})" for found in fitting)
         raise InputError(f"{data}: its columns are {shown}, which may mean several things: give {ways}")
+    if not columns:
+        raise InputError(f"{data}: no records with columns or keys in it to train on")
+    asked_for = f" for --task {task}" if task else ""
     raise InputError(
-        f"{data}: its columns are {shown}, which do not tell what to learn{f' for --task {task}' if task else ''}; name "
-        "them: --article-key and --summary-key, or --text-key and --label-key; questions need question, context and "
-        "answers; the columns of a table without a header are named with --columns, lists of records with --each"
+        f"{data}: its columns are {shown}, which do not tell what to learn{asked_for}; name them: --article-key and "
+        "--summary-key, or --text-key and --label-key; questions need question, context and answers; --columns names "
+        "those of a table without a header, --each lists of records; or make a data folder with poolingformer "
+        "preprocess CORPUS and give that"
     )
 
 
@@ -237,14 +239,3 @@ def examples(corpus: Corpus, split: str) -> Iterator[Example]:
     """The examples of a split with what is to be learned, also where preprocessing does not read that: in test."""
     found = (parsed(record, corpus.parse) for record in corpus.splits[split].records())
     return (example for example in found if isinstance(example, Example))
-
-
-def vocabulary_size(corpus: Corpus, most: int) -> int:
-    """The symbols of a tokenizer that so much text can have: ``most``, or fewer for few different words."""
-    characters: set[str] = set()
-    words: set[str] = set()
-    for example in itertools.islice(examples(corpus, "train"), SMALL):
-        for text in example.texts:
-            characters.update(text)
-            words.update(text.split())
-    return min(most, 264 + len(characters) + len(words) // 2)

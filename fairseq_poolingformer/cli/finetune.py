@@ -5,33 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.cli.command import load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.cli.options import DTYPES
-from fairseq_poolingformer.tasks import registry
+from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.whole_file import lock_folder, write_lines
 
 TASKS = ("summarization", "classification", "question-answering")
-VOCABULARY = 8000  # symbols of a tokenizer that is trained on the data
-CHOSEN = (
-    "length",
-    "target_length",
-    "batch",
-    "device_batch",
-    "epochs",
-    "updates",
-    "warmup",
-    "lr",
-    "precision",
-    "device",
-)
-CHOSEN += ("checkpoint_activations", "seed")
-
+CHOICES = "choices.json"  # from then on the arguments must stay the same
 _EPILOG = """\
 examples:
   poolingformer finetune facebook-bart-base my-documents --output-folder run
@@ -113,198 +99,70 @@ def run(args: argparse.Namespace) -> None:
         if Path(getattr(args, name)).exists():
             setattr(args, name, str(Path(getattr(args, name)).resolve()))
     _claim(output, folder, {key: str(value) for key, value in vars(args).items() if key != "output_folder"})
-    from fairseq_poolingformer.finetune import choices, processes, results
-    from fairseq_poolingformer.finetune import start as starts
+    with needing("fairseq"):
+        load_fairseq()
+        from fairseq.tasks import TASK_REGISTRY
 
+        from fairseq_poolingformer.finetune import choices, data, probe, processes, results, start
+    found = data.Data(args.data, args.further, args.task)
+    begin = start.find(args.model, found.task, folder / "start", found.labels)
+    print("\n".join([*found.notes, *begin.notes]))
     commands = processes.Commands(folder)
-    job = _Made(args) if (Path(args.data) / "corpus.json").is_file() else _Raw(args)
-    load_fairseq()
-    start = starts.find(args.model, job.task, folder / "start", job.labels)
-    for note in (*job.notes, *start.notes):
-        print(note)
-    if start.command:
-        commands.note(*start.command)
-    data = job.preprocess(commands, folder / "data", start)
-    from fairseq.tasks import TASK_REGISTRY
-
-    lengths = choices.Lengths.of(data, TASK_REGISTRY[job.task].layout)
+    if begin.command:
+        commands.note(*begin.command)
+    made = found.preprocess(commands, folder / "data", begin)
+    lengths = choices.Lengths.of(made, TASK_REGISTRY[found.task].layout)
     examples = len(lengths.inputs)
 
     def flags(chosen: choices.Choices) -> list[str]:
-        return choices.training_flags(chosen, start, job.task, data, folder, examples, job.further)
+        return choices.training_flags(chosen, begin, found.task, made, folder, examples, found.training_flags)
 
-    saved = folder / "choices.json"
+    saved = folder / CHOICES
     if saved.is_file():
-        chosen = choices.Choices(**json.loads(saved.read_text(encoding="utf-8")))
+        chosen = choices.Choices(**read_json_file(saved))
     else:
-        given = {name: getattr(args, name) for name in CHOSEN}
-        chosen = _fitting(choices.choose(given, start, job.task, lengths), flags, args, folder, examples)
-        write_lines(saved, [json.dumps(chosen.save(), indent=1)])
-    total = chosen.total(examples)
-    print(f"\n{_plan(chosen, job, lengths, total)}")
+        given = {name: getattr(args, name) for name in vars(args) if name in choices.Choices.__dataclass_fields__}
+        chosen = choices.choose(given, begin, found.task, lengths)
+        chosen = probe.fit(chosen, flags, folder, given["length"] is not None, examples)
+        write_lines(saved, [json.dumps(asdict(chosen), indent=1)])
+    print(f"\n{chosen.as_text(found.task, found.text, found.counts, lengths)}")
     if not (folder / "trained").is_file():
-        commands.run("fairseq-train", *flags(chosen), take=processes.Progress(total).take)
+        commands.run("fairseq-train", *flags(chosen), take=processes.Progress(chosen.total(examples)).take)
         (folder / "trained").touch()
     scores = output / "scores.json"
     if not scores.is_file():
-        generation = {"beam": args.beam, "lenpen": args.lenpen, **chosen.save()}
-        result = results.evaluate(commands, job.task, data, folder, job.corpus, generation)
-        for note in results.leave(output, folder, data, result, commands):
-            print(note)
-    print(f"\n{results.as_text(json.loads(scores.read_text(encoding='utf-8')))}")
-    print(f"\n{output} has the model, README.md and scores.json; {folder.name}/ in it can be deleted")
+        generation = {"beam": args.beam, "lenpen": args.lenpen, **asdict(chosen)}
+        result = results.evaluate(commands, found.task, made, folder, found.corpus, generation)
+        print("\n".join(results.leave(output, folder, made, Path(args.data).stem, result, commands)))
+    print(results.as_text(read_json_file(scores)))
+    print(f"{output} has the model, README.md and scores.json; {folder.name}/ in it may be deleted")
 
 
 def _claim(output: Path, folder: Path, request: Mapping[str, str]) -> None:
     """Take a folder for this job alone, and refuse one that holds something else.
 
     Raises:
-        ValueError: it does, or another job, or this one is running.
+        ValueError: it does, or this job is running, or another one was begun there.
     """
     file = folder / "arguments.json"
     if output.exists() and not file.is_file() and (not output.is_dir() or any(output.iterdir())):
-        raise ValueError(
-            f"{output}: is there already, and not of this command: name a new folder, or move this one away"
-        )
+        raise ValueError(f"{output}: is there, and not of this command; name a new folder, or move this one away first")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         lock_folder(folder)
     except BlockingIOError:
-        raise ValueError(
-            f"{output}: another poolingformer finetune is running there; wait for it, or stop it"
-        ) from None
+        raise ValueError(f"{output}: another finetune is running there; wait for it, or stop it") from None
     before = read_json_file(file) if file.is_file() else request
     differing = [name for name in request if request[name] != before.get(name)]
-    if differing and (folder / "choices.json").is_file():
-        name = differing[0]
+    if differing and (folder / CHOICES).is_file():
+        changed = "; ".join(
+            f"{name.replace('_', '-')} was {before.get(name)}, is {request[name]}" for name in differing
+        )
         raise ValueError(
-            f"{output}: was begun with {name.replace('_', '-')} {before.get(name)}, and this is {request[name]}. Give the "
-            f"same arguments to go on, or another --output-folder; poolingformer finetune {output} … begins with its model"
+            f"{output}: was begun with other arguments ({changed}). Give the same ones to go on, or another "
+            f"--output-folder; MODEL may be {output} then, to begin with what it has learned"
         )
     write_lines(file, [json.dumps(request, indent=1)])
-
-
-class _Made:
-    """Data that were preprocessed already."""
-
-    corpus = None
-    notes: Sequence[str] = ()
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        from fairseq_poolingformer.finetune.choices import RECIPES
-
-        self._folder = Path(args.data)
-        corpus = read_json_file(self._folder / "corpus.json")
-        task = registry.of_kind(corpus.get("kind")) or registry.corpora().get(corpus.get("corpus"))
-        if task is None or task.name not in RECIPES:
-            raise ValueError(
-                f"{args.data}: a data folder for {task.name if task else 'no known task'}; finetune learns {', '.join(RECIPES)}"
-            )
-        self.task, self.further, self.text = task.name, args.further, "of a data folder"
-        self.counts = corpus["examples"]
-        if not {"train", "valid"} <= self.counts.keys():
-            raise ValueError(
-                f"{args.data}: has {', '.join(self.counts)}, and finetune needs train and valid; preprocess again with --valid-share 0.1"
-            )
-
-    def labels(self) -> list[str]:
-        from fairseq_poolingformer.tasks.classification.examples import read_labels
-
-        return read_labels(self._folder)
-
-    def preprocess(self, commands: Any, folder: Path, start: Any) -> Path:
-        return self._folder
-
-
-class _Raw:
-    """Data as people have them."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        from fairseq_poolingformer.preprocess.guess import guess
-
-        self._found = guess(args.data, args.further, args.task)
-        self.corpus = self._found.corpus()
-        purpose = self._found.purpose
-        self.task, self.further, self.notes, self.text = (
-            purpose.task,
-            self._found.others,
-            self._found.notes,
-            purpose.text,
-        )
-        self.counts: Mapping[str, int] = {}
-
-    def labels(self) -> list[str]:
-        return list(self.corpus.entries.get("labels", ()))
-
-    def preprocess(self, commands: Any, folder: Path, start: Any) -> Path:
-        from fairseq_poolingformer.preprocess.guess import vocabulary_size
-
-        words = list(self._found.options)
-        if not any(word.startswith(("--gpt2-bpe", "--sentencepiece")) for word in words):
-            words += start.tokenizer or ["--sentencepiece-train", str(vocabulary_size(self.corpus, VOCABULARY))]
-        words += ["--labels", *start.labels] if start.labels else []
-        words += ["--output-folder", str(folder)]
-        words += ["--report"] * (not (folder / "corpus.json").is_file())
-        commands.run("poolingformer", "preprocess", self._found.purpose.corpus, *words)
-        self.counts = read_json_file(folder / "corpus.json")["examples"]
-        return folder
-
-
-def _fitting(
-    chosen: Any, flags: Callable[[Any], list[str]], args: argparse.Namespace, folder: Path, examples: int
-) -> Any:
-    """Find the batch that memory holds, by some updates; print the time that they let expect.
-
-    Raises:
-        ValueError: memory does not even hold one document.
-    """
-    from fairseq_poolingformer.finetune import choices, probe, processes
-
-    share = max(1, chosen.batch // chosen.devices)
-    while True:
-        trial = replace(chosen, device_batch=chosen.device_batch or 1, devices=1)
-        command = [sys.executable, "-m", probe.__name__, str(folder / "measured.json"), *flags(trial)]
-        print(f"measuring some updates of {chosen.length:,} tokens at most …", flush=True)
-        processes.follow(command, log=folder / "measured.out")
-        found = probe.Measured(**read_json_file(folder / "measured.json"))
-        rows = found.rows(share)
-        if rows or args.device_batch:
-            break
-        if not chosen.checkpoint_activations:
-            chosen = replace(chosen, checkpoint_activations=True)
-        elif chosen.length > choices.SHORTEST and not args.length:
-            chosen = replace(chosen, length=chosen.length // 2)
-            print(
-                f"memory ({found.available / 2**30:.1f} GiB) does not hold a document: {chosen.length:,} tokens are read"
-            )
-        else:
-            raise ValueError(
-                f"memory ({found.available / 2**30:.1f} GiB) does not hold one document of {found.longest:,} tokens; give "
-                "a smaller --length, or a smaller model"
-            )
-    seconds = found.seconds_per_token * found.tokens * chosen.total(examples) * chosen.batch / examples / chosen.devices
-    print(f"the training will take about {processes.duration(seconds)} (measured on {found.updates} small updates)")
-    return replace(chosen, device_batch=args.device_batch or rows)
-
-
-def _plan(chosen: Any, job: Any, lengths: Any, total: int) -> str:
-    from fairseq_poolingformer.text.table import aligned
-
-    cut = lengths.longer_than(chosen.length)
-    counts = ", ".join(f"{count:,} {split}" for split, count in job.counts.items())
-    of_memory = ", activations checkpointed" * chosen.checkpoint_activations
-    rows = [
-        ["task", f"{job.task} ({job.text})"],
-        ["examples", counts],
-        [
-            "tokens",
-            f"{chosen.length:,} of a document" + (f"; {100 * cut:.1f} % are longer, and cut (--length)" if cut else ""),
-        ],
-        ["update", f"{chosen.batch} examples, {chosen.device_batch} at a time{of_memory}"],
-        ["training", f"{total:,} updates, {chosen.epochs} epochs; learning rate {chosen.lr:g} after {chosen.warmup}"],
-        ["device", f"{chosen.devices} × {chosen.device}, {chosen.precision}"],
-    ]
-    return aligned(rows, left=2)
 
 
 if __name__ == "__main__":

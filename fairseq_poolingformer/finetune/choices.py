@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fairseq_poolingformer.preprocess.pipeline.report import Made
 from fairseq_poolingformer.settings import flag
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.sequences import read_sizes
+from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.weights.flags import LONG
 
 UPDATES_PER_EPOCH = 50  # that a batch leaves, where the documents are few
@@ -87,10 +88,6 @@ class Lengths:
         outputs = [int(read_sizes(data.array("train", name)).max()) + 1 for name in layout.outputs]
         return cls(lengths_of(Made(data, "", (), (), {}), "train"), max(outputs, default=0))
 
-    def longer_than(self, length: int) -> float:
-        """The share of examples that have more tokens."""
-        return float(np.mean(self.inputs > length))
-
 
 @dataclass(frozen=True)
 class Choices:
@@ -129,9 +126,24 @@ class Choices:
         by_epochs = self.epochs * math.ceil(examples / self.batch)
         return min(by_epochs, self.updates) if self.updates else by_epochs
 
-    def save(self) -> dict[str, Any]:
-        """JSON values."""
-        return asdict(self)
+    def as_text(self, task: str, learned: str, counts: Mapping[str, int], lengths: Lengths) -> str:
+        """The choices, for people; ``learned`` says what from what, ``counts`` the examples of each split."""
+        cut = 100 * float(np.mean(lengths.inputs > self.length))
+        longer = f"; {cut:.1f} % of the training examples have more, and are cut (--length)" if cut else ""
+        recomputed = ", layers computed twice" if self.checkpoint_activations else ""
+        total = self.total(len(lengths.inputs))
+        rows = [
+            ["task", f"{task} ({learned})"],
+            ["examples", ", ".join(f"{count:,} {split}" for split, count in counts.items())],
+            ["tokens", f"{self.length:,}{longer}"],
+            ["update", f"{self.batch} examples, {self.device_batch} at a time{recomputed}"],
+            [
+                "training",
+                f"{total:,} updates in up to {self.epochs} epochs; rate {self.lr:g}, {self.warmup} to warm up",
+            ],
+            ["device", f"{self.devices} × {self.device}, {self.precision}"],
+        ]
+        return aligned(rows, left=2)
 
 
 def choose(given: Mapping[str, Any], start: Start, task: str, lengths: Lengths) -> Choices:
@@ -167,7 +179,7 @@ def choose(given: Mapping[str, Any], start: Start, task: str, lengths: Lengths) 
     )
     total = chosen.total(examples)
     warmup = given["warmup"] if given["warmup"] is not None else min(MOST_WARMUP, math.ceil(WARMUP * total))
-    return Choices(**{**asdict(chosen), "warmup": warmup})
+    return replace(chosen, warmup=warmup)
 
 
 def _power(number: float, rounded: Any) -> int:
@@ -209,23 +221,16 @@ def training_flags(
         *("--save-interval-updates", str(SAVE_UPDATES), "--keep-interval-updates", "1"),
         *("--log-format", "json", "--log-interval", str(max(1, total // 100)), "--log-file", str(folder / "train.log")),
     ]
-    for option in (
-        ("--criterion", *recipe.criterion),
-        ("--optimizer", "fused_adamw", *recipe.options),
-        (
-            "--lr-scheduler",
-            "polynomial_decay",
-            "--warmup-updates",
-            str(chosen.warmup),
-            "--total-num-update",
-            str(total),
-        ),
-    ):
-        flags += option if option[0] not in further else ()  # the others are options of what the user replaces
+    decay = ("polynomial_decay", "--warmup-updates", str(chosen.warmup), "--total-num-update", str(total))
+    parts = {"--criterion": recipe.criterion, "--optimizer": ("fused_adamw", *recipe.options), "--lr-scheduler": decay}
+    for name, values in parts.items():
+        flags += [name, *values] if name not in further else []  # the values belong to what the user replaces
     if task == "long_summarization":
         flags += [flag("max_target_length"), str(chosen.target_length)]
     elif task != "question_answering":
         flags += ["--max-segments", "1"]  # in training; the rest of a longer document would need as much memory again
+    if task == "triviaqa":
+        flags += ["--max-document-positions", "0"]  # prediction reads whole documents
     flags += ["--cpu"] * (chosen.device == "cpu") + [f"--{chosen.precision}"] * (chosen.precision != "fp32")
     flags += ["--checkpoint-activations"] * chosen.checkpoint_activations
     return [*flags, *further]

@@ -6,13 +6,16 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
 
 from fairseq_poolingformer.cli.command import load_fairseq
+from fairseq_poolingformer.finetune.choices import SHORTEST, Choices
+from fairseq_poolingformer.finetune.processes import duration, follow
+from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.whole_file import write_lines
 
 USABLE = 0.8  # of the free memory: lengths vary, and so do others' needs
@@ -78,7 +81,7 @@ def measure(flags: Sequence[str]) -> Measured:
     found: list[tuple[int, int, float]] = []  # tokens, bytes, seconds
     fits = True
     for batch in ([sizes[0]], [sizes[len(sizes) // 2]], sizes[-1:], sizes[-2:]):
-        tokens = longest_of(batch) * len(batch)
+        tokens = batch[-1][0] * len(batch)
         if found and tokens <= found[-1][0]:
             continue
         if len(found) > 1 and sum(_line(found)[i] * (1, tokens)[i] for i in (0, 1)) > USABLE * available:
@@ -96,11 +99,6 @@ def measure(flags: Sequence[str]) -> Measured:
     fixed, per_token = _line(found)
     tokens = sum(size for size, _ in sizes)
     return Measured(available, fixed, per_token, longest, tokens, found[-1][2] / found[-1][0], len(found), fits)
-
-
-def longest_of(batch: Sequence[tuple[int, int]]) -> int:
-    """Tokens of the longest of some examples."""
-    return max(size for size, _ in batch)
 
 
 def _line(found: Sequence[tuple[int, int, float]]) -> tuple[float, float]:
@@ -130,6 +128,46 @@ def available_bytes() -> int:
         return min(free, bound - int((group / "memory.current").read_text()))
     except (OSError, ValueError):  # no bound: "max"
         return free
+
+
+def fit(
+    chosen: Choices, flags: Callable[[Choices], list[str]], folder: Path, is_length_given: bool, examples: int
+) -> Choices:
+    """Find how many examples memory holds, by some updates in a process of their own; print the time to expect.
+
+    Where it does not hold one, layers are computed twice; where that is too much, fewer tokens are read.
+
+    Args:
+        chosen: the choices.
+        flags: those of ``fairseq-train`` for choices.
+        folder: of the job.
+        is_length_given: whether the number of tokens must stay.
+        examples: of the training.
+
+    Raises:
+        ValueError: memory does not hold one example.
+    """
+    while True:
+        print(f"measuring some updates with up to {chosen.length:,} tokens …", flush=True)
+        trial = flags(replace(chosen, device_batch=1, devices=1))
+        result = folder / "measured.json"
+        follow("the measurement", [sys.executable, "-m", __name__, str(result), *trial], folder / "measured.log")
+        found = Measured(**read_json_file(result))
+        rows = chosen.device_batch or found.rows(max(1, chosen.batch // chosen.devices))
+        if rows:
+            break
+        lacking = f"the {found.available / 2**30:.1f} GiB that are free do not hold {found.longest:,} tokens"
+        if not chosen.checkpoint_activations:
+            print(f"{lacking}: layers are computed twice")
+            chosen = replace(chosen, checkpoint_activations=True)
+        elif chosen.length > SHORTEST and not is_length_given:
+            chosen = replace(chosen, length=chosen.length // 2)
+            print(f"{lacking}: {chosen.length:,} are read")
+        else:
+            raise ValueError(f"{lacking}; give a smaller --length, or take a smaller model")
+    seconds = found.seconds_per_token * found.tokens / examples * chosen.batch * chosen.total(examples) / chosen.devices
+    print(f"the training takes about {duration(seconds)}, as measured on {found.updates} updates")
+    return replace(chosen, device_batch=rows)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -61,12 +61,16 @@ class Commands:
         self.note(*words, output=output)
         command = [sys.executable, "-m", MODULES[str(words[0])], *map(str, words[1:])]
         log = self._folder / f"{words[0]}.log" if take or output else None
-        with whole_file(self._folder / output) if output else nullcontext() as unfinished:
-            with open(unfinished, "w", encoding="utf-8") if unfinished else nullcontext() as file:
-                follow(command, log, take, file)
+        name = " ".join(map(str, words[: 2 if words[0] == "poolingformer" else 1]))
+        if not output:
+            follow(name, command, log, take)
+            return
+        with whole_file(self._folder / output) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
+            follow(name, command, log, take, file)
 
 
 def follow(
+    name: str,
     command: Sequence[str],
     log: Path | None,
     take: Callable[[str], None] | None = None,
@@ -75,6 +79,7 @@ def follow(
     """Run a process until it ends; an interruption asks it to save and stop, a second one ends it.
 
     Args:
+        name: for messages.
         command: its words.
         log: gets what it says; None to show that.
         take: called with each line of the log.
@@ -112,7 +117,7 @@ def follow(
                 process.kill()
             raise
     if process.returncode:
-        raise ValueError(_reason(command[2].rpartition(".")[2], process.returncode, list(tail), log))
+        raise ValueError(_reason(name, process.returncode, list(tail), log))
 
 
 def _lines(process: subprocess.Popen, log: Path | None) -> Iterator[str]:
@@ -129,8 +134,10 @@ def _reason(name: str, status: int, tail: Sequence[str], log: Path | None) -> st
         return f"{name} was stopped and has saved a checkpoint; the same command continues"
     if status == -signal.SIGKILL:
         return f"{name} was killed, which is what happens where memory runs out; the same command continues"
+    if not log:
+        return f"{name} ended with status {status}, as it says above"
     said = next((line.partition("error: ")[2] for line in reversed(tail) if "error: " in line), None)
-    return said or "\n".join([*tail, f"{name} ended with status {status}" + (f"; {log} has the rest" if log else "")])
+    return said or "\n".join([*tail, f"{name} ended with status {status}; {log} has the rest"])
 
 
 @contextmanager

@@ -143,13 +143,16 @@ def checkpoint_of(folder: Path) -> Path:
     return best if best.is_file() else best.with_name("checkpoint_last.pt")
 
 
-def leave(output: Path, folder: Path, data: Path, result: Mapping[str, Any], commands: Commands) -> list[str]:
+def leave(
+    output: Path, folder: Path, data: Path, name: str, result: Mapping[str, Any], commands: Commands
+) -> list[str]:
     """Put the model into its folder: for fairseq and for transformers, with dictionary, tokenizer and card.
 
     Args:
         output: the folder.
         folder: of the job.
         data: the data folder.
+        name: of the data, for the card.
         result: of :func:`evaluate`.
         commands: note the conversion.
 
@@ -179,19 +182,16 @@ def leave(output: Path, folder: Path, data: Path, result: Mapping[str, Any], com
         family = FAMILIES[default_model_type(settings)]
         text = card.model_card(output.name, family, settings, parameters, library="fairseq", training=training)
         (output / card.CARD).write_text(text, encoding="utf-8")
-    _complete_card(output / card.CARD, result, folder)
+    _complete_card(output / card.CARD, read_json_file(data / "corpus.json")["corpus"], name, result)
     write_lines(output / "scores.json", [json.dumps(result, indent=1)])
     return notes
 
 
-def _complete_card(path: Path, result: Mapping[str, Any], folder: Path) -> None:
-    """Add the figures and the commands to a card."""
-    rows = {name: f"{one['mean']:.2f} {_interval(one)}" for name, one in result["figures"].items()}
+def _complete_card(path: Path, corpus: str, name: str, result: Mapping[str, Any]) -> None:
+    """Add the figures to a card, and call the data by their own name, not by that of the command that read them."""
+    rows = {figure: f"{one['mean']:.2f} {_interval(one)}" for figure, one in result["figures"].items()}
     title = f"Results on {result['examples']:,} examples of {result['split']}, % [95 % interval]"
-    lines = (folder / "commands.sh").read_text(encoding="utf-8")
-    parts = [
-        path.read_text(encoding="utf-8").rstrip("\n"),
-        card.table(title, rows),
-        f"## Commands\n\n```bash\n{lines}```",
-    ]
-    path.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    for quoted in ('"{}"', "`{}`"):
+        text = text.replace(quoted.format(corpus), quoted.format(name))
+    path.write_text(f"{text}\n{card.table(title, rows)}\n" if rows else text, encoding="utf-8")

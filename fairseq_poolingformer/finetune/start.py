@@ -156,8 +156,8 @@ def _of_transformers(source: Path, task: str, folder: Path, labels_of_data: Call
     config = files.read_config(source)
     if config.get("model_type") not in convert.FAMILIES:
         raise ConversionError(
-            f"{source}: a {config.get('model_type')}, which fairseq cannot train; it trains {', '.join(convert.FAMILIES)}. "
-            "Others are trained with transformers' Trainer: docs/huggingface.md"
+            f"{source}: a {config.get('model_type')}, and fairseq trains {', '.join(convert.FAMILIES)}; train others "
+            "with transformers' Trainer: docs/huggingface.md"
         )
     architecture = (files.read_json(source / "config.json").get("architectures") or [""])[0]
     labels, notes = config.get("labels") or [], ()
@@ -166,17 +166,10 @@ def _of_transformers(source: Path, task: str, folder: Path, labels_of_data: Call
         keeps, notes = _same_labels(labels, labels_of_data())
     if not folder.exists():
         write_fairseq(source, folder, drop_heads=not keeps)
-    command = (
-        "poolingformer",
-        "convert",
-        "to-fairseq",
-        *(() if keeps else ("--drop-heads",)),
-        str(source),
-        str(folder),
-    )
+    words = (*("--drop-heads",) * (not keeps), str(source), str(folder))
     start = _of_checkpoint(folder / "model.pt")
     kept = tuple(labels) if keeps and task == "document_classification" else ()
-    return replace(start, labels=kept, notes=tuple(notes), command=command)
+    return replace(start, labels=kept, notes=tuple(notes), command=("poolingformer", "convert", "to-fairseq", *words))
 
 
 def _of_fairseq(path: Path, task: str, folder: Path, labels_of_data: Callable[[], Sequence[str]]) -> Start:
