@@ -50,7 +50,8 @@ class Recipe:
 
 
 _OPTIONS = ("--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-6", "--weight-decay", "0.01", "--clip-norm", "1.0")
-_DOCUMENTS = Recipe(("document_task",), 32, 3e-5, 5, _OPTIONS)
+OTHERS = Recipe(("document_task",), 32, 3e-5, 5, _OPTIONS)  # of tasks over documents that RECIPES does not name
+NOT_TRAINED = ("long_masked_lm", "char_lm")  # tasks of pretraining
 _ACCURACY = ("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric")
 RECIPES = {
     "long_summarization": Recipe(
@@ -62,9 +63,6 @@ RECIPES = {
     ),
     "document_classification": Recipe(("document_task",), 32, 3e-5, 15, _OPTIONS, _ACCURACY),
     "wikihop": Recipe(("document_task",), 32, 3e-5, 15, _OPTIONS, _ACCURACY),
-    "triviaqa": _DOCUMENTS,
-    "hotpotqa": _DOCUMENTS,
-    "section_retrieval": _DOCUMENTS,
     "question_answering": Recipe(("question_answering",), 64, 2e-5, 2, _OPTIONS),
 }
 
@@ -155,7 +153,7 @@ def choose(given: Mapping[str, Any], start: Start, task: str, lengths: Lengths) 
         task: fairseq's ``--task``.
         lengths: of the data.
     """
-    recipe, examples = RECIPES[task], len(lengths.inputs)
+    recipe, examples = RECIPES.get(task, OTHERS), len(lengths.inputs)
     needed = int(lengths.inputs.max())
     length = given["length"] or max(start.longest, min(LONG, _power(needed, math.ceil)))
     fitting = min(recipe.batch, max(4, _power(examples / UPDATES_PER_EPOCH, math.floor)))
@@ -207,7 +205,7 @@ def training_flags(
         examples: to train on.
         further: flags of the user's, which come last and so win.
     """
-    recipe, total = RECIPES[task], chosen.total(examples)
+    recipe, total = RECIPES.get(task, OTHERS), chosen.total(examples)
     flags = [
         *(str(data), "--user-dir", str(Path(fairseq_poolingformer.__file__).parent), "--task", task),
         *start.flags(chosen.length),

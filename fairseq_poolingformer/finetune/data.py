@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.finetune.choices import RECIPES
+from fairseq_poolingformer.finetune.choices import NOT_TRAINED
 from fairseq_poolingformer.finetune.processes import Commands
 from fairseq_poolingformer.finetune.start import Start
 from fairseq_poolingformer.preprocess.guess import guess
@@ -53,9 +53,9 @@ class Data:
     def _of_folder(self) -> str:
         described = read_json_file(self._folder / "corpus.json")
         task = registry.of_kind(described.get("kind")) or registry.corpora().get(described.get("corpus"))
-        if task is None or task.name not in RECIPES:
-            what = task.name if task else "no known task"
-            raise ValueError(f"{self._folder}: a data folder of {what}; finetune trains {', '.join(RECIPES)}")
+        if task is None or task.name in NOT_TRAINED:
+            what = f"{task.name}, which docs/pretraining.md and docs/char_lm.md train" if task else "no known task"
+            raise ValueError(f"{self._folder}: a data folder of {what}")
         self.counts = described.get("examples", {})
         if lacking := {"train", "valid"} - self.counts.keys():
             raise ValueError(f"{self._folder}: has no {min(lacking)} split; preprocess again, with --valid-share 0.1")

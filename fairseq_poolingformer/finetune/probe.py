@@ -165,7 +165,8 @@ def fit(
             print(f"{lacking}: {chosen.length:,} are read")
         else:
             raise ValueError(f"{lacking}; give a smaller --length, or take a smaller model")
-    seconds = found.seconds_per_token * found.tokens / examples * chosen.batch * chosen.total(examples) / chosen.devices
+    passes = min(chosen.epochs, chosen.total(examples) * chosen.batch / examples)
+    seconds = found.seconds_per_token * found.tokens * passes / chosen.devices
     print(f"the training takes about {duration(seconds)}, as measured on {found.updates} updates")
     return replace(chosen, device_batch=rows)
 

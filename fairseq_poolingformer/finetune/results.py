@@ -47,7 +47,7 @@ def evaluate(
         data: the data folder.
         folder: of the job.
         corpus: the data as they were found; None for a data folder that was there.
-        generation: ``device``; of summaries also ``beam``, ``lenpen``, ``target_length`` and ``device_batch``.
+        generation: ``device``, ``precision``; of summaries also ``beam``, ``lenpen``, ``target_length`` and ``device_batch``.
 
     Returns:
         ``split``, ``examples``, and ``figures``: name -> mean, low, high in percent; none where nobody knows what is
@@ -62,6 +62,7 @@ def evaluate(
             *("--beam", generation["beam"], "--lenpen", f"{generation['lenpen']:g}"),
             *("--max-len-b", generation["target_length"], "--batch-size", generation["device_batch"]),
             *("--required-batch-size-multiple", "1", *["--cpu"] * (generation["device"] == "cpu")),
+            *([] if generation["precision"] == "fp32" else [f"--{generation['precision']}"]),
             output="generate.out",
         )
         commands.run(
@@ -75,8 +76,9 @@ def evaluate(
     golds = {split: _gold(task, data, corpus, split) for split in made}
     split = next((split for split in made if golds[split]), made[0])
     for one in dict.fromkeys([made[0], split]):  # a test split without answers is predicted all the same
-        of_device = ("--output", folder / f"{one}.predictions", "--device", generation["device"])
-        commands.run("poolingformer", "predict", data, "--path", best, "--subset", one, *of_device)
+        how = ("--device", generation["device"], "--precision", generation["precision"])
+        output = folder / f"{one}.predictions"
+        commands.run("poolingformer", "predict", data, "--path", best, "--subset", one, *how, "--output", output)
     figures = _figures(task, golds[split], folder / f"{split}.predictions") if golds[split] else {}
     return _result(split, len(golds[split]), figures)
 

@@ -159,6 +159,16 @@ def test_a_finished_job_is_left_as_it_is_and_another_one_refused(classified, dat
 
 
 @pytest.mark.slow
+def test_a_model_of_its_own_goes_on_with_its_head_on_a_data_folder(classified, tmp_path):
+    """Whose test split has no labels, so it is validated on."""
+    folder, _ = classified
+    output = run(*FINETUNE, folder, folder / "training" / "data", "--output-folder", tmp_path / "run", "--updates", 1)
+    assert "the model's head for neg, pos is kept" in output
+    assert json.loads((tmp_path / "run" / "scores.json").read_text())["split"] == "valid"
+    assert "LABEL_0" not in (tmp_path / "run" / "config.json").read_text()
+
+
+@pytest.mark.slow
 def test_summaries(data, tmp_path):
     """By the small model that comes with the package; its folder is what summarize takes."""
     folder = tmp_path / "summarizer"
