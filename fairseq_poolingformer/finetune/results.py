@@ -47,7 +47,7 @@ def evaluate(
         data: the data folder.
         folder: of the job.
         corpus: the data as they were found; None for a data folder that was there.
-        generation: ``device``, ``precision``; of summaries also ``beam``, ``lenpen``, ``target_length`` and ``device_batch``.
+        generation: the choices, with ``beam`` and ``lenpen`` of summaries.
 
     Returns:
         ``split``, ``examples``, and ``figures``: name -> mean, low, high in percent; none where nobody knows what is

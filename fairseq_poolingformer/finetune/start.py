@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairseq_poolingformer.cli.convert import write_fairseq
-from fairseq_poolingformer.settings import DEFAULTS, TABLE, flag
+from fairseq_poolingformer.settings import flag
 from fairseq_poolingformer.weights import ConversionError, Settings, convert, files, sentencepiece_model
 from fairseq_poolingformer.weights.family import OWN_ARCHS, Family
-from fairseq_poolingformer.weights.flags import ATTENTION, long_settings, model_flags
+from fairseq_poolingformer.weights.flags import long_settings, model_flags
 from fairseq_poolingformer.weights.heads import HEADS
 
 READER = "poolingformer_reader"  # the small model that comes with the package
@@ -25,19 +25,21 @@ class Start:
     """A model before its training.
 
     Attributes:
-        command: the command that converted it; empty where none did.
         settings: fairseq's, with ``arch``.
         writes: whether it has a decoder.
-        family: of transformers; None for an architecture without weights.
+        family: of transformers; None for an architecture, and for the reader.
+        is_trained_here: whether a training of this project has chosen its windows already.
         weights: the checkpoint; None for random ones.
         tokenizer: options of ``poolingformer preprocess``; empty where one is to be trained.
         labels: of the head that is kept, in its order; empty where there is none.
         notes: sentences for people.
+        command: the one that converted it; empty where none did.
     """
 
     settings: Settings
     writes: bool
     family: Family | None = None
+    is_trained_here: bool = False
     weights: Path | None = None
     tokenizer: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
@@ -66,28 +68,18 @@ class Start:
 
     def flags(self, length: int) -> list[str]:
         """The flags of ``fairseq-train`` for this model, reading so many tokens."""
-        of_weights = [] if self.weights is None else ["--finetune-from-model", str(self.weights)]
-        if self.family is None:
-            levels: Sequence[str] = NEW_LEVEL if self.weights else ()
-            if self.settings.get("pooled_layers", "none") != "none":
-                levels = _level_two(self.settings, ())
-            return ["--arch", self.settings["arch"], flag(self.length_name), str(length), *levels, *of_weights]
-        settings = long_settings(self.family, self.settings)
-        is_longer = settings["arch"] != self.settings["arch"]
-        words = shlex.split(model_flags(self.family, {**settings, self.length_name: length}))
-        return [*words, *(NEW_LEVEL if is_longer else _level_two(settings)), *of_weights]
-
-
-def _level_two(settings: Settings, named: Sequence[str] = ATTENTION) -> list[str]:
-    """The flags of the settings of the two levels but those that others name, as :func:`model_flags` does."""
-    words: list[str] = []
-    for name in (name for name in DEFAULTS if name in settings and name not in named):
-        value = settings[name]
-        if isinstance(DEFAULTS[name], bool):
-            words += [flag(name if value else f"no_{name}")] if value or "two_way" in TABLE[name].metadata else []
-        else:
-            words += [flag(name), str(value)]
-    return words
+        words = ["--arch", self.settings["arch"], flag(self.length_name), str(length)]
+        if self.family is not None:
+            settings = self.settings if self.is_trained_here else long_settings(self.family, self.settings)
+            settings = settings | {self.length_name: length}
+            words = shlex.split(model_flags(self.family, settings))
+            if settings["arch"] == READER:  # whose own default is not that of the others
+                words += [flag("pooled_window_size"), str(settings["pooled_window_size"])]
+        if self.weights is not None:
+            is_long = self.family is not None and self.settings["arch"].startswith(OWN_ARCHS)
+            words += () if is_long else NEW_LEVEL  # LED and Longformer get no second level
+            words += ("--finetune-from-model", str(self.weights))
+        return words
 
 
 def find(model: str, task: str, folder: Path, labels_of_data: Callable[[], Sequence[str]]) -> Start:
@@ -203,16 +195,18 @@ def _same_labels(own: Sequence[str], wanted: Sequence[str]) -> tuple[bool, tuple
 
 
 def _of_checkpoint(path: Path) -> Start:
-    settings, state, _ = files.read_training(path)
+    settings, state, training = files.read_training(path)
     tokenizer = _tokenizer(path, settings)
     has_head = any(name.startswith("document_classification_head.") for name in state)
-    if settings.get("arch") == READER:
-        return Start({**settings, "has_head": has_head}, True, weights=path.resolve(), tokenizer=tokenizer)
+    # where nothing was chosen, and how this machine is to compute, is not of the model
+    settings = {key: value for key, value in settings.items() if value is not None and key != "attention_backend"}
     kind = convert.default_model_type(settings, sentencepiece=tokenizer[0] == "--sentencepiece-model")
     family = convert.FAMILIES[kind]
     if missing := sorted(set(family.needed) - set(settings)):
         raise ConversionError(f"{path}: its settings lack {', '.join(missing)}")
-    return Start({**settings, "has_head": has_head}, family.seq2seq, family, path.resolve(), tokenizer)
+    trained = training.updates is not None and settings["arch"].startswith(OWN_ARCHS)
+    settings["has_head"] = has_head
+    return Start(settings, family.seq2seq, family, trained, path.resolve(), tokenizer)
 
 
 def _tokenizer(checkpoint: Path, settings: Settings) -> tuple[str, ...]:
