@@ -18,6 +18,8 @@ from fairseq_poolingformer.text.whole_file import lock_folder, write_lines
 
 TASKS = ("summarization", "classification", "question-answering")
 CHOICES = "choices.json"  # from then on the arguments must stay the same
+SCORES = "scores.json"  # which a finished job has
+
 _EPILOG = """\
 examples:
   poolingformer finetune facebook-bart-base my-documents --output-folder run
@@ -99,6 +101,9 @@ def run(args: argparse.Namespace) -> None:
         if Path(getattr(args, name)).exists():
             setattr(args, name, str(Path(getattr(args, name)).resolve()))
     _claim(output, folder, {key: str(value) for key, value in vars(args).items() if key != "output_folder"})
+    if (output / SCORES).is_file():
+        _show(output)
+        return
     with needing("fairseq"):
         load_fairseq()
         from fairseq.tasks import TASK_REGISTRY
@@ -106,7 +111,8 @@ def run(args: argparse.Namespace) -> None:
         from fairseq_poolingformer.finetune import choices, data, probe, processes, results, start
     found = data.Data(args.data, args.further, args.task)
     begin = start.find(args.model, found.task, folder / "start", found.labels)
-    print("\n".join([*found.notes, *begin.notes]))
+    for note in (*found.notes, *begin.notes):
+        print(note)
     commands = processes.Commands(folder)
     if begin.command:
         commands.note(*begin.command)
@@ -129,13 +135,22 @@ def run(args: argparse.Namespace) -> None:
     if not (folder / "trained").is_file():
         commands.run("fairseq-train", *flags(chosen), take=processes.Progress(chosen.total(examples)).take)
         (folder / "trained").touch()
-    scores = output / "scores.json"
-    if not scores.is_file():
+    evaluated = folder / "evaluated.json"
+    if not evaluated.is_file():
         generation = {"beam": args.beam, "lenpen": args.lenpen, **asdict(chosen)}
         result = results.evaluate(commands, found.task, made, folder, found.corpus, generation)
-        print("\n".join(results.leave(output, folder, made, Path(args.data).stem, result, commands)))
-    print(results.as_text(read_json_file(scores)))
-    print(f"{output} has the model, README.md and scores.json; {folder.name}/ in it may be deleted")
+        write_lines(evaluated, [json.dumps(result, indent=1)])
+    for note in results.leave(output, folder, made, Path(args.data).stem, read_json_file(evaluated), commands):
+        print(note)
+    _show(output)
+
+
+def _show(output: Path) -> None:
+    """Print what a finished job has found."""
+    from fairseq_poolingformer.finetune import results
+
+    print(f"\n{results.as_text(read_json_file(output / SCORES))}")
+    print(f"{output} has the model, README.md and {SCORES}; training/ in it may be deleted")
 
 
 def _claim(output: Path, folder: Path, request: Mapping[str, str]) -> None:

@@ -108,7 +108,7 @@ def follow(
                     take(line)
             process.wait()
         except KeyboardInterrupt:
-            print("\nstopping, after a checkpoint is saved (at once: interrupt again)", flush=True)
+            print("\nstopping; what is done is kept, and a training saves first (interrupt again: at once)", flush=True)
             process.terminate()
             try:
                 list(_lines(process, log))
