@@ -112,6 +112,7 @@ setup(
     entry_points={
         "console_scripts": [
             "poolingformer=fairseq_poolingformer.cli.main:main",
+            "poolingformer-finetune=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-preprocess=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-summarize=fairseq_poolingformer.cli.main:main_of_script",
             "poolingformer-show=fairseq_poolingformer.cli.main:main_of_script",

@@ -38,7 +38,8 @@ LAYERS = [
     ("doctor.*",),
     ("cli.options", "cli.models"),
     ("char_lm.*",),
-    ("cli.*",),
+    ("preprocess.*",),
+    ("cli.*", "finetune.*"),
     ("registration",),  # names the modules that it imports
 ]
 WITHOUT_FAIRSEQ = {"checkpoint_reader", "settings", "levels", "attention", "text", "weights", "huggingface", "tasks"}

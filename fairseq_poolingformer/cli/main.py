@@ -18,6 +18,7 @@ from fairseq_poolingformer.tasks.registry import corpora
 
 # each command is also installed as poolingformer-COMMAND
 COMMANDS = {
+    "finetune": ("fairseq_poolingformer.cli.finetune", "fine-tune a model on data as they are, and evaluate it"),
     "preprocess": ("fairseq_poolingformer.preprocess.__main__", "make a data folder from a raw corpus"),
     "convert": ("fairseq_poolingformer.cli.convert", "convert checkpoints between Hugging Face and fairseq"),
     "summarize": ("fairseq_poolingformer.cli.summarize", "summarize text files"),

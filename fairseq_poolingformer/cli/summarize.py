@@ -181,6 +181,8 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
         CheckpointError: the file is no checkpoint.
         FileNotFoundError: no checkpoint, or no folder with its dictionary and tokenizer.
     """
+    if (checkpoint / "model.pt").is_file():
+        checkpoint /= "model.pt"  # of a folder that poolingformer finetune or convert made
     require_checkpoint(checkpoint)
     folder = data_folder or find_data_folder(checkpoint)
     if _trained_task(checkpoint) in FAIRSEQS_TASKS:

@@ -18,11 +18,11 @@ _DOCUMENTS = {"document", "article", "newsarticle", "text", "source", "src", "st
 _SUMMARIES = {"summary", "summarie", "abstract", "highlight", "target", "tgt"}
 _SUMMARY = re.compile(r"(.+)[._-](?:summary|abstract|highlights)$|(.+)$")
 _TEXTS = (".txt", ".text", ".md")
-_HIDDEN = re.compile(r"(^|/)(\.|__MACOSX)")
+_HIDDEN = re.compile(r"(^|/)(\.|__MACOSX|(README|LICEN[CS]E)(\.\w+)?$)")
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file is one that systems leave behind, such as ``.DS_Store``."""
+    """Whether a file is not data: one that systems leave behind, such as ``.DS_Store``, or one about the data."""
     return _HIDDEN.search(name) is not None
 
 

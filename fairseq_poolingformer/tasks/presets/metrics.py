@@ -17,8 +17,9 @@ from operator import add
 import numpy as np
 
 from fairseq_poolingformer.extras import needing
+from fairseq_poolingformer.tasks.shared.estimates import resampled_means
 from fairseq_poolingformer.tasks.shared.normalized_text import hotpotqa_words, overlap
-from fairseq_poolingformer.tasks.summarization.rouge import resampled_means, rouge_scores
+from fairseq_poolingformer.tasks.summarization.rouge import rouge_scores
 
 Values = dict[str, list[float]]  # of each figure, those of the predictions
 _LETTER = re.compile(r"\b[A-D]\b")

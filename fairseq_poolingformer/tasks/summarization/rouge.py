@@ -14,21 +14,11 @@ from functools import cache, lru_cache
 import numpy as np
 
 from fairseq_poolingformer.extras import needing
+from fairseq_poolingformer.tasks.shared.estimates import RESAMPLES, SEED, Estimate, bootstrap_means
 from fairseq_poolingformer.tasks.summarization.sentences import SENTENCE_SPLITS, split_sentences
 
 ROUGE_TYPES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-RESAMPLES = 1000
-SEED = 0
 ROUGE_LABELS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over examples with its bootstrap interval; fractions, not percent."""
-
-    mean: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -160,31 +150,8 @@ def bootstrap(scores: dict[str, np.ndarray], seed: int = SEED) -> dict[str, Roug
     Raises:
         ValueError: the corpus is empty.
     """
-    table = np.concatenate(list(scores.values()), axis=1)
-    low, high = np.percentile(resampled_means(table, seed), [2.5, 97.5], axis=0)
-    estimates = [Estimate(*map(float, column)) for column in zip(table.mean(axis=0), low, high, strict=True)]
+    estimates = bootstrap_means(np.concatenate(list(scores.values()), axis=1), seed)
     return {name: RougeEstimate(*estimates[3 * i : 3 * i + 3]) for i, name in enumerate(scores)}
-
-
-def resampled_means(table: np.ndarray, seed: int = SEED) -> np.ndarray:
-    """Draw corpora of N examples with replacement.
-
-    Args:
-        table: (N, K) scores of the examples, N ≥ 1.
-        seed: of the draws.
-
-    Returns:
-        (:data:`RESAMPLES`, K) the means of each draw.
-
-    Raises:
-        ValueError: the corpus is empty.
-    """
-    count = len(table)
-    if not count:
-        raise ValueError("scores are of no examples: there is nothing to average")
-    generator = np.random.default_rng(seed)
-    weights = np.stack([np.bincount(generator.integers(count, size=count), minlength=count) for _ in range(RESAMPLES)])
-    return weights @ table / count
 
 
 def describe(estimates: dict[str, RougeEstimate], *, examples: int, stemmer: bool, sentence_split: str) -> str:

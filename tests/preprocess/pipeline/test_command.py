@@ -216,6 +216,14 @@ def test_foreign_keys_are_named_where_a_tokenizer_is_trained(command, tmp_path, 
     assert (tmp_path / "out" / "valid.summary.txt").read_text() == "short\n"
 
 
+def test_a_tokenizer_has_fewer_symbols_where_the_text_is_too_little(command, release, tmp_path, capsys):
+    trained = ["--sentencepiece-train", "8000"]
+    assert command(tmp_path / "out", "--input-folder", release, tokenizer=trained) == 1
+    assert "or --sentencepiece-fewer" in capsys.readouterr().err
+    assert command(tmp_path / "out", "--input-folder", release, tokenizer=[*trained, "--sentencepiece-fewer"]) == 0
+    assert 260 < json.loads((tmp_path / "out" / "corpus.json").read_text())["dictionary_size"] < 8000
+
+
 def test_wrong_tokenizers_are_explained(command, release, tmp_path, capsys):
     for tokenizer, message in (
         (["--gpt2-bpe", tmp_path], "lacks encoder.json"),

@@ -40,6 +40,11 @@ def test_shards_of_a_split_are_read_together(tmp_path):
     assert found(tmp_path) == {"test": names[2:], "train": names[:2]}
 
 
+def test_files_about_the_data_are_not_data(tmp_path):
+    write(tmp_path, "a.jsonl", "README.md", "LICENSE", ".DS_Store", "readme_texts.jsonl")
+    assert found(tmp_path) == {"train": ["a.jsonl", "readme_texts.jsonl"]}
+
+
 def test_a_file_of_the_very_name_comes_before_others(tmp_path):
     write(tmp_path, "train.txt", "training-notes.txt", "val.txt", "vocabulary")
     assert found(tmp_path) == {"train": ["train.txt"], "valid": ["val.txt"]}

@@ -1,0 +1,198 @@
+"""Runs the commands of a job: prints them, shows how a training goes on, and stops them as the user asks."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from fairseq_poolingformer.text.whole_file import whole_file, write_lines
+
+MODULES = {  # of the programs that a user types
+    "poolingformer": "fairseq_poolingformer.cli.main",
+    "fairseq-train": "fairseq_cli.train",
+    "fairseq-generate": "fairseq_cli.generate",
+}
+STOPPED = 75  # exit status of a training that was asked to stop, and has saved
+TAIL = 15  # lines shown of a command that failed
+PAUSE = 20.0  # seconds between two lines about a training
+
+
+class Commands:
+    """The commands of a job, which are also written to ``commands.sh``, in their order.
+
+    Args:
+        folder: of that file and of all outputs.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._file = folder, folder / "commands.sh"
+        self._lines = self._file.read_text(encoding="utf-8").splitlines() if self._file.is_file() else ["set -e"]
+
+    def note(self, *words: object, output: str = "") -> None:
+        """Print and write a command."""
+        line = shlex.join(map(str, words)) + (f" > {shlex.quote(str(self._folder / output))}" if output else "")
+        print(f"\n$ {line}", flush=True)
+        if line not in self._lines:
+            self._lines.append(line)
+            write_lines(self._file, self._lines)
+
+    def run(self, *words: object, output: str = "", take: Callable[[str], None] | None = None) -> None:
+        """Run a command until it ends.
+
+        Args:
+            words: its name and arguments.
+            output: the file in the folder for what it writes; what it says beside goes to ``NAME.log``.
+            take: called with each line that it says.
+
+        Raises:
+            ValueError: it failed; the message has its reason.
+        """
+        self.note(*words, output=output)
+        command = [sys.executable, "-m", MODULES[str(words[0])], *map(str, words[1:])]
+        log = self._folder / f"{words[0]}.log" if take or output else None
+        name = " ".join(map(str, words[: 2 if words[0] == "poolingformer" else 1]))
+        if not output:
+            follow(name, command, log, take)
+            return
+        with whole_file(self._folder / output) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
+            follow(name, command, log, take, file)
+
+
+def follow(
+    name: str,
+    command: Sequence[str],
+    log: Path | None,
+    take: Callable[[str], None] | None = None,
+    output: IO[str] | None = None,
+) -> None:
+    """Run a process until it ends; an interruption asks it to save and stop, a second one ends it.
+
+    Args:
+        name: for messages.
+        command: its words.
+        log: gets what it says; None to show that.
+        take: called with each line of the log.
+        output: gets its standard output.
+
+    Raises:
+        ValueError: it failed.
+        KeyboardInterrupt: it was interrupted.
+    """
+    sys.stdout.flush()
+    streams = {"stdout": output or subprocess.PIPE, "stderr": subprocess.PIPE if output else subprocess.STDOUT}
+    tail: deque[str] = deque(maxlen=TAIL)
+    with _terminated_as_interrupted():
+        process = subprocess.Popen(
+            command,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # so that Ctrl-C is not its end before it has saved
+            preexec_fn=_end_with_parent,
+            **(streams if log else {}),
+        )
+        try:
+            for line in _lines(process, log):
+                tail.append(line)
+                if take:
+                    take(line)
+            process.wait()
+        except KeyboardInterrupt:
+            print("\nstopping; what is done is kept, and a training saves first (interrupt again: at once)", flush=True)
+            process.terminate()
+            try:
+                list(_lines(process, log))
+                process.wait()
+            except KeyboardInterrupt:
+                process.kill()
+            raise
+    if process.returncode:
+        raise ValueError(_reason(name, process.returncode, list(tail), log))
+
+
+def _lines(process: subprocess.Popen, log: Path | None) -> Iterator[str]:
+    if log:
+        with open(log, "a", encoding="utf-8") as file:
+            for line in process.stdout or process.stderr:
+                file.write(line)
+                file.flush()
+                yield line.rstrip("\n")
+
+
+def _reason(name: str, status: int, tail: Sequence[str], log: Path | None) -> str:
+    if status == STOPPED:
+        return f"{name} was stopped and has saved a checkpoint; the same command continues"
+    if status == -signal.SIGKILL:
+        return f"{name} was killed, which is what happens where memory runs out; the same command continues"
+    if not log:
+        return f"{name} ended with status {status}, as it says above"
+    said = next((line.partition("error: ")[2] for line in reversed(tail) if "error: " in line), None)
+    return said or "\n".join([*tail, f"{name} ended with status {status}; {log} has the rest"])
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end_with_parent() -> None:
+    """Have Linux end this new process when the one that started it ends, however it does."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+class Progress:
+    """Shows a training by the lines that fairseq-train logs.
+
+    Args:
+        total: updates of the training.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._first: tuple[int, float] | None = None
+        self._shown = 0.0
+
+    def take(self, line: str) -> None:
+        """Take a line of the log."""
+        *_, kind, values = ["", *line.split(" | ")][-2:]
+        if kind not in ("train_inner", "valid") or not values.startswith("{"):
+            return
+        found = json.loads(values)
+        if kind == "valid":
+            figures = [f"{name} {found[f'valid_{name}']}" for name in ("loss", "accuracy") if f"valid_{name}" in found]
+            print(f"  epoch {found['epoch']}, validation: {', '.join(figures)}", flush=True)
+            return
+        done, now = int(found["num_updates"]), time.monotonic()
+        self._first = self._first or (done, now)
+        if now - self._shown < PAUSE and done < self._total:
+            return
+        self._shown = now
+        before, begin = self._first
+        left = (now - begin) / max(1, done - before) * (self._total - done)
+        said = f", about {duration(left)} left" if done > before and left else ""
+        print(f"  update {done} of {self._total}: loss {found['loss']}{said}", flush=True)
+
+
+def duration(seconds: float) -> str:
+    """A time in words."""
+    if seconds < 100:
+        return f"{max(1, round(seconds))} seconds"
+    return f"{round(seconds / 60)} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"

@@ -1,0 +1,220 @@
+"""What a training begins with: a model of transformers, a checkpoint of fairseq, or an architecture without weights."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fairseq_poolingformer.cli.convert import write_fairseq
+from fairseq_poolingformer.settings import flag
+from fairseq_poolingformer.weights import ConversionError, Settings, convert, files, sentencepiece_model
+from fairseq_poolingformer.weights.family import OWN_ARCHS, Family
+from fairseq_poolingformer.weights.flags import long_settings, model_flags
+from fairseq_poolingformer.weights.heads import HEADS
+
+READER = "poolingformer_reader"  # the small model that comes with the package
+NEW_LEVEL = ("--pool-mix", "--pooled-init", "level-one")  # how level two begins in a model that lacks it
+SMALL_WIDTH = 256
+GPT2_FILES = ("encoder.json", "vocab.bpe")
+
+
+@dataclass(frozen=True)
+class Start:
+    """A model before its training.
+
+    Attributes:
+        settings: fairseq's, with ``arch``.
+        writes: whether it has a decoder.
+        family: of transformers; None for an architecture, and for the reader.
+        is_trained_here: whether a training of this project has chosen its windows already.
+        weights: the checkpoint; None for random ones.
+        tokenizer: options of ``poolingformer preprocess``; empty where one is to be trained.
+        labels: of the head that is kept, in its order; empty where there is none.
+        notes: sentences for people.
+        command: the one that converted it; empty where none did.
+    """
+
+    settings: Settings
+    writes: bool
+    family: Family | None = None
+    is_trained_here: bool = False
+    weights: Path | None = None
+    tokenizer: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+
+    @property
+    def length_name(self) -> str:
+        """The setting that says how many tokens it reads."""
+        return "max_source_positions" if self.writes else "max_positions"
+
+    @property
+    def longest(self) -> int:
+        """How many tokens it reads before it is made longer; 0 where nothing says it."""
+        return self.settings.get(self.length_name) or 0
+
+    @property
+    def longest_target(self) -> int:
+        """How many tokens it writes."""
+        return self.settings.get("max_target_positions") or 1024
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is a model for first steps, or has random weights: both learn at a high rate only."""
+        return self.weights is None or self.settings.get("encoder_embed_dim", SMALL_WIDTH) <= SMALL_WIDTH
+
+    def flags(self, length: int) -> list[str]:
+        """The flags of ``fairseq-train`` for this model, reading so many tokens."""
+        words = ["--arch", self.settings["arch"], flag(self.length_name), str(length)]
+        if self.family is not None:
+            settings = self.settings if self.is_trained_here else long_settings(self.family, self.settings)
+            settings = settings | {self.length_name: length}
+            words = shlex.split(model_flags(self.family, settings))
+            if settings["arch"] == READER:  # whose own default is not that of the others
+                words += [flag("pooled_window_size"), str(settings["pooled_window_size"])]
+        if self.weights is not None:
+            is_long = self.family is not None and self.settings["arch"].startswith(OWN_ARCHS)
+            words += () if is_long else NEW_LEVEL  # LED and Longformer get no second level
+            words += ("--finetune-from-model", str(self.weights))
+        return words
+
+
+def find(model: str, task: str, folder: Path, labels_of_data: Callable[[], Sequence[str]]) -> Start:
+    """Find the model, and convert one of transformers.
+
+    Args:
+        model: a folder, a checkpoint, an architecture of this project, or a name on the Hub.
+        task: fairseq's ``--task``.
+        folder: where to put a checkpoint that has to be written.
+        labels_of_data: the labels that are to be learned, for a model that has some already.
+
+    Raises:
+        ConversionError: it is none of these, or cannot learn the task; the message says what it is.
+    """
+    path = Path(model)
+    if not path.exists() and (model == "reader" or model.startswith(OWN_ARCHS)):
+        start = _architecture(READER if model == "reader" else model, folder)
+    elif path.is_dir() and not (path / "model.pt").is_file() and (path / "config.json").is_file():
+        start = _of_transformers(path, task, folder, labels_of_data)
+    elif path.exists():
+        start = _of_fairseq(path, task, folder, labels_of_data)
+    else:
+        start = _of_transformers(_fetched(model), task, folder, labels_of_data)
+    writes = task == "long_summarization"
+    if start.writes != writes:
+        has = "a decoder, as BART has" if writes else "an encoder alone, as RoBERTa is"
+        raise ConversionError(f"{model}: the task {task} needs {has}, and this is {start.settings['arch']}")
+    return start
+
+
+def _architecture(name: str, folder: Path) -> Start:
+    from fairseq_poolingformer.models import bart, roberta, shipped_reader
+
+    if name not in bart.ARCHITECTURES and name not in roberta.ARCHITECTURES:
+        known = ", ".join([*bart.ARCHITECTURES, *roberta.ARCHITECTURES])
+        raise ConversionError(f"{name}: neither a folder, nor a checkpoint, nor one of the architectures {known}")
+    if name != READER:
+        return Start({"arch": name}, writes=name in bart.ARCHITECTURES)
+    folder.mkdir(parents=True, exist_ok=True)
+    shipped_reader.write_reader_checkpoint(folder / "reader.pt")
+    settings = files.read_json(shipped_reader.FOLDER / shipped_reader.SETTINGS)
+    tokenizer = shipped_reader.FOLDER / "tokenizer" / "sentencepiece.model"
+    options = ("--sentencepiece-model", str(tokenizer))
+    return Start(settings, writes=True, weights=(folder / "reader.pt").resolve(), tokenizer=options)
+
+
+def _fetched(name: str) -> Path:
+    if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith(".pt"):
+        raise ConversionError(f"{name}: no such file or folder")
+    try:
+        from huggingface_hub import snapshot_download
+    except ModuleNotFoundError:
+        raise ConversionError(
+            f"{name}: no such file or folder, and not an architecture of this project; names on the Hub need "
+            "pip install 'fairseq-poolingformer[huggingface]'"
+        ) from None
+    try:
+        patterns = ["*.json", "*.txt", "*.safetensors", "*.model", "*.bin", "*.md"]
+        return Path(snapshot_download(name, allow_patterns=patterns))
+    except (OSError, ValueError, RuntimeError) as error:  # of the network, and of names that cannot be
+        reason = " ".join(str(error).split())[:200]
+        raise ConversionError(f"{name}: no such file or folder, and the Hub does not give it: {reason}") from error
+
+
+def _of_transformers(source: Path, task: str, folder: Path, labels_of_data: Callable[[], Sequence[str]]) -> Start:
+    config = files.read_config(source)
+    if config.get("model_type") not in convert.FAMILIES:
+        raise ConversionError(
+            f"{source}: a {config.get('model_type')}, and fairseq trains {', '.join(convert.FAMILIES)}; train others "
+            "with transformers' Trainer: docs/huggingface.md"
+        )
+    architecture = (files.read_json(source / "config.json").get("architectures") or [""])[0]
+    labels, notes = config.get("labels") or [], ()
+    keeps = any(head.task == task and architecture.endswith(head.end) for head in HEADS)
+    if keeps and task == "document_classification":
+        keeps, notes = _same_labels(labels, labels_of_data())
+    if not folder.exists():
+        write_fairseq(source, folder, drop_heads=not keeps)
+    words = (*("--drop-heads",) * (not keeps), str(source), str(folder))
+    start = _of_checkpoint(folder / "model.pt")
+    kept = tuple(labels) if keeps and task == "document_classification" else ()
+    return replace(start, labels=kept, notes=tuple(notes), command=("poolingformer", "convert", "to-fairseq", *words))
+
+
+def _of_fairseq(path: Path, task: str, folder: Path, labels_of_data: Callable[[], Sequence[str]]) -> Start:
+    if path.is_dir():
+        names = [name for name in ("model.pt", "checkpoint_best.pt", "checkpoint_last.pt") if (path / name).is_file()]
+        if not names:
+            raise ConversionError(
+                f"{path}: a folder with neither config.json nor model.pt; name a model's folder or file"
+            )
+        path = path / names[0]
+    start = _of_checkpoint(path)
+    head = f"{task}_head."
+    if task != "document_classification" or not start.settings.get("has_head"):
+        return start
+    keeps, notes = _same_labels(start.settings.get("labels") or [], labels_of_data())
+    if keeps:
+        return replace(start, labels=tuple(start.settings["labels"]), notes=tuple(notes))
+    settings, state, _ = files.read_training(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name: value for name, value in state.items() if not name.startswith(head)}
+    files.write_checkpoint(folder / "headless.pt", {k: v for k, v in settings.items() if k != "labels"}, weights)
+    return replace(start, weights=(folder / "headless.pt").resolve(), notes=tuple(notes))
+
+
+def _same_labels(own: Sequence[str], wanted: Sequence[str]) -> tuple[bool, tuple[str, ...]]:
+    """Whether a model's head is kept, and why not."""
+    if sorted(own) == sorted(wanted):
+        return True, (f"the model's head for {', '.join(own)} is kept",)
+    named = ", ".join(own[:5]) or "labels without names"
+    return False, (f"the model's head is for {named}, the data have {', '.join(wanted[:5])}: a new head is trained",)
+
+
+def _of_checkpoint(path: Path) -> Start:
+    settings, state, training = files.read_training(path)
+    tokenizer = _tokenizer(path, settings)
+    has_head = any(name.startswith("document_classification_head.") for name in state)
+    # where nothing was chosen, and how this machine is to compute, is not of the model
+    settings = {key: value for key, value in settings.items() if value is not None and key != "attention_backend"}
+    kind = convert.default_model_type(settings, sentencepiece=tokenizer[0] == "--sentencepiece-model")
+    family = convert.FAMILIES[kind]
+    if missing := sorted(set(family.needed) - set(settings)):
+        raise ConversionError(f"{path}: its settings lack {', '.join(missing)}")
+    trained = training.updates is not None and settings["arch"].startswith(OWN_ARCHS)
+    settings["has_head"] = has_head
+    return Start(settings, family.seq2seq, family, trained, path.resolve(), tokenizer)
+
+
+def _tokenizer(checkpoint: Path, settings: Settings) -> tuple[str, ...]:
+    """The options that preprocess with a checkpoint's tokenizer."""
+    folder = checkpoint.parent
+    if not all((folder / name).is_file() for name in GPT2_FILES) and sentencepiece_model.find(folder) is None:
+        folder = files.find_tokenizer(checkpoint, settings)
+    model = sentencepiece_model.find(folder)
+    if model is not None:
+        return ("--sentencepiece-model", str(model.resolve()))
+    return ("--gpt2-bpe", str(folder.resolve()))

@@ -1,0 +1,52 @@
+"""Means over examples, and how far chance may move them: bootstrap intervals."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+RESAMPLES = 1000
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over examples with its bootstrap interval; fractions, not percent."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def bootstrap_means(table: np.ndarray, seed: int = SEED) -> list[Estimate]:
+    """Compute the mean of each column and its 95% percentile bootstrap interval, the same ones for the same table.
+
+    Args:
+        table: (N, K) of N ≥ 1 examples. All columns share the resamples.
+        seed: of the draws.
+
+    Raises:
+        ValueError: there are no examples.
+    """
+    low, high = np.percentile(resampled_means(table, seed), [2.5, 97.5], axis=0)
+    return [Estimate(*map(float, column)) for column in zip(table.mean(axis=0), low, high, strict=True)]
+
+
+def resampled_means(table: np.ndarray, seed: int = SEED) -> np.ndarray:
+    """Draw corpora of N examples with replacement.
+
+    Args:
+        table: (N, K) scores of the examples, N ≥ 1.
+        seed: of the draws.
+
+    Returns:
+        (:data:`RESAMPLES`, K) the means of each draw.
+
+    Raises:
+        ValueError: there are no examples.
+    """
+    count = len(table)
+    if not count:
+        raise ValueError("scores are of no examples: there is nothing to average")
+    generator = np.random.default_rng(seed)
+    weights = np.stack([np.bincount(generator.integers(count, size=count), minlength=count) for _ in range(RESAMPLES)])
+    return weights @ table / count

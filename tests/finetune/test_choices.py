@@ -1,0 +1,56 @@
+"""What is chosen where the user says nothing, and what the user says instead."""
+
+import numpy as np
+import pytest
+
+from fairseq_poolingformer.cli.finetune import make_parser
+from fairseq_poolingformer.finetune.choices import Choices, Lengths, choose, training_flags
+from fairseq_poolingformer.finetune.start import Start
+
+BASE = Start({"arch": "bart_base", "max_source_positions": 1024, "encoder_embed_dim": 768}, True, weights="model.pt")
+
+
+def chosen(*flags, start=BASE, inputs=(3000,) * 500, task="long_summarization", output=300):
+    args = vars(make_parser().parse_args(["MODEL", "DATA", "--output-folder", "run", "--device", "cpu", *flags]))
+    given = {name: args[name] for name in args if name in Choices.__dataclass_fields__}
+    return choose(given, start, task, Lengths(np.array(inputs), output))
+
+
+@pytest.mark.parametrize(
+    ("longest", "positions", "length"),
+    [(300, 1024, 1024), (1500, 1024, 2048), (9000, 1024, 4096), (9000, 16384, 16384), (100, 0, 128)],
+)
+def test_the_length_is_what_documents_need_and_the_model_reads(longest, positions, length):
+    start = Start({"arch": "x", "max_source_positions": positions}, True)
+    assert chosen(start=start, inputs=(50, longest)).length == length
+
+
+@pytest.mark.parametrize(("count", "batch", "lr"), [(100, 4, 4e-5), (800, 16, 7e-5), (203037, 128, 2e-4)])
+def test_few_documents_have_small_batches_and_a_smaller_rate(count, batch, lr):
+    found = chosen(inputs=(3000,) * count)
+    assert (found.batch, found.lr) == (batch, lr)
+    assert found.warmup == min(1000, -(-found.total(count) // 10))
+
+
+def test_every_choice_is_a_flag():
+    flags = {"length": "512", "target-length": "9", "batch": "3", "device-batch": "1", "epochs": "2", "updates": "7"}
+    flags |= {"warmup": "0", "lr": "0.5", "precision": "bf16", "seed": "5"}
+    found = chosen(
+        *(word for name, value in flags.items() for word in (f"--{name}", value)), "--checkpoint-activations"
+    )
+    assert found == Choices(512, 9, 3, 1, 1, 2, 7, 0, 0.5, "bf16", "cpu", True, 5)
+
+
+def test_summaries_are_as_long_as_those_of_the_data_or_as_the_model_writes():
+    assert chosen(output=300).target_length == 300
+    assert chosen(output=3000).target_length == 1024
+
+
+def test_a_criterion_or_optimizer_of_the_users_comes_without_the_options_of_ours(tmp_path):
+    start = Start({"arch": "poolingformer_bart_tiny"}, True)
+    found = chosen("--device-batch", "1", start=start)
+    flags = training_flags(found, start, "long_summarization", tmp_path, tmp_path, 500, ["--optimizer", "sgd"])
+    assert "--adam-betas" not in flags
+    assert "--label-smoothing" in flags
+    assert flags[-2:] == ["--optimizer", "sgd"]
+    assert flags.count("--optimizer") == 1

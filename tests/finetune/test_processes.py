@@ -1,0 +1,59 @@
+"""Commands that fail, and how a training is shown."""
+
+import json
+import sys
+
+import pytest
+
+from fairseq_poolingformer.finetune.processes import Progress, duration, follow
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "import sys; print('x'); sys.exit('train.py: error: unrecognized arguments: --foo')",
+            "^unrecognized .* --foo$",
+        ),
+        ("raise KeyError('deep')", "KeyError: 'deep'\nit ended with status 1; .*log has the rest"),
+        ("import os; os.kill(os.getpid(), 9)", "memory runs out"),
+        ("import sys; sys.exit(75)", "has saved a checkpoint; the same command continues"),
+    ],
+)
+def test_the_reason_of_a_failure(tmp_path, code, message):
+    with pytest.raises(ValueError, match=message):
+        follow("it", [sys.executable, "-c", code], tmp_path / "log")
+
+
+def test_output_and_log_are_apart(tmp_path):
+    code = "import sys; print('figures'); print('remarks', file=sys.stderr)"
+    with open(tmp_path / "output", "w") as output:
+        follow("it", [sys.executable, "-c", code], tmp_path / "log", output=output)
+    assert [(tmp_path / name).read_text() for name in ("output", "log")] == ["figures\n", "remarks\n"]
+
+
+def test_progress(capsys, monkeypatch):
+    now = iter([0.0, 30.0, 31.0, 60.0])
+    monkeypatch.setattr("fairseq_poolingformer.finetune.processes.time.monotonic", lambda: next(now))
+    progress = Progress(total=40)
+    progress._shown = -100.0
+    progress.take("2026-01-01 | INFO | fairseq.trainer | begin training epoch 1")
+    for update in (10, 20, 21, 40):
+        values = {"epoch": 1, "num_updates": str(update), "loss": "5.5"}
+        progress.take(f"2026-01-01 | INFO | train_inner | {json.dumps(values)}")
+    progress.take('2026-01-01 | INFO | valid | {"epoch": 1, "valid_loss": "5.1", "valid_accuracy": "0.5"}')
+    assert capsys.readouterr().out.splitlines() == [
+        "  update 10 of 40: loss 5.5",
+        "  update 20 of 40: loss 5.5, about 60 seconds left",
+        "  update 40 of 40: loss 5.5",
+        "  epoch 1, validation: loss 5.1, accuracy 0.5",
+    ]
+
+
+def test_durations():
+    assert [duration(seconds) for seconds in (0.2, 80, 1000, 7200)] == [
+        "1 seconds",
+        "80 seconds",
+        "17 minutes",
+        "2.0 hours",
+    ]
