@@ -25,8 +25,10 @@ def documents(content: BinaryIO, name: str, max_bytes: int) -> Iterator[tuple[in
     A document has ``id``, ``tokens``, ``labels`` (the first and the last column) and ``sentences``, how many tokens
     each has. Where no -DOCSTART- has come yet, every sentence is a document.
     """
-    has_marks = False
-    tokens, labels, sentences, first, size, problem = [], [], [], 1, 0, ""
+    tokens: list[str] = []
+    labels: list[str] = []
+    sentences: list[int] = []
+    has_marks, first, size, problem = False, 1, 0, ""
 
     def found() -> tuple[int, dict[str, Any] | str | None]:
         sizes = [end - start for start, end in zip([0, *sentences], sentences, strict=False)]
