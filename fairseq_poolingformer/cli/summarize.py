@@ -72,6 +72,10 @@ def _summarize(args: argparse.Namespace, documents: list[Any], ranks: Ranks | No
     if ranks is not None:
         hub.task.divide(hub.model, None, ranks)
         logging.disable(logging.NOTSET if is_first else logging.WARNING)
+    if args.chunk_tokens:
+        from fairseq_poolingformer.models.division import Division, divide
+
+        divide(hub.model, Division(ranks, args.chunk_tokens))
     for first in range(0, len(documents), args.batch_size):
         batch = documents[first : first + args.batch_size]
         summaries = hub.summarize(
@@ -146,6 +150,13 @@ def make_parser() -> argparse.ArgumentParser:
         help="the fewest, counted in the same way (default: %(default)s)",
     )
     add("--no-repeat-ngram-size", type=natural, default=0, metavar="N", help="never repeat N tokens (default: off)")
+    add(
+        "--chunk-tokens",
+        type=positive,
+        metavar="N",
+        help="compute documents of more than N tokens N at a time, with the arrays of all tokens in the host's memory, "
+        "or in files on a CPU (in TMPDIR); default: all at once",
+    )
     add("--batch-size", type=positive, default=1, metavar="N", help="documents at a time (default: %(default)s)")
     add_device_options(parser)
     return parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +19,10 @@ from fairseq_poolingformer.models.encoder import wrapped
 def _split(x: Tensor, num_heads: int) -> Tensor:
     """(T, B, C) to (B, H, T, D), a view."""
     return x.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
+
+
+def _in_chunks(shard: Any) -> bool:
+    return shard is not None and shard.place_of_chunks is not None
 
 
 class CausalSelfAttention(MultiheadAttention):
@@ -57,7 +62,8 @@ class CrossAttention(MultiheadAttention):
     values of a long source once, not five times. Attention weights are not returned, and ``--print-alignment`` and
     ``--replace-unk`` do not work; :meth:`weights` computes them for people who want to look at them.
 
-    Where ranks share the source, each attends to its own part; outputs and logarithms of all are merged.
+    Where ranks share the source, each attends to its own part; outputs and logarithms of all are merged. So are those
+    of chunks, whose keys and values are there one chunk at a time; generation keeps all in arrays off the device.
     """
 
     def forward(
@@ -83,23 +89,32 @@ class CrossAttention(MultiheadAttention):
         """
         length, rows, channels = query.shape
         shard = None if isinstance(key_padding_mask, Tensor) else key_padding_mask
-        source = self._source(key, key_padding_mask if shard is None else shard.padding, incremental_state)
+        source = self._source(key, key_padding_mask if shard is None else shard.padding, incremental_state, shard)
         keys, values, padding = source["keys"], source["values"], source["padding"]
         batch = keys.size(1)
         source["beams"] = beams = rows // batch
         q = self.q_proj(query).view(length, batch, beams, self.num_heads, self.head_dim)
         dropout_p = self.dropout_module.p if self.training else 0.0
+        q = q.permute(1, 3, 2, 0, 4).flatten(2, 3)
         divided = shard is not None and shard.ranks is not None
-        attended = band_attention(
-            q.permute(1, 3, 2, 0, 4).flatten(2, 3),
-            _split(keys, self.num_heads),
-            _split(values, self.num_heads),
-            window=Window.unlimited(),
-            key_padding_mask=padding,
-            dropout_p=dropout_p,
-            dropout_at=DropoutAt(dropout_seed(), key=shard.part.start) if shard is not None and dropout_p else None,
-            return_lse=divided,
-        )
+        seed = dropout_seed() if shard is not None and dropout_p else None
+        if _in_chunks(shard):
+            from fairseq_poolingformer.attention.sharding.queries import attend_to_chunks  # few trainings need it
+
+            sources, project = self._chunks_of(keys, values, shard)
+            attended = attend_to_chunks(shard, q, sources, project, padding=padding, dropout_p=dropout_p, seed=seed)
+            attended = attended if divided else attended[0].to(query.dtype)
+        else:
+            attended = band_attention(
+                q,
+                _split(keys, self.num_heads),
+                _split(values, self.num_heads),
+                window=Window.unlimited(),
+                key_padding_mask=padding,
+                dropout_p=dropout_p,
+                dropout_at=None if seed is None else DropoutAt(seed, key=shard.part.start),
+                return_lse=divided,
+            )
         if divided:
             from fairseq_poolingformer.attention.sharding import merged_over_ranks  # few trainings need it
 
@@ -122,13 +137,31 @@ class CrossAttention(MultiheadAttention):
             scores = scores.masked_fill(key_padding_mask[:, None, None], -torch.inf)
         return scores.softmax(-1)
 
+    def _chunks_of(
+        self, keys: Tensor, values: Tensor, shard: Any
+    ) -> tuple[list[Any], Callable[..., tuple[Tensor, Tensor]]]:
+        """The arrays of which chunks take rows, and a function from these to keys and values (B, H, chunk, D)."""
+        if keys is not values:
+            return [shard.source(keys, 0), shard.source(values, 0)], lambda *x: tuple(map(self._heads, x))
+        return [shard.source_of(keys, 0)], lambda x: (self._heads(self.k_proj(x)), self._heads(self.v_proj(x)))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return _split(x, self.num_heads)
+
     def _source(
-        self, key: Tensor | None, padding: Tensor | None, incremental_state: dict[str, Any] | None
+        self, key: Tensor | None, padding: Tensor | None, incremental_state: dict[str, Any] | None, shard: Any
     ) -> dict[str, Any]:
-        """Projected ``keys`` and ``values`` (S, B, C) and ``padding`` (B, S), from the state where it has them."""
+        """Projected ``keys`` and ``values`` (S, B, C) and ``padding`` (B, S), from the state where it has them.
+
+        In chunks without a state, both are the ``key``, which each chunk projects.
+        """
         saved = {} if incremental_state is None else self._get_input_buffer(incremental_state)
+        if _in_chunks(shard) and incremental_state is None:
+            return {"keys": key, "values": key, "padding": padding}
         if "keys" not in saved:
-            saved = {"keys": self.k_proj(key), "values": self.v_proj(key), "padding": padding}
+            projections = self.k_proj, self.v_proj
+            keys, values = (shard.each_chunk(p, key, 0) if _in_chunks(shard) else p(key) for p in projections)
+            saved = {"keys": keys, "values": values, "padding": padding}
             if incremental_state is not None:
                 self._set_input_buffer(incremental_state, saved)
         return saved
@@ -142,8 +175,8 @@ class CrossAttention(MultiheadAttention):
         rows = new_order.view(-1, saved["beams"])[:, 0] // saved["beams"]
         padding = saved["padding"]
         kept = {
-            "keys": saved["keys"].index_select(1, rows),
-            "values": saved["values"].index_select(1, rows),
+            "keys": saved["keys"].index_select(1, rows.to(saved["keys"].device)),
+            "values": saved["values"].index_select(1, rows.to(saved["values"].device)),
             "padding": None if padding is None else padding.index_select(0, rows),
             "beams": saved["beams"],
         }
@@ -190,5 +223,6 @@ class PoolingformerDecoder(TransformerDecoderBase):
         generators: nothing in the encoder may draw numbers for its own part alone.
         """
         if encoder_out is not None and encoder_out.get("shard"):
-            encoder_out = {**encoder_out, "encoder_padding_mask": encoder_out["shard"]}
+            shard = encoder_out["shard"][0].with_output(encoder_out["encoder_out"][0], 0)
+            encoder_out = {**encoder_out, "encoder_padding_mask": [shard]}
         return super().extract_features(prev_output_tokens, encoder_out, *others, **named)

@@ -54,6 +54,7 @@ class Division:
             ValueError: the batch has fewer columns than there are ranks.
         """
         from fairseq_poolingformer.attention.sharding import Shard  # few trainings need it
+        from fairseq_poolingformer.attention.sharding.places import place_for
 
         rows, columns = padding_mask.shape
         return Shard.of(
@@ -64,6 +65,7 @@ class Division:
             key_padding_mask=self.own(padding_mask) if padding_mask.any() else None,
             chunk_tokens=self.chunk_tokens,
             device=padding_mask.device,
+            place=place_for(padding_mask.device) if self.chunk_tokens and self.ranks is None else None,
         )
 
     @property

@@ -90,18 +90,20 @@ class PoolingformerEncoderLayer(TransformerEncoderLayerBase):
         score_terms = ()
         if self.relative_projections is not None:
             score_terms = (self.relative_projections(relative_positions, global_relative_positions),)
+        if shard is not None:
+            seed = dropout_seed()
+            return shard.attend(
+                self.self_attn,
+                x,
+                score_terms,
+                before=self.self_attn_layer_norm if self.normalize_before else None,
+                after=lambda chunk, *x: self._feed_forward(*x, DropoutAt(seed, chunk.start)),
+            )
         residual = x
         if self.normalize_before:
-            norm = self.self_attn_layer_norm
-            x = norm(x) if shard is None else shard.each_chunk(norm, x, dim=0)
-        masks = {"global_mask": global_mask, "key_padding_mask": encoder_padding_mask}
-        x = self.self_attn(x, **masks, score_terms=score_terms, shard=shard)
-        if shard is None:
-            return self._feed_forward(x, residual)
-        seed = dropout_seed()
-        return shard.by_chunk(
-            lambda chunk, *x: self._feed_forward(*x, DropoutAt(seed, chunk.start)), x, residual, dim=0
-        )
+            x = self.self_attn_layer_norm(x)
+        x = self.self_attn(x, global_mask=global_mask, key_padding_mask=encoder_padding_mask, score_terms=score_terms)
+        return self._feed_forward(x, residual)
 
     def _feed_forward(self, x: Tensor, residual: Tensor, at: DropoutAt | None = None) -> Tensor:
         """What follows the attention.
@@ -208,16 +210,17 @@ class PoolingformerEncoder(TransformerEncoderBase):
             shard = None
             x, embedding = self.forward_embedding(src_tokens, token_embeddings)
             arguments |= {"global_mask": GlobalTokens.of(global_mask)}  # the mask is read once, not in each layer
+            if padding_mask.any():
+                x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
+                arguments |= {"encoder_padding_mask": padding_mask}
+            x = x.transpose(0, 1)
         else:
-            shard = self.division.shard(padding_mask, global_mask)
-            x, embedding = self._embed_part(src_tokens, token_embeddings, shard.part)
+            shard, embedding = self.division.shard(padding_mask, global_mask), None
+            if shard.place_of_chunks is not None:
+                shard.place.check(self._size_of_arrays(padding_mask.numel()))
+            x = self._embed_part(src_tokens, token_embeddings, padding_mask, shard)
             padding_mask = padding_mask[:, shard.part.start : shard.part.stop]
             arguments |= {"shard": shard}
-        if padding_mask.any():
-            x = x.masked_fill(padding_mask.unsqueeze(-1), 0.0)
-            if shard is None:
-                arguments |= {"encoder_padding_mask": padding_mask}
-        x = x.transpose(0, 1)
 
         states = [x] if return_all_hiddens else []
         for layer in self.layers:
@@ -225,11 +228,11 @@ class PoolingformerEncoder(TransformerEncoderBase):
             if return_all_hiddens:
                 states.append(x)
         if self.layer_norm is not None:
-            x = self.layer_norm(x)
+            x = self.layer_norm(x) if shard is None else shard.each_chunk(self.layer_norm, x, dim=0)
         return {
             "encoder_out": [x],
             "encoder_padding_mask": [padding_mask],
-            "encoder_embedding": [embedding],
+            "encoder_embedding": [] if embedding is None else [embedding],
             "encoder_states": states,
             "fc_results": [],
             "src_tokens": [],
@@ -237,19 +240,36 @@ class PoolingformerEncoder(TransformerEncoderBase):
             **({} if shard is None else {"shard": [shard]}),
         }
 
-    def _embed_part(self, src_tokens: Tensor, token_embeddings: Tensor | None, part: range) -> tuple[Tensor, Tensor]:
-        """:meth:`forward_embedding` of some neighbouring columns of whole documents."""
-        columns = slice(part.start, part.stop)
-        own = self.embed_tokens(src_tokens[:, columns]) if token_embeddings is None else token_embeddings[:, columns]
-        x = embedding = self.embed_scale * own
+    def _size_of_arrays(self, num_tokens: int) -> int:
+        """About how many bytes the arrays of all tokens take in chunks, at the most at a time."""
+        arrays = 2.5  # a layer's input, Y, and pooled keys and values, half as many
+        if torch.is_grad_enabled():
+            recomputed = any(hasattr(layer, "precheckpoint_forward") for layer in self.layers)
+            arrays = 1.5 * arrays + len(self.layers) * (1 if recomputed else arrays)
+        return int(arrays * num_tokens) * self.embed_tokens.embedding_dim * self.embed_tokens.weight.element_size()
+
+    def _embed_part(
+        self, src_tokens: Tensor, token_embeddings: Tensor | None, padding_mask: Tensor, shard: Any
+    ) -> Tensor:
+        """:meth:`forward_embedding` of a part of whole documents, (T, B, C), with zeros at padding."""
+        seed, learned, others = dropout_seed(), None, None
         if isinstance(self.embed_positions, LearnedPositions):
-            x = embedding + self.embed_positions.of_part(src_tokens, part)
+            learned = self.embed_positions.of_parts(src_tokens, shard.table)
         elif self.embed_positions is not None:
-            x = embedding + self.embed_positions(src_tokens)[:, columns]
-        if self.layernorm_embedding is not None:
-            x = self.layernorm_embedding(x)
-        x = token_dropout(self.dropout_module, x.transpose(0, 1), DropoutAt(dropout_seed(), part.start))
-        return x.transpose(0, 1), embedding
+            others = self.embed_positions(src_tokens)
+
+        def embed(chunk: range) -> Tensor:
+            columns = slice(chunk.start, chunk.stop)
+            x = self.embed_tokens(src_tokens[:, columns]) if token_embeddings is None else token_embeddings[:, columns]
+            x = self.embed_scale * x
+            if self.embed_positions is not None:
+                x = x + (others[:, columns] if learned is None else learned(chunk))
+            if self.layernorm_embedding is not None:
+                x = self.layernorm_embedding(x)
+            x = token_dropout(self.dropout_module, x.transpose(0, 1), DropoutAt(seed, chunk.start))
+            return x.masked_fill(padding_mask[:, columns].t().unsqueeze(-1), 0.0)
+
+        return shard.by_chunk(embed, dim=0)
 
     def reorder_encoder_out(self, encoder_out: dict[str, list[Tensor]], new_order: Tensor) -> dict[str, list[Tensor]]:
         """Return the source as it is: :class:`~.decoder.CrossAttention` keeps and reorders its own projections.
@@ -259,9 +279,9 @@ class PoolingformerEncoder(TransformerEncoderBase):
         return encoder_out
 
     def _check_length(self, padding_mask: Tensor) -> None:
-        """Refuse rows longer than ``max_positions`` in models without a table of positions, which would refuse them."""
+        """Refuse rows longer than ``max_positions``, where a table of positions does not refuse them."""
         longest = self.max_positions()
-        if self.embed_positions is not None or padding_mask.size(1) <= longest:
+        if (self.embed_positions is not None and self.division is None) or padding_mask.size(1) <= longest:
             return
         tokens = int((~padding_mask).sum(1).max())
         if tokens > longest:

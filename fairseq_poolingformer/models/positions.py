@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from fairseq.modules import LearnedPositionalEmbedding
 from fairseq.utils import make_positions
@@ -30,14 +33,32 @@ class LearnedPositions(LearnedPositionalEmbedding):
 
     def forward(self, input: Tensor, *unused: object) -> Tensor:
         """(B, T, C) the positions of (B, T) tokens; padding has the row of ``padding_idx``."""
-        return self.of_part(input, range(input.size(1)))
+        return F.embedding(self._numbers(input), self.weight, self.padding_idx)
 
-    def of_part(self, input: Tensor, part: range) -> Tensor:
-        """The positions of some neighbouring columns."""
-        positions = make_positions(input, self.padding_idx)
+    def of_parts(self, input: Tensor, table: Callable[[Tensor], Any]) -> Callable[[range], Tensor]:
+        """A function that gives the positions of neighbouring columns, (B, part, C), and any at padding.
+
+        Args:
+            input: (B, T) tokens.
+            table: makes the weight an array of which the parts take rows.
+        """
+        numbers, real, rows = self._numbers(input), input.ne(self.padding_idx), table(self.weight)
+
+        def positions(part: range) -> Tensor:
+            own, seen = numbers[:, part.start : part.stop], real[:, part.start : part.stop]
+            if not seen.any():
+                own, seen = torch.zeros_like(own), torch.ones_like(seen)
+            first, last = int(own[seen].min()), int(own[seen].max())
+            return F.embedding((own - first).clamp(0, last - first), rows.rows(range(first, last + 1)))
+
+        return positions
+
+    def _numbers(self, input: Tensor) -> Tensor:
+        """(B, T) the rows of the table."""
+        numbers = make_positions(input, self.padding_idx)
         if self.random_offsets and self.training:
-            positions = at_random_offsets(positions, input.ne(self.padding_idx), self.num_embeddings - 1)
-        return F.embedding(positions[:, part.start : part.stop], self.weight, self.padding_idx)
+            numbers = at_random_offsets(numbers, input.ne(self.padding_idx), self.num_embeddings - 1)
+        return numbers
 
 
 class PartlyFrozenPositions(LearnedPositions):

@@ -93,6 +93,7 @@ class PoolingformerRobertaEncoder(RobertaEncoder):
                 tokens = src_tokens.size(1)
                 features = joined_parts(features, extra["shard"], 0)[:tokens]
                 states = states and [joined_parts(state, extra["shard"], 0)[:tokens] for state in states]
+        features = features.to(src_tokens.device)  # chunks leave them off it
         return features.transpose(0, 1), {"inner_states": states, **extra}
 
 

@@ -50,6 +50,7 @@ def test_summaries_are_those_of_the_hub_with_the_names_of_the_files(run, checkpo
     assert out == "".join(f"{file}\t{text}\n" for file, text in zip(files, expected, strict=True))
     assert run(files[0], "--beam", 3, "--lenpen", 1)[1] == f"{expected[0]}\n"
     assert run(*files, "--beam", 3, "--lenpen", 1, "--batch-size", 2)[1] == out
+    assert run(*files, "--beam", 3, "--lenpen", 1, "--chunk-tokens", 11)[1] == out
 
 
 def test_documents_that_are_cut_are_named(run, files, caplog):

@@ -1,8 +1,13 @@
-"""The chunks of a process's part of a document, one after the other, recomputed in the backward pass."""
+"""The chunks of a process's part of a document, one after the other, recomputed in the backward pass.
+
+Arrays of all tokens are at a :class:`Place`, from where chunks take rows and where they put them. Each has one
+gradient, of its dtype and at the same place, to which the chunks add theirs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -10,60 +15,207 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.sharding.exchange import narrowed
+from fairseq_poolingformer.attention.sharding.places import Place
+
+
+class Source:
+    """An array whose rows chunks take, in any order, and any number of layers.
+
+    Its gradient goes on when the backward passes of all that was taken have ended.
+
+    Args:
+        x: the array.
+        dim: the dimension of its rows.
+        place: where its gradient is; None where no chunks take it, which is like any tensor then.
+    """
+
+    def __init__(self, x: Tensor, dim: int, place: Place | None = None) -> None:
+        self.x, self.dim = x, dim
+        self._device = x.device if place is None or place.device is None else place.device
+        self._gradient = self._anchor = None
+        if place is not None:
+            self.x = x.detach()
+            if torch.is_grad_enabled() and x.requires_grad:
+                self._gradient = _Gradient(place, x)
+                self._anchor = _Anchor.apply(x, self._gradient)
+
+    def rows(self, rows: range) -> Tensor:
+        """Some neighbouring rows."""
+        if len(rows) == self.x.size(self.dim) and self._anchor is None:
+            return self.x.to(self._device)
+        return self.take(partial(narrowed, dim=self.dim, rows=rows), partial(_add_rows, self.dim, rows))
+
+    def take(self, read: Callable[[Tensor], Tensor], add: Callable[[Tensor, Tensor], Any]) -> Tensor:
+        """What ``read(array)`` returns; ``add(total, gradient)`` adds its gradient to the array's, in place."""
+        if self._anchor is None:
+            return read(self.x).to(self._device)
+        return _Take.apply(self._anchor, self._gradient, partial(read, self.x), add, self._device)
 
 
 class Sliced(NamedTuple):
-    """A tensor of which each chunk reads some rows; ``rows`` count from the tensor's first one."""
+    """An array of which each chunk takes some rows; they count from the array's first one."""
 
-    x: Tensor
-    dim: int
+    source: Source
     rows: Sequence[range]
 
 
-def in_chunks(
-    function: Callable[..., Any], chunks: Sequence[range], sources: Sequence[Sliced], *shared: Tensor
-) -> list[Any]:
-    """``function(chunk, slices of the sources, shared)`` for each chunk.
+class Result(NamedTuple):
+    """An array to which each chunk gives its rows, in turn; ``into`` is overwritten instead of a new one."""
 
-    Where there are several, each is computed again in the backward pass, so that only the sources and the results stay
-    in memory.
+    dim: int
+    rows: Sequence[range]
+    into: Tensor | None = None
+
+
+def in_chunks(
+    function: Callable[..., tuple[Tensor, ...]],
+    chunks: Sequence[Any],
+    sources: Sequence[Sliced],
+    *shared: Tensor,
+    results: Sequence[Result] = (),
+    place: Place | None = None,
+) -> tuple[list[Tensor], list[tuple[Tensor, ...]]]:
+    """``function(chunk, rows of the sources, shared)`` for each chunk.
+
+    With a place, each is computed again in the backward pass, so that only the sources and the results are kept.
 
     Args:
-        function: takes and returns tensors, besides the chunk.
+        function: returns tensors: of each of ``results`` the chunk's rows, then others.
         chunks: what it is told of each.
-        sources: the tensors with a slice for each chunk.
+        sources: the arrays of which each chunk takes rows.
         shared: tensors that every chunk reads.
+        results: the arrays to make.
+        place: where they are; None for one chunk, whose tensors they are.
+
+    Returns:
+        The results, and of each chunk the other tensors.
     """
-    if len(chunks) == 1:
-        slices = [x if len(rows[0]) == x.size(dim) else narrowed(x, dim, rows[0]) for x, dim, rows in sources]
-        return [function(chunks[0], *slices, *shared)]
-    tensors, results = [source.x for source in sources], []
+    if place is None:
+        (chunk,) = chunks
+        found = function(chunk, *(source.rows(rows[0]) for source, rows in sources), *shared)
+        return list(found[: len(results)]), [found[len(results) :]]
+    wholes, others = [result.into for result in results], []
+    for number, found in enumerate(computed(function, chunks, sources, *shared, place=place)):
+        for which, (result, piece) in enumerate(zip(results, found, strict=False)):
+            whole = wholes[which]
+            if number == 0 and (whole is None or whole.dtype != piece.dtype):
+                shape = [*piece.shape[: result.dim], result.rows[-1].stop, *piece.shape[result.dim + 1 :]]
+                whole = place.zeros(shape, piece.dtype, piece.device)
+            wholes[which] = _Put.apply(whole, piece, result.dim, result.rows[number], place)
+        others.append(found[len(results) :])
+    return wholes, others
+
+
+def computed(
+    function: Callable[..., tuple[Tensor, ...]],
+    chunks: Sequence[Any],
+    sources: Sequence[Sliced],
+    *shared: Tensor,
+    place: Place,
+) -> Iterator[tuple[Tensor, ...]]:
+    """``function(chunk, rows of the sources, shared)`` of one chunk after the other; see :func:`in_chunks`."""
     for number, chunk in enumerate(chunks):
-        cut = [_Slice.apply(x, s.dim, s.rows[number]) for x, s in zip(tensors, sources, strict=True)]
-        slices, tensors = map(list, zip(*cut, strict=True))
-        results.append(checkpoint(function, chunk, *slices, *shared, use_reentrant=False))
-    return results
+        slices = [source.rows(rows[number]) for source, rows in sources]
+        if torch.is_grad_enabled():
+            yield checkpoint(function, chunk, *slices, *shared, use_reentrant=False)
+        else:
+            yield function(chunk, *slices, *shared)
+        place.trim()
 
 
-def joined(parts: Sequence[Tensor], dim: int) -> Tensor:
-    """One tensor, without a copy where there is one part."""
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts), dim)
+def _add_rows(dim: int, rows: range, total: Tensor, grad: Tensor) -> None:
+    narrowed(total, dim, rows).add_(grad)
 
 
-class _Slice(torch.autograd.Function):
-    """Some rows, and the tensor for the next slice, whose gradient takes this slice's: one at a time is in memory."""
+class _Gradient:
+    """The gradient of an array, which is made when something is added to it."""
+
+    def __init__(self, place: Place, x: Tensor) -> None:
+        self._place, self._form, self._total = place, (x.shape, x.dtype, x.device), None
+
+    def add(self, add: Callable[[Tensor, Tensor], Any], grad: Tensor) -> None:
+        if self._total is None:
+            self._total = self._place.zeros(*self._form)
+        add(self._total, grad.to(self._total.device))
+        self._place.trim()
+
+    def taken(self) -> Tensor | None:
+        """The sum, for an array's device; another backward pass begins with none."""
+        total, self._total = self._total, None
+        return None if total is None else total.to(self._form[2])
+
+
+class _Anchor(torch.autograd.Function):
+    """A number in the graph for an array, whose gradient passes when those that took rows of it have added theirs."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, dim: int, rows: range):
-        ctx.dim, ctx.rows, ctx.shape = dim, rows, x.shape
-        ctx.set_materialize_grads(False)
-        return narrowed(x, dim, rows), x.view_as(x)
+    def forward(ctx, x: Tensor, gradient: _Gradient) -> Tensor:
+        ctx.gradient = gradient
+        return x.new_zeros(())
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor | None, total: Tensor | None):
-        if grad is not None:
-            total = grad.new_zeros(ctx.shape) if total is None else total
-            narrowed(total, ctx.dim, ctx.rows).add_(grad)
-        return total, None, None
+    def backward(ctx, _: Tensor):
+        return ctx.gradient.taken(), None
+
+
+class _Take(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, anchor: Tensor, gradient: _Gradient, read: Callable, add: Callable, device: torch.device):
+        ctx.gradient, ctx.add = gradient, add
+        ctx.anchor_form = {"dtype": anchor.dtype, "device": anchor.device}
+        return read().to(device)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        ctx.gradient.add(ctx.add, grad)
+        return torch.zeros((), **ctx.anchor_form), None, None, None, None
+
+
+class _Put(torch.autograd.Function):
+    """A chunk's rows of an array."""
+
+    @staticmethod
+    def forward(ctx, whole: Tensor, piece: Tensor, dim: int, rows: range, place: Place) -> Tensor:
+        ctx.dim, ctx.rows, ctx.device, ctx.place = dim, rows, piece.device, place
+        narrowed(whole, dim, rows).copy_(piece)
+        ctx.mark_dirty(whole)
+        return whole
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        ctx.place.trim()  # of what the chunk before has read
+        return grad, narrowed(grad, ctx.dim, ctx.rows).to(ctx.device), None, None, None
+
+
+def overwritten(x: Tensor, values: Tensor, tokens: GlobalTokens, split: Callable[[Tensor], Tensor]) -> Tensor:
+    """An array with other values of global tokens, in place.
+
+    Args:
+        x: nothing else may use it, nor its gradient.
+        values: (B, H, G, D).
+        tokens: the global tokens, on the array's device.
+        split: views the array as (B, H, T, D).
+    """
+    return _Overwrite.apply(x, values, tokens, split)
+
+
+class _Overwrite(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, values: Tensor, tokens: GlobalTokens, split: Callable[[Tensor], Tensor]) -> Tensor:
+        ctx.tokens, ctx.split, ctx.form = tokens, split, (values.dtype, values.device)
+        tokens.put(split(x), values.to(x.device))
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        values = ctx.tokens.gather(ctx.split(grad))
+        ctx.tokens.put(ctx.split(grad), torch.zeros_like(values))
+        dtype, device = ctx.form
+        return grad, values.to(device, dtype), None, None

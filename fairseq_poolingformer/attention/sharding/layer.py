@@ -7,7 +7,8 @@
 4. Pooled keys and values within reach of level two's window; Z, and the output.
 
 Rotary angles of a border are fetched once for all layers; pools are turned by their owner. Chunks of time go through
-steps 2, 3 and 4 one after the other.
+steps 2, 3 and 4 one after the other; what follows the attention in an encoder layer is part of step 4, so that arrays
+of all tokens are a layer's input, Y, the pooled keys and values, and the output.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from fairseq_poolingformer.attention.backends.plan import softmax_dtype
 from fairseq_poolingformer.attention.backends.reference import log_denominator, softmax_or_zeros
@@ -29,7 +31,7 @@ from fairseq_poolingformer.attention.merging import merge_softmax
 from fairseq_poolingformer.attention.patterns import Window
 from fairseq_poolingformer.attention.pooling import pool_keys
 from fairseq_poolingformer.attention.rotary import Rotary, turned
-from fairseq_poolingformer.attention.sharding.chunks import Sliced, in_chunks, joined
+from fairseq_poolingformer.attention.sharding.chunks import Result, Sliced, Source, in_chunks, overwritten
 from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, narrowed
 from fairseq_poolingformer.attention.sharding.geometry import (
     hull,
@@ -40,11 +42,18 @@ from fairseq_poolingformer.attention.sharding.geometry import (
     tokens_seen,
 )
 
+DENSE_TOKENS = 2048  # whose scores with all global tokens are in memory at a time
 SLOTS = 2  # the dimension of tokens, pools and global tokens in (B, H, …, D)
 
 
 def attend(
-    layer: Any, shard: Any, x: Tensor, score_terms: tuple[ScoreTerm, ...] = (), rotary: Rotary | None = None
+    layer: Any,
+    shard: Any,
+    x: Tensor,
+    score_terms: tuple[ScoreTerm, ...] = (),
+    rotary: Rotary | None = None,
+    before: Callable[[Tensor], Tensor] | None = None,
+    after: Callable[[range, Tensor, Tensor], Tensor] | None = None,
 ) -> Tensor:
     """The layer's output at this rank's tokens; arguments as those of :meth:`Shard.attend`.
 
@@ -54,7 +63,17 @@ def attend(
     dim = 1 if layer.batch_first else 0
     if x.size(dim) != len(shard.part):
         raise ValueError(f"x has {x.size(dim)} tokens, but the shard {len(shard.part)}: make a shard for each batch")
-    return _Steps(layer, shard, dim, score_terms, rotary, x.device).output(x)
+    return _Steps(layer, shard, dim, score_terms, rotary, x.device, before, after).output(x)
+
+
+class _Near(NamedTuple):
+    """An array of what is within reach of this rank, whose first row is token (or pool) ``start``."""
+
+    source: Source
+    start: int
+
+    def of(self, rows: list[range]) -> Sliced:
+        return Sliced(self.source, [shifted(x, self.start) for x in rows])
 
 
 class _Seeds(NamedTuple):
@@ -76,15 +95,21 @@ class _Steps:
         score_terms: tuple[ScoreTerm, ...],
         rotary: Rotary | None,
         device: torch.device,
+        before: Callable[[Tensor], Tensor] | None,
+        after: Callable[[range, Tensor, Tensor], Tensor] | None,
     ) -> None:
         layer.check_score_terms(score_terms)
         self.layer, self.shard, self.dim, self.terms = layer, shard, dim, score_terms
+        self.before, self.after = before, after
         self.dropout_p = layer.dropout if layer.training else 0.0
         self.seeds = _Seeds(0, 0, 0)
         if self.dropout_p:
             self.seeds = _Seeds(*shard.agreed([dropout_seed() for _ in _Seeds._fields], device))
         self.scale = (layer.embed_dim // layer.num_heads) ** -0.5 if layer.scale is None else layer.scale
         self.separate = layer.global_q_proj is not None
+        self.reads_input = after is not None or (layer.mix and layer.pooling is not None)
+        self.place = shard.place_of_chunks
+        self.own = [shifted(chunk, shard.part.start) for chunk in shard.chunks]
         # of each rank, the tokens within reach of level one; its pools, their tokens, and the pools within reach
         self.seen = tuple(map(self.tokens_seen, shard.parts))
         if layer.pooling is not None:
@@ -127,27 +152,40 @@ class _Steps:
         call._check_pattern()
 
     def output(self, x: Tensor) -> Tensor:
-        layer, shard = self.layer, self.shard
-        seen, of_globals = self.fetch_input(x)
+        layer, shard, rank = self.layer, self.shard, self.shard.rank
+        own = self.held(x, self.dim, shard.part)
+        seen, of_globals = self.fetch_input(x, own)
         y = self.level_one(seen, of_globals)
         if layer.pooling is None:
-            source, pooled = y, []
+            return self.level_two(self.held(y, self.dim, shard.part), own, [])
+        if shard.ranks is None:
+            of_y = self.held(y, self.dim, shard.part)
+            pooled, pools = self.pool(seen if layer.mix else of_y), self.pools[rank]
         else:
-            if layer.mix:
-                source, held = x, self.seen[shard.rank]
-                straddled = narrowed(seen, self.dim, shifted(self.straddled[shard.rank], held.start))
-            else:
-                y = layer._merge(y)
-                source, straddled = shard.fetched(y, (y, self.dim, shard.parts, self.straddled))
-                y = layer._split(source)
-            pooled = self.pool(straddled)
-            y, *pooled = shard.fetched(y, *((p, SLOTS, self.pools, self.pools_seen) for p in pooled))
-        return self.level_two(y, source, pooled)
+            straddled = seen
+            if not layer.mix:
+                y, fetched = shard.fetched(y, (y, self.dim, shard.parts, self.straddled))
+                straddled = self.held(fetched, self.dim, self.straddled[rank])
+            y, *pooled = shard.fetched(y, *((p, SLOTS, self.pools, self.pools_seen) for p in self.pool(straddled)))
+            of_y, pools = self.held(y, self.dim, shard.part), self.pools_seen[rank]
+        return self.level_two(of_y, own, [self.held(p, SLOTS, pools) for p in pooled])
 
-    def fetch_input(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def held(self, x: Tensor, dim: int, rows: range) -> _Near:
+        """An array within reach of this rank."""
+        return _Near(self.shard.source(x, dim), rows.start)
+
+    def fetch_input(self, x: Tensor, own: _Near) -> tuple[_Near, list[Tensor]]:
         """The input within reach of level one, and [that of all global tokens]."""
-        seen, of_globals = self.fetch_tokens(x, self.dim, lambda: self.layer._split(x))
-        return seen, [self.layer._merge(g) for g in of_globals]
+        shard, layer, tokens = self.shard, self.layer, self.shard.tokens
+        of_own = [] if tokens is None else [self.rows_of_own_globals(own.source)]
+        if shard.ranks is None:
+            seen, of_globals = own, of_own
+        else:
+            everything = [range(0 if tokens is None else sum(tokens.counts))] * len(shard.parts)
+            fields = [(g, SLOTS, tokens.ranges(), everything) for g in of_own]
+            _, fetched, *of_globals = shard.fetched(x, (x, self.dim, shard.parts, self.seen), *fields)
+            seen = self.held(fetched, self.dim, self.seen[shard.rank])
+        return seen, [layer._merge(_picked(g, tokens.order)) for g in of_globals]
 
     def fetch_angles(self, rotary: Rotary) -> tuple[Tensor, list[Tensor]]:
         """(B or 1, 1, tokens, 2D) cosines and sines within reach of level one, and [those of all global tokens]."""
@@ -178,20 +216,24 @@ class _Steps:
         rows = max(map(len, (own, *others)))
         return _rotary([x.expand(rows, -1, -1, -1) for x in (own, *others)])
 
-    def level_one(self, seen: Tensor, of_globals: list[Tensor]) -> Tensor:
-        """Level one's Y at own tokens, (B, H, T, D)."""
-        chunks, start = self.shard.chunks, self.seen[self.shard.rank].start
-        rows = [shifted(self.tokens_seen(chunk), start) for chunk in chunks]
-        results = in_chunks(self.level_one_of, chunks, [Sliced(seen, self.dim, rows)], *of_globals)
-        ys, *partial = zip(*results, strict=True)
-        y = joined(ys, SLOTS)
-        return self.with_rows_of_globals(y, partial[0]) if partial else y
+    def rows_of_own_globals(self, source: Source) -> Tensor:
+        """(B, H, G, D) the rows of own global tokens."""
+        tokens, split = self.shard.own_tokens(source.x.device), self.layer._split
+        return source.take(lambda x: tokens.gather(split(x)), lambda x, grad: tokens.add(split(x), grad))
+
+    def level_one(self, seen: _Near, of_globals: list[Tensor]) -> Tensor:
+        """Level one's Y at own tokens, in the layout of the input."""
+        chunks = self.shard.chunks
+        sources = [seen.of([self.tokens_seen(chunk) for chunk in chunks])]
+        (y,), partial = self.in_chunks(self.level_one_of, chunks, sources, *of_globals, results=[(self.dim, self.own)])
+        return self.with_rows_of_globals(y, [x for (x,) in partial]) if of_globals else y
 
     def level_one_of(self, chunk: range, x: Tensor, *of_globals: Tensor) -> tuple[Tensor, ...]:
         """Y of a chunk, from the input that it sees; and of global tokens' rows what :meth:`rows_of_globals` gives."""
         layer, tokens, seen = self.layer, self.shard.tokens, self.tokens_seen(chunk)
         own, counts = shifted(chunk, seen.start), [len(seen), *(g.size(self.dim) for g in of_globals)]
-        x = joined([x, *of_globals], self.dim)
+        x = torch.cat([x, *of_globals], self.dim) if of_globals else x
+        x = x if self.before is None else self.before(x)
         query = turned(layer._split(layer.q_proj(narrowed(x, self.dim, own))), self.angles_at(chunk))
         key = turned(layer._split(layer.k_proj(x)), self.angles_at(seen, *self.global_angles))
         value = layer._split(layer.v_proj(x))
@@ -199,14 +241,14 @@ class _Steps:
         backend = layer.backend or layer._backend_of_full_attention(query, self.terms, self.dropout_p)
         arguments |= self.arguments(backend, DropoutAt(self.seeds.one, chunk.start, seen.start))
         if tokens is None:
-            return (band_attention(query, key, value, key_padding_mask=self.padding_at(seen), **arguments),)
+            y = band_attention(query, key, value, key_padding_mask=self.padding_at(seen), **arguments)
+            return (layer._merge(y),)
         hidden, appended = self.shard.made((seen.start, seen.stop), lambda: self.hidden_keys(seen))
         if self.terms:  # they read distances, which copies at the end would not have
             (key, g_key), (value, g_value) = key.split(counts, SLOTS), value.split(counts, SLOTS)
             near = band_attention(query, key, value, key_padding_mask=hidden, return_lse=True, **arguments)
             self.check_terms(query, key, value)
-            places = chunk, tokens.position
-            far = self.attend_densely(query, g_key, g_value, places, tokens.hidden, DropoutAt.TO_GLOBAL)
+            far = self.attend_to_globals(chunk, query, g_key, g_value)
             y = merge_softmax([near, far])[0].to(query.dtype)
         else:
             masks = {"key_padding_mask": torch.cat([hidden, tokens.hidden], 1), "global_mask": appended}
@@ -217,26 +259,26 @@ class _Steps:
             value = layer._split(layer.global_v_proj(of_own))
         else:
             key, value = narrowed(key, SLOTS, own), narrowed(value, SLOTS, own)
-        return y, self.rows_of_globals(chunk, of_globals[0], key, value)
+        of_globals = x.split(counts, self.dim)[1]
+        return layer._merge(y), self.rows_of_globals(chunk, of_globals, key, value)
 
     def rows_of_globals(self, chunk: range, of_globals: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """All global tokens' softmax over a chunk's keys: the output (B, H, G, D), and behind it its logarithm."""
-        layer, tokens, padding = self.layer, self.shard.tokens, self.padding_at(chunk)
+        layer = self.layer
         query = layer._split((layer.global_q_proj if self.separate else layer.q_proj)(of_globals))
         query = turned(query, _rotary(self.global_angles))
         if self.terms:
-            places = tokens.position, chunk
-            out, lse = self.attend_densely(query, key, value, places, padding, DropoutAt.FROM_GLOBAL)
+            out, lse = self.attend_from_globals(query, chunk, key, value)
         else:
             seed, lane = (self.seeds.own, 0) if self.separate else (self.seeds.one, DropoutAt.FROM_GLOBAL)
             arguments = self.arguments(layer.backend, DropoutAt(seed, 0, chunk.start, lane=lane))
-            arguments |= {"key_padding_mask": padding, "return_lse": True}
+            arguments |= {"key_padding_mask": self.padding_at(chunk), "return_lse": True}
             out, lse = band_attention(query, key, value, window=Window.unlimited(), **arguments)
         return torch.cat([out.to(lse.dtype), lse.unsqueeze(-1)], -1)
 
-    def with_rows_of_globals(self, y: Tensor, partial: tuple[Tensor, ...]) -> Tensor:
+    def with_rows_of_globals(self, y: Tensor, partial: list[Tensor]) -> Tensor:
         """Y with the rows of own global tokens, merged from all chunks and ranks in their order."""
-        shard, tokens = self.shard, self.shard.tokens
+        shard, tokens, layer = self.shard, self.shard.tokens, self.layer
         if shard.ranks is not None:
             sent, own = tuple(tokens.ranges()), tokens.own.num_slots
             route = Route(SLOTS, sent, (own,) * len(sent))
@@ -244,21 +286,25 @@ class _Steps:
             if not own:
                 return y
             partial = rows.split(own, SLOTS)
-        return tokens.own.replaced(y, _merged(partial)[..., :-1])
+        rows, own_tokens = _merged(partial)[..., :-1], shard.own_tokens(y.device)
+        if self.place is None or shard.ranks is not None:
+            return layer._merge(own_tokens.replaced(layer._split(y), rows))
+        return overwritten(y, rows, own_tokens, layer._split)
 
-    def pool(self, straddled: Tensor) -> list[Tensor]:
+    def pool(self, straddled: _Near) -> list[Tensor]:
         """The pooled keys and values (B, H, P, D) of the pools that start at own tokens, from their tokens."""
         shard, pooling = self.shard, self.layer.pooling
         chunks = [chunk for chunk in shard.chunks if pools_of(pooling, chunk)] or [shard.part]
-        start = self.straddled[shard.rank].start
-        rows = [shifted(self.tokens_of_pools_of(chunk), start) for chunk in chunks]
-        results = in_chunks(self.pool_of, chunks, [Sliced(straddled, self.dim, rows)])
-        return [joined(pooled, SLOTS) for pooled in zip(*results, strict=True)]
+        first = self.pools[shard.rank].start
+        made = SLOTS, [shifted(pools_of(pooling, chunk), first) for chunk in chunks]
+        sources = [straddled.of([self.tokens_of_pools_of(chunk) for chunk in chunks])]
+        return self.in_chunks(self.pool_of, chunks, sources, results=[made, made])[0]
 
     def pool_of(self, chunk: range, x: Tensor) -> tuple[Tensor, ...]:
         """The pooled keys and values of a chunk."""
         layer, tokens = self.layer, self.tokens_of_pools_of(chunk)
         padding = self.padding_at(tokens)
+        x = x if self.before is None or not layer.mix else self.before(x)
         pools = pools_of(layer.pooling, chunk)
         among = pools_among(layer.pooling, tokens, pools)
         _, k_proj, v_proj = layer._pooled_projections()
@@ -267,35 +313,40 @@ class _Steps:
         first = len(self.shard.part) + pools.start - self.pools[self.shard.rank].start
         return turned(key, self.rotary, first), value
 
-    def level_two(self, y: Tensor, source: Tensor, pooled: list[Tensor]) -> Tensor:
+    def level_two(self, y: _Near, x: _Near, pooled: list[_Near]) -> Tensor:
         """The layer's output at own tokens."""
-        shard, chunks = self.shard, self.shard.chunks
-        own = [shifted(chunk, shard.part.start) for chunk in chunks]
-        sources = [Sliced(y, SLOTS, own)]
+        chunks = self.shard.chunks
+        sources = [y.of(chunks), *([x.of(chunks)] if self.reads_input else [])]
         if pooled:
-            among = self.pools_seen[shard.rank]
-            seen = [shifted(self.pools_seen_by(chunk, among), among.start) for chunk in chunks]
-            sources += [Sliced(source, self.dim, own), *(Sliced(x, SLOTS, seen) for x in pooled)]
-        return joined(in_chunks(self.level_two_of, chunks, sources), self.dim)
+            among = self.pools_seen[self.shard.rank]
+            sources += [p.of([self.pools_seen_by(chunk, among) for chunk in chunks]) for p in pooled]
+        into = None if torch.is_grad_enabled() else y.source.x  # of which each chunk reads its own rows alone
+        return self.in_chunks(self.level_two_of, chunks, sources, results=[(self.dim, self.own, into)])[0][0]
 
-    def level_two_of(self, chunk: range, y: Tensor, *sources: Tensor) -> Tensor:
-        """The output at a chunk, from its Y, and from the input of level two's queries, pooled keys and values."""
+    def level_two_of(self, chunk: range, y: Tensor, *sources: Tensor) -> tuple[Tensor]:
+        """A chunk's output from Y, the input where that is read, and the pooled keys and values that it sees."""
         layer = self.layer
-        if sources:
+        x, *pooled = sources if self.reads_input else (None, *sources)
+        attended = layer._split(y)
+        if pooled:
+            source = y if not layer.mix else x if self.before is None else self.before(x)
             pools, pooling = self.pools_seen_by(chunk, self.pools_seen[self.shard.rank]), layer.pooling
-            source, key, value = sources
-            query = turned(layer._split(layer._pooled_projections()[0](source)), self.angles_at(chunk))
-            y = y + band_attention(
-                query,
-                key,
-                value,
+            z = band_attention(
+                turned(layer._split(layer._pooled_projections()[0](source)), self.angles_at(chunk)),
+                *pooled,
                 window=layer.pooled_window,
                 pooling=pooling,
                 key_padding_mask=self.shard.made((chunk, pooling, pools), lambda: self.pool_padding(pools)),
                 query_offset=chunk.start - pooling.key_stride * pools.start,
                 **self.arguments(layer.backend, DropoutAt(self.seeds.two, chunk.start, pools.start)) | {"scale": None},
             )
-        return layer.out_proj(layer._merge(y))
+            attended = attended + z
+        out = layer.out_proj(layer._merge(attended))
+        return (out if self.after is None else self.after(chunk, out, x),)
+
+    def in_chunks(self, function: Callable, chunks: Any, sources: list[Sliced], *shared: Tensor, results: list) -> Any:
+        """:func:`in_chunks` at this shard's place."""
+        return in_chunks(function, chunks, sources, *shared, results=[Result(*r) for r in results], place=self.place)
 
     def arguments(self, backend: str | None, at: DropoutAt) -> dict[str, Any]:
         """Arguments of every call of the operator."""
@@ -326,6 +377,38 @@ class _Steps:
         hidden = tokens.among(seen)
         copies = torch.cat([torch.zeros_like(hidden), tokens.position >= 0], 1)
         return hidden if padding is None else hidden | padding, GlobalTokens(copies)
+
+    def attend_to_globals(self, tokens: range, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Some tokens' attention to the global tokens with score terms, and the logarithm."""
+        of_globals = self.shard.tokens
+
+        def of_some(rows: range, query: Tensor) -> tuple[Tensor, Tensor]:
+            places = moved(rows, tokens.start), of_globals.position
+            return self.attend_densely(query, key, value, places, of_globals.hidden, DropoutAt.TO_GLOBAL)
+
+        found = self.densely(of_some, query)
+        return tuple(torch.cat(x, SLOTS) for x in zip(*found, strict=True))
+
+    def attend_from_globals(self, query: Tensor, tokens: range, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The global tokens' attention to some tokens with score terms, and the logarithm."""
+        padding = self.padding_at(tokens)
+
+        def of_some(rows: range, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            places = self.shard.tokens.position, moved(rows, tokens.start)
+            hidden = None if padding is None else narrowed(padding, 1, rows)
+            return self.attend_densely(query, key, value, places, hidden, DropoutAt.FROM_GLOBAL)
+
+        found = self.densely(of_some, key, value)
+        return found[0] if len(found) == 1 else merge_softmax(found)
+
+    def densely(self, function: Callable[..., tuple[Tensor, Tensor]], *tensors: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """``function(rows, rows of the tensors)`` of all rows, some at a time, again in the backward pass."""
+        size = tensors[0].size(SLOTS)
+        if size <= DENSE_TOKENS:
+            return [function(range(size), *tensors)]
+        blocks = [range(first, min(first + DENSE_TOKENS, size)) for first in range(0, size, DENSE_TOKENS)]
+        slices = ([narrowed(x, SLOTS, rows) for x in tensors] for rows in blocks)
+        return [checkpoint(function, rows, *x, use_reentrant=False) for rows, x in zip(blocks, slices, strict=True)]
 
     def attend_densely(
         self,
@@ -365,9 +448,14 @@ def shifted(numbers: range, start: int) -> range:
     return range(numbers.start - start, numbers.stop - start)
 
 
+def moved(numbers: range, start: int) -> range:
+    """The reverse of :func:`shifted`."""
+    return range(numbers.start + start, numbers.stop + start)
+
+
 def _rotary(angles: Sequence[Tensor]) -> Rotary | None:
     """Angles (B or 1, 1, S, 2D), one after the other; None without any."""
-    return Rotary(*joined(angles, SLOTS)[:, 0].chunk(2, -1)) if angles else None
+    return Rotary(*torch.cat(list(angles), SLOTS)[:, 0].chunk(2, -1)) if angles else None
 
 
 def _merged(partial: tuple[Tensor, ...]) -> Tensor:

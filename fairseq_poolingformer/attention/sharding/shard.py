@@ -14,10 +14,11 @@ from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling
 from fairseq_poolingformer.attention.rotary import Rotary
-from fairseq_poolingformer.attention.sharding.chunks import Sliced, in_chunks, joined
+from fairseq_poolingformer.attention.sharding.chunks import Result, Sliced, Source, in_chunks
 from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, gather, narrowed
 from fairseq_poolingformer.attention.sharding.geometry import pools_of
 from fairseq_poolingformer.attention.sharding.layer import attend
+from fairseq_poolingformer.attention.sharding.places import Place
 from fairseq_poolingformer.attention.sharding.ranks import Ranks, telling
 
 
@@ -76,6 +77,8 @@ class Shard:
         chunks: the tokens of each chunk of this rank's part.
         padding: (B, T) bool, True at padding of this rank's part; None where no rank has any.
         tokens: the global tokens; None without any.
+        place: where the arrays of a part in chunks are.
+        output: what has been computed of it, and the array of that whose rows chunks take.
         equal_seeds: the ranks' generators give the same numbers; else dropout takes the first rank's.
     """
 
@@ -84,6 +87,8 @@ class Shard:
     chunks: tuple[range, ...]
     padding: Tensor | None = None
     tokens: DocumentTokens | None = None
+    place: Place = field(default_factory=Place)
+    output: tuple[Tensor, Source] | None = None
     equal_seeds: bool = True
     _made: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
@@ -98,6 +103,7 @@ class Shard:
         key_padding_mask: Tensor | None = None,
         chunk_tokens: int | Sequence[int] | None = None,
         device: torch.device | str = "cpu",
+        place: Place | None = None,
     ) -> Shard:
         """The shard of a batch. All ranks call this together; it exchanges their lengths and their global tokens.
 
@@ -109,10 +115,13 @@ class Shard:
             key_padding_mask: (B, T) bool, True at padding.
             chunk_tokens: tokens of a chunk of time, or of each; None for no chunks.
             device: the layers' device, on which the ranks exchange tensors.
+            place: where the arrays of a part in chunks are, of one process alone; None for the device.
 
         Raises:
             ValueError: a size is out of range, or differs between ranks.
         """
+        if place is not None and ranks is not None:
+            raise ValueError("place is for one process alone: leave it out, or ranks")
         masks = {"global_mask": global_mask, "key_padding_mask": key_padding_mask}
         wrong = _fault(masks, batch, num_tokens, chunk_tokens)
         none = torch.zeros(batch, num_tokens, dtype=torch.bool, device=device)
@@ -141,7 +150,8 @@ class Shard:
             if ranks is not None:
                 found = gather(ranks, found, counts, dim=1)
             tokens = DocumentTokens.of(own, counts, found)
-        return cls(parts, ranks, _chunks(part, chunk_tokens), padding, tokens)
+        chunks = _chunks(part, chunk_tokens)
+        return cls(parts, ranks, chunks, padding, tokens, place or Place())
 
     @property
     def rank(self) -> int:
@@ -158,7 +168,14 @@ class Shard:
         return self.parts[-1].stop
 
     def attend(
-        self, layer: Any, x: Tensor, score_terms: tuple[ScoreTerm, ...] = (), rotary: Rotary | None = None
+        self,
+        layer: Any,
+        x: Tensor,
+        score_terms: tuple[ScoreTerm, ...] = (),
+        rotary: Rotary | None = None,
+        *,
+        before: Callable[[Tensor], Tensor] | None = None,
+        after: Callable[[range, Tensor, Tensor], Tensor] | None = None,
     ) -> Tensor:
         """The output of a :class:`TwoLevelAttention` at this rank's tokens.
 
@@ -171,9 +188,12 @@ class Shard:
             x: this rank's part of the layer's input, in the layout of ``layer.batch_first``.
             score_terms: terms that are added to level one's scores.
             rotary: the angles of this rank's tokens, then of the pools that start at them, :meth:`pools`.
+            before: what each token of the input goes through first, such as a layer norm.
+            after: what follows in an encoder layer: from a chunk's tokens in the document, the attention's output and
+                ``x`` there, to the result, of the same shape.
         """
         with telling(self.ranks):
-            return attend(layer, self, x, score_terms, rotary)
+            return attend(layer, self, x, score_terms, rotary, before, after)
 
     def pools(self, pooling: Pooling) -> range:
         """The pools that start at this rank's tokens; at the document's first ones also those that start before."""
@@ -199,7 +219,42 @@ class Shard:
     def by_chunk(self, function: Callable[..., Tensor], *sources: Tensor, dim: int = 1) -> Tensor:
         """As :meth:`each_chunk`; ``function`` gets a chunk's tokens in the document, and its part of each source."""
         rows = [range(chunk.start - self.part.start, chunk.stop - self.part.start) for chunk in self.chunks]
-        return joined(in_chunks(function, self.chunks, [Sliced(x, dim, rows) for x in sources]), dim)
+        (whole,), _ = in_chunks(
+            lambda chunk, *parts: (function(chunk, *parts),),
+            self.chunks,
+            [Sliced(self.source(x, dim), rows) for x in sources],
+            results=[Result(dim, rows)],
+            place=self.place_of_chunks,
+        )
+        return whole
+
+    def source(self, x: Tensor, dim: int) -> Source:
+        """An array whose rows the chunks take."""
+        return Source(x, dim, self.place_of_chunks)
+
+    def table(self, weight: Tensor) -> Source:
+        """A parameter of which the chunks take rows; its gradient is where it is."""
+        return Source(weight, 0, Place() if len(self.chunks) > 1 else None)
+
+    def with_output(self, x: Tensor, dim: int) -> Shard:
+        """The same shard with an output, of which several layers take rows: :meth:`source_of` makes one array of it."""
+        return replace(self, output=(x, self.source(x, dim)))
+
+    def source_of(self, x: Tensor, dim: int) -> Source:
+        """:meth:`source`; the output's, where ``x`` is that and not a copy, as recomputed layers get."""
+        return self.output[1] if self.output is not None and self.output[0] is x else self.source(x, dim)
+
+    @property
+    def place_of_chunks(self) -> Place | None:
+        """Where arrays are; None without chunks."""
+        return self.place if len(self.chunks) > 1 else None
+
+    def own_tokens(self, device: torch.device) -> GlobalTokens:
+        """This rank's global tokens, on the device of an array."""
+        own = self.tokens.own
+        if own.mask.device == device:
+            return own
+        return self.made(("own", device), lambda: GlobalTokens(own.mask.to(device)))
 
     def fetched(self, through: Tensor, *fields: tuple[Tensor, int, Sequence[range], Sequence[range]]) -> list[Tensor]:
         """``through``, and of each field the rows that this rank wants; see :func:`exchange`.

@@ -37,6 +37,17 @@ class CheckedConfig(FairseqDataclass):
             "part of its documents; the number of processes is a multiple (default: 1)"
         },
     )
+    chunk_tokens: int = field(
+        default=0,
+        metadata={
+            "help": "compute documents of more than N tokens N at a time, with the arrays of all tokens in the host's "
+            "memory, or in files on a CPU (in TMPDIR): for documents that fit nowhere else (default: 0, all at once)"
+        },
+    )
+
+
+def _chunk_tokens(task: FairseqTask) -> int | None:
+    return getattr(getattr(task, "cfg", None), "chunk_tokens", 0) or None  # older checkpoints, and others, have none
 
 
 class CheckedTask(FairseqTask):
@@ -84,6 +95,19 @@ class CheckedTask(FairseqTask):
         names = (self.criterion, *self.other_criterions)
         return any(isinstance(criterion, CRITERION_REGISTRY[name]) for name in names)
 
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
+        """Build the model, in chunks where ``--chunk-tokens`` says so.
+
+        Raises:
+            ValueError: the model cannot compute documents in chunks.
+        """
+        model = super().build_model(cfg, from_checkpoint)
+        if chunk_tokens := _chunk_tokens(self):
+            from fairseq_poolingformer.models.division import Division, divide  # few trainings need it
+
+            divide(model, Division(None, chunk_tokens))
+        return model
+
     def divide(self, model: BaseFairseqModel, criterion: FairseqCriterion | None, ranks: Any) -> None:
         """Let some processes share all batches from now on: each computes a part of their documents.
 
@@ -97,7 +121,7 @@ class CheckedTask(FairseqTask):
         """
         from fairseq_poolingformer.models.division import Division, count_once, divide  # few trainings need it
 
-        divide(model, Division(ranks))
+        divide(model, Division(ranks, _chunk_tokens(self)))
         if criterion is not None:
             count_once(criterion, ranks)
         self.ranks = ranks
