@@ -131,5 +131,7 @@ def test_the_longest_document_just_fits(estimate, capsys):
     assert estimate.longest(training, 1, 1, True) == 0
     assert estimate.main(["summarization/arxiv_16k", "--gpus", "a100", "--longest", "1", "8"]) == 0
     assert f" {tokens:,} |" in capsys.readouterr().out.splitlines()[-1]
+    assert estimate.main(["summarization/arxiv_16k", "--gpus", "a100", "--longest", "1", "2", "8"]) == 0
+    assert capsys.readouterr().out in (SCRIPTS.parent / "docs" / "scale.md").read_text(encoding="utf-8")
     with pytest.raises(SystemExit):
         estimate.main(["summarization/arxiv_16k", "--longest", "0"])
