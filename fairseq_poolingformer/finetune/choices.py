@@ -137,12 +137,8 @@ class Choices:
     def as_text(self, task: str, learned: str, counts: Mapping[str, int], lengths: Lengths) -> str:
         """The choices, for people; ``learned`` says what from what, ``counts`` the examples of each split."""
         cut = 100 * float(np.mean(lengths.inputs > self.length))
-        how = "are cut (--length)"
-        if task not in ONE_SEGMENT:
-            how = (
-                f"the first {self.max_segments} segments of them are" if self.max_segments else "all their segments are"
-            )
-            how = f"{how} read (--max-segments)"
+        read = f"the first {self.max_segments}" if self.max_segments else "all"
+        how = "are cut (--length)" if task in ONE_SEGMENT else f"are read in segments, {read} (--max-segments)"
         longer = f"; {cut:.1f} % of the training examples have more, and {how}" if cut else ""
         recomputed = ", layers computed twice" if self.checkpoint_activations else ""
         total = self.total(len(lengths.inputs))

@@ -11,7 +11,6 @@ from fairseq_poolingformer.finetune.start import Start
 from fairseq_poolingformer.preprocess.guess import guess
 from fairseq_poolingformer.preprocess.pipeline.run import Corpus
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.shared.labels import AMOUNT_LABEL
 from fairseq_poolingformer.text.json_file import read_json_file
 
@@ -54,7 +53,7 @@ class Data:
         self.corpus, self.notes = self._found.corpus(), self._found.notes
         self.task, self.text = self._found.purpose.task, self._found.purpose.text
         self.training_flags, self.is_divided = self._found.others, self._found.is_divided
-        self.preset = self._found.purpose.corpus if self._found.purpose.corpus in PRESETS else ""
+        self.preset = self._found.purpose.preset
 
     def _of_folder(self) -> str:
         described = read_json_file(self._folder / "corpus.json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -57,17 +58,10 @@ def evaluate(commands: Commands, found: Data, data: Path, folder: Path, generati
         how = ("--device", generation["device"], "--precision", generation["precision"])
         output = folder / f"{one}.predictions"
         commands.run("poolingformer", "predict", data, "--path", best, "--subset", one, *how, "--output", output)
-    predictions, figures, count = folder / f"{split}.predictions", {}, 0
-    if golds[split]:
-        figures, count = _compare(commands, found.task, golds[split], predictions)
-    missing = len(golds[split]) - count
-    return {
-        "split": split,
-        "examples": count,
-        "without_prediction": missing,
-        "predictions": str(predictions.relative_to(folder.parent)),
-        "figures": figures,
-    }
+    gold, predictions = golds[split], folder / f"{split}.predictions"
+    figures, count = _compare(commands, found.task, gold, predictions) if gold else ({}, 0)
+    result = {"split": split, "examples": count, "predictions": str(predictions.relative_to(folder.parent))}
+    return {**result, "without_prediction": len(gold) - count, "figures": figures}
 
 
 def checkpoint_of(folder: Path) -> Path:
@@ -173,12 +167,22 @@ def _gold(found: Data, data: Path, split: str) -> dict[str, Any]:
         return _gold_of_folder(task, data, split)
     read = examples(corpus, split)
     if task == "document_classification":
-        is_amount = corpus.entries.get("problem_type") == AMOUNT
-        return {one.id: {"label": float(one.label) if is_amount else one.label} for one in read}
+        labels = {one.id: one.label for one in read}
+        if corpus.entries.get("problem_type") == AMOUNT:
+            labels = {name: amount for name, label in labels.items() if (amount := _amount(label)) is not None}
+        return {name: {"label": label} for name, label in labels.items()}
     if task == "token_labels":
         return {one.id: _words(one.texts, one.label, one.sentences) for one in read}
     answers = {json.loads(one.id)[0]: [one.texts[1][first:end] for first, end in one.answers] for one in read}
     return answers if any(answers.values()) else {}
+
+
+def _amount(label: object) -> float | None:
+    try:
+        amount = float(label)
+    except (TypeError, ValueError):
+        return None
+    return amount if math.isfinite(amount) else None
 
 
 def _gold_of_folder(task: str, data: Path, split: str) -> dict[str, Any]:

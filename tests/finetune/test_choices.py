@@ -45,7 +45,10 @@ def test_every_choice_is_a_flag():
 
 def test_documents_are_trained_on_in_all_their_segments_unless_the_user_says_fewer(tmp_path):
     start, task = Start({"arch": "roberta_base", "max_positions": 512}, False), "document_classification"
-    for flags, text in (((), "all their segments are"), (("--max-segments", "3"), "the first 3 segments of them are")):
+    for flags, text in (
+        ((), "are read in segments, all ("),
+        (("--max-segments", "3"), "are read in segments, the first 3 ("),
+    ):
         found = chosen("--length", "512", "--device-batch", "1", *flags, start=start, task=task)
         words = training_flags(found, start, task, tmp_path, tmp_path, Lengths(np.array([3000]), 0), ())
         assert [word for word in words if word.startswith("--max-segments")] == ["--max-segments"] * bool(flags)

@@ -91,6 +91,11 @@ def test_questions_without_an_answer_are_counted_as_the_script_for_v2_does(tmp_p
     ("rows", "flags", "wanted"),
     [
         ([{"text": "t", "label": n / 4} for n in range(40)], (), {"label": 0.25}),
+        (
+            [{"text": "t", "label": n / 4 if n != 2 else "?"} for n in range(40)],
+            ("--problem-type", "regression"),
+            {"label": 0.25},
+        ),
         ([{"text": "t", "label": ["a", "b"][: n % 3]} for n in range(40)], (), {"label": "a"}),
         (
             [{"tokens": ["x", "y"], "labels": ["O", f"B-{n % 2}"]} for n in range(40)],
