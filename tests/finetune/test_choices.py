@@ -51,7 +51,7 @@ def test_documents_are_trained_on_in_all_their_segments_unless_the_user_says_few
     ):
         found = chosen("--length", "512", "--device-batch", "1", *flags, start=start, task=task)
         words = training_flags(found, start, task, tmp_path, tmp_path, Lengths(np.array([3000]), 0), ())
-        assert [word for word in words if word.startswith("--max-segments")] == ["--max-segments"] * bool(flags)
+        assert [words[n + 1] for n, word in enumerate(words) if word == "--max-segments"] == list(flags[1:])
         assert text in found.as_text(task, "text", {"train": 1}, Lengths(np.array([3000]), 0))
 
 
