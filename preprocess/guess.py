@@ -6,7 +6,11 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from fairseq_poolingformer.tasks.presets import PRESETS
+
+from . import presets
 from .arxiv_pubmed import ARTICLE_KEYS, SUMMARY_KEYS
 from .pipeline import task_corpus
 from .pipeline.errors import InputError
@@ -18,21 +22,20 @@ from .records.sources import splits_of
 SAMPLE = 200  # records whose columns are looked at
 SHARE = 0.1  # of the training data, for a split that there is not
 FEWEST = 10  # records to divide
-SMALL, SEEDS = (
-    1000,
-    100,
-)  # fewer records than the first are divided by the first of so many seeds that leaves no split empty
+SMALL, SEEDS = 1000, 100  # fewer records are divided by the first of so many seeds that leaves no split empty
 SHOWN = 20  # columns in messages
 
 ARTICLES = (*ARTICLE_KEYS, "report", "dialogue", "source", "input")
 SUMMARIES = (*SUMMARY_KEYS, "highlights", "target", "output")
 TEXTS = ("text", "document", "article", "content", "body", "review", "sentence")
 PAIRS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2"), ("question1", "question2"))
-LABELS = ("label", "labels", "class", "category", "sentiment")
+LABELS = ("label", "labels", "class", "category", "sentiment", "score", "rating")
+WORDS, TAGS = ("tokens", "words"), ("labels", "tags", "ner_tags", "ner")
 
 TASKS = {  # --task of poolingformer finetune -> fairseq's, the command of preprocessing, options that only it has
     "summarization": ("long_summarization", "arxiv_pubmed", {"--article-key", "--summary-key"}),
     "classification": ("document_classification", "labelled_text", {"--text-key", "--label-key", "--pair-key"}),
+    "token-labels": ("token_labels", "token_labels", {"--tokens-key", "--labels-key"}),
     "question-answering": ("triviaqa", "squad", set()),
 }
 
@@ -45,11 +48,13 @@ class Purpose:
         name: a key of :data:`TASKS`.
         columns: the options that name the columns.
         text: which columns, in words.
+        preset: the release that this is; "" for others.
     """
 
     name: str
     columns: tuple[str, ...]
     text: str
+    preset: str = ""
 
     @property
     def task(self) -> str:
@@ -59,7 +64,11 @@ class Purpose:
     @property
     def corpus(self) -> str:
         """The command of ``poolingformer preprocess``."""
-        return TASKS[self.name][1]
+        return self.preset or TASKS[self.name][1]
+
+    def command(self) -> Any:
+        """The functions ``make_parser`` and ``make_corpus`` of that command."""
+        return presets.of(self.preset) if self.preset else importlib.import_module(f"..{self.corpus}", __name__)
 
 
 @dataclass(frozen=True)
@@ -71,12 +80,14 @@ class Guess:
         options: of the command of preprocessing: all but those of tokenizer and output.
         others: the given flags that the command does not have.
         notes: sentences on what was decided.
+        is_divided: whether a split is taken out of the training data.
     """
 
     purpose: Purpose
     options: list[str]
     others: list[str]
     notes: list[str]
+    is_divided: bool
 
     def corpus(self) -> Corpus:
         """The corpus of these options.
@@ -93,17 +104,18 @@ def guess(data: str, given: Sequence[str], task: str | None = None) -> Guess:
     Args:
         data: as ``--data`` of the commands takes it; the training files, if ``given`` has ``--valid`` or ``--test``.
         given: flags, those of preprocessing among them.
-        task: a key of :data:`TASKS`; None where the columns are to tell.
+        task: a key of :data:`TASKS`, or a preset; None where the columns are to tell.
 
     Raises:
         InputError: there are no records, or their columns tell nothing or several things; the message lists them.
     """
     reading, _ = _reading_parser().parse_known_args(given)
-    named = ["--train", data] if reading.valid or reading.test else ["--data", data]
+    named = [data] if task in PRESETS else ["--train" if reading.valid or reading.test else "--data", data]
     reading.data, reading.train = (None, [data]) if named[0] == "--train" else (data, None)
     there = {split for split in ("valid", "test") if getattr(reading, split)}
     if reading.data:
-        there |= splits_of(data, unnamed=True).keys()
+        found = presets.find_sources(task, [data], True)[0] if task in PRESETS else splits_of(data, unnamed=True)
+        there |= found.keys()
         if "train" not in there:
             raise InputError(f"{data}: only {' and '.join(sorted(there)) or 'nothing'} in it, and nothing to train on")
     shares, notes = [], []
@@ -111,11 +123,13 @@ def guess(data: str, given: Sequence[str], task: str | None = None) -> Guess:
         shares = [f"--{split}-share" for split in ("valid", "test") if split not in there]
         for flag in shares:
             setattr(reading, flag[2:].replace("-", "_"), SHARE)
-    found = options.find(reading, lambda record: f"{record.file}:{record.line}", squad.questions)
-    columns = _columns(found.splits["train"].records() if "train" in found.splits else iter(()))
-    purpose = _purpose(data, columns, given, task)
-    parser = importlib.import_module(f"..{purpose.corpus}", __name__).make_parser()
-    own, others = _divided(parser, given)
+    if task in PRESETS:
+        purpose = Purpose("summarization", (), f"of {task}", task)
+    else:
+        found = options.find(reading, lambda record: f"{record.file}:{record.line}", squad.questions)
+        columns = _columns(found.splits["train"].records() if "train" in found.splits else iter(()))
+        purpose = _purpose(data, columns, given, task)
+    own, others = _divided(purpose.command().make_parser(), given)
     chosen = [*named, *own, *(flag for flag in purpose.columns)]
     if shares:
         chosen += [word for flag in shares for word in (flag, f"{SHARE:g}")]
@@ -123,7 +137,7 @@ def guess(data: str, given: Sequence[str], task: str | None = None) -> Guess:
         names = [flag[2:].partition("-")[0] for flag in shares]
         share = f"{100 * SHARE:g} % as {' and as '.join(names)}"
         notes.append(f"no file says {' or '.join(names)}: a hash of the ids takes {share}")
-    return Guess(purpose, chosen, others, notes)
+    return Guess(purpose, chosen, others, notes, options.divides(reading))
 
 
 def _reading_parser() -> argparse.ArgumentParser:
@@ -161,7 +175,8 @@ def _purpose(data: str, columns: Sequence[str], given: Sequence[str], task: str 
     asked_for = f" for --task {task}" if task else ""
     raise InputError(
         f"{data}: its columns are {shown}, which do not tell what to learn{asked_for}; name them: --article-key and "
-        "--summary-key, or --text-key and --label-key; questions need question, context and answers; --columns names "
+        "--summary-key, or --text-key and --label-key, or --tokens-key and "
+        "--labels-key; questions need question, context and answers; --columns names "
         "those of a table without a header, --each lists of records; or make a data folder with poolingformer "
         "preprocess CORPUS and give that"
     )
@@ -180,6 +195,9 @@ def _purposes(columns: Sequence[str]) -> Iterator[Purpose]:
         flags = tuple(word for flag, key, usual in named if key not in usual for word in (flag, key))
         yield Purpose("summarization", flags, f"{article} to {summary}")
     pair = next((pair for pair in PAIRS if set(pair) <= set(columns)), None)
+    words, tags = (next((key for key in known if key in columns), None) for known in (WORDS, TAGS))
+    if words and tags:
+        yield Purpose("token-labels", ("--tokens-key", words, "--labels-key", tags), f"{words} to {tags}")
     if label and (text or pair):
         first, *second = pair or (text,)
         flags = ("--text-key", first, "--label-key", label, *(("--pair-key", *second) if second else ()))
@@ -189,8 +207,10 @@ def _purposes(columns: Sequence[str]) -> Iterator[Purpose]:
 def _divided(parser: argparse.ArgumentParser, given: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words that are of a parser's options, and the others."""
     parser = argparse.ArgumentParser(parents=[parser], add_help=False, allow_abbrev=False, conflict_handler="resolve")
-    for action in parser._actions:
+    for action in list(parser._actions):
         action.required = False
+        if not action.option_strings:  # the files, which the caller has
+            parser._remove_action(action)
     for group in parser._mutually_exclusive_groups:
         group.required = False
     others = parser.parse_known_args(given)[1]
@@ -204,9 +224,9 @@ def _divided(parser: argparse.ArgumentParser, given: Sequence[str]) -> tuple[lis
 
 
 def _corpus(purpose: Purpose, chosen: Sequence[str]) -> Corpus:
-    module = importlib.import_module(f"..{purpose.corpus}", __name__)
+    command = purpose.command()
     unused = ["--output-folder", ".", "--sentencepiece-train", "1000"]
-    return module.make_corpus(module.make_parser().parse_args([*chosen, *unused]))
+    return command.make_corpus(command.make_parser().parse_args([*chosen, *unused]))
 
 
 def _seed(data: str, purpose: Purpose, chosen: Sequence[str]) -> list[str]:

@@ -35,9 +35,8 @@ JOINED = "case_documents"  # keys of such documents
 
 def of(name: str) -> SimpleNamespace:
     """The command of a preset, with the functions that the module of a corpus has."""
-    made = functools.partial(make_parser, name)
-    main = functools.partial(command.main, made, functools.partial(make_corpus, name=name))
-    return SimpleNamespace(make_parser=made, main=main)
+    made, corpus = functools.partial(make_parser, name), functools.partial(make_corpus, name=name)
+    return SimpleNamespace(make_parser=made, make_corpus=corpus, main=functools.partial(command.main, made, corpus))
 
 
 def make_parser(name: str) -> argparse.ArgumentParser:

@@ -13,10 +13,11 @@ from typing import Any
 from fairseq_poolingformer.cli.command import load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.cli.options import DTYPES
 from fairseq_poolingformer.extras import needing
+from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.whole_file import lock_folder, write_lines
 
-TASKS = ("summarization", "classification", "question-answering")
+TASKS = ("summarization", "classification", "token-labels", "question-answering")
 CHOICES = "choices.json"  # from then on the arguments must stay the same
 SCORES = "scores.json"  # which a finished job has
 
@@ -73,10 +74,12 @@ def make_parser() -> argparse.ArgumentParser:
         "choices (default: by the data, the model and the memory; the command says which)"
     )
     add = group.add_argument
-    add("--task", choices=TASKS, help="what to learn (default: the columns tell)")
+    text = f"what to learn: {', '.join(TASKS)}, or a release that preprocess lists, such as scrolls/qasper"
+    add("--task", choices=(*TASKS, *PRESETS), metavar="NAME", help=f"{text} (default: the columns tell)")
     add(
         "--length", "--max-positions", "--max-source-positions", type=positive, metavar="N", help="tokens of a document"
     )
+    add("--max-segments", type=positive, metavar="N", help="of a document of more tokens, in training (default: all)")
     add("--target-length", type=positive, metavar="N", help="tokens of a summary")
     add("--batch", type=positive, metavar="N", help="documents of an update, on all devices together")
     add("--device-batch", type=positive, metavar="N", help="documents at a time on a device")
@@ -108,7 +111,7 @@ def run(args: argparse.Namespace) -> None:
         load_fairseq()
         from fairseq.tasks import TASK_REGISTRY
 
-        from fairseq_poolingformer.finetune import choices, data, probe, processes, results, start
+        from fairseq_poolingformer.finetune import choices, data, evaluation, probe, processes, results, start
     found = data.Data(args.data, args.further, args.task)
     begin = start.find(args.model, found.task, folder / "start", found.labels)
     for note in (*found.notes, *begin.notes):
@@ -121,15 +124,15 @@ def run(args: argparse.Namespace) -> None:
     examples = len(lengths.inputs)
 
     def flags(chosen: choices.Choices) -> list[str]:
-        return choices.training_flags(chosen, begin, found.task, made, folder, examples, found.training_flags)
+        return choices.training_flags(chosen, begin, found.task, made, folder, lengths, found.training_flags)
 
     saved = folder / CHOICES
     if saved.is_file():
         chosen = choices.Choices(**read_json_file(saved))
     else:
-        given = {name: getattr(args, name) for name in vars(args) if name in choices.Choices.__dataclass_fields__}
+        given = vars(args)
         chosen = choices.choose(given, begin, found.task, lengths)
-        chosen = probe.fit(chosen, flags, folder, given["length"] is not None, examples)
+        chosen = probe.fit(chosen, flags, folder, given, examples)
         write_lines(saved, [json.dumps(asdict(chosen), indent=1)])
     print(f"\n{chosen.as_text(found.task, found.text, found.counts, lengths)}")
     if not (folder / "trained").is_file():
@@ -138,7 +141,7 @@ def run(args: argparse.Namespace) -> None:
     evaluated = folder / "evaluated.json"
     if not evaluated.is_file():
         generation = {"beam": args.beam, "lenpen": args.lenpen, **asdict(chosen)}
-        result = results.evaluate(commands, found.task, made, folder, found.corpus, generation)
+        result = evaluation.evaluate(commands, found, made, folder, generation)
         write_lines(evaluated, [json.dumps(result, indent=1)])
     for note in results.leave(output, folder, made, Path(args.data).stem, read_json_file(evaluated), commands):
         print(note)

@@ -16,6 +16,7 @@ from fairseq_poolingformer.finetune.start import Start
 from fairseq_poolingformer.preprocess.pipeline.findings import lengths_of
 from fairseq_poolingformer.preprocess.pipeline.report import Made
 from fairseq_poolingformer.settings import flag
+from fairseq_poolingformer.tasks.shared.labels import AMOUNT, ONE, SEVERAL, read_problem_type
 from fairseq_poolingformer.text.data_folder import DataFolder
 from fairseq_poolingformer.text.sequences import read_sizes
 from fairseq_poolingformer.text.table import aligned
@@ -51,8 +52,11 @@ class Recipe:
 
 _OPTIONS = ("--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-6", "--weight-decay", "0.01", "--clip-norm", "1.0")
 OTHERS = Recipe(("document_task",), 32, 3e-5, 5, _OPTIONS)  # of tasks over documents that RECIPES does not name
+ONE_SEGMENT = ("long_summarization", "question_answering")  # whose documents are cut at the length, or cut otherwise
 NOT_TRAINED = ("long_masked_lm", "char_lm")  # tasks of pretraining
-_ACCURACY = ("--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric")
+_F1, _ACCURACY = (
+    ("--best-checkpoint-metric", figure, "--maximize-best-checkpoint-metric") for figure in ("f1", "accuracy")
+)
 RECIPES = {
     "long_summarization": Recipe(
         ("linear_cross_entropy", "--label-smoothing", "0.1"),
@@ -62,6 +66,7 @@ RECIPES = {
         ("--adam-betas", "(0.9, 0.999)", "--adam-eps", "1e-8", "--weight-decay", "0.01", "--clip-norm", "0.1"),
     ),
     "document_classification": Recipe(("document_task",), 32, 3e-5, 15, _OPTIONS, _ACCURACY),
+    "token_labels": Recipe(("document_task",), 32, 3e-5, 15, _OPTIONS, _F1),
     "wikihop": Recipe(("document_task",), 32, 3e-5, 15, _OPTIONS, _ACCURACY),
     "question_answering": Recipe(("question_answering",), 64, 2e-5, 2, _OPTIONS),
 }
@@ -74,17 +79,20 @@ class Lengths:
     Attributes:
         inputs: (n,) tokens of each training example.
         longest_output: tokens of the longest summary; 0 where there are none.
+        problem: how many labels an example has.
     """
 
     inputs: np.ndarray
     longest_output: int
+    problem: str = ONE
 
     @classmethod
     def of(cls, folder: Path, layout: Any) -> Lengths:
         """Read them from a finished data folder."""
         data = DataFolder(folder, layout)
         outputs = [int(read_sizes(data.array("train", name)).max()) + 1 for name in layout.outputs]
-        return cls(lengths_of(Made(data, "", (), (), {}), "train"), max(outputs, default=0))
+        inputs = lengths_of(Made(data, "", (), (), {}), "train")
+        return cls(inputs, max(outputs, default=0), read_problem_type(folder, layout))
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,8 @@ class Choices:
     """What is decided before a training; each is a flag of the command.
 
     Attributes:
-        length, target_length: tokens of a document and of a summary.
+        length, target_length: tokens of a document, or of a segment of one, and of a summary.
+        max_segments: of an example in training; 0 for all.
         batch: examples of an update.
         device_batch: examples at a time on a device.
         devices: how many work together.
@@ -118,6 +127,7 @@ class Choices:
     device: str
     checkpoint_activations: bool
     seed: int
+    max_segments: int = 0
 
     def total(self, examples: int) -> int:
         """The number of updates."""
@@ -127,7 +137,9 @@ class Choices:
     def as_text(self, task: str, learned: str, counts: Mapping[str, int], lengths: Lengths) -> str:
         """The choices, for people; ``learned`` says what from what, ``counts`` the examples of each split."""
         cut = 100 * float(np.mean(lengths.inputs > self.length))
-        longer = f"; {cut:.1f} % of the training examples have more, and are cut (--length)" if cut else ""
+        read = f"the first {self.max_segments}" if self.max_segments else "all"
+        how = "are cut (--length)" if task in ONE_SEGMENT else f"are read in segments, {read} (--max-segments)"
+        longer = f"; {cut:.1f} % of the training examples have more, and {how}" if cut else ""
         recomputed = ", layers computed twice" if self.checkpoint_activations else ""
         total = self.total(len(lengths.inputs))
         rows = [
@@ -174,6 +186,7 @@ def choose(given: Mapping[str, Any], start: Start, task: str, lengths: Lengths) 
         device=device,
         checkpoint_activations=bool(given["checkpoint_activations"]),
         seed=given["seed"],
+        max_segments=1 if task in ONE_SEGMENT else given["max_segments"] or 0,
     )
     total = chosen.total(examples)
     warmup = given["warmup"] if given["warmup"] is not None else min(MOST_WARMUP, math.ceil(WARMUP * total))
@@ -192,7 +205,7 @@ def _precision(device: str) -> str:
 
 
 def training_flags(
-    chosen: Choices, start: Start, task: str, data: Path, folder: Path, examples: int, further: Sequence[str]
+    chosen: Choices, start: Start, task: str, data: Path, folder: Path, lengths: Lengths, further: Sequence[str]
 ) -> list[str]:
     """The arguments of ``fairseq-train``.
 
@@ -202,10 +215,11 @@ def training_flags(
         task: fairseq's ``--task``.
         data: the data folder.
         folder: for checkpoints and log.
-        examples: to train on.
+        lengths: of the data.
         further: flags of the user's, which come last and so win.
     """
-    recipe, total = RECIPES.get(task, OTHERS), chosen.total(examples)
+    recipe, total = RECIPES.get(task, OTHERS), chosen.total(len(lengths.inputs))
+    best = {SEVERAL: _F1, AMOUNT: ()}.get(lengths.problem, recipe.best)
     flags = [
         *(str(data), "--user-dir", str(Path(fairseq_poolingformer.__file__).parent), "--task", task),
         *start.flags(chosen.length),
@@ -214,7 +228,7 @@ def training_flags(
         *("--batch-size", str(chosen.device_batch), "--required-batch-size-multiple", "1"),
         *("--update-freq", str(max(1, chosen.batch // (chosen.device_batch * chosen.devices)))),
         *("--num-workers", "1", "--seed", str(chosen.seed), "--distributed-world-size", str(chosen.devices)),
-        *("--ddp-backend", "legacy_ddp", *recipe.best),
+        *("--ddp-backend", "legacy_ddp", *best),
         *("--save-dir", str(folder / "checkpoints"), "--no-epoch-checkpoints"),
         *("--save-interval-updates", str(SAVE_UPDATES), "--keep-interval-updates", "1"),
         *("--log-format", "json", "--log-interval", str(max(1, total // 100)), "--log-file", str(folder / "train.log")),
@@ -225,8 +239,8 @@ def training_flags(
         flags += [name, *values] if name not in further else []  # the values belong to what the user replaces
     if task == "long_summarization":
         flags += [flag("max_target_length"), str(chosen.target_length)]
-    elif task != "question_answering":
-        flags += ["--max-segments", "1"]  # in training; the rest of a longer document would need as much memory again
+    elif task not in ONE_SEGMENT and chosen.max_segments:
+        flags += ["--max-segments", str(chosen.max_segments)]
     if task == "triviaqa":
         flags += ["--max-document-positions", "0"]  # prediction reads whole documents
     flags += ["--cpu"] * (chosen.device == "cpu") + [f"--{chosen.precision}"] * (chosen.precision != "fp32")

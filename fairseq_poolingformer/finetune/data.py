@@ -11,7 +11,7 @@ from fairseq_poolingformer.finetune.start import Start
 from fairseq_poolingformer.preprocess.guess import guess
 from fairseq_poolingformer.preprocess.pipeline.run import Corpus
 from fairseq_poolingformer.tasks import registry
-from fairseq_poolingformer.tasks.classification.examples import read_labels
+from fairseq_poolingformer.tasks.shared.labels import AMOUNT_LABEL
 from fairseq_poolingformer.text.json_file import read_json_file
 
 VOCABULARY = 8000  # symbols of a tokenizer that is trained on the data, at most
@@ -23,9 +23,12 @@ class Data:
     Args:
         data: what the user names.
         flags: the user's flags for preprocessing and training.
-        task: a key of :data:`~fairseq_poolingformer.preprocess.guess.TASKS`; None where the data are to tell.
+        task: as for :func:`~fairseq_poolingformer.preprocess.guess.guess`.
 
     Attributes:
+        name: what the user names.
+        preset: the release that this is; "" for others.
+        is_divided: whether a split was taken out of the training files.
         task: fairseq's ``--task``.
         text: what is learned from what, in words.
         training_flags: those of the flags that are not of preprocessing.
@@ -38,6 +41,7 @@ class Data:
     """
 
     def __init__(self, data: str, flags: Sequence[str], task: str | None) -> None:
+        self.name, self.preset, self.is_divided = data, "", False
         self._folder = Path(data) if (Path(data) / "corpus.json").is_file() else None
         self.corpus: Corpus | None = None
         self.counts: Mapping[str, int] = {}
@@ -48,7 +52,8 @@ class Data:
         self._found = guess(data, flags, task)
         self.corpus, self.notes = self._found.corpus(), self._found.notes
         self.task, self.text = self._found.purpose.task, self._found.purpose.text
-        self.training_flags = self._found.others
+        self.training_flags, self.is_divided = self._found.others, self._found.is_divided
+        self.preset = self._found.purpose.preset
 
     def _of_folder(self) -> str:
         described = read_json_file(self._folder / "corpus.json")
@@ -63,7 +68,8 @@ class Data:
 
     def labels(self) -> list[str]:
         """The labels that are to be learned."""
-        return read_labels(self._folder) if self._folder else list(self.corpus.entries["labels"])
+        described = read_json_file(self._folder / "corpus.json") if self._folder else self.corpus.entries
+        return list(described["labels"])
 
     def preprocess(self, commands: Commands, folder: Path, start: Start) -> Path:
         """Make the data folder with the model's tokenizer, and a report of it the first time; return the folder."""
@@ -72,7 +78,7 @@ class Data:
         words = list(self._found.options)
         if not any(word.startswith(("--gpt2-bpe", "--sentencepiece-")) for word in words):
             words += start.tokenizer or ("--sentencepiece-train", str(VOCABULARY), "--sentencepiece-fewer")
-        words += ["--labels", *start.labels] if start.labels else []
+        words += ["--labels", *start.labels] if start.labels not in ((), (AMOUNT_LABEL,)) else []
         words += ["--output-folder", str(folder), *["--report"] * (not (folder / "corpus.json").is_file())]
         commands.run("poolingformer", "preprocess", self._found.purpose.corpus, *words)
         self.counts = read_json_file(folder / "corpus.json")["examples"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -131,17 +133,17 @@ def available_bytes() -> int:
 
 
 def fit(
-    chosen: Choices, flags: Callable[[Choices], list[str]], folder: Path, is_length_given: bool, examples: int
+    chosen: Choices, flags: Callable[[Choices], list[str]], folder: Path, given: Mapping[str, Any], examples: int
 ) -> Choices:
     """Find how many examples memory holds, by some updates in a process of their own; print the time to expect.
 
-    Where it does not hold one, layers are computed twice; where that is too much, fewer tokens are read.
+    Where it does not hold one, layers are computed twice; where that is too much, fewer segments or tokens are read.
 
     Args:
         chosen: the choices.
         flags: those of ``fairseq-train`` for choices.
         folder: of the job.
-        is_length_given: whether the number of tokens must stay.
+        given: what the user says, which must stay; None where nothing.
         examples: of the training.
 
     Raises:
@@ -160,7 +162,11 @@ def fit(
         if not chosen.checkpoint_activations:
             print(f"{lacking}: layers are computed twice")
             chosen = replace(chosen, checkpoint_activations=True)
-        elif chosen.length > SHORTEST and not is_length_given:
+        elif chosen.max_segments != 1 and not given["max_segments"] and found.longest > chosen.length:
+            segments = min(math.ceil(found.longest / chosen.length), chosen.max_segments or sys.maxsize) // 2
+            chosen = replace(chosen, max_segments=segments)
+            print(f"{lacking}: {segments} segments of a document are read in training")
+        elif chosen.length > SHORTEST and not given["length"]:
             chosen = replace(chosen, length=chosen.length // 2)
             print(f"{lacking}: {chosen.length:,} are read")
         else:

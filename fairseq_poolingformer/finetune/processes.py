@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -53,7 +54,7 @@ class Commands:
         Args:
             words: its name and arguments.
             output: the file in the folder for what it writes; what it says beside goes to ``NAME.log``.
-            take: called with each line that it says.
+            take: called with each line of its output, or of what it says.
 
         Raises:
             ValueError: it failed; the message has its reason.
@@ -82,7 +83,7 @@ def follow(
         name: for messages.
         command: its words.
         log: gets what it says; None to show that.
-        take: called with each line of the log.
+        take: called with each line of the output, or else of the log.
         output: gets its standard output.
 
     Raises:
@@ -90,9 +91,8 @@ def follow(
         KeyboardInterrupt: it was interrupted.
     """
     sys.stdout.flush()
-    streams = {"stdout": output or subprocess.PIPE, "stderr": subprocess.PIPE if output else subprocess.STDOUT}
-    tail: deque[str] = deque(maxlen=TAIL)
-    with _terminated_as_interrupted():
+    with _terminated_as_interrupted(), open(log or os.devnull, "a", encoding="utf-8") as said:
+        streams = {"stdout": subprocess.PIPE, "stderr": said if output else subprocess.STDOUT}
         process = subprocess.Popen(
             command,
             text=True,
@@ -102,40 +102,34 @@ def follow(
             **(streams if log else {}),
         )
         try:
-            for line in _lines(process, log):
-                tail.append(line)
+            for line in process.stdout or ():
+                (output or said).write(line)
+                (output or said).flush()
                 if take:
-                    take(line)
+                    take(line.rstrip("\n"))
             process.wait()
         except KeyboardInterrupt:
             print("\nstopping; what is done is kept, and a training saves first (interrupt again: at once)", flush=True)
             process.terminate()
             try:
-                list(_lines(process, log))
+                (output or said).writelines(process.stdout or ())
                 process.wait()
             except KeyboardInterrupt:
                 process.kill()
             raise
     if process.returncode:
-        raise ValueError(_reason(name, process.returncode, list(tail), log))
+        raise ValueError(_reason(name, process.returncode, log))
 
 
-def _lines(process: subprocess.Popen, log: Path | None) -> Iterator[str]:
-    if log:
-        with open(log, "a", encoding="utf-8") as file:
-            for line in process.stdout or process.stderr:
-                file.write(line)
-                file.flush()
-                yield line.rstrip("\n")
-
-
-def _reason(name: str, status: int, tail: Sequence[str], log: Path | None) -> str:
+def _reason(name: str, status: int, log: Path | None) -> str:
     if status == STOPPED:
         return f"{name} was stopped and has saved a checkpoint; the same command continues"
     if status == -signal.SIGKILL:
         return f"{name} was killed, which is what happens where memory runs out; the same command continues"
     if not log:
         return f"{name} ended with status {status}, as it says above"
+    with open(log, encoding="utf-8", errors="replace") as lines:
+        tail = [line.rstrip("\n") for line in deque(lines, maxlen=TAIL)]
     said = next((line.partition("error: ")[2] for line in reversed(tail) if "error: " in line), None)
     return said or "\n".join([*tail, f"{name} ended with status {status}; {log} has the rest"])
 
@@ -158,17 +152,32 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
-class Progress:
-    """Shows a training by the lines that fairseq-train logs.
+class _Clock:
+    """Says how long something takes that is done in parts.
 
     Args:
-        total: updates of the training.
+        total: how many parts there are.
     """
 
     def __init__(self, total: int) -> None:
         self._total = total
         self._first: tuple[int, float] | None = None
         self._shown = 0.0
+
+    def show(self, done: int, text: str) -> None:
+        """Print a line about what is done, unless there was one a moment ago."""
+        now = time.monotonic()
+        self._first = self._first or (done, now)
+        if now - self._shown < PAUSE and done < self._total:
+            return
+        self._shown = now
+        before, begin = self._first
+        left = (now - begin) / max(1, done - before) * (self._total - done)
+        print(f"  {text}" + (f", about {duration(left)} left" if done > before and left else ""), flush=True)
+
+
+class Progress(_Clock):
+    """Shows a training by the lines that fairseq-train logs."""
 
     def take(self, line: str) -> None:
         """Take a line of the log."""
@@ -177,18 +186,26 @@ class Progress:
             return
         found = json.loads(values)
         if kind == "valid":
-            figures = [f"{name} {found[f'valid_{name}']}" for name in ("loss", "accuracy") if f"valid_{name}" in found]
+            names = (name for name in ("loss", "accuracy", "f1", "mse") if f"valid_{name}" in found)
+            figures = [f"{name} {found[f'valid_{name}']}" for name in names]
             print(f"  epoch {found['epoch']}, validation: {', '.join(figures)}", flush=True)
             return
-        done, now = int(found["num_updates"]), time.monotonic()
-        self._first = self._first or (done, now)
-        if now - self._shown < PAUSE and done < self._total:
-            return
-        self._shown = now
-        before, begin = self._first
-        left = (now - begin) / max(1, done - before) * (self._total - done)
-        said = f", about {duration(left)} left" if done > before and left else ""
-        print(f"  update {done} of {self._total}: loss {found['loss']}{said}", flush=True)
+        done = int(found["num_updates"])
+        self.show(done, f"update {done} of {self._total}: loss {found['loss']}")
+
+
+class Generated(_Clock):
+    """Shows how many summaries fairseq-generate has written."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__(total)
+        self._done = 0
+
+    def take(self, line: str) -> None:
+        """Take a line of the output."""
+        if line.startswith("H-"):
+            self._done += 1
+            self.show(self._done, f"{self._done:,} of {self._total:,} summaries")
 
 
 def duration(seconds: float) -> str:

@@ -17,6 +17,7 @@ from fairseq_poolingformer.weights.heads import HEADS
 READER = "poolingformer_reader"  # the small model that comes with the package
 NEW_LEVEL = ("--pool-mix", "--pooled-init", "level-one")  # how level two begins in a model that lacks it
 SMALL_WIDTH = 256
+LABELLED = {head.task for head in HEADS if head.labels}  # tasks whose heads fit their own labels alone
 GPT2_FILES = ("encoder.json", "vocab.bpe")
 
 
@@ -32,6 +33,7 @@ class Start:
         weights: the checkpoint; None for random ones.
         tokenizer: options of ``poolingformer preprocess``; empty where one is to be trained.
         labels: of the head that is kept, in its order; empty where there is none.
+        has_head: whether the checkpoint has one for the task.
         notes: sentences for people.
         command: the one that converted it; empty where none did.
     """
@@ -43,6 +45,7 @@ class Start:
     weights: Path | None = None
     tokenizer: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    has_head: bool = False
     notes: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
 
@@ -154,13 +157,13 @@ def _of_transformers(source: Path, task: str, folder: Path, labels_of_data: Call
     architecture = (files.read_json(source / "config.json").get("architectures") or [""])[0]
     labels, notes = config.get("labels") or [], ()
     keeps = any(head.task == task and architecture.endswith(head.end) for head in HEADS)
-    if keeps and task == "document_classification":
+    if keeps and task in LABELLED:
         keeps, notes = _same_labels(labels, labels_of_data())
     if not folder.exists():
         write_fairseq(source, folder, drop_heads=not keeps)
     words = (*("--drop-heads",) * (not keeps), str(source), str(folder))
-    start = _of_checkpoint(folder / "model.pt")
-    kept = tuple(labels) if keeps and task == "document_classification" else ()
+    start = _of_checkpoint(folder / "model.pt", task)
+    kept = tuple(labels) if keeps and task in LABELLED else ()
     return replace(start, labels=kept, notes=tuple(notes), command=("poolingformer", "convert", "to-fairseq", *words))
 
 
@@ -172,16 +175,15 @@ def _of_fairseq(path: Path, task: str, folder: Path, labels_of_data: Callable[[]
                 f"{path}: a folder with neither config.json nor model.pt; name a model's folder or file"
             )
         path = path / names[0]
-    start = _of_checkpoint(path)
-    head = f"{task}_head."
-    if task != "document_classification" or not start.settings.get("has_head"):
+    start = _of_checkpoint(path, task)
+    if task not in LABELLED or not start.has_head:
         return start
     keeps, notes = _same_labels(start.settings.get("labels") or [], labels_of_data())
     if keeps:
         return replace(start, labels=tuple(start.settings["labels"]), notes=tuple(notes))
     settings, state, _ = files.read_training(path)
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: value for name, value in state.items() if not name.startswith(head)}
+    weights = {name: value for name, value in state.items() if not name.startswith(f"{task}_head.")}
     files.write_checkpoint(folder / "headless.pt", {k: v for k, v in settings.items() if k != "labels"}, weights)
     return replace(start, weights=(folder / "headless.pt").resolve(), notes=tuple(notes))
 
@@ -194,10 +196,10 @@ def _same_labels(own: Sequence[str], wanted: Sequence[str]) -> tuple[bool, tuple
     return False, (f"the model's head is for {named}, the data have {', '.join(wanted[:5])}: a new head is trained",)
 
 
-def _of_checkpoint(path: Path) -> Start:
+def _of_checkpoint(path: Path, task: str) -> Start:
     settings, state, training = files.read_training(path)
     tokenizer = _tokenizer(path, settings)
-    has_head = any(name.startswith("document_classification_head.") for name in state)
+    has_head = any(name.startswith(f"{task}_head.") for name in state)
     # where nothing was chosen, and how this machine is to compute, is not of the model
     settings = {key: value for key, value in settings.items() if value is not None and key != "attention_backend"}
     kind = convert.default_model_type(settings, sentencepiece=tokenizer[0] == "--sentencepiece-model")
@@ -205,8 +207,7 @@ def _of_checkpoint(path: Path) -> Start:
     if missing := sorted(set(family.needed) - set(settings)):
         raise ConversionError(f"{path}: its settings lack {', '.join(missing)}")
     trained = training.updates is not None and settings["arch"].startswith(OWN_ARCHS)
-    settings["has_head"] = has_head
-    return Start(settings, family.seq2seq, family, trained, path.resolve(), tokenizer)
+    return Start(settings, family.seq2seq, family, trained, path.resolve(), tokenizer, has_head=has_head)
 
 
 def _tokenizer(checkpoint: Path, settings: Settings) -> tuple[str, ...]:

@@ -6,7 +6,9 @@ import pytest
 from fairseq_poolingformer.cli.finetune import make_parser
 from fairseq_poolingformer.finetune.choices import Choices, Lengths, choose, training_flags
 from fairseq_poolingformer.finetune.start import Start
+from fairseq_poolingformer.tasks.shared.labels import AMOUNT, ONE, SEVERAL
 
+LENGTHS = Lengths(np.array([3000] * 500), 300)
 BASE = Start({"arch": "bart_base", "max_source_positions": 1024, "encoder_embed_dim": 768}, True, weights="model.pt")
 
 
@@ -38,7 +40,37 @@ def test_every_choice_is_a_flag():
     found = chosen(
         *(word for name, value in flags.items() for word in (f"--{name}", value)), "--checkpoint-activations"
     )
-    assert found == Choices(512, 9, 3, 1, 1, 2, 7, 0, 0.5, "bf16", "cpu", True, 5)
+    assert found == Choices(512, 9, 3, 1, 1, 2, 7, 0, 0.5, "bf16", "cpu", True, 5, max_segments=1)
+
+
+def test_documents_are_trained_on_in_all_their_segments_unless_the_user_says_fewer(tmp_path):
+    start, task = Start({"arch": "roberta_base", "max_positions": 512}, False), "document_classification"
+    for flags, text in (
+        ((), "are read in segments, all ("),
+        (("--max-segments", "3"), "are read in segments, the first 3 ("),
+    ):
+        found = chosen("--length", "512", "--device-batch", "1", *flags, start=start, task=task)
+        words = training_flags(found, start, task, tmp_path, tmp_path, Lengths(np.array([3000]), 0), ())
+        assert [words[n + 1] for n, word in enumerate(words) if word == "--max-segments"] == list(flags[1:])
+        assert text in found.as_text(task, "text", {"train": 1}, Lengths(np.array([3000]), 0))
+
+
+@pytest.mark.parametrize(
+    ("task", "problem", "best"),
+    [
+        ("document_classification", ONE, ["accuracy"]),
+        ("document_classification", SEVERAL, ["f1"]),
+        ("document_classification", AMOUNT, []),
+        ("token_labels", ONE, ["f1"]),
+        ("qasper", ONE, []),
+    ],
+)
+def test_the_best_checkpoint_is_that_of_the_figure_that_counts(tmp_path, task, problem, best):
+    start, lengths = Start({"arch": "roberta_base", "max_positions": 512}, False), Lengths(np.array([9]), 0, problem)
+    words = training_flags(
+        chosen("--device-batch", "1", start=start, task=task), start, task, tmp_path, tmp_path, lengths, ()
+    )
+    assert [words[n + 1] for n, word in enumerate(words) if word == "--best-checkpoint-metric"] == best
 
 
 def test_summaries_are_as_long_as_those_of_the_data_or_as_the_model_writes():
@@ -49,7 +81,7 @@ def test_summaries_are_as_long_as_those_of_the_data_or_as_the_model_writes():
 def test_a_criterion_or_optimizer_of_the_users_comes_without_the_options_of_ours(tmp_path):
     start = Start({"arch": "poolingformer_bart_tiny"}, True)
     found = chosen("--device-batch", "1", start=start)
-    flags = training_flags(found, start, "long_summarization", tmp_path, tmp_path, 500, ["--optimizer", "sgd"])
+    flags = training_flags(found, start, "long_summarization", tmp_path, tmp_path, LENGTHS, ["--optimizer", "sgd"])
     assert "--adam-betas" not in flags
     assert "--label-smoothing" in flags
     assert flags[-2:] == ["--optimizer", "sgd"]

@@ -22,16 +22,18 @@ def test_what_did_not_fit_has_no_rows():
     assert replace(MEASURED, fits=False).rows(8) == 0
 
 
-def fit(monkeypatch, tmp_path, fits, chosen=CHOSEN, is_length_given=False):
+def fit(monkeypatch, tmp_path, fits, chosen=CHOSEN, longest=1000, **given):
     """Fit choices where ``fits`` says of them whether one example does."""
     tried = []
 
     def measured(path):
-        return vars(replace(MEASURED, fits=fits(tried[-1])))
+        return vars(replace(MEASURED, fits=fits(tried[-1]), longest=longest))
 
     monkeypatch.setattr(probe, "follow", lambda *command: None)
     monkeypatch.setattr(probe, "read_json_file", measured)
-    return probe.fit(chosen, lambda trial: tried.append(trial) or [], tmp_path, is_length_given, 50)
+    return probe.fit(
+        chosen, lambda trial: tried.append(trial) or [], tmp_path, {"length": None, "max_segments": None, **given}, 50
+    )
 
 
 def test_layers_are_computed_twice_and_then_fewer_tokens_read_where_memory_is_short(monkeypatch, tmp_path, capsys):
@@ -45,9 +47,22 @@ def test_layers_are_computed_twice_and_then_fewer_tokens_read_where_memory_is_sh
     assert "do not hold 1,000 tokens: 1,024 are read" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("fitting", "read"), [(2, 2), (1, 1)])
+def test_fewer_segments_are_read_before_a_segment_has_fewer_tokens(monkeypatch, tmp_path, capsys, fitting, read):
+    found = fit(monkeypatch, tmp_path, lambda trial: 0 < trial.max_segments <= fitting, longest=18000)  # five segments
+    assert (found.checkpoint_activations, found.max_segments, found.length) == (True, read, 4096)
+    assert f"{read} segments of a document are read in training" in capsys.readouterr().out
+
+
+def test_segments_that_are_given_stay(monkeypatch, tmp_path):
+    chosen = replace(CHOSEN, max_segments=3)
+    with pytest.raises(ValueError, match="give a smaller --length"):
+        fit(monkeypatch, tmp_path, lambda trial: False, chosen, longest=18000, length=4096, max_segments=3)
+
+
 def test_a_length_that_is_given_stays(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="do not hold 1,000 tokens; give a smaller --length"):
-        fit(monkeypatch, tmp_path, lambda trial: False, is_length_given=True)
+        fit(monkeypatch, tmp_path, lambda trial: False, length=4096)
 
 
 def test_a_batch_that_is_given_stays(monkeypatch, tmp_path):

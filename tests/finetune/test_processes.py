@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fairseq_poolingformer.finetune.processes import Progress, duration, follow
+from fairseq_poolingformer.finetune.processes import Generated, Progress, duration, follow
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,10 @@ def test_the_reason_of_a_failure(tmp_path, code, message):
 
 def test_output_and_log_are_apart(tmp_path):
     code = "import sys; print('figures'); print('remarks', file=sys.stderr)"
+    lines = []
     with open(tmp_path / "output", "w") as output:
-        follow("it", [sys.executable, "-c", code], tmp_path / "log", output=output)
+        follow("it", [sys.executable, "-c", code], tmp_path / "log", lines.append, output)
+    assert lines == ["figures"]
     assert [(tmp_path / name).read_text() for name in ("output", "log")] == ["figures\n", "remarks\n"]
 
 
@@ -47,6 +49,20 @@ def test_progress(capsys, monkeypatch):
         "  update 20 of 40: loss 5.5, about 60 seconds left",
         "  update 40 of 40: loss 5.5",
         "  epoch 1, validation: loss 5.1, accuracy 0.5",
+    ]
+
+
+def test_summaries_are_counted_while_they_are_written(capsys, monkeypatch):
+    now = iter([0.0, 30.0, 60.0])
+    monkeypatch.setattr("fairseq_poolingformer.finetune.processes.time.monotonic", lambda: next(now))
+    generated = Generated(total=3)
+    generated._shown = -100.0
+    for line in ("2026-01-01 | INFO | loading", "H-1\t-0.5\ta", "D-1\t-0.5\ta", "H-0\t-0.5\tb", "H-2\t-0.5\tc"):
+        generated.take(line)
+    assert capsys.readouterr().out.splitlines() == [
+        "  1 of 3 summaries",
+        "  2 of 3 summaries, about 30 seconds left",
+        "  3 of 3 summaries",
     ]
 
 

@@ -31,14 +31,16 @@ def data(tmp_path_factory):
     (folder / "summaries.jsonl").write_text("\n".join(map(json.dumps, records)))
     rows = [f"{text(rng, 30)} {'good' if n % 2 else 'bad'},{'pos' if n % 2 else 'neg'}" for n in range(40)]
     (folder / "reviews.csv").write_text("\n".join(["review,sentiment", *rows]))
+    named = [{"tokens": text(rng, 20).split(), "labels": ["B-X", "I-X", "O", "O"] * 5} for _ in range(30)]
+    (folder / "names.jsonl").write_text("\n".join(map(json.dumps, named)))
     articles = []
     for number in range(20):
         context = text(rng, 40)
         answer = " ".join(context.split()[10:12])
-        answers = [{"text": answer, "answer_start": context.index(answer)}]
+        answers = [{"text": answer, "answer_start": context.index(answer)}] * (number % 4 > 0)
         question = {"id": f"q{number}", "question": f"what is {number}", "answers": answers}
         articles.append({"title": f"t{number}", "paragraphs": [{"context": context, "qas": [question]}]})
-    (folder / "squad.json").write_text(json.dumps({"version": "1.1", "data": articles}))
+    (folder / "squad.json").write_text(json.dumps({"version": "v2.0", "data": articles}))
     return folder
 
 
@@ -49,9 +51,24 @@ def reviews(data, folder):
 
 @pytest.fixture(scope="module")
 def classified(data, tmp_path_factory):
-    """The folder of a model that tells reviews apart, and what the command printed."""
+    """The folder of a model that tells reviews apart, and what the command printed: it was interrupted, and went on."""
     folder = tmp_path_factory.mktemp("run") / "reviews"
-    return folder, run(*reviews(data, folder))
+    start()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    command = [PYTHON, "-u", "-m", *map(str, reviews(data, folder))]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    printed = []
+    for line in process.stdout:
+        printed.append(line)
+        if "validation: loss" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    printed.append(process.communicate()[0])
+    assert process.returncode == 130
+    assert not (folder / "scores.json").exists()
+    output = run(*reviews(data, folder))
+    assert "measuring" not in output
+    return folder, "".join([*printed, output])
 
 
 def parameters(checkpoint):
@@ -82,8 +99,9 @@ def test_labels(classified):
 
 
 @pytest.mark.slow
-def test_the_folder_opens_from_anywhere_without_what_it_was_made_with(classified, tmp_path):
-    moved = tmp_path / "elsewhere"
+def test_the_folder_opens_from_anywhere_and_goes_on_with_its_head(classified, tmp_path):
+    """Without what it was made with; on a data folder whose test split has no labels, so it is validated on."""
+    moved, run_folder = tmp_path / "elsewhere", tmp_path / "run"
     shutil.copytree(classified[0], moved, ignore=shutil.ignore_patterns("training"))
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -92,21 +110,15 @@ def test_the_folder_opens_from_anywhere_without_what_it_was_made_with(classified
     model = AutoModelForSequenceClassification.from_pretrained(moved)
     assert model.config.id2label == {0: "neg", 1: "pos"}
     assert AutoTokenizer.from_pretrained(moved)("ban")["input_ids"][0] == 0
-    (tmp_path / "new.jsonl").write_text(json.dumps({"text": "bad deban", "label": "neg"}))
-    run(
-        *("preprocess.labelled_text", "--test", tmp_path / "new.jsonl", "--labels", "neg", "pos", "--workers", 1),
-        *("--sentencepiece-model", moved / "tokenizer" / "sentencepiece.model", "--output-folder", tmp_path / "new"),
-    )
-    predicted = tmp_path / "predictions"
-    run(
-        *("fairseq_poolingformer.cli.main", "predict", tmp_path / "new", "--path", moved / "model.pt"),
-        *("--subset", "test", "--output", predicted, "--device", "cpu"),
-    )
-    assert json.loads(predicted.read_text())["label"] in ("neg", "pos")
+    data = classified[0] / "training" / "data"
+    output = run(*FINETUNE, moved, data, "--output-folder", run_folder, "--updates", 1)
+    assert "the model's head for neg, pos is kept" in output
+    assert json.loads((run_folder / "scores.json").read_text())["split"] == "valid"
+    assert "LABEL_0" not in (run_folder / "config.json").read_text()
 
 
 @pytest.mark.slow
-def test_the_commands_that_it_prints_do_the_same(classified, tmp_path):
+def test_the_commands_that_it_prints_do_the_same_without_an_interruption(classified, tmp_path):
     folder, output = classified
     lines = (folder / "training" / "commands.sh").read_text()
     assert all(f"$ {line}\n" in output for line in lines.splitlines()[1:])
@@ -116,6 +128,8 @@ def test_the_commands_that_it_prints_do_the_same(classified, tmp_path):
         (tmp_path / name).chmod(0o755)
     other = tmp_path / "other"
     (other / "training").mkdir(parents=True)
+    gold = "training/test.gold.jsonl"  # which the command itself has written
+    shutil.copyfile(folder / gold, other / gold)
     lines = lines.replace(str(folder), str(other)).partition("poolingformer convert")[0]
     start()
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
@@ -124,26 +138,8 @@ def test_the_commands_that_it_prints_do_the_same(classified, tmp_path):
     assert done.returncode == 0, done.stdout[-3000:]
     best = "training/checkpoints/checkpoint_best.pt"
     assert_same(folder / best, other / best)
-    predictions = "training/test.predictions"
-    assert (folder / predictions).read_text() == (other / predictions).read_text()
-
-
-@pytest.mark.slow
-def test_an_interrupted_job_goes_on_to_the_same_end(classified, data, tmp_path):
-    folder = tmp_path / "reviews"
-    start()
-    command = [PYTHON, "-u", "-m", *map(str, reviews(data, folder))]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    assert any("validation: loss" in line for line in process.stdout)
-    process.send_signal(signal.SIGINT)
-    process.communicate()
-    assert process.returncode == 130
-    assert not (folder / "scores.json").exists()
-    output = run(*reviews(data, folder))
-    assert "measuring" not in output
-    assert_same(classified[0] / "model.pt", folder / "model.pt")
-    assert (classified[0] / "scores.json").read_text() == (folder / "scores.json").read_text()
+    for name in ("test.predictions", "figures.txt"):
+        assert (folder / "training" / name).read_text() == (other / "training" / name).read_text()
 
 
 @pytest.mark.slow
@@ -159,16 +155,6 @@ def test_a_finished_job_is_left_as_it_is_and_another_one_refused(classified, dat
 
 
 @pytest.mark.slow
-def test_a_model_of_its_own_goes_on_with_its_head_on_a_data_folder(classified, tmp_path):
-    """Whose test split has no labels, so it is validated on."""
-    folder, _ = classified
-    output = run(*FINETUNE, folder, folder / "training" / "data", "--output-folder", tmp_path / "run", "--updates", 1)
-    assert "the model's head for neg, pos is kept" in output
-    assert json.loads((tmp_path / "run" / "scores.json").read_text())["split"] == "valid"
-    assert "LABEL_0" not in (tmp_path / "run" / "config.json").read_text()
-
-
-@pytest.mark.slow
 def test_summaries(data, tmp_path):
     """By the small model that comes with the package; its folder is what summarize takes."""
     folder = tmp_path / "summarizer"
@@ -177,6 +163,7 @@ def test_summaries(data, tmp_path):
     scores = json.loads((folder / "scores.json").read_text())
     assert set(scores["figures"]) == {"rouge1", "rouge2", "rougeL", "rougeLsum"}
     assert "fairseq-generate" in output
+    assert "3 of 3 summaries" in output
     (tmp_path / "paper.txt").write_text(" ".join(WORDS))
     shutil.rmtree(folder / "training")
     flags = ("--beam", 1, "--max-length", 8, "--device", "cpu")
@@ -186,9 +173,25 @@ def test_summaries(data, tmp_path):
 @pytest.mark.slow
 def test_questions(data, tmp_path):
     folder = tmp_path / "reader"
-    run(*FINETUNE, "poolingformer_roberta_tiny", data / "squad.json", "--output-folder", folder, "--updates", 2)
+    flags = ("--output-folder", folder, "--updates", 2)
+    output = run(*FINETUNE, "poolingformer_roberta_tiny", data / "squad.json", *flags)
     scores = json.loads((folder / "scores.json").read_text())
-    assert set(scores["figures"]) == {"exact_match", "f1"}
+    assert {"exact", "f1"} <= set(scores["figures"])
+    assert "poolingformer score --task squad" in output
     assert json.loads((folder / "config.json").read_text())["architectures"] == [
         "PoolingformerRobertaForQuestionAnswering"
     ]
+
+
+@pytest.mark.slow
+def test_labels_of_words(data, tmp_path):
+    """In documents of several segments, all of which are read."""
+    folder = tmp_path / "tagger"
+    flags = ("--output-folder", folder, "--updates", 2, "--length", 16)
+    output = run(*FINETUNE, "poolingformer_roberta_tiny", data / "names.jsonl", *flags)
+    assert "are read in segments, all" in output
+    assert "poolingformer score --task token_labels" in output
+    assert set(json.loads((folder / "scores.json").read_text())["figures"]) == {"accuracy", "precision", "recall", "f1"}
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["PoolingformerRobertaForTokenClassification"]
+    assert config["id2label"] == {"0": "B-X", "1": "I-X", "2": "O"}

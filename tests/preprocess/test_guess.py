@@ -13,6 +13,7 @@ def write(path, columns, count=12):
     for number, row in enumerate(rows):
         row.update(
             {"label": number % 2} if "label" in row else {},
+            **({"words": ["a", "b"], "ner_tags": ["O", f"B-{number % 2}"]} if "words" in row else {}),
             **({"answers": {"text": [], "answer_start": []}} if "answers" in row else {}),
         )
     path.write_text("\n".join(map(json.dumps, rows)))
@@ -27,6 +28,7 @@ def write(path, columns, count=12):
         (("id", "pid", "input", "output"), "long_summarization", ["--article-key", "input", "--summary-key", "output"]),
         (("text", "label"), "document_classification", ["--text-key", "text", "--label-key", "label"]),
         (("premise", "hypothesis", "label"), "document_classification", ["--pair-key", "hypothesis"]),
+        (("words", "ner_tags"), "token_labels", ["--tokens-key", "words", "--labels-key", "ner_tags"]),
         (("id", "title", "context", "question", "answers"), "triviaqa", []),
     ],
 )
@@ -98,3 +100,17 @@ def test_nothing_to_train_on(tmp_path):
     write(tmp_path / "test.jsonl", ("article", "abstract"))
     with pytest.raises(InputError, match="only test in it, and nothing to train on"):
         guess(str(tmp_path), [])
+
+
+@pytest.mark.parametrize("splits", [("train", "valid"), ("train",)])
+def test_a_release_is_read_as_its_preset_says(tmp_path, splits):
+    (tmp_path / "qasper").mkdir()
+    rows = [{"id": f"q{number}", "pid": f"q{number}_0", "input": "a b", "output": "b"} for number in range(20)]
+    for split in splits:
+        (tmp_path / "qasper" / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = guess(str(tmp_path), ["--patience", "3", "--max-source-length", "1024"], "scrolls/qasper")
+    assert (found.purpose.task, found.purpose.corpus) == ("long_summarization", "scrolls/qasper")
+    assert found.options[:3] == [str(tmp_path), "--max-source-length", "1024"]
+    assert found.others == ["--patience", "3"]
+    assert found.is_divided == (splits == ("train",))
+    assert set(found.corpus().splits) == ({"train", "valid", "test"} if found.is_divided else set(splits))

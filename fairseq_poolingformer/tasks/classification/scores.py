@@ -40,6 +40,28 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     Raises:
         ValueError: a file is not of its format, or a prediction is of no document.
     """
+    labels, found = _read(gold, predictions)
+    pairs = [(labels[name], label) for name, label in found.items()]
+    counts = {"examples": len(pairs), "without_prediction": len(labels) - len(pairs)}
+    if any(isinstance(label, float) for label in found.values()):
+        return _figures_of_amounts(predictions, pairs) | counts
+    return _figures_of_labels([(_as_set(right), _as_set(label)) for right, label in pairs], labels, found) | counts
+
+
+def example_scores(gold: Sequence[Path], predictions: Path) -> dict[str, list[float]]:
+    """What each document adds to the figure that is a mean: ``mse`` of amounts, or else ``accuracy`` in percent.
+
+    Arguments and errors are those of :func:`score`.
+    """
+    labels, found = _read(gold, predictions)
+    pairs = [(labels[name], label) for name, label in found.items()]
+    if any(isinstance(label, float) for label in found.values()):
+        return {"mse": [(right - amount) ** 2 for right, amount in _amounts(predictions, pairs).T.tolist()]}
+    return {"accuracy": [100.0 * (_as_set(right) == _as_set(label)) for right, label in pairs]}
+
+
+def _read(gold: Sequence[Path], predictions: Path) -> tuple[dict[str, Label], dict[str, Label]]:
+    """The released labels and the predicted ones."""
     labels: dict[str, Label] = {}
     for path in gold:
         for name, label in read_gold(Path(path)).items():
@@ -53,11 +75,7 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
         same = next((name for name in labels if name.lstrip("0") == unknown.lstrip("0")), None)
         cause = "are they of another split?" if same is None else f"their {same!r} is another id"
         raise ValueError(f"{predictions}: the gold files have no document {unknown!r}; {cause}")
-    pairs = [(labels[name], label) for name, label in found.items()]
-    counts = {"examples": len(pairs), "without_prediction": len(labels) - len(pairs)}
-    if any(isinstance(label, float) for label in found.values()):
-        return _figures_of_amounts(predictions, pairs) | counts
-    return _figures_of_labels([(_as_set(right), _as_set(label)) for right, label in pairs], labels, found) | counts
+    return labels, found
 
 
 def _as_set(label: Label) -> frozenset[str]:
@@ -91,13 +109,18 @@ def _shares(hits: int, predicted: int, there: int) -> dict[str, float]:
 
 
 def _figures_of_amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]]) -> dict[str, float | int]:
-    try:
-        right, found = np.array(pairs, np.float64).T
-    except (ValueError, TypeError):
-        raise ValueError(f"{predictions}: amounts, and a label is not a number; are the gold files others?") from None
+    right, found = _amounts(predictions, pairs)
     ranks = [_ranks(values) for values in (right, found)]
     correlations = {"pearson": _correlation(right, found), "spearman": _correlation(*ranks)}
     return correlations | {"mse": float(np.mean((right - found) ** 2))}
+
+
+def _amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]]) -> np.ndarray:
+    """(2, n) the right amounts and the predicted ones."""
+    try:
+        return np.array(pairs, np.float64).T
+    except (ValueError, TypeError):
+        raise ValueError(f"{predictions}: amounts, and a label is not a number; are the gold files others?") from None
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> float:

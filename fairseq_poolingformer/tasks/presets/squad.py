@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
+from operator import add
 from pathlib import Path
 
 from fairseq_poolingformer.cli.command import add_gold, given_predictions
@@ -92,14 +94,30 @@ def _read_probabilities(path: Path) -> dict[str, float]:
     return found
 
 
+def question_scores(
+    gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str], is_v2: bool
+) -> dict[str, Scores]:
+    """What each question adds to exact match and F1, from 0 to 1: nothing where v1.1 has no prediction.
+
+    Args:
+        gold: the right answers to each question, none where it has none.
+        predictions: empty for no answer; v2.0 needs all of them.
+        is_v2: whether the script for v2.0 is meant.
+    """
+    exact, overlap = ("exact", _f1_or_none) if is_v2 else ("exact_match", f1)
+    found: dict[str, Scores] = {exact: {}, "f1": {}}
+    for name, answers in gold.items():
+        texts = [text for text in answers if hotpotqa_words(text)] or [""] if is_v2 else answers
+        for figure, measure in ((exact, exact_match), ("f1", overlap)):
+            is_there = is_v2 or name in predictions
+            found[figure][name] = max(measure(predictions[name], text) for text in texts) if is_there else 0.0
+    return found
+
+
 def score_v1(gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float | int]:
     """The figures of v1.1; a question without a prediction counts 0."""
-    exact, overlap = 0, 0.0
-    for name, texts in gold.items():
-        if name in predictions:
-            exact += max(exact_match(predictions[name], text) for text in texts)
-            overlap += max(f1(predictions[name], text) for text in texts)
-    return {"exact_match": 100.0 * exact / len(gold), "f1": 100.0 * overlap / len(gold)}
+    scores = question_scores(gold, predictions, is_v2=False)
+    return {figure: 100.0 * reduce(add, values.values(), 0.0) / len(gold) for figure, values in scores.items()}
 
 
 def score_v2(
@@ -123,11 +141,7 @@ def score_v2(
         raise ValueError(f"{len(missing)} questions have no probability in --na-prob-file, such as {missing[0]!r}")
     chances = dict.fromkeys(gold, 0.0) if probabilities is None else probabilities
     has_answer = {name: bool(texts) for name, texts in gold.items()}
-    raw: dict[str, Scores] = {"exact": {}, "f1": {}}
-    for name, answers in gold.items():
-        texts = [text for text in answers if hotpotqa_words(text)] or [""]
-        raw["exact"][name] = max(exact_match(predictions[name], text) for text in texts)
-        raw["f1"][name] = max(_f1_or_none(predictions[name], text) for text in texts)
+    raw = question_scores(gold, predictions, is_v2=True)
     scores = {
         figure: {
             name: float(not has_answer[name]) if chances[name] > threshold else value for name, value in values.items()
