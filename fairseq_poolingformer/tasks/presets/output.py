@@ -38,7 +38,7 @@ def read_predictions(path: Path) -> dict[str, str]:
 
 def _is_object(line: str) -> bool:
     try:
-        return isinstance(json.loads(line), dict)
+        return isinstance(json.loads(line.removeprefix("\ufeff")), dict)
     except (ValueError, RecursionError):
         return False
 
