@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.contract_nli.examples import ContractNliSplit
-from fairseq_poolingformer.tasks.contract_nli.scores import annotation_of, annotations_of, hypotheses_of, key_of
+from fairseq_poolingformer.tasks.contract_nli.scores import annotation_of, annotations_of, hypotheses_of
 from fairseq_poolingformer.tasks.shared.examples import MAX_QUESTION_LENGTH
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
@@ -64,7 +64,7 @@ def parse(fields: dict, annotated: bool) -> HotpotqaExample:
         choice, evidence = found.choice, found.spans
     sentences = tuple(clean(text[start:end]) for start, end in spans)
     paragraph = Paragraph("", sentences, frozenset(evidence), bool(evidence))
-    name = json.dumps([key_of(document.get("id")), fields["name"]])
+    name = json.dumps([str(json_values.example_id_of(document, "id")), fields["name"]])
     question = replace_lone_surrogates(fields["hypothesis"])
     return HotpotqaExample(name, (question, *paragraph.texts), (paragraph,), choice, (), ())
 

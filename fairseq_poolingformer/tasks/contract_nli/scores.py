@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.json_values import as_object, list_of, text_of
+from fairseq_poolingformer.text.json_values import as_object, example_id_of, list_of, text_of
 
 FORM = 'a list of documents with "annotation_sets"'
 RECALL = 0.8  # at which the precision of evidence is given
@@ -47,17 +49,6 @@ class Prediction:
     spans: np.ndarray
 
 
-def key_of(value: object) -> str:
-    """An id as text.
-
-    Raises:
-        ValueError: it is neither a string nor a whole number.
-    """
-    if not isinstance(value, str | int) or isinstance(value, bool):
-        raise ValueError(f"'id' must be a string or a whole number, is {value!r}"[:80])
-    return str(value)
-
-
 def hypotheses_of(release: dict) -> dict[str, str]:
     """The text of each hypothesis by its id.
 
@@ -88,7 +79,7 @@ def annotation_of(fields: Mapping[str, object], num_spans: int) -> Annotation:
         ValueError: its choice or a span is none.
     """
     choice, spans = fields.get("choice"), list_of(fields, "spans")
-    if choice not in Choice.__members__:
+    if choice not in list(Choice.__members__):
         raise ValueError(f"'choice' must be one of {', '.join(Choice.__members__)}, is {choice!r}"[:120])
     if not all(type(number) is int and 0 <= number < num_spans for number in spans):
         raise ValueError(f"'spans' must be numbers of the document's {num_spans} spans")
@@ -99,7 +90,7 @@ def _documents(path: Path, documents: list) -> Iterator[tuple[str, dict]]:
     for number, value in enumerate(documents):
         try:
             document = as_object(value, "a document")
-            yield key_of(document.get("id")), document
+            yield str(example_id_of(document, "id")), document
         except ValueError as error:
             raise ValueError(f"{path}, document {number}: {error}") from None
 
@@ -114,8 +105,8 @@ def read_gold(path: Path) -> dict[Key, tuple[Annotation, int]]:
     for name, document in _documents(path, list_of(read_json_file(path), "documents")):
         try:
             count = len(list_of(document, "spans"))
-            annotations = annotations_of(document)
-            found |= {(name, label): (annotation_of(value, count), count) for label, value in annotations.items()}
+            for label, value in annotations_of(document).items():
+                _add(found, (name, label), (annotation_of(value, count), count))
         except ValueError as error:
             raise ValueError(f"{path}, document {name}: {error}") from None
     return found
@@ -133,14 +124,20 @@ def read_predictions(path: Path) -> dict[Key, Prediction]:
             for label, fields in annotations_of(document).items():
                 choices = as_object(fields.get("class_probs"), "'class_probs'")
                 ordered = [choices.get(choice.name) for choice in Choice]
-                found[name, label] = Prediction(_numbers(ordered), _numbers(list_of(fields, "span_probs")))
+                _add(found, (name, label), Prediction(_numbers(ordered), _numbers(list_of(fields, "span_probs"))))
         except ValueError as error:
             raise ValueError(f"{path}, document {name}: {error}") from None
     return found
 
 
+def _add(found: dict[Key, Any], key: Key, value: object) -> None:
+    if key in found:
+        raise ValueError(f"{key[1]!r} comes a second time")
+    found[key] = value
+
+
 def _numbers(values: list) -> np.ndarray:
-    if not all(isinstance(value, int | float) for value in values):
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
         raise ValueError("'class_probs' must have a number for each choice, and 'span_probs' for each span")
     return np.array(values, np.float64)
 

@@ -129,8 +129,10 @@ def read_gold(path: Path) -> dict[str, list[Reference]]:
         try:
             for value in list_of(as_object(fields, "a paper"), "qas"):
                 question = as_object(value, "a question")
-                name = place = text_of(question, "question_id")
-                found[name] = references_of(question)
+                place = text_of(question, "question_id")
+                if place in found:
+                    raise ValueError("the question comes a second time")
+                found[place] = references_of(question)
         except ValueError as error:
             raise ValueError(f"{path}, {place}: {error}") from None
     if not found:
@@ -149,8 +151,10 @@ def read_predictions(path: Path) -> dict[str, Reference]:
         for number, line in enumerate(lines, 1):
             try:
                 fields = read_object(line)
-                texts = (text_of(fields, "predicted_answer"),)
-                found[text_of(fields, "question_id")] = Reference(texts, _texts(fields, "predicted_evidence"))
+                name, text = text_of(fields, "question_id"), text_of(fields, "predicted_answer")
+                if name in found:
+                    raise ValueError(f"question {name!r} comes a second time")
+                found[name] = Reference((text,), _texts(fields, "predicted_evidence"))
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from error
     return found
