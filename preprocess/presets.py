@@ -188,7 +188,7 @@ class _Documents:
             fields = keys.parsed_object(record.data) if record.data is not None else None
             if fields and isinstance(text := fields.get("doc_text"), str):
                 data = text.encode("utf-8", "replace")
-                self._places[fields["id"]] = self._texts.tell(), self._texts.write(data)
+                self._places[str(fields.get("id"))] = self._texts.tell(), self._texts.write(data)
 
 
 def _expanded(records: Iterator[Record], preset: Preset, documents: _Documents | None) -> Iterator[Record]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.classification.scores import id_of
+from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelSplit
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine, type_name

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.text.json_lines import BadLine, read_object
 from fairseq_poolingformer.text.xml_elements import read_elements
 
@@ -55,13 +57,15 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
         raise ValueError(f"{predictions}: the gold files have no document {unknown!r}; {cause}")
     pairs = [(labels[name], label) for name, label in found.items()]
     counts = {"examples": len(pairs), "without_prediction": len(labels) - len(pairs)}
-    if any(isinstance(label, float) for label in found.values()):
+    is_amount = any(isinstance(label, float) for label in found.values())
+    if is_amount or any(isinstance(right, float) and not right.is_integer() for right, _ in pairs):
         return _figures_of_amounts(predictions, pairs) | counts
     return _figures_of_labels([(_as_set(right), _as_set(label)) for right, label in pairs], labels, found) | counts
 
 
 def _as_set(label: Label) -> frozenset[str]:
-    return frozenset(label if isinstance(label, tuple) else [str(label)])
+    """The names of labels; 1.0 is the name 1, as in preprocessing."""
+    return frozenset(label if isinstance(label, tuple) else [f"{label:.0f}" if isinstance(label, float) else label])
 
 
 def _figures_of_labels(
@@ -76,7 +80,8 @@ def _figures_of_labels(
         each[name] = hits, predicted, there
     if any(isinstance(label, tuple) for file in files for label in file.values()):
         f1 = [_shares(*counts)["f1"] for counts in each.values()]
-        figures |= _shares(*np.sum(list(each.values()), axis=0).tolist()) | {"macro_f1": sum(f1) / len(f1)}
+        figures |= _shares(*map(sum, zip((0, 0, 0), *each.values(), strict=True)))
+        figures |= {"macro_f1": sum(f1) / max(len(f1), 1)}
     for name, counts in each.items():
         figures |= {f"{kind}_{name}": value for kind, value in _shares(*counts).items()}
     return figures
@@ -128,7 +133,7 @@ def label_of(fields: dict) -> Label:
     if isinstance(label, list) and len(label) != 1:
         return tuple(dict.fromkeys(map(_text_of, label)))
     label = label[0] if isinstance(label, list) else label
-    return label if isinstance(label, float) else _text_of(label)
+    return label if isinstance(label, float) and math.isfinite(label) else _text_of(label)
 
 
 def _text_of(label: object) -> str:
@@ -136,18 +141,9 @@ def _text_of(label: object) -> str:
         return " ".join(label.split())
     if isinstance(label, int):
         return json.dumps(label)
-    raise BadLine("no label: 'label' must be a string, a whole number, true or false, a list of these, or an amount")
-
-
-def id_of(fields: dict, file: str, line: int) -> str:
-    """Return the id of a JSON line, or its file's name and number where it has none."""
-    name = fields.get("id", f"{Path(file).name}:{line}")
-    if not isinstance(name, (str, int)) or isinstance(name, bool):
-        raise BadLine("'id' must be a string or a whole number")
-    name = " ".join(str(name).split())
-    if not name:
-        raise BadLine("empty id")
-    return name
+    raise BadLine(
+        "no label: 'label' must be a string, a whole number, true or false, a list of these, or a finite amount"
+    )
 
 
 def imdb_id(path: Path) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.columns import documents
 from fairseq_poolingformer.text.json_lines import read_object
@@ -106,7 +107,7 @@ def read_gold(path: Path) -> dict[str, LabelledWords]:
                 fields = read_object(line) if isinstance(line, bytes) else line
                 if not isinstance(fields, dict):
                     raise ValueError(fields or "too long")
-                name = str(fields.get("id", f"{path.name}:{number}"))
+                name = id_of(fields, str(path), number)
                 if name in found:
                     raise ValueError(f"id {name} is there twice")
                 found[name] = _labelled(fields)
@@ -120,7 +121,7 @@ def _labelled(fields: dict) -> LabelledWords:
     if len(tokens) != len(labels) or not all(isinstance(label, str) for label in labels):
         raise ValueError(f"{len(tokens)} tokens and {len(labels)} labels; each token must have one, which is a string")
     sentences = json_values.list_of(fields, "sentences") if "sentences" in fields else [len(tokens)]
-    if not all(type(size) is int for size in sentences) or sum(sentences) != len(tokens):
+    if not all(type(size) is int and size >= 0 for size in sentences) or sum(sentences) != len(tokens):
         raise ValueError(f"'sentences' must be whole numbers whose sum is {len(tokens)}, the number of tokens")
     return LabelledWords(labels, sentences)
 
@@ -143,7 +144,9 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     """
     there: dict[str, LabelledWords] = {}
     for path in gold:
-        there.update(read_gold(Path(path)))
+        for name, document in read_gold(Path(path)).items():
+            if there.setdefault(name, document) != document:
+                raise ValueError(f"{path}: document {name!r} has other labels than in another file")
     found = read_gold(Path(predictions))
     if not found:
         raise ValueError(f"{predictions}: no predictions in it")
