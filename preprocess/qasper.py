@@ -124,14 +124,6 @@ def encode(tokenizer: Tokenizer, example: QasperExample) -> Encoded | Reject:
     return replace(found, texts=texts | {"paragraphs": json.dumps(example.originals)})
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the command's parser."""
-    parser = task_corpus.make_parser("qasper", __doc__, "QASPER's JSON, or papers in any format")
-    options.add_data(parser.add_argument_group("all splits at once"))
-    options.add_options(parser)
-    return parser
-
-
 def make_corpus(args: argparse.Namespace) -> Corpus:
     """Describe the corpus that the command line names.
 
@@ -140,20 +132,10 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     """
     data = options.find(args, name_of, questions)
     table = functools.partial(answer_table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH)
-    return Corpus(
-        name="qasper",
-        splits=options.annotated(data.splits, parse),
-        parse=functools.partial(parse, annotated=True),
-        settings=data.settings,
-        inputs=data.inputs,
-        layout=QasperSplit.layout,
-        encode=encode,
-        entries={"kind": "qasper", "format": 1},
-        table=options.with_notes(table, data),
-        unique_ids=True,
-    )
+    return options.corpus_of(data, parse, table, "qasper", name="qasper", layout=QasperSplit.layout, encode=encode)
 
 
+make_parser = functools.partial(options.make_parser, "qasper", __doc__, "QASPER's JSON, or papers in any format")
 main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":

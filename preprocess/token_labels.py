@@ -103,15 +103,13 @@ def encode(tokenizer: Tokenizer, example: LabelledWords, labels: Sequence[str]) 
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = task_corpus.make_parser("token_labels", __doc__, f"CoNLL's columns, or {options.FORMATS}")
-    options.add_data(parser.add_argument_group("all splits at once"))
+    parser = options.make_parser("token_labels", __doc__, f"CoNLL's columns, or {options.FORMATS}")
     group = parser.add_argument_group("what a record has", options.KEYS)
     for part in ("tokens", "labels", "id"):
         text = f"where its {part} is (default: %(default)s)" if part == "id" else f"where the list of its {part} is"
         group.add_argument(f"--{part}-key", metavar="KEY", default=getattr(USUAL, part), help=text)
     text = "the labels in the order of their numbers, which a record may have instead (default: train's, sorted)"
     group.add_argument("--labels", metavar="LABEL", nargs="+", help=text)
-    options.add_options(parser)
     return parser
 
 
@@ -126,17 +124,16 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     names = tuple(args.labels or ())
     read = functools.partial(parse, where=where, names=names)
     labels = list(names) or TrainLabels.find(data.splits, read).names()
-    return Corpus(
+    return options.corpus_of(
+        data,
+        read,
+        task_table,
+        KIND,
         name=KIND,
-        splits=options.annotated(data.splits, read),
-        parse=read,
         settings={"keys": list(vars(where).values()), **data.settings},
-        inputs=data.inputs,
         layout=TokenLabelSplit.layout,
         encode=functools.partial(encode, labels=tuple(labels)),
-        entries={"kind": KIND, "format": 1, "labels": labels},
-        table=options.with_notes(task_table, data),
-        unique_ids=True,
+        entries={"labels": labels},
     )
 
 
