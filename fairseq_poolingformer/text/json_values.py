@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 YES_NO_ANSWERS = ("NONE", "YES", "NO")
+
+
+@contextlib.contextmanager
+def placed(*place: object) -> Iterator[None]:
+    """Name a place, such as a file and a line, before the message of a ValueError of the block."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{', '.join(map(str, place))}: {error}") from None
 
 
 def as_object(value: object, where: str) -> dict[str, Any]:

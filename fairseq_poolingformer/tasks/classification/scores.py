@@ -9,8 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.tasks.shared.estimates import shares
 from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.text.json_lines import BadLine, read_object
+from fairseq_poolingformer.text.json_values import placed
 from fairseq_poolingformer.text.xml_elements import read_elements
 
 FORM = 'lines of JSON with "id" and "label"'
@@ -79,20 +81,12 @@ def _figures_of_labels(
         predicted, there = (sum(name in pair[side] for pair in pairs) for side in (1, 0))
         each[name] = hits, predicted, there
     if any(isinstance(label, tuple) for file in files for label in file.values()):
-        f1 = [_shares(*counts)["f1"] for counts in each.values()]
-        figures |= _shares(*map(sum, zip((0, 0, 0), *each.values(), strict=True)))
+        f1 = [shares(*counts)["f1"] for counts in each.values()]
+        figures |= shares(*map(sum, zip((0, 0, 0), *each.values(), strict=True)))
         figures |= {"macro_f1": sum(f1) / max(len(f1), 1)}
     for name, counts in each.items():
-        figures |= {f"{kind}_{name}": value for kind, value in _shares(*counts).items()}
+        figures |= {f"{kind}_{name}": value for kind, value in shares(*counts).items()}
     return figures
-
-
-def _shares(hits: int, predicted: int, there: int) -> dict[str, float]:
-    return {
-        "precision": 100 * hits / predicted if predicted else 0.0,
-        "recall": 100 * hits / there if there else 0.0,
-        "f1": 200 * hits / (predicted + there) if predicted + there else 0.0,
-    }
 
 
 def _figures_of_amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]]) -> dict[str, float | int]:
@@ -194,12 +188,10 @@ def _json_labels(path: Path) -> dict[str, Label]:
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
-                try:
+                with placed(path, f"line {number}"):
                     fields = read_object(line)
                     name, label = id_of(fields, str(path), number), label_of(fields)
                     if name in labels:
                         raise BadLine(f"id {name} is there twice")
-                except BadLine as error:
-                    raise ValueError(f"{path}, line {number}: {error}") from error
                 labels[name] = label
     return labels

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.json_values import as_object, example_id_of, list_of, text_of
+from fairseq_poolingformer.text.json_values import as_object, example_id_of, list_of, placed, text_of
 
 FORM = 'a list of documents with "annotation_sets"'
 RECALL = 0.8  # at which the precision of evidence is given
@@ -88,11 +88,9 @@ def annotation_of(fields: Mapping[str, object], num_spans: int) -> Annotation:
 
 def _documents(path: Path, documents: list) -> Iterator[tuple[str, dict]]:
     for number, value in enumerate(documents):
-        try:
+        with placed(path, f"document {number}"):
             document = as_object(value, "a document")
             yield str(example_id_of(document, "id")), document
-        except ValueError as error:
-            raise ValueError(f"{path}, document {number}: {error}") from None
 
 
 def read_gold(path: Path) -> dict[Key, tuple[Annotation, int]]:
@@ -103,12 +101,10 @@ def read_gold(path: Path) -> dict[Key, tuple[Annotation, int]]:
     """
     found = {}
     for name, document in _documents(path, list_of(read_json_file(path), "documents")):
-        try:
+        with placed(path, f"document {name}"):
             count = len(list_of(document, "spans"))
             for label, value in annotations_of(document).items():
                 _add(found, (name, label), (annotation_of(value, count), count))
-        except ValueError as error:
-            raise ValueError(f"{path}, document {name}: {error}") from None
     return found
 
 
@@ -120,13 +116,11 @@ def read_predictions(path: Path) -> dict[Key, Prediction]:
     """
     found = {}
     for name, document in _documents(path, read_json_file(path, list)):
-        try:
+        with placed(path, f"document {name}"):
             for label, fields in annotations_of(document).items():
                 choices = as_object(fields.get("class_probs"), "'class_probs'")
                 ordered = [choices.get(choice.name) for choice in Choice]
                 _add(found, (name, label), Prediction(_numbers(ordered), _numbers(list_of(fields, "span_probs"))))
-        except ValueError as error:
-            raise ValueError(f"{path}, document {name}: {error}") from None
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fairseq_poolingformer.tasks.shared.normalized_text import Overlap, hotpotqa_words, overlap
 from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.json_values import as_object, list_of, text_of
+from fairseq_poolingformer.text.json_values import as_object, list_of, placed, text_of
 
 PARAGRAPH_SCORES = "paragraph_scores"  # a key beside those of the official format; null: not read
 _WHOLE_ANSWERS = (["yes"], ["no"], ["noanswer"])  # they share no word with any other answer
@@ -96,14 +96,12 @@ def read_gold(path: Path) -> list[HotpotqaGold]:
     values = read_json_file(path, list)
     gold = []
     for number, value in enumerate(values):
-        try:
+        with placed(path, f"question {number}"):
             record = as_object(value, "a question")
             if "answer" not in record:
                 raise ValueError("no 'answer': those of the test set are not public")
             facts = facts_of(record, "supporting_facts")
             gold.append(HotpotqaGold(text_of(record, "_id"), text_of(record, "answer"), facts))
-        except ValueError as error:
-            raise ValueError(f"{path}, question {number}: {error}") from None
     if not gold:
         raise ValueError(f"{path}: no questions in it")
     return gold
@@ -116,12 +114,10 @@ def read_predictions(path: Path) -> HotpotqaPredictions:
         ValueError: the file holds something else.
     """
     content = read_json_file(path)
-    try:
+    with placed(path):
         answers, facts = (as_object(content.get(key), f"{key!r}") for key in ("answer", "sp"))
         answers = {key: text_of(answers, key) for key in answers}
         return HotpotqaPredictions(answers, {key: facts_of(facts, key) for key in facts})
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:

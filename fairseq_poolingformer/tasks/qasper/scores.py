@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_poolingformer.tasks.shared.normalized_text import hotpotqa_words, overlap
+from fairseq_poolingformer.tasks.shared.normalized_text import f1
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import read_object
-from fairseq_poolingformer.text.json_values import as_object, list_of, text_of
+from fairseq_poolingformer.text.json_values import as_object, list_of, placed, text_of
 
 KINDS = ("extractive", "abstractive", "boolean", "none")
 UNANSWERABLE = "Unanswerable"
@@ -74,11 +74,6 @@ def _texts(record: dict, key: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def answer_f1(predicted: str, right: str) -> float:
-    """F1 of the words of two answers."""
-    return overlap(hotpotqa_words(predicted), hotpotqa_words(right)).f1
-
-
 def evidence_f1(predicted: Sequence[str], right: Sequence[str]) -> float:
     """F1 of paragraphs; 1 where there are none."""
     if not predicted and not right:
@@ -102,19 +97,17 @@ def figures(gold: Mapping[str, Sequence[Reference]], predictions: Mapping[str, R
         found = predictions.get(name)
         best = [0.0, 0.0, 0.0]
         if found is not None:
-            f1, kind = max(((answer_f1(found.answer, one.answer), one.kind) for one in references), key=lambda x: x[0])
-            kinds[kind].append(f1)
+            of_each = [(f1(found.answer, one.answer), one.kind) for one in references]
+            best[0], kind = max(of_each, key=lambda value: value[0])
+            kinds[kind].append(best[0])
+            best[1] = max(evidence_f1(found.evidence, one.evidence) for one in references)
             texts = ([text for text in one.evidence if FLOAT not in text] for one in references)
-            best = [f1, *(_best(found.evidence, each) for each in ((one.evidence for one in references), texts))]
+            best[2] = max(evidence_f1(found.evidence, text) for text in texts)
         for values, value in zip((answers, evidence, text_evidence), best, strict=True):
             values.append(value)
     means = {"answer_f1": answers, "evidence_f1": evidence, "text_evidence_f1": text_evidence}
     means |= {f"answer_f1_{kind}": values for kind, values in kinds.items()}
     return {name: sum(values) / len(values) if values else 0.0 for name, values in means.items()}
-
-
-def _best(predicted: Sequence[str], references: Iterable[Sequence[str]]) -> float:
-    return max(evidence_f1(predicted, right) for right in references)
 
 
 def read_gold(path: Path) -> dict[str, list[Reference]]:
@@ -149,14 +142,12 @@ def read_predictions(path: Path) -> dict[str, Reference]:
     found = {}
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
-            try:
+            with placed(path, f"line {number}"):
                 fields = read_object(line)
                 name, text = text_of(fields, "question_id"), text_of(fields, "predicted_answer")
                 if name in found:
                     raise ValueError(f"question {name!r} comes a second time")
                 found[name] = Reference((text,), _texts(fields, "predicted_evidence"))
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from error
     return found
 
 

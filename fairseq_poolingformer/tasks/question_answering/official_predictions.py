@@ -31,6 +31,7 @@ from fairseq_poolingformer.text.json_values import (
     integer_of,
     list_of,
     number_of,
+    placed,
     text_of,
     yes_no_of,
 )
@@ -287,10 +288,8 @@ def _parse(parse: Callable[[str], Any], text: str, where: str) -> Any:
 
 
 def _located(where: str, read: Callable[[object], Prediction], value: object) -> tuple[str, Prediction]:
-    try:
+    with placed(where):
         return where, read(value)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
 
 
 def _collect(path: str | Path, located: Iterator[tuple[str, Prediction]]) -> dict[int | str, Prediction]:

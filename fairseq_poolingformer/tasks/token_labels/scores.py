@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from fairseq_poolingformer.tasks.shared.estimates import shares
 from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.columns import documents
@@ -82,12 +83,8 @@ class EntityCounts:
 
     def figures(self, kind: str | None = None) -> dict[str, float]:
         """Precision, recall and F1 in percent, of all kinds or of one."""
-        right, found, there = (
-            counts.total() if kind is None else counts[kind] for counts in (self.right, self.found, self.there)
-        )
-        precision, recall = 100 * right / found if found else 0.0, 100 * right / there if there else 0.0
-        f1 = 2 * precision * recall / (precision + recall) if right else 0.0
-        return {"precision": precision, "recall": recall, "f1": f1}
+        each = (self.right, self.found, self.there)
+        return shares(*(counts.total() if kind is None else counts[kind] for counts in each))
 
 
 def read_gold(path: Path) -> dict[str, LabelledWords]:
@@ -103,7 +100,7 @@ def read_gold(path: Path) -> dict[str, LabelledWords]:
         for number, line in lines:
             if isinstance(line, bytes) and not line.strip():
                 continue
-            try:
+            with json_values.placed(path, f"line {number}"):
                 fields = read_object(line) if isinstance(line, bytes) else line
                 if not isinstance(fields, dict):
                     raise ValueError(fields or "too long")
@@ -111,8 +108,6 @@ def read_gold(path: Path) -> dict[str, LabelledWords]:
                 if name in found:
                     raise ValueError(f"id {name} is there twice")
                 found[name] = _labelled(fields)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from error
     return found
 
 
@@ -157,13 +152,11 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
             sizes = f"{len(document.labels)} words, and the gold files have {len(there[name].labels)} of it"
             raise ValueError(f"{predictions}, {name}: {sizes}")
     pairs = [(document.labels, there[name]) for name, document in found.items()]
-    counts = EntityCounts.of((entities(own, right.sentences), entities(*_fields(right))) for own, right in pairs)
+    counts = EntityCounts.of(
+        (entities(own, right.sentences), entities(right.labels, right.sentences)) for own, right in pairs
+    )
     same = [one == other for own, right in pairs for one, other in zip(own, right.labels, strict=True)]
     figures: dict[str, float | int] = {"accuracy": 100 * sum(same) / len(same) if same else 0.0, **counts.figures()}
     for kind in sorted({*counts.found, *counts.there}):
         figures |= {f"{name}_{kind}": value for name, value in counts.figures(kind).items()}
     return figures | {"examples": len(found), "without_prediction": len(there) - len(found)}
-
-
-def _fields(document: LabelledWords) -> tuple[Sequence[str], Sequence[int]]:
-    return document.labels, document.sentences
