@@ -5,7 +5,6 @@ Every hypothesis about a contract is an example.
 
 import functools
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +89,3 @@ make_corpus = functools.partial(
     **_FIELDS,
 )
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

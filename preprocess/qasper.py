@@ -6,7 +6,6 @@ A record is a paper with its questions under ``qas``. The captions of figures an
 import argparse
 import functools
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -137,6 +136,3 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 make_parser = functools.partial(options.make_parser, "qasper", __doc__, "QASPER's JSON, or papers in any format")
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,7 +7,6 @@ a document begins at -DOCSTART-; without it every sentence is one.
 import argparse
 import functools
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -138,6 +137,3 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
 
 
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -86,11 +86,19 @@ def annotation_of(fields: Mapping[str, object], num_spans: int) -> Annotation:
     return Annotation(Choice[choice], tuple(spans))
 
 
-def _documents(path: Path, documents: list) -> Iterator[tuple[str, dict]]:
+def _by_key(path: Path, documents: list, read: Callable[[dict, dict], Any]) -> dict[Key, Any]:
+    """What ``read`` makes of each annotation and its document."""
+    found = {}
     for number, value in enumerate(documents):
         with placed(path, f"document {number}"):
             document = as_object(value, "a document")
-            yield str(example_id_of(document, "id")), document
+            name = str(example_id_of(document, "id"))
+        with placed(path, f"document {name}"):
+            for label, fields in annotations_of(document).items():
+                if (name, label) in found:
+                    raise ValueError(f"{label!r} comes a second time")
+                found[name, label] = read(fields, document)
+    return found
 
 
 def read_gold(path: Path) -> dict[Key, tuple[Annotation, int]]:
@@ -99,13 +107,12 @@ def read_gold(path: Path) -> dict[Key, tuple[Annotation, int]]:
     Raises:
         ValueError: it is something else; the message names the document.
     """
-    found = {}
-    for name, document in _documents(path, list_of(read_json_file(path), "documents")):
-        with placed(path, f"document {name}"):
-            count = len(list_of(document, "spans"))
-            for label, value in annotations_of(document).items():
-                _add(found, (name, label), (annotation_of(value, count), count))
-    return found
+
+    def read(fields: dict, document: dict) -> tuple[Annotation, int]:
+        count = len(list_of(document, "spans"))
+        return annotation_of(fields, count), count
+
+    return _by_key(path, list_of(read_json_file(path), "documents"), read)
 
 
 def read_predictions(path: Path) -> dict[Key, Prediction]:
@@ -114,20 +121,13 @@ def read_predictions(path: Path) -> dict[Key, Prediction]:
     Raises:
         ValueError: the file holds something else.
     """
-    found = {}
-    for name, document in _documents(path, read_json_file(path, list)):
-        with placed(path, f"document {name}"):
-            for label, fields in annotations_of(document).items():
-                choices = as_object(fields.get("class_probs"), "'class_probs'")
-                ordered = [choices.get(choice.name) for choice in Choice]
-                _add(found, (name, label), Prediction(_numbers(ordered), _numbers(list_of(fields, "span_probs"))))
-    return found
 
+    def read(fields: dict, _: dict) -> Prediction:
+        choices = as_object(fields.get("class_probs"), "'class_probs'")
+        ordered = [choices.get(choice.name) for choice in Choice]
+        return Prediction(_numbers(ordered), _numbers(list_of(fields, "span_probs")))
 
-def _add(found: dict[Key, Any], key: Key, value: object) -> None:
-    if key in found:
-        raise ValueError(f"{key[1]!r} comes a second time")
-    found[key] = value
+    return _by_key(path, read_json_file(path, list), read)
 
 
 def _numbers(values: list) -> np.ndarray:

@@ -67,14 +67,7 @@ class NaturalQuestionsPrediction:
 
     def to_json(self) -> dict[str, object]:
         """Return the object for the official file's list of predictions."""
-        return {
-            "example_id": self.example_id,
-            "long_answer": asdict(self.long_answer),
-            "long_answer_score": self.long_answer_score,
-            "short_answers": [asdict(span) for span in self.short_answers],
-            "short_answers_score": self.short_answers_score,
-            "yes_no_answer": self.yes_no_answer,
-        }
+        return asdict(self) | {"short_answers": [asdict(span) for span in self.short_answers]}
 
     @staticmethod
     def from_json(value: object) -> NaturalQuestionsPrediction:
@@ -132,15 +125,7 @@ class TydiqaPrediction:
             "start_byte_offset": self.minimal_answer.start_byte,
             "end_byte_offset": self.minimal_answer.end_byte,
         }
-        return {
-            "example_id": self.example_id,
-            "language": self.language,
-            "passage_answer_index": self.passage_answer_index,
-            "passage_answer_score": self.passage_answer_score,
-            "minimal_answer": minimal,
-            "minimal_answer_score": self.minimal_answer_score,
-            "yes_no_answer": self.yes_no_answer,
-        }
+        return asdict(self) | {"minimal_answer": minimal}
 
     @staticmethod
     def from_json(value: object) -> TydiqaPrediction:
