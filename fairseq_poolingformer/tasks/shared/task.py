@@ -296,12 +296,7 @@ class DocumentTaskCriterion(FairseqCriterion):
     """
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True):
-        """Compute the loss of a batch.
-
-        Args:
-            model: a RoBERTa of this package with the task's head.
-            sample: a batch of :class:`~fairseq_poolingformer.tasks.shared.task.SegmentsDataset`.
-            reduce: unused; the loss is a sum.
+        """Compute the loss of a batch of ``SegmentsDataset``, a sum whatever ``reduce`` is.
 
         Returns:
             The loss summed over examples, the number of examples, and the sums to log.
