@@ -157,7 +157,7 @@ def renamed(fields: dict, name: str, key: str) -> dict:
 
 def name_of(record: Record, where: Keys = USUAL) -> str:
     """The id of a record, by which splits are made."""
-    fields = keys.parsed_object(record.data) if record.data is not None else None
+    fields = keys.parsed_object(record.data)
     try:
         return id_of(renamed(fields or {}, "id", where.id), record.file, record.line)
     except BadLine:

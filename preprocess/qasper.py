@@ -45,7 +45,7 @@ class QasperExample(HotpotqaExample):
 def questions(records: Iterator[Record]) -> Iterator[Record]:
     """Make a record of each question of a paper, with the paper around it; what is no paper stays as it is."""
     for record in records:
-        fields = keys.parsed_object(record.data) if record.data is not None else None
+        fields = keys.parsed_object(record.data)
         if fields is None or not isinstance(fields.get("qas"), list):
             yield record
             continue
@@ -85,9 +85,7 @@ def _sections(paper: dict) -> Iterator[Section]:
     yield _text(paper, "title"), [text for text in [_text(paper, "abstract")] if text.strip()]
     for value in json_values.list_of(paper, "full_text"):
         section = json_values.as_object(value, "a section")
-        texts = json_values.list_of(section, "paragraphs")
-        if not all(isinstance(text, str) for text in texts):
-            raise BadLine("wrong type: paragraphs must be strings")
+        texts = json_values.texts_of(section, "paragraphs")
         yield _text(section, "section_name"), [text for text in texts if text.strip()]
     figures = paper.get("figures_and_tables") or []
     captions = [_text(json_values.as_object(figure, "a figure"), "caption") for figure in figures]

@@ -62,7 +62,7 @@ def _span(context: str, text: str, start: int, notes: list[str]) -> tuple[int, i
 
 def name_of(record: Record) -> str:
     """The title of an article, or else the context's: questions about one context are in one split."""
-    fields = (keys.parsed_object(record.data) if record.data is not None else None) or {}
+    fields = keys.parsed_object(record.data) or {}
     names = (fields.get(key) for key in ("title", "context", "id"))
     return next((name for name in names if isinstance(name, str) and name), f"{Path(record.file).name}:{record.line}")
 

@@ -212,7 +212,7 @@ def _divided(
 
 def _split_of(record: Record, key: str) -> str:
     """The split that a record names; train where it is no object, which is rejected there."""
-    fields = keys.parsed_object(record.data) if record.data is not None else None
+    fields = keys.parsed_object(record.data)
     if fields is None:
         return "train"
     value = keys.under(fields, key)

@@ -9,7 +9,7 @@ from pathlib import Path
 from fairseq_poolingformer.tasks.shared.normalized_text import f1
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import read_object
-from fairseq_poolingformer.text.json_values import as_object, list_of, placed, text_of
+from fairseq_poolingformer.text.json_values import as_object, list_of, placed, text_of, texts_of
 
 KINDS = ("extractive", "abstractive", "boolean", "none")
 UNANSWERABLE = "Unanswerable"
@@ -57,21 +57,14 @@ def references_of(question: Mapping[str, object]) -> list[Reference]:
 def _reference(answer: dict) -> Reference:
     if answer.get("unanswerable"):
         return Reference((UNANSWERABLE,), (), "none")
-    evidence = _texts(answer, "evidence")
-    if spans := _texts(answer, "extractive_spans"):
-        return Reference(spans, evidence, "extractive")
+    evidence = tuple(texts_of(answer, "evidence"))
+    if spans := texts_of(answer, "extractive_spans"):
+        return Reference(tuple(spans), evidence, "extractive")
     if text := text_of(answer, "free_form_answer"):
         return Reference((text,), evidence, "abstractive")
     if answer.get("yes_no") is None:
         raise ValueError("an answer is neither unanswerable, extractive, free form nor yes or no")
     return Reference(("Yes" if answer["yes_no"] else "No",), evidence, "boolean")
-
-
-def _texts(record: dict, key: str) -> tuple[str, ...]:
-    values = list_of(record, key)
-    if not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{key!r} must hold strings")
-    return tuple(values)
 
 
 def evidence_f1(predicted: Sequence[str], right: Sequence[str]) -> float:
@@ -147,7 +140,7 @@ def read_predictions(path: Path) -> dict[str, Reference]:
                 name, text = text_of(fields, "question_id"), text_of(fields, "predicted_answer")
                 if name in found:
                     raise ValueError(f"question {name!r} comes a second time")
-                found[name] = Reference((text,), _texts(fields, "predicted_evidence"))
+                found[name] = Reference((text,), tuple(texts_of(fields, "predicted_evidence")))
     return found
 
 
