@@ -92,7 +92,7 @@ def _numbers(label: str | tuple[str, ...], labels: Sequence[str], problem: str) 
             return Reject(f"not an amount: {', '.join(found)[:60]!r}")
         return amounts_as_integers(np.array([float(found[0])]))
     if unknown := [name for name in found if name not in labels]:
-        return Reject(f"unknown label: {unknown[0]!r} is none of {', '.join(labels)}")
+        return Reject(f"unknown label: {unknown[0]!r} is not one of {', '.join(labels)}")
     if problem == SEVERAL:
         return np.isin(labels, found).astype(np.int64)
     if len(found) != 1:

@@ -43,7 +43,7 @@ class QasperExample(HotpotqaExample):
 
 
 def questions(records: Iterator[Record]) -> Iterator[Record]:
-    """Make a record of each question of a paper, with the paper around it; what is no paper stays as it is."""
+    """Make a record of each question of a paper, with the paper around it; what is not a paper stays as it is."""
     for record in records:
         fields = keys.parsed_object(record.data)
         if fields is None or not isinstance(fields.get("qas"), list):

@@ -92,7 +92,7 @@ def encode(tokenizer: Tokenizer, example: LabelledWords, labels: Sequence[str]) 
     """Make the arrays of :class:`~fairseq_poolingformer.tasks.token_labels.examples.TokenLabelSplit`."""
     unknown = next((label for label in example.label if label not in labels), None)
     if unknown is not None:
-        return Reject(f"unknown label: {unknown!r} is none of {', '.join(labels)}")
+        return Reject(f"unknown label: {unknown!r} is not one of {', '.join(labels)}")
     arrays = encode_words(tokenizer, example.texts) | {
         "sentence": np.array(example.sentences),
         "label": np.array([labels.index(label) for label in example.label], np.int64),

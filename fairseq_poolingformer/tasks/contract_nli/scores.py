@@ -76,7 +76,7 @@ def annotation_of(fields: Mapping[str, object], num_spans: int) -> Annotation:
     """Read a released annotation.
 
     Raises:
-        ValueError: its choice or a span is none.
+        ValueError: its choice or a span is not one of those that there are.
     """
     choice, spans = fields.get("choice"), list_of(fields, "spans")
     if choice not in list(Choice.__members__):

@@ -88,7 +88,7 @@ def score(
         The figures, rounded as the official script does, and their 95% intervals.
 
     Raises:
-        ValueError: a reference is none of this task.
+        ValueError: a reference is not of this task.
     """
     metric = METRICS[PRESETS[name].metric]
     texts = list(predictions.values())

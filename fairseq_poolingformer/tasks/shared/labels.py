@@ -37,7 +37,7 @@ def read_problem_type(folder: Path, layout: Layout) -> str:
     """
     found = DataFolder(Path(folder), layout).corpus().get("problem_type", ONE)
     if found not in PROBLEM_TYPES:
-        raise ValueError(f"{folder}: problem_type in corpus.json is none of {', '.join(PROBLEM_TYPES)}")
+        raise ValueError(f"{folder}: problem_type in corpus.json is not one of {', '.join(PROBLEM_TYPES)}")
     return found
 
 
