@@ -22,6 +22,11 @@ class MissingLibraryError(ModuleNotFoundError, ValueError):
     """Its message says what to install; a ValueError, so that commands print it as a sentence."""
 
 
+def how_to_install(extra: str) -> str:
+    """The commands that install an extra."""
+    return f"pip install 'fairseq-poolingformer[{extra}]' (in a clone: pip install '.[{extra}]')"
+
+
 @contextlib.contextmanager
 def needing(extra: str) -> Iterator[None]:
     """Say what to install where an import of the block fails because a library of an extra is missing.
@@ -39,8 +44,4 @@ def needing(extra: str) -> Iterator[None]:
         found = next((name for name in (extra, *EXTRAS) if library in EXTRAS[name]), None)
         if found is None or isinstance(error, MissingLibraryError):
             raise
-        raise MissingLibraryError(
-            f"{library} is not installed: pip install 'fairseq-poolingformer[{found}]' "
-            f"(in a clone: pip install '.[{found}]')",
-            name=error.name,
-        ) from error
+        raise MissingLibraryError(f"{library} is not installed: {how_to_install(found)}", name=error.name) from error

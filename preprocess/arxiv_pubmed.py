@@ -127,7 +127,7 @@ def query_of(fields: dict, query_key: str) -> str:
 
 def name_of(record: Record, id_keys: Sequence[str] = ID_KEYS) -> str:
     """The id of a record, by which splits are made."""
-    fields = keys.parsed_object(record.data) if record.data is not None else None
+    fields = keys.parsed_object(record.data)
     return str(_name(fields or {}, id_keys, record))
 
 

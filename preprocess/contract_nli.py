@@ -5,13 +5,12 @@ Every hypothesis about a contract is an example.
 
 import functools
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.contract_nli.examples import ContractNliSplit
-from fairseq_poolingformer.tasks.contract_nli.scores import annotation_of, annotations_of, hypotheses_of, key_of
+from fairseq_poolingformer.tasks.contract_nli.scores import annotation_of, annotations_of, hypotheses_of
 from fairseq_poolingformer.tasks.shared.examples import MAX_QUESTION_LENGTH
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
@@ -64,7 +63,7 @@ def parse(fields: dict, annotated: bool) -> HotpotqaExample:
         choice, evidence = found.choice, found.spans
     sentences = tuple(clean(text[start:end]) for start, end in spans)
     paragraph = Paragraph("", sentences, frozenset(evidence), bool(evidence))
-    name = json.dumps([key_of(document.get("id")), fields["name"]])
+    name = json.dumps([str(json_values.example_id_of(document, "id")), fields["name"]])
     question = replace_lone_surrogates(fields["hypothesis"])
     return HotpotqaExample(name, (question, *paragraph.texts), (paragraph,), choice, (), ())
 
@@ -90,6 +89,3 @@ make_corpus = functools.partial(
     **_FIELDS,
 )
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -165,7 +165,7 @@ def _paragraph(value: object, number: int) -> Paragraph:
     if not is_pair or not isinstance(value[0], str) or not isinstance(value[1], list):
         raise BadLine(f"malformed: context[{number}] must be a title and a list of sentences")
     if not all(isinstance(sentence, str) for sentence in value[1]):
-        raise BadLine(f"malformed: context[{number}] has a sentence that is no string")
+        raise BadLine(f"malformed: context[{number}] has a sentence that is not a string")
     return Paragraph(value[0], tuple(clean(sentence) for sentence in value[1]))
 
 

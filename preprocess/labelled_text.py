@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_poolingformer.tasks.classification.examples import ClassificationSplit, amounts_as_integers
-from fairseq_poolingformer.tasks.classification.scores import id_of, label_of
-from fairseq_poolingformer.tasks.shared.labels import AMOUNT, AMOUNT_LABEL, ONE, PROBLEM_TYPES, SEVERAL
+from fairseq_poolingformer.tasks.classification.scores import label_of
+from fairseq_poolingformer.tasks.shared.labels import AMOUNT, AMOUNT_LABEL, ONE, PROBLEM_TYPES, SEVERAL, id_of
 from fairseq_poolingformer.text.dictionary import EOS
 from fairseq_poolingformer.text.json_lines import BadLine, type_name
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
@@ -92,7 +92,7 @@ def _numbers(label: str | tuple[str, ...], labels: Sequence[str], problem: str) 
             return Reject(f"not an amount: {', '.join(found)[:60]!r}")
         return amounts_as_integers(np.array([float(found[0])]))
     if unknown := [name for name in found if name not in labels]:
-        return Reject(f"unknown label: {unknown[0]!r} is none of {', '.join(labels)}")
+        return Reject(f"unknown label: {unknown[0]!r} is not one of {', '.join(labels)}")
     if problem == SEVERAL:
         return np.isin(labels, found).astype(np.int64)
     if len(found) != 1:
@@ -157,7 +157,7 @@ def renamed(fields: dict, name: str, key: str) -> dict:
 
 def name_of(record: Record, where: Keys = USUAL) -> str:
     """The id of a record, by which splits are made."""
-    fields = keys.parsed_object(record.data) if record.data is not None else None
+    fields = keys.parsed_object(record.data)
     try:
         return id_of(renamed(fields or {}, "id", where.id), record.file, record.line)
     except BadLine:

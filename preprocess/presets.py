@@ -184,10 +184,10 @@ class _Documents:
 
     def _read(self) -> None:
         for record in reader.read(self._files):
-            fields = keys.parsed_object(record.data) if record.data is not None else None
+            fields = keys.parsed_object(record.data)
             if fields and isinstance(text := fields.get("doc_text"), str):
                 data = text.encode("utf-8", "replace")
-                self._places[fields["id"]] = self._texts.tell(), self._texts.write(data)
+                self._places[str(fields.get("id"))] = self._texts.tell(), self._texts.write(data)
 
 
 def _expanded(records: Iterator[Record], preset: Preset, documents: _Documents | None) -> Iterator[Record]:
@@ -198,7 +198,7 @@ def _expanded(records: Iterator[Record], preset: Preset, documents: _Documents |
 
 
 def _joined(record: Record, documents: _Documents) -> Record:
-    fields = keys.parsed_object(record.data) if record.data is not None else None
+    fields = keys.parsed_object(record.data)
     if fields is None or not isinstance(names := fields.get(JOINED), list):
         return record
     try:

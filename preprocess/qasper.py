@@ -6,7 +6,6 @@ A record is a paper with its questions under ``qas``. The captions of figures an
 import argparse
 import functools
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -44,9 +43,9 @@ class QasperExample(HotpotqaExample):
 
 
 def questions(records: Iterator[Record]) -> Iterator[Record]:
-    """Make a record of each question of a paper, with the paper around it; what is no paper stays as it is."""
+    """Make a record of each question of a paper, with the paper around it; what is not a paper stays as it is."""
     for record in records:
-        fields = keys.parsed_object(record.data) if record.data is not None else None
+        fields = keys.parsed_object(record.data)
         if fields is None or not isinstance(fields.get("qas"), list):
             yield record
             continue
@@ -86,9 +85,7 @@ def _sections(paper: dict) -> Iterator[Section]:
     yield _text(paper, "title"), [text for text in [_text(paper, "abstract")] if text.strip()]
     for value in json_values.list_of(paper, "full_text"):
         section = json_values.as_object(value, "a section")
-        texts = json_values.list_of(section, "paragraphs")
-        if not all(isinstance(text, str) for text in texts):
-            raise BadLine("wrong type: paragraphs must be strings")
+        texts = json_values.texts_of(section, "paragraphs")
         yield _text(section, "section_name"), [text for text in texts if text.strip()]
     figures = paper.get("figures_and_tables") or []
     captions = [_text(json_values.as_object(figure, "a figure"), "caption") for figure in figures]
@@ -124,14 +121,6 @@ def encode(tokenizer: Tokenizer, example: QasperExample) -> Encoded | Reject:
     return replace(found, texts=texts | {"paragraphs": json.dumps(example.originals)})
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the command's parser."""
-    parser = task_corpus.make_parser("qasper", __doc__, "QASPER's JSON, or papers in any format")
-    options.add_data(parser.add_argument_group("all splits at once"))
-    options.add_options(parser)
-    return parser
-
-
 def make_corpus(args: argparse.Namespace) -> Corpus:
     """Describe the corpus that the command line names.
 
@@ -140,21 +129,8 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     """
     data = options.find(args, name_of, questions)
     table = functools.partial(answer_table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH)
-    return Corpus(
-        name="qasper",
-        splits=options.annotated(data.splits, parse),
-        parse=functools.partial(parse, annotated=True),
-        settings=data.settings,
-        inputs=data.inputs,
-        layout=QasperSplit.layout,
-        encode=encode,
-        entries={"kind": "qasper", "format": 1},
-        table=options.with_notes(table, data),
-        unique_ids=True,
-    )
+    return options.corpus_of(data, parse, table, "qasper", name="qasper", layout=QasperSplit.layout, encode=encode)
 
 
+make_parser = functools.partial(options.make_parser, "qasper", __doc__, "QASPER's JSON, or papers in any format")
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

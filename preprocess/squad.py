@@ -62,17 +62,9 @@ def _span(context: str, text: str, start: int, notes: list[str]) -> tuple[int, i
 
 def name_of(record: Record) -> str:
     """The title of an article, or else the context's: questions about one context are in one split."""
-    fields = (keys.parsed_object(record.data) if record.data is not None else None) or {}
+    fields = keys.parsed_object(record.data) or {}
     names = (fields.get(key) for key in ("title", "context", "id"))
     return next((name for name in names if isinstance(name, str) and name), f"{Path(record.file).name}:{record.line}")
-
-
-def make_parser() -> argparse.ArgumentParser:
-    """Return the command's parser."""
-    parser = task_corpus.make_parser("squad", __doc__, f"SQuAD's JSON, or rows: {options.FORMATS}")
-    options.add_data(parser.add_argument_group("all splits at once"))
-    options.add_options(parser)
-    return parser
 
 
 def make_corpus(args: argparse.Namespace) -> Corpus:
@@ -83,20 +75,10 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     """
     data = options.find(args, name_of, squad.questions)
     table = functools.partial(answer_table, max_question=MAX_QUESTION_LENGTH, max_answer=MAX_ANSWER_LENGTH)
-    return Corpus(
-        name="squad",
-        splits=options.annotated(data.splits, parse),
-        parse=functools.partial(parse, annotated=True),
-        settings=data.settings,
-        inputs=data.inputs,
-        layout=TriviaqaSplit.layout,
-        encode=encode,
-        entries={"kind": "triviaqa", "format": 1},
-        table=options.with_notes(table, data),
-        unique_ids=True,
-    )
+    return options.corpus_of(data, parse, table, "triviaqa", name="squad", layout=TriviaqaSplit.layout, encode=encode)
 
 
+make_parser = functools.partial(options.make_parser, "squad", __doc__, f"SQuAD's JSON, or rows: {options.FORMATS}")
 main = functools.partial(command.main, make_parser, make_corpus)
 
 if __name__ == "__main__":

@@ -7,13 +7,12 @@ a document begins at -DOCSTART-; without it every sentence is one.
 import argparse
 import functools
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.classification.scores import id_of
+from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelSplit
 from fairseq_poolingformer.text.dictionary import replace_lone_surrogates
 from fairseq_poolingformer.text.json_lines import BadLine, type_name
@@ -93,7 +92,7 @@ def encode(tokenizer: Tokenizer, example: LabelledWords, labels: Sequence[str]) 
     """Make the arrays of :class:`~fairseq_poolingformer.tasks.token_labels.examples.TokenLabelSplit`."""
     unknown = next((label for label in example.label if label not in labels), None)
     if unknown is not None:
-        return Reject(f"unknown label: {unknown!r} is none of {', '.join(labels)}")
+        return Reject(f"unknown label: {unknown!r} is not one of {', '.join(labels)}")
     arrays = encode_words(tokenizer, example.texts) | {
         "sentence": np.array(example.sentences),
         "label": np.array([labels.index(label) for label in example.label], np.int64),
@@ -103,15 +102,13 @@ def encode(tokenizer: Tokenizer, example: LabelledWords, labels: Sequence[str]) 
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the command's parser."""
-    parser = task_corpus.make_parser("token_labels", __doc__, f"CoNLL's columns, or {options.FORMATS}")
-    options.add_data(parser.add_argument_group("all splits at once"))
+    parser = options.make_parser("token_labels", __doc__, f"CoNLL's columns, or {options.FORMATS}")
     group = parser.add_argument_group("what a record has", options.KEYS)
     for part in ("tokens", "labels", "id"):
         text = f"where its {part} is (default: %(default)s)" if part == "id" else f"where the list of its {part} is"
         group.add_argument(f"--{part}-key", metavar="KEY", default=getattr(USUAL, part), help=text)
     text = "the labels in the order of their numbers, which a record may have instead (default: train's, sorted)"
     group.add_argument("--labels", metavar="LABEL", nargs="+", help=text)
-    options.add_options(parser)
     return parser
 
 
@@ -126,21 +123,17 @@ def make_corpus(args: argparse.Namespace) -> Corpus:
     names = tuple(args.labels or ())
     read = functools.partial(parse, where=where, names=names)
     labels = list(names) or TrainLabels.find(data.splits, read).names()
-    return Corpus(
+    return options.corpus_of(
+        data,
+        read,
+        task_table,
+        KIND,
         name=KIND,
-        splits=options.annotated(data.splits, read),
-        parse=read,
         settings={"keys": list(vars(where).values()), **data.settings},
-        inputs=data.inputs,
         layout=TokenLabelSplit.layout,
         encode=functools.partial(encode, labels=tuple(labels)),
-        entries={"kind": KIND, "format": 1, "labels": labels},
-        table=options.with_notes(task_table, data),
-        unique_ids=True,
+        entries={"labels": labels},
     )
 
 
 main = functools.partial(command.main, make_parser, make_corpus)
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -45,10 +45,8 @@ class WikihopExample(Example):
 def parse(fields: dict, annotated: bool) -> WikihopExample:
     """Make an example of an element of the array; ``annotated`` says whether it must have an answer."""
     name = task_corpus.id_of(fields, "id")
-    question = json_values.text_of(fields, "query")
+    question = task_corpus.question_of(fields, "query")
     candidates, supports = (_texts(fields, key) for key in ("candidates", "supports"))
-    if not question.strip():
-        raise BadLine("empty question: query")
     if not candidates:
         raise BadLine("no candidates")
     if 2 * len(candidates) > LONGEST:

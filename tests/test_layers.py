@@ -45,7 +45,7 @@ LAYERS = [
 WITHOUT_FAIRSEQ = {"checkpoint_reader", "settings", "levels", "attention", "text", "weights", "huggingface", "tasks"}
 WITHOUT_FAIRSEQ |= {"extras", "preprocess"}
 # what preprocess may use of the plugin
-BELOW_PREPROCESS = {"checkpoint_reader", "settings", "attention", "text", "tasks", "cli"}
+BELOW_PREPROCESS = {"extras", "checkpoint_reader", "settings", "attention", "text", "tasks", "cli"}
 
 
 def modules() -> dict[str, Path]:

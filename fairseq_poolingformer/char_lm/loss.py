@@ -27,12 +27,7 @@ class CharLMCriterion(FairseqCriterion):
         self.train_memory, self.valid_memory = task.train_memory, task.valid_memory
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True):
-        """The loss of a batch.
-
-        Args:
-            model: a language model of bytes.
-            sample: a batch of :class:`~fairseq_poolingformer.char_lm.data.TextBlocks`.
-            reduce: unused; the loss is a sum.
+        """Compute the loss of a batch of ``TextBlocks``, a sum whatever ``reduce`` is.
 
         Returns:
             The loss summed over bytes, their number, and the logged numbers.

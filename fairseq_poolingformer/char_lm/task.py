@@ -113,12 +113,6 @@ class CharLMTask(OneDictionaryTask):
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load a split of the data folder.
 
-        Args:
-            split: its name.
-            epoch: which of several data folders, in training.
-            combine: unused.
-            kwargs: unused.
-
         Raises:
             FileNotFoundError: the folder has no such split.
             ValueError: it is not a folder of ``poolingformer-preprocess char_lm``.

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 YES_NO_ANSWERS = ("NONE", "YES", "NO")
+
+
+@contextlib.contextmanager
+def placed(*place: object) -> Iterator[None]:
+    """Name a place, such as a file and a line, before the message of a ValueError of the block."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{', '.join(map(str, place))}: {error}") from None
 
 
 def as_object(value: object, where: str) -> dict[str, Any]:
@@ -38,6 +49,17 @@ def text_of(record: dict[str, Any], key: str) -> str:
     """
     if not isinstance(record.get(key), str):
         raise ValueError(_wrong(record, key, "a string"))
+    return record[key]
+
+
+def texts_of(record: dict[str, Any], key: str) -> list[str]:
+    """Return the list of strings under a key.
+
+    Raises:
+        ValueError: the key is missing or holds something else.
+    """
+    if not all(isinstance(value, str) for value in list_of(record, key)):
+        raise ValueError(f"{key!r} must hold strings")
     return record[key]
 
 
@@ -74,15 +96,15 @@ def number_of(record: dict[str, Any], key: str) -> float:
     return number
 
 
-def example_id_of(record: dict[str, Any]) -> int | str:
+def example_id_of(record: dict[str, Any], key: str = "example_id") -> int | str:
     """Return the example's id; both corpora have integers, and a string stays a string.
 
     Raises:
         ValueError: it is missing or neither an integer nor a string.
     """
-    value = record.get("example_id")
+    value = record.get(key)
     if not isinstance(value, (int, str)) or isinstance(value, bool):
-        raise ValueError(_wrong(record, "example_id", "an integer or a string"))
+        raise ValueError(_wrong(record, key, "an integer or a string"))
     return value
 
 

@@ -1,13 +1,12 @@
 """What is likely to be wrong with a corpus, and what to do about it, in words."""
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from .look import SHOWN, SplitLook, names_of
-from .report import Made, unseen_tokens
+from .report import Made, overlaps, unseen_tokens
 
 _MOST = 0.5  # of a split, from which on a column is taken for another than it should be
 _SAME_LABEL = 0.95
@@ -59,16 +58,14 @@ def _of(count: int, total: int, what: str = "documents") -> str:
 
 
 def _shared(corpus, found: dict[str, SplitLook]) -> Iterator[Finding]:
-    for first, second in itertools.combinations(found, 2):
-        others = np.asarray(found[second].inputs)
-        places = np.flatnonzero(np.isin(others, np.asarray(found[first].inputs)))
-        if len(places):
-            names = ", ".join(names_of(corpus, second, places[:SHOWN].tolist()))
-            yield Finding(
-                "documents in several splits",
-                f"{_of(len(places), len(others), f'documents of {second}')} are in {first}, too, such as {names}",
-                f"remove them from {first}; figures on {second} would be too good",
-            )
+    for first, second, places in overlaps({split: seen.inputs for split, seen in found.items()}):
+        names = ", ".join(names_of(corpus, second, places[:SHOWN].tolist()))
+        share = _of(len(places), len(found[second].inputs), f"documents of {second}")
+        yield Finding(
+            "documents in several splits",
+            f"{share} are in {first}, too, such as {names}",
+            f"remove them from {first}; figures on {second} would be too good",
+        )
 
 
 def _duplicates(corpus, split: str, seen: SplitLook) -> Iterator[Finding]:

@@ -178,6 +178,14 @@ def count_symbols(sequences: Sequences, size: int) -> np.ndarray:
     return sum((np.bincount(block, minlength=size) for block in blocks), np.zeros(size, np.int64))
 
 
+def overlaps(digests: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Each two splits with the same documents, and (n,) the places of these in the second."""
+    for first, second in itertools.combinations(digests, 2):
+        places = np.flatnonzero(np.isin(np.asarray(digests[second]), np.asarray(digests[first])))
+        if len(places):
+            yield first, second, places
+
+
 def shared_documents(splits: Mapping[str, Parts]) -> list[str]:
     """Return a line for each two splits with the same documents: how many, and the ids of some."""
     lines = []
@@ -185,10 +193,7 @@ def shared_documents(splits: Mapping[str, Parts]) -> list[str]:
         name: np.concatenate([np.empty(0, np.uint64), *(found[take] for _, take, found in parts)])
         for name, parts in splits.items()
     }
-    for first, second in itertools.combinations(splits, 2):
-        places = np.flatnonzero(np.isin(digests[second], digests[first]))
-        if not len(places):
-            continue
+    for first, second, places in overlaps(digests):
         others = [int(np.flatnonzero(digests[first] == digests[second][place])[0]) for place in places[:_SHOWN]]
         ids = zip(_ids(splits[second], places[:_SHOWN].tolist()), _ids(splits[first], others), strict=True)
         examples = ", ".join(f"{name} ({first}: {other})" for name, other in ids)

@@ -214,5 +214,5 @@ def _rows(path: Path) -> Iterator[tuple[str, str]]:
 
 def _split(path: Path, name: str) -> str:
     if name not in SPLIT_OF:
-        raise InputError(f"--splits {path}: {name!r} is none of {', '.join(SPLITS)}")
+        raise InputError(f"--splits {path}: {name!r} is not one of {', '.join(SPLITS)}")
     return name

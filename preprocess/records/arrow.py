@@ -10,7 +10,7 @@ from types import ModuleType
 
 from fairseq_poolingformer.text.json_file import read_json_file
 
-from ..pipeline.errors import EXTRA, InputError, needs
+from ..pipeline.errors import InputError, needs
 from ..pipeline.records import Record
 
 ROWS = 32  # read at a time
@@ -153,7 +153,7 @@ def hub(name: str) -> Mapping[str, Sequence]:
         library = importlib.import_module("datasets")
     except ModuleNotFoundError:
         raise InputError(
-            f"{name}: no such file or folder. If it is a data set on the Hub: {EXTRA} datasets, and run this again"
+            f"{name}: no such file or folder. If it is a data set on the Hub: pip install datasets, and run this again"
         ) from None
     path, _, configuration = name.partition(":")
     try:

@@ -137,8 +137,10 @@ def _parsed(text: str) -> object:
         return None
 
 
-def parsed_object(data: bytes) -> dict | None:
+def parsed_object(data: bytes | None) -> dict | None:
     """The object that a record's data holds; None where it holds none."""
+    if data is None:
+        return None
     try:
         fields = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError):

@@ -5,11 +5,13 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from ..pipeline import command, splits
+from ..pipeline import command, splits, task_corpus
 from ..pipeline.errors import InputError
 from ..pipeline.records import Record, describe_file
 from ..pipeline.report import Table, with_lines
+from ..pipeline.run import Corpus
 from ..pipeline.splits import SPLIT_OF, SPLITS, SplitRecords
 from . import keys, reader
 from .reading import Reading
@@ -132,6 +134,36 @@ def annotated(splits: dict[str, SplitRecords], parse: Callable) -> dict[str, Spl
     }
 
 
+def make_parser(corpus: str, description: str, files: str) -> argparse.ArgumentParser:
+    """Return the parser of a corpus of a task that reads any records; ``files`` says their kind."""
+    parser = task_corpus.make_parser(corpus, description, files)
+    add_data(parser.add_argument_group("all splits at once"))
+    add_options(parser)
+    return parser
+
+
+def corpus_of(data: Data, parse: Callable, table: Table, kind: str, **fields: Any) -> Corpus:
+    """Describe a corpus of a task.
+
+    Args:
+        data: its records.
+        parse: makes an example of a record; takes ``annotated``.
+        table: its report.
+        kind: of task.
+        fields: other attributes of the :class:`Corpus`; ``entries`` are further ones.
+    """
+    entries = {"kind": kind, "format": 1, **fields.pop("entries", {})}
+    fields = {"settings": data.settings, "unique_ids": True, **fields}
+    return Corpus(
+        splits=annotated(data.splits, parse),
+        parse=functools.partial(parse, annotated=True),
+        inputs=data.inputs,
+        entries=entries,
+        table=with_notes(table, data),
+        **fields,
+    )
+
+
 def with_notes(table: Table, data: Data) -> Table:
     """The table of a corpus, followed by the notes."""
     return with_lines(table, data.notes) if data.notes else table
@@ -180,7 +212,7 @@ def _divided(
 
 def _split_of(record: Record, key: str) -> str:
     """The split that a record names; train where it is no object, which is rejected there."""
-    fields = keys.parsed_object(record.data) if record.data is not None else None
+    fields = keys.parsed_object(record.data)
     if fields is None:
         return "train"
     value = keys.under(fields, key)

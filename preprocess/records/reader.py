@@ -55,7 +55,7 @@ def _text(source: Source, reading: Reading) -> Iterator[Record]:
 def each(found: Iterator[Record], lists: Sequence[str]) -> Iterator[Record]:
     """Make a record of each object in the lists under some keys, with the other fields of the record around it."""
     for record in found:
-        fields = keys.parsed_object(record.data) if record.data is not None else None
+        fields = keys.parsed_object(record.data)
         if not isinstance(fields, dict):
             yield record
             continue

@@ -18,7 +18,7 @@ def questions(records: Iterator[Record]) -> Iterator[Record]:
     that is none is a record without data.
     """
     for record in records:
-        fields = keys.parsed_object(record.data) if record.data is not None else None
+        fields = keys.parsed_object(record.data)
         if fields is None or "paragraphs" not in fields:
             yield record
             continue

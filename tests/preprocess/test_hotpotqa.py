@@ -123,7 +123,7 @@ BAD = {
     "true": (changed(supporting_facts=[["Shirley Temple", True]]), "pairs of a title and the number of a sentence"),
     "context": (changed(context=[]), "no paragraphs"),
     "paragraph": (changed(context=[["A", "B"]]), r"context\[0\] must be a title and a list of sentences"),
-    "sentence": (changed(context=[["A", ["B"]], ["C", [None]]]), r"context\[1\] has a sentence that is no string"),
+    "sentence": (changed(context=[["A", ["B"]], ["C", [None]]]), r"context\[1\] has a sentence that is not a string"),
     "string": ("question", "wrong type: the line is a string"),
     "empty": (changed(the_id="blank", context=[["", [" ", ""]]]), "nothing to encode"),
     "again": (BRIDGE, BRIDGE["_id"]),

@@ -78,7 +78,7 @@ def test_a_file_names_the_splits(tmp_path, gpt2_folder, capsys, content):
     [
         ('{"train": [0, 99]}', "train has '99', and there is no such document"),
         ('{"train": [0, 1, 0]}', "train has '0' twice"),
-        ('{"train": [0], "eval": [1]}', "'eval' is none of train, valid, test"),
+        ('{"train": [0], "eval": [1]}', "'eval' is not one of train, valid, test"),
         ('{"train": [0], "dev": 1}', "'dev' must be a list of ids, is 1"),
         ('{"train": [0.5]}', "'train' must be a list of ids"),
         ('{"dev": [0]}', "no documents of train"),

@@ -114,7 +114,7 @@ def test_any_lines_of_json(tmp_path, gpt2_folder, write_lines, capsys):
     }
     assert examples(tmp_path / "data", "valid") == {"valid.jsonl:1": ("the", "1")}
     assert [label for _, label in examples(tmp_path / "data", "test").values()] == [None, None]
-    assert "unknown label: 'unknown' is none of 1, b c, true" in (tmp_path / "data/valid.rejects.jsonl").read_text()
+    assert "unknown label: 'unknown' is not one of 1, b c, true" in (tmp_path / "data/valid.rejects.jsonl").read_text()
     one = write_lines("one.jsonl", [{"text": "the", "label": 1}])
     assert convert(labelled_text, tmp_path / "one", gpt2_folder, "--train", one) == 1
     assert "needs two labels or more, has 1: 1" in capsys.readouterr().err

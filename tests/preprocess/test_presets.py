@@ -145,6 +145,15 @@ def test_a_case_whose_document_is_missing_is_rejected(tmp_path, gpt2_folder):
     assert reject["reason"].startswith("no such document: 'train-1-1' is not in ")
 
 
+def test_documents_in_a_list_need_an_id(tmp_path, gpt2_folder):
+    files = made_presets.multi_lexsum(tmp_path / "release")
+    sources = json.loads((tmp_path / "release" / "sources.json").read_text())
+    listed = [{"doc_text": "no id"}, *({"id": name, **fields} for name, fields in sources.items())]
+    (tmp_path / "release" / "sources.json").write_text(json.dumps(listed))
+    assert convert("multi_lexsum/long", files, tmp_path / "data", gpt2_folder) == 0
+    assert texts(tmp_path / "data", "train")[0][1] == "Text of train-0-1.\nText of shared."
+
+
 def test_an_archive_of_all_tasks(tmp_path, gpt2_folder):
     """And the folders of an archive that was unpacked."""
     for task in ("qasper", "quality"):

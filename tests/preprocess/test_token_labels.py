@@ -68,4 +68,4 @@ def test_errors_for_people(tmp_path, gpt2_folder, write_lines, capsys):
     train = write_lines("train.jsonl", [GOOD])
     flags = ("--train", train, "--labels", "O", "B-Y", "--max-reject-fraction", 1)
     convert(tmp_path / "data", gpt2_folder, *flags)
-    assert "unknown label: 'B-X' is none of O, B-Y" in (tmp_path / "data/train.rejects.jsonl").read_text()
+    assert "unknown label: 'B-X' is not one of O, B-Y" in (tmp_path / "data/train.rejects.jsonl").read_text()

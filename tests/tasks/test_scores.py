@@ -124,6 +124,29 @@ def test_amounts_without_a_correlation_and_labels_that_are_none(tmp_path):
         document_classification_scores.score([names], same)
 
 
+@pytest.mark.parametrize("amount", [float("nan"), float("inf")])
+def test_amounts_that_are_not_finite_are_refused(tmp_path, amount):
+    """A training that came to nothing predicts them."""
+    gold = write_json_lines(tmp_path / "gold.jsonl", {1: 1.5, 2: 2})
+    with pytest.raises(ValueError, match=r"p\.jsonl, line 1: no label: .* or a finite amount"):
+        document_classification_scores.score([gold], write_json_lines(tmp_path / "p.jsonl", {1: amount, 2: 1.5}))
+
+
+def test_whole_numbers_are_amounts_beside_fractions_and_else_labels(tmp_path):
+    whole, fractions, floats = (
+        write_json_lines(tmp_path / f"{number}.jsonl", labels)
+        for number, labels in enumerate([{1: 1, 2: 2}, {1: 1.5, 2: 2.5}, {1: 1.0, 2: 1.0}])
+    )
+    assert document_classification_scores.score([fractions], whole)["mse"] == 0.25
+    assert document_classification_scores.score([floats], whole)["accuracy"] == 50
+
+
+def test_no_document_has_a_label(tmp_path):
+    none = write_json_lines(tmp_path / "gold.jsonl", {1: [], 2: []})
+    figures = document_classification_scores.score([none], none)
+    assert [figures[name] for name in ("accuracy", "f1", "macro_f1")] == [100, 0, 0]
+
+
 def test_gold_in_every_released_format(tmp_path):
     for label in ("pos", "neg"):
         (tmp_path / "test" / label).mkdir(parents=True)

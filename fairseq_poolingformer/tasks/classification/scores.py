@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.tasks.shared.estimates import shares
+from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.text.json_lines import BadLine, read_object
+from fairseq_poolingformer.text.json_values import placed
 from fairseq_poolingformer.text.xml_elements import read_elements
 
 FORM = 'lines of JSON with "id" and "label"'
@@ -43,7 +47,7 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     labels, found = _read(gold, predictions)
     pairs = [(labels[name], label) for name, label in found.items()]
     counts = {"examples": len(pairs), "without_prediction": len(labels) - len(pairs)}
-    if any(isinstance(label, float) for label in found.values()):
+    if _are_amounts(pairs):
         return _figures_of_amounts(predictions, pairs) | counts
     return _figures_of_labels([(_as_set(right), _as_set(label)) for right, label in pairs], labels, found) | counts
 
@@ -55,7 +59,7 @@ def example_scores(gold: Sequence[Path], predictions: Path) -> dict[str, list[fl
     """
     labels, found = _read(gold, predictions)
     pairs = [(labels[name], label) for name, label in found.items()]
-    if any(isinstance(label, float) for label in found.values()):
+    if _are_amounts(pairs):
         return {"mse": [(right - amount) ** 2 for right, amount in _amounts(predictions, pairs).T.tolist()]}
     return {"accuracy": [100.0 * (_as_set(right) == _as_set(label)) for right, label in pairs]}
 
@@ -78,8 +82,16 @@ def _read(gold: Sequence[Path], predictions: Path) -> tuple[dict[str, Label], di
     return labels, found
 
 
+def _are_amounts(pairs: Sequence[tuple[Label, Label]]) -> bool:
+    """Whether a predicted label is an amount, or a right one that is not a whole number."""
+    return any(
+        isinstance(label, float) or (isinstance(right, float) and not right.is_integer()) for right, label in pairs
+    )
+
+
 def _as_set(label: Label) -> frozenset[str]:
-    return frozenset(label if isinstance(label, tuple) else [str(label)])
+    """The names of labels; 1.0 is the name 1, as in preprocessing."""
+    return frozenset(label if isinstance(label, tuple) else [f"{label:.0f}" if isinstance(label, float) else label])
 
 
 def _figures_of_labels(
@@ -93,19 +105,12 @@ def _figures_of_labels(
         predicted, there = (sum(name in pair[side] for pair in pairs) for side in (1, 0))
         each[name] = hits, predicted, there
     if any(isinstance(label, tuple) for file in files for label in file.values()):
-        f1 = [_shares(*counts)["f1"] for counts in each.values()]
-        figures |= _shares(*np.sum(list(each.values()), axis=0).tolist()) | {"macro_f1": sum(f1) / len(f1)}
+        f1 = [shares(*counts)["f1"] for counts in each.values()]
+        figures |= shares(*map(sum, zip((0, 0, 0), *each.values(), strict=True)))
+        figures |= {"macro_f1": sum(f1) / max(len(f1), 1)}
     for name, counts in each.items():
-        figures |= {f"{kind}_{name}": value for kind, value in _shares(*counts).items()}
+        figures |= {f"{kind}_{name}": value for kind, value in shares(*counts).items()}
     return figures
-
-
-def _shares(hits: int, predicted: int, there: int) -> dict[str, float]:
-    return {
-        "precision": 100 * hits / predicted if predicted else 0.0,
-        "recall": 100 * hits / there if there else 0.0,
-        "f1": 200 * hits / (predicted + there) if predicted + there else 0.0,
-    }
 
 
 def _figures_of_amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]]) -> dict[str, float | int]:
@@ -151,7 +156,7 @@ def label_of(fields: dict) -> Label:
     if isinstance(label, list) and len(label) != 1:
         return tuple(dict.fromkeys(map(_text_of, label)))
     label = label[0] if isinstance(label, list) else label
-    return label if isinstance(label, float) else _text_of(label)
+    return label if isinstance(label, float) and math.isfinite(label) else _text_of(label)
 
 
 def _text_of(label: object) -> str:
@@ -159,18 +164,9 @@ def _text_of(label: object) -> str:
         return " ".join(label.split())
     if isinstance(label, int):
         return json.dumps(label)
-    raise BadLine("no label: 'label' must be a string, a whole number, true or false, a list of these, or an amount")
-
-
-def id_of(fields: dict, file: str, line: int) -> str:
-    """Return the id of a JSON line, or its file's name and number where it has none."""
-    name = fields.get("id", f"{Path(file).name}:{line}")
-    if not isinstance(name, (str, int)) or isinstance(name, bool):
-        raise BadLine("'id' must be a string or a whole number")
-    name = " ".join(str(name).split())
-    if not name:
-        raise BadLine("empty id")
-    return name
+    raise BadLine(
+        "no label: 'label' must be a string, a whole number, true or false, a list of these, or a finite amount"
+    )
 
 
 def imdb_id(path: Path) -> str:
@@ -221,12 +217,10 @@ def _json_labels(path: Path) -> dict[str, Label]:
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
-                try:
+                with placed(path, f"line {number}"):
                     fields = read_object(line)
                     name, label = id_of(fields, str(path), number), label_of(fields)
                     if name in labels:
                         raise BadLine(f"id {name} is there twice")
-                except BadLine as error:
-                    raise ValueError(f"{path}, line {number}: {error}") from error
                 labels[name] = label
     return labels

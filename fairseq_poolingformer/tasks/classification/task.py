@@ -1,6 +1,5 @@
 """fairseq's ``--task document_classification``: IMDB, Hyperpartisan, and any documents with labels or an amount."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +16,28 @@ from fairseq_poolingformer.tasks.classification.examples import (
 from fairseq_poolingformer.tasks.classification.head import ClassificationHead, amount_loss, several_labels_loss
 from fairseq_poolingformer.tasks.shared.heads import choice_loss
 from fairseq_poolingformer.tasks.shared.labels import AMOUNT, SEVERAL, read_problem_type
-from fairseq_poolingformer.tasks.shared.task import DocumentTaskConfig, LabelledTask
-from fairseq_poolingformer.text.whole_file import write_lines
+from fairseq_poolingformer.tasks.shared.task import DocumentTaskConfig, LabelledTask, LinesPredictor
 
 
-class ClassificationPredictor:
+class ClassificationPredictor(LinesPredictor):
     """What is predicted of each document, written as JSON lines of ``id``, ``label`` and more.
 
     ``label`` is the most probable label, beside its ``probability``; a list of the labels that are more probable than
     not, beside the ``probabilities`` of all; or an amount.
-
-    Args:
-        folder: the data folder.
-        split: e.g. "valid".
     """
+
+    is_ascii = False
 
     def __init__(self, folder: Path, split: str) -> None:
         self._labels = read_labels(folder)
         self._problem = read_problem_type(folder, ClassificationSplit.layout)
         self._ids = ClassificationSplit.lines(folder, split)
-        self._found: dict[int, dict[str, Any]] = {}
+        self.found = {}
 
     def add(self, numbers: list[int], output: Tensor, batch: dict[str, Any]) -> None:
         """Take (B, L) logits of the labels, or (B, 1) amounts."""
         for number, logits in zip(numbers, output, strict=True):
-            self._found[number] = self._prediction(logits)
+            self.found[number] = {"id": self._ids[number], **self._prediction(logits)}
 
     def _prediction(self, logits: Tensor) -> dict[str, Any]:
         if self._problem == AMOUNT:
@@ -53,11 +49,6 @@ class ClassificationPredictor:
         probability, best = logits.softmax(-1).max(-1)
         return {"label": self._labels[best], "probability": round(probability.item(), 6)}
 
-    def write(self, path: Path) -> None:
-        """Write the predictions in the order of the data folder."""
-        records = [{"id": self._ids[number], **self._found[number]} for number in sorted(self._found)]
-        write_lines(path, [json.dumps(record, ensure_ascii=False) for record in records])
-
 
 @register_task("document_classification", dataclass=DocumentTaskConfig)
 class DocumentClassificationTask(LabelledTask):
@@ -65,6 +56,7 @@ class DocumentClassificationTask(LabelledTask):
 
     kind = "document_classification"
     layout = ClassificationSplit.layout
+    predictor = ClassificationPredictor
 
     def build_head(self, embed_dim: int, dropout: float) -> ClassificationHead:
         return ClassificationHead(embed_dim, len(self.labels), dropout)
@@ -89,6 +81,3 @@ class DocumentClassificationTask(LabelledTask):
         if "amount" in target:
             return amount_loss(output, torch.stack(target["amount"]))
         return choice_loss(output, target["label"], NO_LABEL, "accuracy")
-
-    def predictor(self, folder: Path, split: str) -> ClassificationPredictor:
-        return ClassificationPredictor(folder, split)

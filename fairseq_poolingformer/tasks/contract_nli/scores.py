@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.json_values import as_object, list_of, text_of
+from fairseq_poolingformer.text.json_values import as_object, example_id_of, list_of, placed, text_of
 
 FORM = 'a list of documents with "annotation_sets"'
 RECALL = 0.8  # at which the precision of evidence is given
@@ -47,17 +49,6 @@ class Prediction:
     spans: np.ndarray
 
 
-def key_of(value: object) -> str:
-    """An id as text.
-
-    Raises:
-        ValueError: it is neither a string nor a whole number.
-    """
-    if not isinstance(value, str | int) or isinstance(value, bool):
-        raise ValueError(f"'id' must be a string or a whole number, is {value!r}"[:80])
-    return str(value)
-
-
 def hypotheses_of(release: dict) -> dict[str, str]:
     """The text of each hypothesis by its id.
 
@@ -85,23 +76,29 @@ def annotation_of(fields: Mapping[str, object], num_spans: int) -> Annotation:
     """Read a released annotation.
 
     Raises:
-        ValueError: its choice or a span is none.
+        ValueError: its choice or a span is not one of those that there are.
     """
     choice, spans = fields.get("choice"), list_of(fields, "spans")
-    if choice not in Choice.__members__:
+    if choice not in list(Choice.__members__):
         raise ValueError(f"'choice' must be one of {', '.join(Choice.__members__)}, is {choice!r}"[:120])
     if not all(type(number) is int and 0 <= number < num_spans for number in spans):
         raise ValueError(f"'spans' must be numbers of the document's {num_spans} spans")
     return Annotation(Choice[choice], tuple(spans))
 
 
-def _documents(path: Path, documents: list) -> Iterator[tuple[str, dict]]:
+def _by_key(path: Path, documents: list, read: Callable[[dict, dict], Any]) -> dict[Key, Any]:
+    """What ``read`` makes of each annotation and its document."""
+    found = {}
     for number, value in enumerate(documents):
-        try:
+        with placed(path, f"document {number}"):
             document = as_object(value, "a document")
-            yield key_of(document.get("id")), document
-        except ValueError as error:
-            raise ValueError(f"{path}, document {number}: {error}") from None
+            name = str(example_id_of(document, "id"))
+        with placed(path, f"document {name}"):
+            for label, fields in annotations_of(document).items():
+                if (name, label) in found:
+                    raise ValueError(f"{label!r} comes a second time")
+                found[name, label] = read(fields, document)
+    return found
 
 
 def read_gold(path: Path) -> dict[Key, tuple[Annotation, int]]:
@@ -110,15 +107,12 @@ def read_gold(path: Path) -> dict[Key, tuple[Annotation, int]]:
     Raises:
         ValueError: it is something else; the message names the document.
     """
-    found = {}
-    for name, document in _documents(path, list_of(read_json_file(path), "documents")):
-        try:
-            count = len(list_of(document, "spans"))
-            annotations = annotations_of(document)
-            found |= {(name, label): (annotation_of(value, count), count) for label, value in annotations.items()}
-        except ValueError as error:
-            raise ValueError(f"{path}, document {name}: {error}") from None
-    return found
+
+    def read(fields: dict, document: dict) -> tuple[Annotation, int]:
+        count = len(list_of(document, "spans"))
+        return annotation_of(fields, count), count
+
+    return _by_key(path, list_of(read_json_file(path), "documents"), read)
 
 
 def read_predictions(path: Path) -> dict[Key, Prediction]:
@@ -127,20 +121,17 @@ def read_predictions(path: Path) -> dict[Key, Prediction]:
     Raises:
         ValueError: the file holds something else.
     """
-    found = {}
-    for name, document in _documents(path, read_json_file(path, list)):
-        try:
-            for label, fields in annotations_of(document).items():
-                choices = as_object(fields.get("class_probs"), "'class_probs'")
-                ordered = [choices.get(choice.name) for choice in Choice]
-                found[name, label] = Prediction(_numbers(ordered), _numbers(list_of(fields, "span_probs")))
-        except ValueError as error:
-            raise ValueError(f"{path}, document {name}: {error}") from None
-    return found
+
+    def read(fields: dict, _: dict) -> Prediction:
+        choices = as_object(fields.get("class_probs"), "'class_probs'")
+        ordered = [choices.get(choice.name) for choice in Choice]
+        return Prediction(_numbers(ordered), _numbers(list_of(fields, "span_probs")))
+
+    return _by_key(path, read_json_file(path, list), read)
 
 
 def _numbers(values: list) -> np.ndarray:
-    if not all(isinstance(value, int | float) for value in values):
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
         raise ValueError("'class_probs' must have a number for each choice, and 'span_probs' for each span")
     return np.array(values, np.float64)
 

@@ -16,12 +16,7 @@ from fairseq_poolingformer.text.whole_file import write_lines
 
 
 class ContractNliPredictor:
-    """Probabilities of choices and of spans, in the form that the published evaluator reads.
-
-    Args:
-        folder: the data folder.
-        split: e.g. "valid".
-    """
+    """Probabilities of choices and of spans, in the form that the published evaluator reads."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self._ids = list(map(json.loads, ContractNliSplit.lines(folder, split)))
@@ -56,8 +51,6 @@ class ContractNliTask(HotpotqaTask):
 
     kind = "contract_nli"
     layout = ContractNliSplit.layout
+    predictor = ContractNliPredictor
     split_class = ContractNliSplit
     num_types = len(Choice)
-
-    def predictor(self, folder: Path, split: str) -> ContractNliPredictor:
-        return ContractNliPredictor(folder, split)

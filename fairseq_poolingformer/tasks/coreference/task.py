@@ -26,12 +26,7 @@ COUNTS = tuple(counted.name for counted in fields(RecallPrecision))
 
 
 class CoreferencePredictor:
-    """The entities of each document, written in the column format.
-
-    Args:
-        folder: the data folder.
-        split: e.g. "valid".
-    """
+    """The entities of each document, written in the column format."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self._names, self._words = (CoreferenceSplit.lines(folder, split, text) for text in ("id", "words"))
@@ -82,6 +77,7 @@ class CoreferenceTask(DocumentTask):
     cfg: CoreferenceConfig
     kind = "coreference"
     layout = CoreferenceSplit.layout
+    predictor = CoreferencePredictor
     uses_global_tokens = False
 
     def __init__(self, cfg: CoreferenceConfig, dictionary: Dictionary) -> None:
@@ -130,9 +126,6 @@ class CoreferenceTask(DocumentTask):
                 metrics.log_scalar_sum(key, float(sum(log.get(key, 0) for log in logging_outputs)))
         metrics.log_derived("mentions_f1", lambda meters: _f1(meters, ["mentions"]))
         metrics.log_derived("conll_f1", lambda meters: _f1(meters, METRICS[1:]))
-
-    def predictor(self, folder: Path, split: str) -> CoreferencePredictor:
-        return CoreferencePredictor(folder, split)
 
 
 def score_output(output: Antecedents, mentions: Tensor) -> CoreferenceScore:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.shared.normalized_text import Overlap, hotpotqa_words, overlap
 from fairseq_poolingformer.text.json_file import read_json_file
-from fairseq_poolingformer.text.json_values import as_object, list_of, text_of
+from fairseq_poolingformer.text.json_values import as_object, list_of, placed, text_of
 
 PARAGRAPH_SCORES = "paragraph_scores"  # a key beside those of the official format; null: not read
 _WHOLE_ANSWERS = (["yes"], ["no"], ["noanswer"])  # they share no word with any other answer
@@ -49,29 +49,6 @@ class HotpotqaPredictions:
         }
 
 
-@dataclass
-class HotpotqaFigures:
-    """The figures of HotpotQA's script under its names, from 0 to 1: of answers, of supporting facts, of both."""
-
-    em: float = 0.0
-    f1: float = 0.0
-    prec: float = 0.0
-    recall: float = 0.0
-    sp_em: float = 0.0
-    sp_f1: float = 0.0
-    sp_prec: float = 0.0
-    sp_recall: float = 0.0
-    joint_em: float = 0.0
-    joint_f1: float = 0.0
-    joint_prec: float = 0.0
-    joint_recall: float = 0.0
-
-    def add(self, prefix: str, exact: float, found: Overlap) -> None:
-        """Add a question's values to the sums whose names begin with ``prefix``."""
-        for name, value in (("em", exact), ("f1", found.f1), ("prec", found.precision), ("recall", found.recall)):
-            setattr(self, prefix + name, getattr(self, prefix + name) + value)
-
-
 def facts_of(record: Mapping[str, object], key: str) -> tuple[Fact, ...]:
     """Read the list of supporting facts under a key.
 
@@ -96,14 +73,12 @@ def read_gold(path: Path) -> list[HotpotqaGold]:
     values = read_json_file(path, list)
     gold = []
     for number, value in enumerate(values):
-        try:
+        with placed(path, f"question {number}"):
             record = as_object(value, "a question")
             if "answer" not in record:
                 raise ValueError("no 'answer': those of the test set are not public")
             facts = facts_of(record, "supporting_facts")
             gold.append(HotpotqaGold(text_of(record, "_id"), text_of(record, "answer"), facts))
-        except ValueError as error:
-            raise ValueError(f"{path}, question {number}: {error}") from None
     if not gold:
         raise ValueError(f"{path}: no questions in it")
     return gold
@@ -116,12 +91,10 @@ def read_predictions(path: Path) -> HotpotqaPredictions:
         ValueError: the file holds something else.
     """
     content = read_json_file(path)
-    try:
+    with placed(path):
         answers, facts = (as_object(content.get(key), f"{key!r}") for key in ("answer", "sp"))
         answers = {key: text_of(answers, key) for key in answers}
         return HotpotqaPredictions(answers, {key: facts_of(facts, key) for key in facts})
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
@@ -141,29 +114,34 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
     found = read_predictions(predictions)
     if not any(question.question_id in found.answers for question in right):
         raise ValueError(f"{predictions}: no question of the gold data has an answer; are they of another split?")
-    return {name: 100 * value for name, value in asdict(figures(right, found)).items()}
+    return {name: 100 * value for name, value in figures(right, found).items()}
 
 
-def figures(gold: Sequence[HotpotqaGold], predictions: HotpotqaPredictions) -> HotpotqaFigures:
-    """Compute the figures of the official script: means over all questions of the gold data.
+def figures(gold: Sequence[HotpotqaGold], predictions: HotpotqaPredictions) -> dict[str, float]:
+    """Compute the figures of the official script, from 0 to 1, under its names: means over all questions.
 
     A question's joint precision and recall are the products of those of its answer and its supporting facts.
     """
-    sums = HotpotqaFigures()
+    sums = {f"{part}{name}": 0.0 for part in ("", "sp_", "joint_") for name in ("em", "f1", "prec", "recall")}
+
+    def add(part: str, exact: float, found: Overlap) -> None:
+        for name, value in (("em", exact), ("f1", found.f1), ("prec", found.precision), ("recall", found.recall)):
+            sums[f"{part}{name}"] += value
+
     for question in gold:
         answer = predictions.answers.get(question.question_id)
         facts = predictions.supporting_facts.get(question.question_id)
         if answer is not None:
             answer_exact, answer_found = _compare_answers(answer, question.answer)
-            sums.add("", answer_exact, answer_found)
+            add("", answer_exact, answer_found)
         if facts is not None:
             facts_exact, facts_found = _compare_facts(facts, question.supporting_facts)
-            sums.add("sp_", facts_exact, facts_found)
+            add("sp_", facts_exact, facts_found)
         if answer is not None and facts is not None:
             precision = answer_found.precision * facts_found.precision
             recall = answer_found.recall * facts_found.recall
-            sums.add("joint_", answer_exact * facts_exact, Overlap(_f1(precision, recall), precision, recall))
-    return HotpotqaFigures(**{name: value / len(gold) for name, value in asdict(sums).items()})
+            add("joint_", answer_exact * facts_exact, Overlap(_f1(precision, recall), precision, recall))
+    return {name: value / len(gold) for name, value in sums.items()}
 
 
 def _compare_answers(answer: str, right: str) -> tuple[bool, Overlap]:

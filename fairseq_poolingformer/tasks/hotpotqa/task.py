@@ -15,7 +15,6 @@ from torch import Tensor
 from fairseq_poolingformer.tasks.hotpotqa.examples import UNKNOWN, AnswerType, HotpotqaExamples, HotpotqaSplit
 from fairseq_poolingformer.tasks.hotpotqa.head import HotpotqaHead, HotpotqaLogits
 from fairseq_poolingformer.tasks.hotpotqa.scores import PARAGRAPH_SCORES, HotpotqaPredictions
-from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
 from fairseq_poolingformer.tasks.shared.heads import (
     MarkLogits,
     best_spans,
@@ -33,25 +32,18 @@ _PARTS = ("span", "type", "paragraph", "sentence")
 
 
 class HotpotqaPredictor:
-    """Answers and supporting facts, in the official format, and the scores of paragraphs for the second stage.
+    """Answers and supporting facts, in the official format, and the scores of paragraphs for the second stage."""
 
-    Args:
-        folder: the data folder.
-        split: e.g. "valid".
-        max_answer_length: tokens of an answer at most.
-    """
-
-    def __init__(self, folder: Path, split: str, max_answer_length: int = MAX_ANSWER_LENGTH) -> None:
+    def __init__(self, folder: Path, split: str) -> None:
         self._ids = HotpotqaSplit.lines(folder, split)
         self._titles = [json.loads(line) for line in HotpotqaSplit.lines(folder, split, "titles")]
         self._split = HotpotqaSplit.open(folder, split)
         self._tokenizer = load_tokenizer(folder)
-        self._max_answer_length = max_answer_length
         self._found: dict[int, tuple[str, list[tuple[str, int]], list[tuple[str, float | None]]]] = {}
 
     def add(self, numbers: list[int], output: HotpotqaLogits, batch: dict[str, Any]) -> None:
         """Take the logits of a batch."""
-        spans = best_spans(output.span, self._max_answer_length)
+        spans = best_spans(output.span)
         tokens = batch["net_input"]["src_tokens"]
         for row, number in enumerate(numbers):
             answer_type = AnswerType(int(output.answer_type[row].argmax()))
@@ -126,6 +118,7 @@ class HotpotqaTask(DocumentTask):
     cfg: HotpotqaConfig
     kind = "hotpotqa"
     layout = HotpotqaSplit.layout
+    predictor = HotpotqaPredictor
     split_class: ClassVar[type[HotpotqaSplit]] = HotpotqaSplit
     num_types: ClassVar[int] = len(AnswerType)
 
@@ -168,6 +161,3 @@ class HotpotqaTask(DocumentTask):
             sums |= count_right_marks("paragraph", output.paragraph, target["relevant"])
             sums |= count_right_marks("sentence", output.sentence, target["supporting"])
         return loss, sums
-
-    def predictor(self, folder: Path, split: str) -> HotpotqaPredictor:
-        return HotpotqaPredictor(folder, split)

@@ -23,12 +23,7 @@ class LongMaskedLMCriterion(FairseqCriterion):
     """
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True) -> tuple[Tensor, int, dict[str, Any]]:
-        """The loss of a batch of blocks.
-
-        Args:
-            model: a RoBERTa of fairseq's or of this package.
-            sample: a batch of :class:`~fairseq_poolingformer.tasks.masked_lm.task.MaskedLMDataset`.
-            reduce: unused; the loss is a sum.
+        """Compute the loss of a batch of ``MaskedLMDataset``, a sum whatever ``reduce`` is.
 
         Returns:
             The loss in nats summed over masked tokens, their number, and the values to log.

@@ -247,12 +247,6 @@ class LongMaskedLMTask(OneDictionaryTask):
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load a split.
 
-        Args:
-            split: the name of the split.
-            epoch: chooses one of several data folders in training.
-            combine: unused.
-            kwargs: unused.
-
         Raises:
             FileNotFoundError: the folder has no such split.
             ValueError: its files are damaged.

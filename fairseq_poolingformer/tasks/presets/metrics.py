@@ -17,13 +17,13 @@ from operator import add
 import numpy as np
 
 from fairseq_poolingformer.extras import needing
-from fairseq_poolingformer.tasks.shared.estimates import resampled_means
-from fairseq_poolingformer.tasks.shared.normalized_text import hotpotqa_words, overlap
+from fairseq_poolingformer.tasks.shared.estimates import interval, resampled_means
+from fairseq_poolingformer.tasks.shared.normalized_text import exact_match, f1, hotpotqa_words, overlap
 from fairseq_poolingformer.tasks.summarization.rouge import rouge_scores
 
 Values = dict[str, list[float]]  # of each figure, those of the predictions
 _LETTER = re.compile(r"\b[A-D]\b")
-_PERCENTAGE = re.compile(r"\d+\.?\d*%")
+_PERCENTAGE = re.compile(r"(?<!\d)\d+(?:\.\d*)?%")  # as \d+\.?\d*%, but in linear time
 _NOT_ORDER = re.compile(r"[^0-9\s,]")
 GEOMETRIC_MEAN = "geometric_mean"
 
@@ -51,7 +51,7 @@ class Metric:
         """The 95% bootstrap interval of each figure, in percent."""
         means = dict(zip(values, self.scale * resampled_means(np.array(list(values.values()), float).T).T, strict=True))
         means |= {GEOMETRIC_MEAN: _geometric(means)} if self.score == GEOMETRIC_MEAN else {}
-        return {name: tuple(map(float, np.percentile(column, [2.5, 97.5]))) for name, column in means.items()}
+        return {name: tuple(interval(column).tolist()) for name, column in means.items()}
 
 
 def _geometric(means: Mapping[str, float]) -> float:
@@ -75,16 +75,6 @@ def _best(
 ) -> Values:
     pairs = zip(predictions, references, strict=True)
     return {name: [max(value(prediction, text) for text in texts) for prediction, texts in pairs]}
-
-
-def f1(prediction: str, reference: str) -> float:
-    """The overlap of their words, as SQuAD's script for v1.1 has it."""
-    return overlap(hotpotqa_words(prediction), hotpotqa_words(reference)).f1
-
-
-def exact_match(prediction: str, reference: str) -> bool:
-    """Whether they have the same words, as in SQuAD."""
-    return hotpotqa_words(prediction) == hotpotqa_words(reference)
 
 
 def f1_ascii(prediction: str, reference: str) -> float:

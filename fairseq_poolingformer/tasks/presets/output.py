@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
-from fairseq_poolingformer.text.json_lines import BadLine, read_object
+from fairseq_poolingformer.text.json_lines import read_object
+from fairseq_poolingformer.text.json_values import placed
 from fairseq_poolingformer.text.whole_file import write_lines
 
 _TEXTS = ("prediction", "text", "output", "summary", "answer")
@@ -38,17 +39,15 @@ def read_predictions(path: Path) -> dict[str, str]:
 
 def _is_object(line: str) -> bool:
     try:
-        return isinstance(json.loads(line), dict)
+        return isinstance(json.loads(line.removeprefix("\ufeff")), dict)
     except (ValueError, RecursionError):
         return False
 
 
 def _objects(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, dict]]:
     for number, line in lines:
-        try:
+        with placed(path, f"line {number}"):
             yield number, read_object(line.encode())
-        except BadLine as error:
-            raise ValueError(f"{path}, line {number}: {error}") from None
 
 
 def mismatch(file: str, gold: Collection[str], predictions: Collection[str], may_have_more: bool = False) -> None:

@@ -88,7 +88,7 @@ def score(
         The figures, rounded as the official script does, and their 95% intervals.
 
     Raises:
-        ValueError: a reference is none of this task.
+        ValueError: a reference is not of this task.
     """
     metric = METRICS[PRESETS[name].metric]
     texts = list(predictions.values())
@@ -121,16 +121,20 @@ def _of_suite(suite: str, path: Path) -> dict[str, dict[str, str]]:
                 raise ValueError(f"{path}: must have one file {task}.json or {task}.jsonl, has {len(files)}")
             found[f"{suite}/{task}"] = read_predictions(files[0])
         return found
-    rows = csv.DictReader(io.StringIO(read_text_file(path), newline=""), strict=True)
-    if set(rows.fieldnames or ()) != _COLUMNS:
-        raise ValueError(f"{path}: the columns must be {', '.join(sorted(_COLUMNS))}, are {rows.fieldnames}")
+    text = read_text_file(path).removeprefix("\ufeff")
+    rows = csv.DictReader(io.StringIO(text, newline=""), restkey="more", restval=None, strict=True)
     try:
+        if set(rows.fieldnames or ()) != _COLUMNS:
+            raise ValueError(f"{path}: the columns must be {', '.join(sorted(_COLUMNS))}, are {rows.fieldnames}")
         for row in rows:
             task, name, text = (row[key] for key in ("Task", "ID", "Prediction"))
-            if f"{suite}/{task}" not in found or None in (name, text) or name in found[f"{suite}/{task}"]:
-                problem = "comes a second time" if f"{suite}/{task}" in found else f"is of no task of {suite}"
+            of_task = found.get(f"{suite}/{task}")
+            problem = "is of no task of " + suite if of_task is None else "comes a second time" * (name in of_task)
+            if row.keys() != _COLUMNS or None in row.values():
+                problem = "must have three fields; put quotation marks around those with commas"
+            if problem:
                 raise ValueError(f"{path}, line {rows.line_num}: {name!r} of {task!r} {problem}")
-            found[f"{suite}/{task}"][name] = text
+            of_task[name] = text
     except csv.Error as error:
         raise ValueError(f"{path}, line {rows.line_num}: broken CSV ({error})") from None
     return found

@@ -9,9 +9,8 @@ from operator import add
 from pathlib import Path
 
 from fairseq_poolingformer.cli.command import add_gold, given_predictions
-from fairseq_poolingformer.tasks.presets.metrics import exact_match, f1
 from fairseq_poolingformer.tasks.presets.output import mismatch, print_figures, read_predictions
-from fairseq_poolingformer.tasks.shared.normalized_text import hotpotqa_words
+from fairseq_poolingformer.tasks.shared.normalized_text import exact_match, f1, hotpotqa_words
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
 
@@ -88,10 +87,8 @@ def read_gold(paths: Sequence[str | Path]) -> tuple[dict[str, list[str]], bool]:
 
 def _read_probabilities(path: Path) -> dict[str, float]:
     found = read_json_file(path)
-    for name, value in found.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-            raise ValueError(f"{path}: the probability of {name!r} must be a number, is {value!r}")
-    return found
+    with json_values.placed(path):
+        return {name: json_values.number_of(found, name) for name in found}
 
 
 def question_scores(

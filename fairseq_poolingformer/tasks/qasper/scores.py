@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_poolingformer.tasks.shared.normalized_text import hotpotqa_words, overlap
+from fairseq_poolingformer.tasks.shared.normalized_text import f1
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import read_object
-from fairseq_poolingformer.text.json_values import as_object, list_of, text_of
+from fairseq_poolingformer.text.json_values import as_object, list_of, placed, text_of, texts_of
 
 KINDS = ("extractive", "abstractive", "boolean", "none")
 UNANSWERABLE = "Unanswerable"
@@ -57,26 +57,14 @@ def references_of(question: Mapping[str, object]) -> list[Reference]:
 def _reference(answer: dict) -> Reference:
     if answer.get("unanswerable"):
         return Reference((UNANSWERABLE,), (), "none")
-    evidence = _texts(answer, "evidence")
-    if spans := _texts(answer, "extractive_spans"):
-        return Reference(spans, evidence, "extractive")
+    evidence = tuple(texts_of(answer, "evidence"))
+    if spans := texts_of(answer, "extractive_spans"):
+        return Reference(tuple(spans), evidence, "extractive")
     if text := text_of(answer, "free_form_answer"):
         return Reference((text,), evidence, "abstractive")
     if answer.get("yes_no") is None:
         raise ValueError("an answer is neither unanswerable, extractive, free form nor yes or no")
     return Reference(("Yes" if answer["yes_no"] else "No",), evidence, "boolean")
-
-
-def _texts(record: dict, key: str) -> tuple[str, ...]:
-    values = list_of(record, key)
-    if not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{key!r} must hold strings")
-    return tuple(values)
-
-
-def answer_f1(predicted: str, right: str) -> float:
-    """F1 of the words of two answers."""
-    return overlap(hotpotqa_words(predicted), hotpotqa_words(right)).f1
 
 
 def evidence_f1(predicted: Sequence[str], right: Sequence[str]) -> float:
@@ -102,19 +90,17 @@ def figures(gold: Mapping[str, Sequence[Reference]], predictions: Mapping[str, R
         found = predictions.get(name)
         best = [0.0, 0.0, 0.0]
         if found is not None:
-            f1, kind = max(((answer_f1(found.answer, one.answer), one.kind) for one in references), key=lambda x: x[0])
-            kinds[kind].append(f1)
+            of_each = [(f1(found.answer, one.answer), one.kind) for one in references]
+            best[0], kind = max(of_each, key=lambda value: value[0])
+            kinds[kind].append(best[0])
+            best[1] = max(evidence_f1(found.evidence, one.evidence) for one in references)
             texts = ([text for text in one.evidence if FLOAT not in text] for one in references)
-            best = [f1, *(_best(found.evidence, each) for each in ((one.evidence for one in references), texts))]
+            best[2] = max(evidence_f1(found.evidence, text) for text in texts)
         for values, value in zip((answers, evidence, text_evidence), best, strict=True):
             values.append(value)
     means = {"answer_f1": answers, "evidence_f1": evidence, "text_evidence_f1": text_evidence}
     means |= {f"answer_f1_{kind}": values for kind, values in kinds.items()}
     return {name: sum(values) / len(values) if values else 0.0 for name, values in means.items()}
-
-
-def _best(predicted: Sequence[str], references: Iterable[Sequence[str]]) -> float:
-    return max(evidence_f1(predicted, right) for right in references)
 
 
 def read_gold(path: Path) -> dict[str, list[Reference]]:
@@ -129,8 +115,10 @@ def read_gold(path: Path) -> dict[str, list[Reference]]:
         try:
             for value in list_of(as_object(fields, "a paper"), "qas"):
                 question = as_object(value, "a question")
-                name = place = text_of(question, "question_id")
-                found[name] = references_of(question)
+                place = text_of(question, "question_id")
+                if place in found:
+                    raise ValueError("the question comes a second time")
+                found[place] = references_of(question)
         except ValueError as error:
             raise ValueError(f"{path}, {place}: {error}") from None
     if not found:
@@ -147,12 +135,12 @@ def read_predictions(path: Path) -> dict[str, Reference]:
     found = {}
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
-            try:
+            with placed(path, f"line {number}"):
                 fields = read_object(line)
-                texts = (text_of(fields, "predicted_answer"),)
-                found[text_of(fields, "question_id")] = Reference(texts, _texts(fields, "predicted_evidence"))
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from error
+                name, text = text_of(fields, "question_id"), text_of(fields, "predicted_answer")
+                if name in found:
+                    raise ValueError(f"question {name!r} comes a second time")
+                found[name] = Reference((text,), tuple(texts_of(fields, "predicted_evidence")))
     return found
 
 

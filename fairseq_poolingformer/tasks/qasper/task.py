@@ -12,27 +12,23 @@ from fairseq_poolingformer.tasks.hotpotqa.task import HotpotqaConfig, HotpotqaTa
 from fairseq_poolingformer.tasks.qasper.examples import AnswerType, QasperSplit
 from fairseq_poolingformer.tasks.qasper.scores import UNANSWERABLE
 from fairseq_poolingformer.tasks.shared.heads import best_spans
+from fairseq_poolingformer.tasks.shared.task import LinesPredictor
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
-from fairseq_poolingformer.text.whole_file import write_lines
 
 _WORDS = {AnswerType.YES: "Yes", AnswerType.NO: "No", AnswerType.NONE: UNANSWERABLE}
 
 
-class QasperPredictor:
+class QasperPredictor(LinesPredictor):
     """Answers and evidence, in the official form.
 
     The evidence of an answer is every paragraph that is more probable than not, or else the most probable one.
-
-    Args:
-        folder: the data folder.
-        split: e.g. "valid".
     """
 
     def __init__(self, folder: Path, split: str) -> None:
         self._ids, paragraphs = (QasperSplit.lines(folder, split, text) for text in ("id", "paragraphs"))
         self._paragraphs = list(map(json.loads, paragraphs))
         self._tokenizer = load_tokenizer(folder)
-        self._found: dict[int, tuple[str, list[str]]] = {}
+        self.found = {}
 
     def add(self, numbers: list[int], output: HotpotqaLogits, batch: dict[str, Any]) -> None:
         """Take the logits of a batch."""
@@ -44,15 +40,9 @@ class QasperPredictor:
             if kind == AnswerType.NONE:
                 chosen = chosen[:0]
             answer = _WORDS.get(kind) or self._tokenizer.decode(spans.tokens(row, tokens)).strip()
-            self._found[number] = answer, list(dict.fromkeys(paragraphs[place] for place in chosen))
-
-    def write(self, path: Path) -> None:
-        """Write the predictions in the order of the data folder."""
-        lines = []
-        for number, (answer, evidence) in sorted(self._found.items()):
-            record = {"question_id": self._ids[number], "predicted_answer": answer, "predicted_evidence": evidence}
-            lines.append(json.dumps(record))
-        write_lines(path, lines)
+            evidence = list(dict.fromkeys(paragraphs[place] for place in chosen))
+            fields = {"question_id": self._ids[number], "predicted_answer": answer, "predicted_evidence": evidence}
+            self.found[number] = fields
 
 
 @register_task("qasper", dataclass=HotpotqaConfig)
@@ -61,8 +51,6 @@ class QasperTask(HotpotqaTask):
 
     kind = "qasper"
     layout = QasperSplit.layout
+    predictor = QasperPredictor
     split_class = QasperSplit
     num_types = len(AnswerType)
-
-    def predictor(self, folder: Path, split: str) -> QasperPredictor:
-        return QasperPredictor(folder, split)

@@ -52,12 +52,7 @@ class QuestionAnsweringCriterion(DocumentTaskCriterion):
             )
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True):
-        """Compute the loss of a batch of segments.
-
-        Args:
-            model: a RoBERTa of this package, with its question answering head.
-            sample: a batch of :class:`~.task.QuestionAnsweringDataset`.
-            reduce: unused; the loss is a sum.
+        """Compute the loss of a batch of ``QuestionAnsweringDataset``, a sum whatever ``reduce`` is.
 
         Returns:
             The loss summed over segments, the number of segments, and the sums to log.

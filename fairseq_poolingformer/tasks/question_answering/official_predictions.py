@@ -31,6 +31,7 @@ from fairseq_poolingformer.text.json_values import (
     integer_of,
     list_of,
     number_of,
+    placed,
     text_of,
     yes_no_of,
 )
@@ -66,14 +67,7 @@ class NaturalQuestionsPrediction:
 
     def to_json(self) -> dict[str, object]:
         """Return the object for the official file's list of predictions."""
-        return {
-            "example_id": self.example_id,
-            "long_answer": asdict(self.long_answer),
-            "long_answer_score": self.long_answer_score,
-            "short_answers": [asdict(span) for span in self.short_answers],
-            "short_answers_score": self.short_answers_score,
-            "yes_no_answer": self.yes_no_answer,
-        }
+        return asdict(self) | {"short_answers": [asdict(span) for span in self.short_answers]}
 
     @staticmethod
     def from_json(value: object) -> NaturalQuestionsPrediction:
@@ -131,15 +125,7 @@ class TydiqaPrediction:
             "start_byte_offset": self.minimal_answer.start_byte,
             "end_byte_offset": self.minimal_answer.end_byte,
         }
-        return {
-            "example_id": self.example_id,
-            "language": self.language,
-            "passage_answer_index": self.passage_answer_index,
-            "passage_answer_score": self.passage_answer_score,
-            "minimal_answer": minimal,
-            "minimal_answer_score": self.minimal_answer_score,
-            "yes_no_answer": self.yes_no_answer,
-        }
+        return asdict(self) | {"minimal_answer": minimal}
 
     @staticmethod
     def from_json(value: object) -> TydiqaPrediction:
@@ -287,10 +273,8 @@ def _parse(parse: Callable[[str], Any], text: str, where: str) -> Any:
 
 
 def _located(where: str, read: Callable[[object], Prediction], value: object) -> tuple[str, Prediction]:
-    try:
+    with placed(where):
         return where, read(value)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
 
 
 def _collect(path: str | Path, located: Iterator[tuple[str, Prediction]]) -> dict[int | str, Prediction]:

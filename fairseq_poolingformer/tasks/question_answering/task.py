@@ -235,12 +235,6 @@ class QuestionAnsweringTask(OneDictionaryTask):
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load a split with labels.
 
-        Args:
-            split: its name.
-            epoch: chooses one of several data folders, in training.
-            combine: unused.
-            kwargs: unused.
-
         Raises:
             FileNotFoundError: the folder has no such split.
             ValueError: the folder is damaged.

@@ -36,14 +36,12 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     known: dict[str, float] = {}
     for path in gold:
         for number, line in enumerate(path.read_bytes().splitlines(), 1):
-            try:
+            with json_values.placed(path, f"line {number}"):
                 fields = read_object(line)
                 name, answer = json_values.text_of(fields, "id"), fields.get("answer")
                 found = ranked.get(name, [])
                 if type(answer) is not int or not isinstance(found, list):
                     raise ValueError("'answer' must be a number, and the prediction a list of numbers")
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from error
             if name in known:
                 raise ValueError(f"{path}, line {number}: id {name} is there twice")
             known[name] = 1 / (found.index(answer) + 1) if answer in found else 0.0

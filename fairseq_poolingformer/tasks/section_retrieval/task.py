@@ -16,12 +16,7 @@ from fairseq_poolingformer.text.whole_file import write_lines
 
 
 class SectionPredictor:
-    """The sections of each example but the question's own, the most probable first.
-
-    Args:
-        folder: the data folder.
-        split: e.g. "valid".
-    """
+    """The sections of each example but the question's own, the most probable first."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self._ids, self._split = SectionSplit.lines(folder, split), SectionSplit.open(folder, split)
@@ -52,6 +47,7 @@ class SectionRetrievalTask(DocumentTask):
     cfg: SectionRetrievalConfig
     kind = "section_retrieval"
     layout = SectionSplit.layout
+    predictor = SectionPredictor
 
     def build_head(self, embed_dim: int, dropout: float) -> SectionHead:
         return SectionHead(embed_dim, dropout)
@@ -74,6 +70,3 @@ class SectionRetrievalTask(DocumentTask):
         rank = (output >= output.gather(1, answer.clamp(min=0).unsqueeze(1))).sum(1)
         reciprocal = rank.reciprocal()[answer != NO_ANSWER].sum()
         return loss, sums | {"_mrr_correct": reciprocal, "_mrr_total": sums["_accuracy_total"]}
-
-    def predictor(self, folder: Path, split: str) -> SectionPredictor:
-        return SectionPredictor(folder, split)

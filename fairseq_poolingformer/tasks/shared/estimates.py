@@ -27,8 +27,22 @@ def bootstrap_means(table: np.ndarray, seed: int = SEED) -> list[Estimate]:
     Raises:
         ValueError: there are no examples.
     """
-    low, high = np.percentile(resampled_means(table, seed), [2.5, 97.5], axis=0)
+    low, high = interval(resampled_means(table, seed))
     return [Estimate(*map(float, column)) for column in zip(table.mean(axis=0), low, high, strict=True)]
+
+
+def interval(means: np.ndarray) -> np.ndarray:
+    """(2, …) the 95% percentile interval of (:data:`RESAMPLES`, …) means."""
+    return np.percentile(means, [2.5, 97.5], axis=0)
+
+
+def shares(hits: int, found: int, there: int) -> dict[str, float]:
+    """Precision, recall and F1 in percent, 0 where they are not defined."""
+    return {
+        "precision": 100 * hits / found if found else 0.0,
+        "recall": 100 * hits / there if there else 0.0,
+        "f1": 200 * hits / (found + there) if found + there else 0.0,
+    }
 
 
 def resampled_means(table: np.ndarray, seed: int = SEED) -> np.ndarray:

@@ -48,7 +48,7 @@ def choice_loss(logits: Tensor, choice: Tensor, unknown: int, name: str) -> tupl
     Args:
         logits: (B, K).
         choice: (B,) int64 the right ones; ``unknown`` where there is none, which counts nothing.
-        unknown: a number that is no choice.
+        unknown: a number that is not a choice.
         name: of the counts, as a task's ``loss`` returns them.
     """
     loss = F.cross_entropy(logits, choice, ignore_index=unknown, reduction="sum")

@@ -1,10 +1,11 @@
-"""The labels of a data folder: their names, and how many of them an example has."""
+"""The labels of a data folder: their names, and how many of them an example has; the ids of labelled records."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from fairseq_poolingformer.text.data_folder import DataFolder, Layout
+from fairseq_poolingformer.text.json_lines import BadLine
 
 ONE, SEVERAL, AMOUNT = PROBLEM_TYPES = (  # transformers' names
     "single_label_classification",
@@ -36,5 +37,16 @@ def read_problem_type(folder: Path, layout: Layout) -> str:
     """
     found = DataFolder(Path(folder), layout).corpus().get("problem_type", ONE)
     if found not in PROBLEM_TYPES:
-        raise ValueError(f"{folder}: problem_type in corpus.json is none of {', '.join(PROBLEM_TYPES)}")
+        raise ValueError(f"{folder}: problem_type in corpus.json is not one of {', '.join(PROBLEM_TYPES)}")
     return found
+
+
+def id_of(fields: dict, file: str, line: int) -> str:
+    """Return the id of a JSON line, or its file's name and number where it has none."""
+    name = fields.get("id", f"{Path(file).name}:{line}")
+    if not isinstance(name, (str, int)) or isinstance(name, bool):
+        raise BadLine("'id' must be a string or a whole number")
+    name = " ".join(str(name).split())
+    if not name:
+        raise BadLine("empty id")
+    return name

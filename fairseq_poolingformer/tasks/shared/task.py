@@ -1,5 +1,6 @@
 """The base of Longformer's downstream tasks: long documents in segments, one head, marks in the dictionary."""
 
+import json
 import logging
 import math
 import shlex
@@ -22,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from fairseq_poolingformer.tasks.shared.base_task import OneDictionaryConfig, OneDictionaryTask, check_encoder
 from fairseq_poolingformer.tasks.shared.examples import MARKS, Examples, Symbols
 from fairseq_poolingformer.tasks.shared.labels import ONE, read_labels, read_problem_type
+from fairseq_poolingformer.text.whole_file import write_lines
 from fairseq_poolingformer.training.sized_dataset import SizedDataset
 
 logger = logging.getLogger(__name__)
@@ -123,13 +125,31 @@ class DocumentTaskConfig(OneDictionaryConfig):
 
 
 class Predictor(Protocol):
-    """Collects the predictions of a split."""
+    """Collects the predictions of a split.
+
+    Args:
+        folder: the data folder.
+        split: e.g. "valid".
+    """
+
+    def __init__(self, folder: Path, split: str) -> None: ...
 
     def add(self, numbers: list[int], output: Any, batch: dict[str, Any]) -> None:
         """Take the head's output of a batch, which has the examples with these numbers; all on the CPU."""
 
     def write(self, path: Path) -> None:
         """Write the predictions of all examples in the task's official format."""
+
+
+class LinesPredictor(Predictor):
+    """Writes ``found``, which has a JSON object by the number of each example; in ASCII a lone surrogate has a form."""
+
+    found: dict[int, dict[str, Any]]
+    is_ascii: ClassVar[bool] = True
+
+    def write(self, path: Path) -> None:
+        """Write the predictions, a line each, in the order of the data folder."""
+        write_lines(path, [json.dumps(self.found[number], ensure_ascii=self.is_ascii) for number in sorted(self.found)])
 
 
 class DocumentTask(OneDictionaryTask):
@@ -143,6 +163,7 @@ class DocumentTask(OneDictionaryTask):
 
     criterion = "document_task"
     kind: ClassVar[str]  # "kind" of its data folders' corpus.json, and its head's name
+    predictor: ClassVar[type[Predictor]]
     marks: ClassVar[tuple[str, ...]] = MARKS  # a task with marks of its own puts them behind these
 
     def __init__(self, cfg, dictionary: Dictionary) -> None:
@@ -188,10 +209,6 @@ class DocumentTask(OneDictionaryTask):
             The loss summed over examples; sums to log: ``NAME_loss`` for each part of several, and
             ``_NAME_correct`` with ``_NAME_total`` for each share.
         """
-
-    @abstractmethod
-    def predictor(self, folder: Path, split: str) -> Predictor:
-        """Return an empty collection of predictions."""
 
     def filter_indices_by_size(
         self,
@@ -279,12 +296,7 @@ class DocumentTaskCriterion(FairseqCriterion):
     """
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True):
-        """Compute the loss of a batch.
-
-        Args:
-            model: a RoBERTa of this package with the task's head.
-            sample: a batch of :class:`~fairseq_poolingformer.tasks.shared.task.SegmentsDataset`.
-            reduce: unused; the loss is a sum.
+        """Compute the loss of a batch of ``SegmentsDataset``, a sum whatever ``reduce`` is.
 
         Returns:
             The loss summed over examples, the number of examples, and the sums to log.

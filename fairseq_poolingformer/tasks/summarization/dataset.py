@@ -14,7 +14,24 @@ from fairseq_poolingformer.text.sequences import Sequences
 from fairseq_poolingformer.training.sized_dataset import LengthBucketDataset
 
 
-class FramedDataset(BaseWrapperDataset):
+class _Sized:
+    """A data set whose ``_sizes`` are (n,) lengths of its sequences."""
+
+    _sizes: np.ndarray
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(n,) lengths of the sequences."""
+        return self._sizes
+
+    def num_tokens(self, index: int) -> int:
+        return int(self._sizes[index])
+
+    def size(self, index: int) -> int:
+        return int(self._sizes[index])
+
+
+class FramedDataset(_Sized, BaseWrapperDataset):
     """Begin every sequence with ``<s>``, and cut it before its ``</s>`` to fit ``max_length``.
 
     ``max_length`` counts both marks.
@@ -45,18 +62,8 @@ class FramedDataset(BaseWrapperDataset):
             tokens[-1] = self.eos
         return tokens
 
-    @property
-    def sizes(self) -> np.ndarray:
-        return self._sizes
 
-    def num_tokens(self, index: int) -> int:
-        return int(self._sizes[index])
-
-    def size(self, index: int) -> int:
-        return int(self._sizes[index])
-
-
-class StoredTokens(FairseqDataset):
+class StoredTokens(_Sized, FairseqDataset):
     """Index tensors (T,), int64, read from a memory-mapped file.
 
     Args:
@@ -72,17 +79,6 @@ class StoredTokens(FairseqDataset):
 
     def __len__(self) -> int:
         return len(self._sequences)
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """(n,) lengths of the sequences."""
-        return self._sizes
-
-    def num_tokens(self, index: int) -> int:
-        return int(self._sizes[index])
-
-    def size(self, index: int) -> int:
-        return int(self._sizes[index])
 
 
 class QueriedDataset(LengthBucketDataset):

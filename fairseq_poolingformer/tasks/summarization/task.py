@@ -137,12 +137,6 @@ class LongSummarizationTask(CheckedTask, TranslationTask):
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Load a split of the data folder.
 
-        Args:
-            split: its name.
-            epoch: chooses one of several data folders, in training.
-            combine: unused.
-            kwargs: unused.
-
         Raises:
             FileNotFoundError: the folder has no such split.
         """

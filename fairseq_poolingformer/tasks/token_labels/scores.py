@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from fairseq_poolingformer.tasks.shared.estimates import shares
+from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.columns import documents
 from fairseq_poolingformer.text.json_lines import read_object
@@ -81,12 +83,8 @@ class EntityCounts:
 
     def figures(self, kind: str | None = None) -> dict[str, float]:
         """Precision, recall and F1 in percent, of all kinds or of one."""
-        right, found, there = (
-            counts.total() if kind is None else counts[kind] for counts in (self.right, self.found, self.there)
-        )
-        precision, recall = 100 * right / found if found else 0.0, 100 * right / there if there else 0.0
-        f1 = 2 * precision * recall / (precision + recall) if right else 0.0
-        return {"precision": precision, "recall": recall, "f1": f1}
+        each = (self.right, self.found, self.there)
+        return shares(*(counts.total() if kind is None else counts[kind] for counts in each))
 
 
 def read_gold(path: Path) -> dict[str, LabelledWords]:
@@ -102,16 +100,14 @@ def read_gold(path: Path) -> dict[str, LabelledWords]:
         for number, line in lines:
             if isinstance(line, bytes) and not line.strip():
                 continue
-            try:
+            with json_values.placed(path, f"line {number}"):
                 fields = read_object(line) if isinstance(line, bytes) else line
                 if not isinstance(fields, dict):
                     raise ValueError(fields or "too long")
-                name = str(fields.get("id", f"{path.name}:{number}"))
+                name = id_of(fields, str(path), number)
                 if name in found:
                     raise ValueError(f"id {name} is there twice")
                 found[name] = _labelled(fields)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from error
     return found
 
 
@@ -120,7 +116,7 @@ def _labelled(fields: dict) -> LabelledWords:
     if len(tokens) != len(labels) or not all(isinstance(label, str) for label in labels):
         raise ValueError(f"{len(tokens)} tokens and {len(labels)} labels; each token must have one, which is a string")
     sentences = json_values.list_of(fields, "sentences") if "sentences" in fields else [len(tokens)]
-    if not all(type(size) is int for size in sentences) or sum(sentences) != len(tokens):
+    if not all(type(size) is int and size >= 0 for size in sentences) or sum(sentences) != len(tokens):
         raise ValueError(f"'sentences' must be whole numbers whose sum is {len(tokens)}, the number of tokens")
     return LabelledWords(labels, sentences)
 
@@ -143,7 +139,9 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     """
     there: dict[str, LabelledWords] = {}
     for path in gold:
-        there.update(read_gold(Path(path)))
+        for name, document in read_gold(Path(path)).items():
+            if there.setdefault(name, document) != document:
+                raise ValueError(f"{path}: document {name!r} has other labels than in another file")
     found = read_gold(Path(predictions))
     if not found:
         raise ValueError(f"{predictions}: no predictions in it")
@@ -154,13 +152,11 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
             sizes = f"{len(document.labels)} words, and the gold files have {len(there[name].labels)} of it"
             raise ValueError(f"{predictions}, {name}: {sizes}")
     pairs = [(document.labels, there[name]) for name, document in found.items()]
-    counts = EntityCounts.of((entities(own, right.sentences), entities(*_fields(right))) for own, right in pairs)
+    counts = EntityCounts.of(
+        (entities(own, right.sentences), entities(right.labels, right.sentences)) for own, right in pairs
+    )
     same = [one == other for own, right in pairs for one, other in zip(own, right.labels, strict=True)]
     figures: dict[str, float | int] = {"accuracy": 100 * sum(same) / len(same) if same else 0.0, **counts.figures()}
     for kind in sorted({*counts.found, *counts.there}):
         figures |= {f"{name}_{kind}": value for name, value in counts.figures(kind).items()}
     return figures | {"examples": len(found), "without_prediction": len(there) - len(found)}
-
-
-def _fields(document: LabelledWords) -> tuple[Sequence[str], Sequence[int]]:
-    return document.labels, document.sentences

@@ -11,26 +11,20 @@ from torch import Tensor
 
 from fairseq_poolingformer.tasks.shared.heads import MarkLogits
 from fairseq_poolingformer.tasks.shared.labels import read_labels
-from fairseq_poolingformer.tasks.shared.task import DocumentTaskConfig, LabelledTask
+from fairseq_poolingformer.tasks.shared.task import DocumentTaskConfig, LabelledTask, LinesPredictor
 from fairseq_poolingformer.tasks.token_labels.examples import TokenLabelExamples, TokenLabelSplit
 from fairseq_poolingformer.tasks.token_labels.head import TokenLabelHead, label_loss
 from fairseq_poolingformer.tasks.token_labels.scores import EntityCounts, entities
-from fairseq_poolingformer.text.whole_file import write_lines
 
 
-class TokenLabelPredictor:
-    """The most probable label of each word, written as JSON lines of id, tokens, labels and sizes of sentences.
-
-    Args:
-        folder: the data folder.
-        split: e.g. "valid".
-    """
+class TokenLabelPredictor(LinesPredictor):
+    """The most probable label of each word, written as JSON lines of id, tokens, labels and sizes of sentences."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self._labels = read_labels(folder, TokenLabelSplit.layout)
         self._ids, self._words = (TokenLabelSplit.lines(folder, split, text) for text in ("id", "words"))
         self._sentence = TokenLabelSplit.open(folder, split).sentence
-        self._found: dict[int, list[str]] = {}
+        self.found = {}
 
     def add(self, numbers: list[int], output: MarkLogits, batch: dict[str, Any]) -> None:
         """Take the logits of a batch; ``output.logit`` is (M, L)."""
@@ -38,15 +32,12 @@ class TokenLabelPredictor:
         for row, number in enumerate(numbers):
             own = output.example == row
             order = output.number[own].argsort()
-            self._found[number] = [self._labels[label] for label in best[own][order].tolist()]
-
-    def write(self, path: Path) -> None:
-        """Write the predictions in the order of the data folder."""
-        lines = []
-        for number, labels in sorted(self._found.items()):
-            record = {"id": self._ids[number], "tokens": json.loads(self._words[number]), "labels": labels}
-            lines.append(json.dumps(record | {"sentences": self._sentence[number].tolist()}))
-        write_lines(path, lines)
+            self.found[number] = {
+                "id": self._ids[number],
+                "tokens": json.loads(self._words[number]),
+                "labels": [self._labels[label] for label in best[own][order].tolist()],
+                "sentences": self._sentence[number].tolist(),
+            }
 
 
 @register_task("token_labels", dataclass=DocumentTaskConfig)
@@ -55,6 +46,7 @@ class TokenLabelTask(LabelledTask):
 
     kind = "token_labels"
     layout = TokenLabelSplit.layout
+    predictor = TokenLabelPredictor
 
     def build_head(self, embed_dim: int, dropout: float) -> TokenLabelHead:
         return TokenLabelHead(embed_dim, len(self.labels), dropout)
@@ -79,6 +71,3 @@ class TokenLabelTask(LabelledTask):
         counts = EntityCounts.of([(found, there)])
         sums = {"correct": 2 * counts.right.total(), "total": counts.found.total() + counts.there.total()}
         return {f"_f1_{name}": torch.tensor(value, device=output.logit.device) for name, value in sums.items()}
-
-    def predictor(self, folder: Path, split: str) -> TokenLabelPredictor:
-        return TokenLabelPredictor(folder, split)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fairseq_poolingformer.tasks.shared.normalized_text import overlap, triviaqa_words
 from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
-from fairseq_poolingformer.text.json_values import as_object, list_of, text_of
+from fairseq_poolingformer.text.json_values import as_object, list_of, placed, text_of
 
 DOMAINS = WIKIPEDIA, WEB = ("Wikipedia", "Web")
 PAGE_LISTS = ("EntityPages", "SearchResults")
@@ -81,7 +81,7 @@ def read_gold(path: Path) -> dict[str, list[str]]:
     is_verified = data.get("VerifiedEval") is True
     gold: dict[str, list[str]] = {}
     for number, value in enumerate(list_of(data, "Data")):
-        try:
+        with placed(path, f"question {number}"):
             question = as_object(value, "a question")
             if is_verified and question.get("QuestionPartOfVerifiedEval") is not True:
                 continue
@@ -90,8 +90,6 @@ def read_gold(path: Path) -> dict[str, list[str]]:
             texts = right_answers(as_object(question["Answer"], "'Answer'"))
             for key in _keys(question, domain, is_verified):
                 gold[key] = texts
-        except ValueError as error:
-            raise ValueError(f"{path}, question {number}: {error}") from None
     if not gold:
         raise ValueError(f"{path}: no questions in it")
     return gold

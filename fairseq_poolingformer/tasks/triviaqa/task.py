@@ -8,7 +8,6 @@ from typing import Any
 from fairseq.tasks import register_task
 from torch import Tensor
 
-from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH
 from fairseq_poolingformer.tasks.shared.heads import SpanHead, SpanLogits, best_spans, count_right_spans, span_losses
 from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
 from fairseq_poolingformer.tasks.triviaqa.examples import TriviaqaExamples, TriviaqaSplit
@@ -20,22 +19,16 @@ class TriviaqaPredictor:
     """The best span of each question, written as the official script reads it: {key: answer}.
 
     A question of the Wikipedia set has one answer, the best of all its documents; of the web set, one of each document.
-
-    Args:
-        folder: the data folder.
-        split: e.g. "valid".
-        max_answer_length: tokens of an answer at most.
     """
 
-    def __init__(self, folder: Path, split: str, max_answer_length: int = MAX_ANSWER_LENGTH) -> None:
+    def __init__(self, folder: Path, split: str) -> None:
         self._keys = [json.loads(line)[0] for line in TriviaqaSplit.lines(folder, split)]
         self._tokenizer = load_tokenizer(folder)
-        self._max_answer_length = max_answer_length
         self._best: dict[str, tuple[float, str]] = {}
 
     def add(self, numbers: list[int], output: SpanLogits, batch: dict[str, Any]) -> None:
         """Take the logits of a batch."""
-        spans = best_spans(output, self._max_answer_length)
+        spans = best_spans(output)
         tokens = batch["net_input"]["src_tokens"]
         for row, number in enumerate(numbers):
             score = float(spans.score[row])
@@ -69,6 +62,7 @@ class TriviaqaTask(DocumentTask):
     cfg: TriviaqaConfig
     kind = "triviaqa"
     layout = TriviaqaSplit.layout
+    predictor = TriviaqaPredictor
 
     def build_head(self, embed_dim: int, dropout: float) -> SpanHead:
         return SpanHead(embed_dim, dropout)
@@ -89,6 +83,3 @@ class TriviaqaTask(DocumentTask):
         """Every right span counts: see :func:`~fairseq_poolingformer.tasks.shared.heads.span_losses`."""
         losses, _ = span_losses(output, target["first"], target["last"])
         return losses.sum(), count_right_spans(output, target["first"], target["last"])
-
-    def predictor(self, folder: Path, split: str) -> TriviaqaPredictor:
-        return TriviaqaPredictor(folder, split)

@@ -35,12 +35,10 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     right, known = 0, set()
     for path in gold:
         for number, value in enumerate(read_json_file(path, list), 1):
-            try:
+            with json_values.placed(path, f"element {number}"):
                 fields = json_values.as_object(value, "the element")
                 name, answer = json_values.text_of(fields, "id"), json_values.text_of(fields, "answer")
                 candidates = json_values.list_of(fields, "candidates")
-            except ValueError as error:
-                raise ValueError(f"{path}, element {number}: {error}") from error
             if name in known:
                 raise ValueError(f"{path}, element {number}: id {name} is there twice")
             known.add(name)

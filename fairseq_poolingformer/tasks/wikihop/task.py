@@ -19,12 +19,7 @@ SEPARATORS = "support_separators"  # in a checkpoint's task state, too: older on
 
 
 class WikihopPredictor:
-    """The most probable candidate of each example, written as the official script reads it: {id: candidate}.
-
-    Args:
-        folder: the data folder.
-        split: e.g. "valid".
-    """
+    """The most probable candidate of each example, written as the official script reads it: {id: candidate}."""
 
     def __init__(self, folder: Path, split: str) -> None:
         self._ids = WikihopSplit.lines(folder, split)
@@ -64,6 +59,7 @@ class WikihopTask(DocumentTask):
     cfg: WikihopConfig
     kind = "wikihop"
     layout = WikihopSplit.layout
+    predictor = WikihopPredictor
 
     def check_lengths(self) -> None:
         """Raise ValueError where an option is out of range."""
@@ -97,9 +93,6 @@ class WikihopTask(DocumentTask):
     def loss(output: Tensor, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Cross entropy over the candidates; an example without an answer counts nothing."""
         return choice_loss(output, target["answer"], NO_ANSWER, "accuracy")
-
-    def predictor(self, folder: Path, split: str) -> WikihopPredictor:
-        return WikihopPredictor(folder, split)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of the task."""

@@ -10,6 +10,7 @@ from fairseq_poolingformer.tasks.contract_nli.scores import (
     Annotation,
     Choice,
     Prediction,
+    annotation_of,
     evidence_figures,
     figures,
     score,
@@ -87,9 +88,25 @@ def test_means_over_documents_and_over_hypotheses(tmp_path):
         ({"nda-1": prediction("Entailment", [0] * 3)}, "p.json, document 34: 3 spans, and it has 4"),
         ({"nda-1": CONTRACT_ANNOTATIONS["nda-1"]}, "p.json, document 34: 'class_probs' must be a JSON object"),
         ({"nda-1": prediction("Entailment", ["x"])}, "p.json, document 34: 'class_probs' must have a number"),
+        ({"nda-1": prediction("Entailment", [0, 0, 0, np.nan])}, "p.json, document 34: 'class_probs' must have a"),
         ({}, "p.json: no predictions in it"),
     ],
 )
 def test_wrong_files_are_named(content, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         score([write_contract_nli(tmp_path / "gold.json")], write(tmp_path / "p.json", content))
+
+
+def test_what_comes_twice_and_choices_that_are_none(tmp_path):
+    gold, path = write_contract_nli(tmp_path / "gold.json"), tmp_path / "p.json"
+    (document,) = json.loads(write(path, {"nda-1": prediction("Entailment", [0] * 4)}).read_text())
+    path.write_text(json.dumps([document, document | {"id": "34"}]))
+    with pytest.raises(ValueError, match=r"p\.json, document 34: 'nda-1' comes a second time"):
+        score([gold], path)
+    release = json.loads(gold.read_text())
+    release["documents"] *= 2
+    gold.write_text(json.dumps(release))
+    with pytest.raises(ValueError, match=r"gold\.json, document 34: 'nda-1' comes a second time"):
+        score([gold], path)
+    with pytest.raises(ValueError, match="'choice' must be one of NotMentioned, Entailment, Contradiction, is "):
+        annotation_of({"choice": ["Entailment"], "spans": []}, 0)

@@ -75,7 +75,7 @@ def test_choices_and_evidence_are_learned_by_heart(folder):
             {"annotations": {"nda-1": {"choice": "Entailment", "spans": [4]}}},
             "malformed: 'spans' must be numbers",
         ),
-        ({"id": None}, "malformed: 'id' must be a string or a whole number"),
+        ({"id": None}, "malformed: 'id' must be an integer or a string"),
     ],
 )
 def test_rejects(changes, reason, folder, tmp_path):

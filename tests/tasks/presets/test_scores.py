@@ -69,12 +69,12 @@ def test_what_fairseq_generate_prints(scrolls, tmp_path, capsys):
     assert "f1                                 83.3333" in out
 
 
-@pytest.mark.parametrize("form", ["csv", "folder"])
+@pytest.mark.parametrize("form", ["csv", "csv of Excel", "folder"])
 def test_the_score_of_a_suite(scrolls, tmp_path, capsys, form):
     files, predictions = scrolls
     path = tmp_path / "submission"
-    if form == "csv":
-        with open(path, "w", newline="") as file:
+    if form != "folder":
+        with open(path, "w", newline="", encoding="utf-8-sig" if "Excel" in form else "utf-8") as file:
             rows = csv.writer(file)
             rows.writerow(["Task", "ID", "Prediction"])
             rows.writerows([task, name, text] for task, texts in predictions.items() for name, text in texts.items())
@@ -118,6 +118,9 @@ def test_ids_that_do_not_fit(scrolls, tmp_path, capsys, change, message):
         ("Task,ID,Prediction\nmusique,1,x\n", "line 2: '1' of 'musique' is of no task of scrolls"),
         ("Task,ID,Prediction\nqmsum,1,x\nqmsum,1,y\n", "line 3: '1' of 'qmsum' comes a second time"),
         ('Task,ID,Prediction\nqmsum,1,"x\n', "broken CSV"),
+        ('Task,"ID"x,Prediction\nqmsum,1,x\n', "broken CSV"),
+        ("Task,ID,Prediction\nqmsum,1,yes, and no\n", "line 2: '1' of 'qmsum' must have three fields"),
+        ("Task,ID,Prediction\nqmsum,1\n", "line 2: '1' of 'qmsum' must have three fields"),
         ("Task,ID,Prediction\nqmsum,1,x\n", "scrolls/gov_report: 2 of 2 ids have no prediction"),
     ],
 )

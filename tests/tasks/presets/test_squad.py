@@ -84,7 +84,7 @@ def test_the_command_with_thresholds(files, capsys):
             "1 of 1 ids have no prediction, such as 'a'; are they of another split",
         ),
         (released({"a": ["x"]}), {"a": "x"}, {"a": 0.5}, "--na-prob-file: all questions of"),
-        (released({"a": []}), {"a": "x"}, {"a": "high"}, "the probability of 'a' must be a number, is 'high'"),
+        (released({"a": []}), {"a": "x"}, {"a": "high"}, "'a' must be a number, is 'high'"),
         ({"data": [{"paragraphs": [{"qas": [{"id": 3}]}]}]}, {"a": "x"}, {}, "question ?: 'id' must be a string"),
         ({"data": [{"paragraphs": []}]}, {"a": "x"}, {}, "no questions in it"),
     ],

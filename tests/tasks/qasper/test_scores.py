@@ -88,3 +88,13 @@ def test_wrong_files_are_named(line, message, tmp_path):
     questions = [{**QASPER_QUESTIONS[0], "answers": []}]
     with pytest.raises(ValueError, match=r"gold\.json, q1: no answers"):
         scores.score([write_qasper(tmp_path / "gold.json", questions)], tmp_path / "p.jsonl")
+
+
+def test_questions_that_come_twice(tmp_path):
+    """Or else the last answer would count, whatever the others are."""
+    line = json.dumps({"question_id": "q1", "predicted_answer": "", "predicted_evidence": []})
+    (tmp_path / "p.jsonl").write_text(f"{line}\n{line}\n")
+    with pytest.raises(ValueError, match=r"p\.jsonl, line 2: question 'q1' comes a second time"):
+        scores.score([write_qasper(tmp_path / "gold.json")], tmp_path / "p.jsonl")
+    with pytest.raises(ValueError, match=r"gold\.json, q1: the question comes a second time"):
+        scores.read_gold(write_qasper(tmp_path / "gold.json", QASPER_QUESTIONS[:1] * 2))

@@ -69,6 +69,8 @@ def test_figures_of_columns_and_of_lines(tmp_path, capsys):
         ({"tokens": [], "labels": []}, "p.jsonl, a: 0 words, and the gold files have 1 of it"),
         ({"labels": ["O", "O"]}, "p.jsonl, line 1: 1 tokens and 2 labels"),
         ({"sentences": [2]}, "p.jsonl, line 1: 'sentences' must be whole numbers whose sum is 1"),
+        ({"tokens": ["v", "w"], "labels": ["O", "O"], "sentences": [3, -1]}, "p.jsonl, line 1: 'sentences' must be"),
+        ({"id": None}, "p.jsonl, line 1: 'id' must be a string or a whole number"),
         ({"labels": None}, "p.jsonl, line 1: 'labels' must be a list"),
     ],
 )
@@ -76,3 +78,11 @@ def test_wrong_files_are_named(change, message, tmp_path):
     gold = {"id": "a", "tokens": ["w"], "labels": ["O"]}
     with pytest.raises(ValueError, match=message):
         score([write(tmp_path / "gold.jsonl", gold)], write(tmp_path / "p.jsonl", gold | change))
+
+
+def test_files_that_contradict_one_another(tmp_path):
+    gold = {"id": "a", "tokens": ["w"], "labels": ["O"]}
+    files = [write(tmp_path / "1.jsonl", gold), write(tmp_path / "2.jsonl", gold | {"labels": ["B-PER"]})]
+    assert score(files[:1] * 2, files[0])["accuracy"] == 100
+    with pytest.raises(ValueError, match=r"2\.jsonl: document 'a' has other labels than in another file"):
+        score(files, files[0])
