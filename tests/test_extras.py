@@ -14,8 +14,8 @@ from tests.test_package import setup_arguments
 
 ROOT = Path(__file__).resolve().parents[1]
 ALL = sorted({library for libraries in EXTRAS.values() for library in libraries})
-# of no extra: torch brings triton, fairseq the next three; nothing here fails without peft
-ELSEWHERE = {"torch", "triton", "fairseq", "hydra", "omegaconf", "peft", "fairseq_poolingformer"}
+# of no extra: torch brings triton, fairseq the next three, transformers its hub; nothing here fails without peft
+ELSEWHERE = {"torch", "triton", "fairseq", "hydra", "omegaconf", "huggingface_hub", "peft", "fairseq_poolingformer"}
 
 
 def without(libraries: list[str], code: str) -> str:
