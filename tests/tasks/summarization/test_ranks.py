@@ -156,7 +156,7 @@ def test_a_step_of_training_is_that_of_one_process(folder, data, name):
     expected = step(case, data, divided="dropout" in name)
     del expected["sent"]
     tolerance = 1e-12 if case.criterion == "linear_cross_entropy" else 1e-6  # fairseq's are in float32
-    tolerance = 0.1 if case.dtype == torch.bfloat16 else tolerance
+    tolerance = 0.3 if case.dtype == torch.bfloat16 else tolerance
     for size in range(1, SIZE + 1):
         results = [torch.load(folder / f"{name} {size} {rank}.pt") for rank in range(size)]
         assert all(result.pop("sent") or size == 1 for result in results)
