@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from fairseq_poolingformer.attention.sharding import Ranks
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.patches.distribution import contexts
-from fairseq_poolingformer.patches.distribution.generation_shards import LONGEST_WAIT
 from fairseq_poolingformer.patches.distribution.processes import torchrun_device, under_torchrun
 from fairseq_poolingformer.patches.fixes.mistakes import require_checkpoint
 from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
+from fairseq_poolingformer.patches.long_jobs.heartbeat import DEFAULT_LIMIT
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.patches.untrusted_files.own_options import data_folder, recorded_data
 from fairseq_poolingformer.tasks.summarization import PAIRS
@@ -107,7 +108,8 @@ def processes_of_torchrun(device: str) -> contextlib.AbstractContextManager[Rank
     if not on_cpu:
         torch.cuda.set_device(number)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    return contexts.joined(size, LONGEST_WAIT, on_cpu, rank=rank, world_size=size)
+    limit = {"timeout": timedelta(seconds=DEFAULT_LIMIT)}
+    return contexts.joined(size, limit, on_cpu, rank=rank, world_size=size)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -102,8 +102,9 @@ class CrossAttention(MultiheadAttention):
             from fairseq_poolingformer.attention.sharding.queries import attend_to_chunks  # few trainings need it
 
             sources, project = self._chunks_of(keys, values, shard)
-            attended = attend_to_chunks(shard, q, sources, project, padding=padding, dropout_p=dropout_p, seed=seed)
-            attended = attended if divided else attended[0].to(query.dtype)
+            out, lse = attend_to_chunks(shard, q, sources, project, padding=padding, dropout_p=dropout_p, seed=seed)
+            out = out.to(query.dtype)  # as on ranks whose part is one chunk
+            attended = (out, lse) if divided else out
         else:
             attended = band_attention(
                 q,

@@ -93,6 +93,7 @@ class LoadsCheckpoints:
             raise FileNotFoundError(
                 f"{folder} has no {cls.dictionary_file}: give the checkpoint's data folder as data_name_or_path"
             )
+        kwargs = {"chunk_tokens": 0, **kwargs}  # the training's concern, as its memory was
         loaded = hub_utils.from_pretrained(
             model_name_or_path, checkpoint_file, data_name_or_path, load_checkpoint_heads=True, **kwargs
         )

@@ -66,6 +66,10 @@ REPLACED = (
     ),
     # --context-parallel-size
     ("fairseq.trainer:Trainer.__init__", "distribution.contexts.divide_documents_of_trainer"),
+    ("fairseq.trainer:Trainer.train_step", "distribution.contexts.raise_errors_of_memory"),
+    ("fairseq.trainer:Trainer.valid_step", "distribution.contexts.raise_errors_of_memory"),
+    ("fairseq_cli.validate:main", "distribution.contexts.refuse_to_divide"),
+    ("fairseq_cli.interactive:main", "distribution.contexts.refuse_to_divide"),
     # --num-shards and torchrun divide the work of fairseq-generate
     ("fairseq_cli.generate:main", "distribution.generation_shards.divide_batches"),
     # --heartbeat-timeout ends processes that wait for one that hangs

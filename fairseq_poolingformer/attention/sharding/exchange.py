@@ -33,7 +33,7 @@ class Route:
         own = owned[rank]
         sent = [overlap(own, other) for other in wanted]
         received = tuple(len(overlap(other, wanted[rank])) for other in owned)
-        return cls(dim, tuple(range(x.start - own.start, x.stop - own.start) for x in sent), received)
+        return cls(dim, tuple(shifted(rows, own.start) for rows in sent), received)
 
     def taken(self, x: Tensor, rank: int) -> Tensor:
         """The rows that a rank gets."""
@@ -44,6 +44,11 @@ def overlap(one: range, other: range) -> range:
     """The numbers of both ranges; where there are none, an empty range inside the first one."""
     start = min(max(one.start, other.start), one.stop)
     return range(start, max(start, min(one.stop, other.stop)))
+
+
+def shifted(numbers: range, start: int) -> range:
+    """A range as it is counted from ``start``."""
+    return range(numbers.start - start, numbers.stop - start)
 
 
 def narrowed(x: Tensor, dim: int, rows: range) -> Tensor:

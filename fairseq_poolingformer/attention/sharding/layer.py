@@ -18,12 +18,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from fairseq_poolingformer.attention.backends.plan import softmax_dtype
-from fairseq_poolingformer.attention.backends.reference import log_denominator, softmax_or_zeros
-from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm
-from fairseq_poolingformer.attention.dropout import KeepMask, dropout_seed
+from fairseq_poolingformer.attention.call import Call, ScoreTerm
+from fairseq_poolingformer.attention.dropout import dropout_seed
 from fairseq_poolingformer.attention.dropout_at import DropoutAt
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
@@ -32,18 +29,10 @@ from fairseq_poolingformer.attention.patterns import Window
 from fairseq_poolingformer.attention.pooling import pool_keys
 from fairseq_poolingformer.attention.rotary import Rotary, turned
 from fairseq_poolingformer.attention.sharding.chunks import Result, Sliced, Source, in_chunks, overwritten
-from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, narrowed
-from fairseq_poolingformer.attention.sharding.geometry import (
-    hull,
-    pools_among,
-    pools_of,
-    pools_seen,
-    tokens_of,
-    tokens_seen,
-)
-
-DENSE_TOKENS = 2048  # whose scores with all global tokens are in memory at a time
-SLOTS = 2  # the dimension of tokens, pools and global tokens in (B, H, …, D)
+from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, narrowed, shifted
+from fairseq_poolingformer.attention.sharding.geometry import pools_among, pools_of, tokens_of
+from fairseq_poolingformer.attention.sharding.global_pairs import SLOTS, GlobalPairs
+from fairseq_poolingformer.attention.sharding.reach import Reach
 
 
 def attend(
@@ -105,50 +94,22 @@ class _Steps:
         self.seeds = _Seeds(0, 0, 0)
         if self.dropout_p:
             self.seeds = _Seeds(*shard.agreed([dropout_seed() for _ in _Seeds._fields], device))
-        self.scale = (layer.embed_dim // layer.num_heads) ** -0.5 if layer.scale is None else layer.scale
+        scale = (layer.embed_dim // layer.num_heads) ** -0.5 if layer.scale is None else layer.scale
+        self.pairs = GlobalPairs(score_terms, scale, self.dropout_p, self.seeds.one, shard.tokens)
         self.separate = layer.global_q_proj is not None
         self.reads_input = after is not None or (layer.mix and layer.pooling is not None)
         self.place = shard.place_of_chunks
-        self.own = [shifted(chunk, shard.part.start) for chunk in shard.chunks]
-        # of each rank, the tokens within reach of level one; its pools, their tokens, and the pools within reach
-        self.seen = tuple(map(self.tokens_seen, shard.parts))
-        if layer.pooling is not None:
-            self.pools = tuple(pools_of(layer.pooling, part) for part in shard.parts)
-            self.straddled = tuple(map(self.tokens_of_pools_of, shard.parts))
-            everything = range(layer.pooling.num_pools(shard.length))
-            self.pools_seen = tuple(self.pools_seen_by(part, everything) for part in shard.parts)
-            if layer.mix:
-                self.seen = tuple(map(hull, self.seen, self.straddled))
-        self.near = tuple(map(self.tokens_near, range(len(shard.parts))))
-        self.padding = shard.padding_of(self.near)  # which may be an exchange, so all ranks do it now
+        self.reach = Reach(layer, shard.parts)
+        self.padding = shard.padding_of(self.reach.near)  # which may be an exchange, so all ranks do it now
         self.rotary, self.angles, self.global_angles = rotary, None, []
         if rotary is not None:
-            key = (rotary.cos, rotary.sin, self.seen)  # other layers have the same ones
+            key = (rotary.cos, rotary.sin, self.reach.seen)  # other layers have the same ones
             self.angles, self.global_angles = shard.made(key, lambda: self.fetch_angles(rotary))
-
-    def tokens_seen(self, part: range) -> range:
-        return tokens_seen(self.layer.window, self.layer.num_heads, part, self.shard.length)
-
-    def tokens_near(self, rank: int) -> range:
-        """The tokens whose padding matters to a rank: those that its tokens see, in pools or not."""
-        near, pooling = self.seen[rank], self.layer.pooling
-        if pooling is None:
-            return near
-        in_pools = tokens_of(pooling, self.pools_seen[rank], near, self.shard.length)
-        return hull(hull(near, self.straddled[rank]), in_pools)
-
-    def pools_seen_by(self, chunk: range, among: range) -> range:
-        return pools_seen(self.layer.pooled_window, self.layer.pooling, chunk, among)
-
-    def tokens_of_pools_of(self, part: range) -> range:
-        """The tokens of the pools that start in a part."""
-        pooling = self.layer.pooling
-        return tokens_of(pooling, pools_of(pooling, part), part, self.shard.length)
 
     def check_terms(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         """The operator's check of score terms with global tokens, which here is not told of any."""
         own = self.shard.tokens.own
-        call = Call(query, key, value, self.scale, self.layer.window, global_tokens=own, score_terms=self.terms)
+        call = Call(query, key, value, self.pairs.scale, self.layer.window, global_tokens=own, score_terms=self.terms)
         call._check_pattern()
 
     def output(self, x: Tensor) -> Tensor:
@@ -160,14 +121,16 @@ class _Steps:
             return self.level_two(self.held(y, self.dim, shard.part), own, [])
         if shard.ranks is None:
             of_y = self.held(y, self.dim, shard.part)
-            pooled, pools = self.pool(seen if layer.mix else of_y), self.pools[rank]
+            pooled, pools = self.pool(seen if layer.mix else of_y), self.reach.pools[rank]
         else:
             straddled = seen
             if not layer.mix:
-                y, fetched = shard.fetched(y, (y, self.dim, shard.parts, self.straddled))
-                straddled = self.held(fetched, self.dim, self.straddled[rank])
-            y, *pooled = shard.fetched(y, *((p, SLOTS, self.pools, self.pools_seen) for p in self.pool(straddled)))
-            of_y, pools = self.held(y, self.dim, shard.part), self.pools_seen[rank]
+                y, fetched = shard.fetched(y, (y, self.dim, shard.parts, self.reach.straddled))
+                straddled = self.held(fetched, self.dim, self.reach.straddled[rank])
+            y, *pooled = shard.fetched(
+                y, *((p, SLOTS, self.reach.pools, self.reach.pools_seen) for p in self.pool(straddled))
+            )
+            of_y, pools = self.held(y, self.dim, shard.part), self.reach.pools_seen[rank]
         return self.level_two(of_y, own, [self.held(p, SLOTS, pools) for p in pooled])
 
     def held(self, x: Tensor, dim: int, rows: range) -> _Near:
@@ -176,43 +139,42 @@ class _Steps:
 
     def fetch_input(self, x: Tensor, own: _Near) -> tuple[_Near, list[Tensor]]:
         """The input within reach of level one, and [that of all global tokens]."""
-        shard, layer, tokens = self.shard, self.layer, self.shard.tokens
+        shard, tokens = self.shard, self.shard.tokens
         of_own = [] if tokens is None else [self.rows_of_own_globals(own.source)]
         if shard.ranks is None:
-            seen, of_globals = own, of_own
+            seen, of_globals = own, [_picked(g, tokens.order) for g in of_own]
         else:
-            everything = [range(0 if tokens is None else sum(tokens.counts))] * len(shard.parts)
-            fields = [(g, SLOTS, tokens.ranges(), everything) for g in of_own]
-            _, fetched, *of_globals = shard.fetched(x, (x, self.dim, shard.parts, self.seen), *fields)
-            seen = self.held(fetched, self.dim, self.seen[shard.rank])
-        return seen, [layer._merge(_picked(g, tokens.order)) for g in of_globals]
+            fetched, of_globals = self.fetch(x, self.dim, of_own)
+            seen = self.held(fetched, self.dim, self.reach.seen[shard.rank])
+        return seen, [self.layer._merge(g) for g in of_globals]
 
     def fetch_angles(self, rotary: Rotary) -> tuple[Tensor, list[Tensor]]:
         """(B or 1, 1, tokens, 2D) cosines and sines within reach of level one, and [those of all global tokens]."""
         angles, own = torch.cat([rotary.cos, rotary.sin], -1).unsqueeze(1), len(self.shard.part)
-        pools = len(self.pools[self.shard.rank]) if self.layer.pooling is not None else 0
+        pools = len(self.reach.pools[self.shard.rank]) if self.layer.pooling is not None else 0
         if angles.size(SLOTS) < own + pools:
             raise ValueError(
                 f"rotary has {angles.size(SLOTS)} angles, but {own} tokens, and {pools} pools that start at them, need "
                 "one each"
             )
         angles = narrowed(angles, SLOTS, range(own))
-        return self.fetch_tokens(angles, SLOTS, lambda: angles.expand(self.shard.tokens.own.num_rows, -1, -1, -1))
+        tokens = self.shard.tokens
+        of_own = [] if tokens is None else [tokens.own.gather(angles.expand(tokens.own.num_rows, -1, -1, -1))]
+        return self.fetch(angles, SLOTS, of_own)
 
-    def fetch_tokens(self, x: Tensor, dim: int, vectors: Callable[[], Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """``x`` within reach of level one, and [its vectors (B, H, T, D) of all global tokens], (B, H, G, D)."""
-        shard, tokens, fields = self.shard, self.shard.tokens, []
-        if tokens is not None:
-            everything = [range(sum(tokens.counts))] * len(shard.parts)
-            fields = [(tokens.own.gather(vectors()), SLOTS, tokens.ranges(), everything)]
-        _, seen, *of_globals = shard.fetched(x, (x, dim, shard.parts, self.seen), *fields)
+    def fetch(self, x: Tensor, dim: int, of_own: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """``x`` within reach of level one, and of [its rows (B, H, G, D) at own global tokens] those at all."""
+        shard, tokens = self.shard, self.shard.tokens
+        everything = [range(0 if tokens is None else sum(tokens.counts))] * len(shard.parts)
+        fields = [(g, SLOTS, tokens.ranges(), everything) for g in of_own]
+        _, seen, *of_globals = shard.fetched(x, (x, dim, shard.parts, self.reach.seen), *fields)
         return seen, [_picked(g, tokens.order) for g in of_globals]
 
     def angles_at(self, tokens: range, *others: Tensor) -> Rotary | None:
         """The angles of tokens within reach, and of others behind them."""
         if self.angles is None:
             return None
-        own = narrowed(self.angles, SLOTS, shifted(tokens, self.seen[self.shard.rank].start))
+        own = narrowed(self.angles, SLOTS, shifted(tokens, self.reach.seen[self.shard.rank].start))
         rows = max(map(len, (own, *others)))
         return _rotary([x.expand(rows, -1, -1, -1) for x in (own, *others)])
 
@@ -224,13 +186,15 @@ class _Steps:
     def level_one(self, seen: _Near, of_globals: list[Tensor]) -> Tensor:
         """Level one's Y at own tokens, in the layout of the input."""
         chunks = self.shard.chunks
-        sources = [seen.of([self.tokens_seen(chunk) for chunk in chunks])]
-        (y,), partial = self.in_chunks(self.level_one_of, chunks, sources, *of_globals, results=[(self.dim, self.own)])
+        sources = [seen.of([self.reach.tokens_seen(chunk) for chunk in chunks])]
+        (y,), partial = self.in_chunks(
+            self.level_one_of, chunks, sources, *of_globals, results=[(self.dim, self.shard.rows)]
+        )
         return self.with_rows_of_globals(y, [x for (x,) in partial]) if of_globals else y
 
     def level_one_of(self, chunk: range, x: Tensor, *of_globals: Tensor) -> tuple[Tensor, ...]:
         """Y of a chunk, from the input that it sees; and of global tokens' rows what :meth:`rows_of_globals` gives."""
-        layer, tokens, seen = self.layer, self.shard.tokens, self.tokens_seen(chunk)
+        layer, tokens, seen = self.layer, self.shard.tokens, self.reach.tokens_seen(chunk)
         own, counts = shifted(chunk, seen.start), [len(seen), *(g.size(self.dim) for g in of_globals)]
         x = torch.cat([x, *of_globals], self.dim) if of_globals else x
         x = x if self.before is None else self.before(x)
@@ -248,7 +212,7 @@ class _Steps:
             (key, g_key), (value, g_value) = key.split(counts, SLOTS), value.split(counts, SLOTS)
             near = band_attention(query, key, value, key_padding_mask=hidden, return_lse=True, **arguments)
             self.check_terms(query, key, value)
-            far = self.attend_to_globals(chunk, query, g_key, g_value)
+            far = self.pairs.to_globals(chunk, query, g_key, g_value)
             y = merge_softmax([near, far])[0].to(query.dtype)
         else:
             masks = {"key_padding_mask": torch.cat([hidden, tokens.hidden], 1), "global_mask": appended}
@@ -268,7 +232,7 @@ class _Steps:
         query = layer._split((layer.global_q_proj if self.separate else layer.q_proj)(of_globals))
         query = turned(query, _rotary(self.global_angles))
         if self.terms:
-            out, lse = self.attend_from_globals(query, chunk, key, value)
+            out, lse = self.pairs.from_globals(query, chunk, key, value, self.padding_at(chunk))
         else:
             seed, lane = (self.seeds.own, 0) if self.separate else (self.seeds.one, DropoutAt.FROM_GLOBAL)
             arguments = self.arguments(layer.backend, DropoutAt(seed, 0, chunk.start, lane=lane))
@@ -295,14 +259,14 @@ class _Steps:
         """The pooled keys and values (B, H, P, D) of the pools that start at own tokens, from their tokens."""
         shard, pooling = self.shard, self.layer.pooling
         chunks = [chunk for chunk in shard.chunks if pools_of(pooling, chunk)] or [shard.part]
-        first = self.pools[shard.rank].start
+        first = self.reach.pools[shard.rank].start
         made = SLOTS, [shifted(pools_of(pooling, chunk), first) for chunk in chunks]
-        sources = [straddled.of([self.tokens_of_pools_of(chunk) for chunk in chunks])]
+        sources = [straddled.of([self.reach.tokens_of_pools_of(chunk) for chunk in chunks])]
         return self.in_chunks(self.pool_of, chunks, sources, results=[made, made])[0]
 
     def pool_of(self, chunk: range, x: Tensor) -> tuple[Tensor, ...]:
         """The pooled keys and values of a chunk."""
-        layer, tokens = self.layer, self.tokens_of_pools_of(chunk)
+        layer, tokens = self.layer, self.reach.tokens_of_pools_of(chunk)
         padding = self.padding_at(tokens)
         x = x if self.before is None or not layer.mix else self.before(x)
         pools = pools_of(layer.pooling, chunk)
@@ -310,7 +274,7 @@ class _Steps:
         _, k_proj, v_proj = layer._pooled_projections()
         pairs = (k_proj, layer.pooled_k_pool_weight), (v_proj, layer.pooled_v_pool_weight)
         key, value = (narrowed(layer._pool(x, *pair, padding)[0], SLOTS, among) for pair in pairs)
-        first = len(self.shard.part) + pools.start - self.pools[self.shard.rank].start
+        first = len(self.shard.part) + pools.start - self.reach.pools[self.shard.rank].start
         return turned(key, self.rotary, first), value
 
     def level_two(self, y: _Near, x: _Near, pooled: list[_Near]) -> Tensor:
@@ -318,10 +282,10 @@ class _Steps:
         chunks = self.shard.chunks
         sources = [y.of(chunks), *([x.of(chunks)] if self.reads_input else [])]
         if pooled:
-            among = self.pools_seen[self.shard.rank]
-            sources += [p.of([self.pools_seen_by(chunk, among) for chunk in chunks]) for p in pooled]
+            among = self.reach.pools_seen[self.shard.rank]
+            sources += [p.of([self.reach.pools_seen_by(chunk, among) for chunk in chunks]) for p in pooled]
         into = None if torch.is_grad_enabled() else y.source.x  # of which each chunk reads its own rows alone
-        return self.in_chunks(self.level_two_of, chunks, sources, results=[(self.dim, self.own, into)])[0][0]
+        return self.in_chunks(self.level_two_of, chunks, sources, results=[(self.dim, self.shard.rows, into)])[0][0]
 
     def level_two_of(self, chunk: range, y: Tensor, *sources: Tensor) -> tuple[Tensor]:
         """A chunk's output from Y, the input where that is read, and the pooled keys and values that it sees."""
@@ -330,7 +294,7 @@ class _Steps:
         attended = layer._split(y)
         if pooled:
             source = y if not layer.mix else x if self.before is None else self.before(x)
-            pools, pooling = self.pools_seen_by(chunk, self.pools_seen[self.shard.rank]), layer.pooling
+            pools, pooling = self.reach.pools_seen_by(chunk, self.reach.pools_seen[self.shard.rank]), layer.pooling
             z = band_attention(
                 turned(layer._split(layer._pooled_projections()[0](source)), self.angles_at(chunk)),
                 *pooled,
@@ -355,7 +319,7 @@ class _Steps:
 
     def padding_at(self, tokens: range) -> Tensor | None:
         """(B, tokens) padding of tokens within reach of this rank."""
-        padding, start = self.padding, self.near[self.shard.rank].start
+        padding, start = self.padding, self.reach.near[self.shard.rank].start
         return None if padding is None else narrowed(padding, 1, shifted(tokens, start))
 
     def pool_padding(self, pools: range) -> Tensor | None:
@@ -377,80 +341,6 @@ class _Steps:
         hidden = tokens.among(seen)
         copies = torch.cat([torch.zeros_like(hidden), tokens.position >= 0], 1)
         return hidden if padding is None else hidden | padding, GlobalTokens(copies)
-
-    def attend_to_globals(self, tokens: range, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Some tokens' attention to the global tokens with score terms, and the logarithm."""
-        of_globals = self.shard.tokens
-
-        def of_some(rows: range, query: Tensor) -> tuple[Tensor, Tensor]:
-            places = moved(rows, tokens.start), of_globals.position
-            return self.attend_densely(query, key, value, places, of_globals.hidden, DropoutAt.TO_GLOBAL)
-
-        found = self.densely(of_some, query)
-        return tuple(torch.cat(x, SLOTS) for x in zip(*found, strict=True))
-
-    def attend_from_globals(self, query: Tensor, tokens: range, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """The global tokens' attention to some tokens with score terms, and the logarithm."""
-        padding = self.padding_at(tokens)
-
-        def of_some(rows: range, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-            places = self.shard.tokens.position, moved(rows, tokens.start)
-            hidden = None if padding is None else narrowed(padding, 1, rows)
-            return self.attend_densely(query, key, value, places, hidden, DropoutAt.FROM_GLOBAL)
-
-        found = self.densely(of_some, key, value)
-        return found[0] if len(found) == 1 else merge_softmax(found)
-
-    def densely(self, function: Callable[..., tuple[Tensor, Tensor]], *tensors: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """``function(rows, rows of the tensors)`` of all rows, some at a time, again in the backward pass."""
-        size = tensors[0].size(SLOTS)
-        if size <= DENSE_TOKENS:
-            return [function(range(size), *tensors)]
-        blocks = [range(first, min(first + DENSE_TOKENS, size)) for first in range(0, size, DENSE_TOKENS)]
-        slices = ([narrowed(x, SLOTS, rows) for x in tensors] for rows in blocks)
-        return [checkpoint(function, rows, *x, use_reentrant=False) for rows, x in zip(blocks, slices, strict=True)]
-
-    def attend_densely(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        places: tuple[range | Tensor, range | Tensor],
-        hidden: Tensor | None,
-        lane: int,
-    ) -> tuple[Tensor, Tensor]:
-        """Attention with score terms where every pair has a global token, and the logarithm: all scores at once.
-
-        Args:
-            query, key, value: (B, H, T, D), (B, H, S, D).
-            places: the tokens of queries and keys, in a range or (B, G).
-            hidden: (B, S) bool, True at keys that are not seen.
-            lane: of dropout; there global tokens count as slots.
-        """
-        wide = softmax_dtype(query)
-        pairs = Pairs(*places, query=query, key=key, scale=self.scale, with_global=True)
-        scores = self.scale * query.to(wide) @ key.to(wide).transpose(-1, -2)
-        for term in self.terms:
-            scores = scores + term.scores(pairs)
-        if hidden is not None:
-            scores = scores.masked_fill(hidden[:, None, None], -torch.inf)
-        weights = softmax_or_zeros(scores).to(value.dtype)
-        if self.dropout_p:
-            firsts = (place.start if isinstance(place, range) else 0 for place in places)
-            mask, at = KeepMask(self.dropout_p, self.seeds.one), DropoutAt(self.seeds.one, *firsts)
-            kept = at.of_pairs(weights, mask.dropped, range(query.size(2)), range(key.size(2)), lane)
-            weights = weights * kept / mask.keep
-        return weights @ value, log_denominator(scores)
-
-
-def shifted(numbers: range, start: int) -> range:
-    """A range as it is counted from ``start``."""
-    return range(numbers.start - start, numbers.stop - start)
-
-
-def moved(numbers: range, start: int) -> range:
-    """The reverse of :func:`shifted`."""
-    return range(numbers.start + start, numbers.stop + start)
 
 
 def _rotary(angles: Sequence[Tensor]) -> Rotary | None:

@@ -41,8 +41,7 @@ def attend_to_chunks(
     Returns:
         The output (B, H, T, D) and its logarithm (B, H, T), as :func:`merge_softmax` gives them.
     """
-    own = [range(chunk.start - shard.part.start, chunk.stop - shard.part.start) for chunk in shard.chunks]
-    starts, whole = [chunk.start for chunk in shard.chunks], _Whole()
+    rows_of, whole = shard.rows, _Whole()
 
     def of_chunk(number: int, *given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         *rows, q = given
@@ -50,16 +49,16 @@ def attend_to_chunks(
             q,
             *project(*rows),
             window=Window.unlimited(),
-            key_padding_mask=None if padding is None else narrowed(padding, 1, own[number]),
+            key_padding_mask=None if padding is None else narrowed(padding, 1, rows_of[number]),
             dropout_p=dropout_p,
-            dropout_at=DropoutAt(seed, key=starts[number]) if dropout_p else None,
+            dropout_at=DropoutAt(seed, key=shard.chunks[number].start) if dropout_p else None,
             return_lse=True,
         )
         return _Part.apply(whole, *part)
 
     merged, links = None, []
-    slices = [Sliced(source, own) for source in sources]
-    for *part, link in computed(of_chunk, range(len(own)), slices, query, place=shard.place_of_chunks):
+    slices = [Sliced(source, rows_of) for source in sources]
+    for *part, link in computed(of_chunk, range(len(rows_of)), slices, query, place=shard.place_of_chunks):
         merged = merge_softmax([tuple(part)] if merged is None else [merged, tuple(part)])
         links.append(link)
     whole.out, whole.lse = merged

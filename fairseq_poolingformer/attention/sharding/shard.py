@@ -15,7 +15,7 @@ from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling
 from fairseq_poolingformer.attention.rotary import Rotary
 from fairseq_poolingformer.attention.sharding.chunks import Result, Sliced, Source, in_chunks
-from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, gather, narrowed
+from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, gather, narrowed, shifted
 from fairseq_poolingformer.attention.sharding.geometry import pools_of
 from fairseq_poolingformer.attention.sharding.layer import attend
 from fairseq_poolingformer.attention.sharding.places import Place
@@ -163,6 +163,11 @@ class Shard:
         return self.parts[self.rank]
 
     @property
+    def rows(self) -> list[range]:
+        """The tokens of each chunk, counted from this rank's first one."""
+        return [shifted(chunk, self.part.start) for chunk in self.chunks]
+
+    @property
     def length(self) -> int:
         """n, the tokens of the whole document."""
         return self.parts[-1].stop
@@ -218,12 +223,11 @@ class Shard:
 
     def by_chunk(self, function: Callable[..., Tensor], *sources: Tensor, dim: int = 1) -> Tensor:
         """As :meth:`each_chunk`; ``function`` gets a chunk's tokens in the document, and its part of each source."""
-        rows = [range(chunk.start - self.part.start, chunk.stop - self.part.start) for chunk in self.chunks]
         (whole,), _ = in_chunks(
             lambda chunk, *parts: (function(chunk, *parts),),
             self.chunks,
-            [Sliced(self.source(x, dim), rows) for x in sources],
-            results=[Result(dim, rows)],
+            [Sliced(self.source(x, dim), self.rows) for x in sources],
+            results=[Result(dim, self.rows)],
             place=self.place_of_chunks,
         )
         return whole

@@ -25,6 +25,24 @@ def divide_documents_of_trainer(
     return original(self, cfg, task, model, criterion, quantizer)
 
 
+def raise_errors_of_memory(original: Callable, self: Any, sample: Any, raise_oom: bool = False) -> Any:
+    """End where a device's memory is full, in a training that divides documents.
+
+    fairseq leaves out such a batch, or validates it again, in one process alone; those that share it would wait.
+    """
+    return original(self, sample, raise_oom=raise_oom or getattr(self.task, "ranks", None) is not None)
+
+
+def refuse_to_divide(original: Callable, cfg: Any, *arguments: Any, **named: Any) -> Any:
+    """Refuse ``--context-parallel-size`` in commands of fairseq that have the option and divide nothing."""
+    if getattr(cfg.task, "context_parallel_size", 1) != 1:
+        raise ValueError(
+            "--context-parallel-size is an option of fairseq-train and fairseq-generate: leave it out here, or compute "
+            "long documents in chunks with --chunk-tokens"
+        )
+    return original(cfg, *arguments, **named)
+
+
 def check(cfg: Any, size: int) -> None:
     """Refuse options that do not go with divided documents.
 
@@ -63,12 +81,12 @@ def check_size(size: int, processes: int) -> None:
 
 
 @contextlib.contextmanager
-def joined(size: int, wait: timedelta, on_cpu: bool, **meeting: Any) -> Iterator[Any]:
+def joined(size: int, patience: dict[str, timedelta], on_cpu: bool, **meeting: Any) -> Iterator[Any]:
     """Join processes for the block, in which :func:`ranks` share documents; None where each has documents of its own.
 
     Args:
         size: of the groups.
-        wait: how long a process waits for another.
+        patience: the limit of time of their exchanges, from :func:`~.heartbeat.patience`.
         on_cpu: whether they compute on CPUs.
         meeting: where they meet, for torch; ``world_size`` and ``rank`` are among it.
 
@@ -79,8 +97,8 @@ def joined(size: int, wait: timedelta, on_cpu: bool, **meeting: Any) -> Iterator
     if size == 1:
         yield None
         return
-    torch.distributed.init_process_group("gloo" if on_cpu else "nccl", timeout=wait, **meeting)
-    yield ranks(size, {"timeout": wait})
+    torch.distributed.init_process_group("gloo" if on_cpu else "nccl", **patience, **meeting)
+    yield ranks(size, patience)
     torch.distributed.destroy_process_group()
 
 

@@ -13,6 +13,7 @@ import torch
 
 from fairseq_poolingformer.patches.distribution import contexts
 from fairseq_poolingformer.patches.distribution.processes import torchrun_device, under_torchrun
+from fairseq_poolingformer.patches.long_jobs.heartbeat import patience
 from fairseq_poolingformer.patches.patching import set_within
 
 LONGEST_WAIT = timedelta(hours=2)  # for one batch of another process, which includes loading its model
@@ -33,7 +34,8 @@ def divide_batches(original: Callable, cfg: Any) -> Any:
     Under torchrun, process R of P generates every P-th batch of its shard from batch R on. Process 0 prints all of
     them, as one process does: the same lines in the same order, and one result. The others do not wait for it: they
     leave their hypotheses in the store through which torchrun's processes meet. With ``--context-parallel-size N``,
-    N neighbouring processes do together what else one does: each has a part of the documents, the first one speaks.
+    N neighbouring processes do together what else one does: each has a part of the documents, the first one speaks,
+    and all end where one hangs for ``--heartbeat-timeout``.
     """
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
@@ -51,7 +53,7 @@ def divide_batches(original: Callable, cfg: Any) -> Any:
         torch.cuda.set_device(device)
     store, rank, processes = next(torch.distributed.rendezvous("env://"))
     groups, (group, member) = processes // size, divmod(rank, size)
-    with contexts.joined(size, LONGEST_WAIT, on_cpu, store=store, rank=rank, world_size=processes) as ranks:
+    with contexts.joined(size, patience(cfg), on_cpu, store=store, rank=rank, world_size=processes) as ranks:
         if rank == 0:
             return _generate(original, cfg, shards, shard, step_of_the_first(store, groups), ranks)
         cfg.common_eval.results_path, cfg.common_eval.quiet, cfg.common.log_format = None, True, "none"

@@ -18,7 +18,6 @@ from fairseq_poolingformer.attention import (
 )
 from fairseq_poolingformer.attention.patterns import UNLIMITED
 from fairseq_poolingformer.attention.sharding import Shard
-from fairseq_poolingformer.attention.sharding import layer as sharded_layer
 from tests.attention.sharding.ranks import assert_same, in_threads, joined, of_part, whole
 from tests.attention.test_rotary import rotary_of
 
@@ -124,30 +123,6 @@ def test_chunks_of_time_are_the_whole_and_the_parts_of_space(data):
     if document["global_mask"] is None:  # whose rows are merged by threes or by tens, which round differently
         assert torch.equal(*outputs)
     assert_same(outputs[:1], outputs[1:], 1e-14)
-
-
-def test_scores_with_global_tokens_some_at_a_time(monkeypatch):
-    torch.manual_seed(0)
-    monkeypatch.setattr(sharded_layer, "DENSE_TOKENS", 4)
-    layer = TwoLevelAttention(C, H, window=Window(3), dropout=0.3).double()
-    x, grad = torch.randn(2, 2, 31, C, dtype=torch.float64)
-    tables = [torch.randn(H, n, C // H, dtype=torch.float64) for n in (8, 8, 6, 6)]
-    masks = {"global_mask": torch.rand(2, 31) < 0.3, "key_padding_mask": torch.arange(31) >= torch.tensor([[31], [9]])}
-    terms = {"tensors": tables, "terms": lambda *positions: (DisentangledPosition(*positions, 5),)}
-    document, sizes = {"x": x, "grad": grad, **masks, **terms}, []
-    found = of_part(layer, document, range(31), chunk_tokens=13, seed=2)
-    densely = sharded_layer._Steps.attend_densely
-    monkeypatch.setattr(
-        sharded_layer._Steps,
-        "attend_densely",
-        lambda self, q, k, *others: sizes.append(min(q.size(2), k.size(2))) or densely(self, q, k, *others),
-    )
-    assert_same(of_part(layer, document, range(31), seed=2), found)
-    assert max(sizes) <= 4
-    monkeypatch.setattr(sharded_layer, "DENSE_TOKENS", 99)
-    assert_same(of_part(layer, document, range(31), seed=2), found)
-    layer.eval()
-    assert_same(of_part(layer, document, range(31)), whole(layer, document))
 
 
 def test_time_first_is_the_same_layer():

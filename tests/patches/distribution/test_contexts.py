@@ -1,6 +1,7 @@
 """``--context-parallel-size``: processes that share batches train as one that has each batch alone."""
 
 import functools
+import importlib
 import logging
 import multiprocessing
 import os
@@ -12,6 +13,7 @@ import pytest
 import torch
 from fairseq import options
 from fairseq.distributed import utils as distributed_utils
+from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load
@@ -214,6 +216,36 @@ def test_a_process_that_stops_is_named(folders, tmp_path):
     assert both[0].exitcode == STALLED
     log = (tmp_path / "log0").read_text()
     assert re.search(r"after 7 updates: process 1 \(pid \d+ on .*\) has not been heard of", log)
+
+
+def test_a_full_memory_ends_all_that_share_the_batch(folders, tmp_path):
+    flags = ["--disable-validation", "--heartbeat-timeout", 20]
+    run = training(folders, "long_masked_lm", tmp_path, 3, *flags, processes=2, size=2)
+
+    def fill(*arguments, **named):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def process(rank, meeting):
+        FairseqTask.train_step = fill if rank else FairseqTask.train_step
+        try:
+            run(rank, meeting)
+        except RuntimeError as error:
+            (tmp_path / f"error{rank}").write_text(str(error))
+            raise
+
+    with pytest.raises(AssertionError):
+        in_processes(2, process)
+    assert (tmp_path / "error1").read_text() == "CUDA out of memory"
+    assert "rank 1" in (tmp_path / "error0").read_text()
+
+
+@pytest.mark.parametrize("command", ["validate", "interactive"])
+def test_commands_that_divide_nothing_say_so(command):
+    module = importlib.import_module(f"fairseq_cli.{command}")
+    parser = {"validate": options.get_validation_parser, "interactive": options.get_interactive_generation_parser}
+    task = ["data", "--task", "long_masked_lm", "--user-dir", USER_DIR, "--path", "none.pt", "--batch-size", 1]
+    with pytest.raises(ValueError, match="--context-parallel-size is an option of fairseq-train and fairseq-generate"):
+        module.main(parse(parser[command](), [*task, "--context-parallel-size", 2]))
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 import contextlib
 import copy
+import functools
 import io
 import os
 import re
 import socket
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ from fairseq.distributed import utils as distributed_utils
 
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load
 from fairseq_poolingformer.cli import summarize
+from fairseq_poolingformer.models import PoolingformerBART
+from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES
 from tests.models.tiny_bart import SIZES, USER_DIR, write_data_folder
 from tests.patches.distribution.test_contexts import assert_same, recording
 from tests.patches.helpers import in_processes, parse
@@ -153,7 +157,36 @@ def test_processes_summarize_what_one_does_and_the_first_prints(folder, checkpoi
     def run(given):
         assert summarize.main(given) == 0
 
-    for processes in (2, 3):
-        first, *others = under_torchrun(processes, run, arguments)
+    for processes, flags in ((2, []), (3, ["--chunk-tokens", "7"])):
+        first, *others = under_torchrun(processes, run, [*arguments, *flags])
         assert first == expected
         assert not any(others)
+
+
+def test_only_the_training_is_in_chunks(folder, trained, tmp_path):
+    state = copy.deepcopy(trained[0][1])
+    state["cfg"]["task"]["chunk_tokens"] = 7
+    torch.save(state, tmp_path / "checkpoint.pt")
+    load_model = functools.partial(PoolingformerBART.from_pretrained, str(tmp_path), "checkpoint.pt", str(folder))
+    assert load_model().model.encoder.division is None
+    assert load_model(chunk_tokens=9).model.encoder.division.chunk_tokens == 9
+
+
+def test_generation_waits_for_a_process_as_long_as_training(folder, checkpoint, tmp_path, monkeypatch):
+    from fairseq_cli.generate import main
+
+    class JoinedError(Exception):
+        """Processes meet."""
+
+    def join(*arguments, **named):
+        raise JoinedError(named["timeout"])
+
+    monkeypatch.setattr(torch.distributed, "init_process_group", join)
+    monkeypatch.setattr(torch.distributed, "rendezvous", lambda _: iter([(None, 1, 2)]))
+    for name in TORCHRUN_VARIABLES:
+        monkeypatch.setenv(name, "1")
+    flags = ["--context-parallel-size", 2, "--heartbeat-timeout", 7]
+    arguments = [folder, *TASK, "--path", checkpoint, *GENERATION, *flags]
+    with pytest.raises(JoinedError) as caught:
+        main(parse(options.get_generation_parser(), arguments))
+    assert timedelta(seconds=7) < caught.value.args[0] < timedelta(minutes=5)
