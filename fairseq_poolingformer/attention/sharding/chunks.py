@@ -96,7 +96,8 @@ def in_chunks(
         (chunk,) = chunks
         found = function(chunk, *(source.rows(rows[0]) for source, rows in sources), *shared)
         return list(found[: len(results)]), [found[len(results) :]]
-    wholes, others = [result.into for result in results], []
+    wholes: list[Any] = [result.into for result in results]
+    others: list[tuple[Tensor, ...]] = []
     for number, found in enumerate(computed(function, chunks, sources, *shared, place=place)):
         for which, (result, piece) in enumerate(zip(results, found, strict=False)):
             whole = wholes[which]
@@ -133,7 +134,8 @@ class _Gradient:
     """The gradient of an array, which is made when something is added to it."""
 
     def __init__(self, place: Place, x: Tensor) -> None:
-        self._place, self._form, self._total = place, (x.shape, x.dtype, x.device), None
+        self._place, self._form = place, (x.shape, x.dtype, x.device)
+        self._total: Tensor | None = None
 
     def add(self, add: Callable[[Tensor, Tensor], Any], grad: Tensor) -> None:
         if self._total is None:

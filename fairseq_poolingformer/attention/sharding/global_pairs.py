@@ -47,8 +47,8 @@ class GlobalPairs:
             places = shifted(rows, -tokens.start), self.tokens.position
             return self._attend(query, key, value, places, self.tokens.hidden, DropoutAt.TO_GLOBAL)
 
-        found = self._densely(of_some, query)
-        return tuple(torch.cat(x, SLOTS) for x in zip(*found, strict=True))
+        out, lse = zip(*self._densely(of_some, query), strict=True)
+        return torch.cat(out, SLOTS), torch.cat(lse, SLOTS)
 
     def from_globals(
         self, query: Tensor, tokens: range, key: Tensor, value: Tensor, padding: Tensor | None

@@ -223,8 +223,7 @@ class _Steps:
             value = layer._split(layer.global_v_proj(of_own))
         else:
             key, value = narrowed(key, SLOTS, own), narrowed(value, SLOTS, own)
-        of_globals = x.split(counts, self.dim)[1]
-        return layer._merge(y), self.rows_of_globals(chunk, of_globals, key, value)
+        return layer._merge(y), self.rows_of_globals(chunk, x.split(counts, self.dim)[1], key, value)
 
     def rows_of_globals(self, chunk: range, of_globals: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """All global tokens' softmax over a chunk's keys: the output (B, H, G, D), and behind it its logarithm."""
@@ -348,7 +347,7 @@ def _rotary(angles: Sequence[Tensor]) -> Rotary | None:
     return Rotary(*torch.cat(list(angles), SLOTS)[:, 0].chunk(2, -1)) if angles else None
 
 
-def _merged(partial: tuple[Tensor, ...]) -> Tensor:
+def _merged(partial: Sequence[Tensor]) -> Tensor:
     """One softmax over the keys of all parts, (B, H, G, D + 1) each: outputs, and behind them their logarithms."""
     if len(partial) == 1:
         return partial[0]

@@ -43,10 +43,10 @@ class HostMemory(Place):
     """The host's memory, pinned for a GPU, which is ``device``."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device = device
+        self.device, self._pinned = device, device.type == "cuda"
 
     def zeros(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        return torch.zeros(*shape, dtype=dtype, pin_memory=self.device.type == "cuda")
+        return torch.zeros(*shape, dtype=dtype, pin_memory=self._pinned)
 
 
 class Files(Place):
@@ -85,7 +85,8 @@ class Files(Place):
         self._maps.add(mapped)
         self.most = max(self.most, sum(map(len, self._maps)))
         storage = torch.frombuffer(mapped, dtype=dtype).untyped_storage()
-        return torch.empty(0, dtype=dtype).set_(storage, 0, tuple(shape))  # autograd copies gradients of a view's parts
+        whole = torch.empty(0, dtype=dtype)  # not a view, of whose parts autograd would copy the gradients
+        return whole.set_(storage, 0, tuple(shape))  # type: ignore[call-overload]
 
     def trim(self) -> None:
         for mapped in list(self._maps):

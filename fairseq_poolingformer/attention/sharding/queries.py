@@ -56,12 +56,13 @@ def attend_to_chunks(
         )
         return _Part.apply(whole, *part)
 
-    merged, links = None, []
+    merged: list[tuple[Tensor, Tensor]] = []
+    links: list[Tensor] = []
     slices = [Sliced(source, rows_of) for source in sources]
-    for *part, link in computed(of_chunk, range(len(rows_of)), slices, query, place=shard.place_of_chunks):
-        merged = merge_softmax([tuple(part)] if merged is None else [merged, tuple(part)])
+    for out, lse, link in computed(of_chunk, range(len(rows_of)), slices, query, place=shard.place_of_chunks):
+        merged = [merge_softmax([*merged, (out, lse)])]
         links.append(link)
-    whole.out, whole.lse = merged
+    ((whole.out, whole.lse),) = merged
     return _Merge.apply(whole, *links)
 
 

@@ -26,7 +26,9 @@ class Reach:
     def __init__(self, layer: Any, parts: Sequence[range]) -> None:
         self._layer, self._length = layer, parts[-1].stop
         self.seen = self.near = tuple(map(self.tokens_seen, parts))
-        self.pools = self.straddled = self.pools_seen = ()
+        self.pools: tuple[range, ...] = ()
+        self.straddled: tuple[range, ...] = ()
+        self.pools_seen: tuple[range, ...] = ()
         pooling = layer.pooling
         if pooling is None:
             return

@@ -255,6 +255,7 @@ class Shard:
 
     def own_tokens(self, device: torch.device) -> GlobalTokens:
         """This rank's global tokens, on the device of an array."""
+        assert self.tokens is not None
         own = self.tokens.own
         if own.mask.device == device:
             return own
