@@ -16,13 +16,25 @@ from fairseq_poolingformer.patches.fixes.mistakes import require_checkpoint
 from fairseq_poolingformer.tasks import registry
 
 
+def checkpoint_of(path: Path) -> Path:
+    """The checkpoint that a path names: ``model.pt`` of a folder that ``poolingformer finetune`` or ``convert`` made.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    if (path / "model.pt").is_file():
+        path /= "model.pt"
+    require_checkpoint(path)
+    return path
+
+
 def load_models(
     paths: Sequence[str], device: str, precision: str, *, task: str | None = None, data: Path | None = None
 ) -> tuple[list[nn.Module], Any]:
     """Load checkpoints' models, in eval mode, and their task.
 
     Args:
-        paths: the checkpoints.
+        paths: the checkpoints, or folders with ``model.pt``.
         device: to compute on.
         precision: a key of :data:`DTYPES`.
         task: the ``--task`` that they must be of; None for any.
@@ -33,8 +45,7 @@ def load_models(
         CheckpointError: a file is no checkpoint.
         ValueError: one is a checkpoint of another task.
     """
-    for path in paths:
-        require_checkpoint(Path(path))
+    paths = [str(checkpoint_of(Path(path))) for path in paths]
     load_fairseq(None if task is None else (task,))
     from fairseq import checkpoint_utils
     from fairseq.tasks import TASK_REGISTRY

@@ -63,7 +63,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("data", type=Path, help="data folder")
-    add("--path", required=True, help="checkpoint of the folder's task")
+    add("--path", required=True, help="checkpoint of the folder's task, or a folder of poolingformer finetune")
     add("--subset", default="valid", help="split to predict (default: %(default)s)")
     add("--output", type=Path, required=True, help="file of the predictions")
     add("--max-positions", type=positive, metavar="N", help="tokens of a segment, at least 8 (default: as in training)")

@@ -17,10 +17,10 @@ import torch
 
 from fairseq_poolingformer.attention.sharding import Ranks
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, natural, positive, run_command
+from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.patches.distribution import contexts
 from fairseq_poolingformer.patches.distribution.processes import torchrun_device, under_torchrun
-from fairseq_poolingformer.patches.fixes.mistakes import require_checkpoint
 from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
 from fairseq_poolingformer.patches.long_jobs.heartbeat import DEFAULT_LIMIT
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
@@ -194,9 +194,7 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
         CheckpointError: the file is no checkpoint.
         FileNotFoundError: no checkpoint, or no folder with its dictionary and tokenizer.
     """
-    if (checkpoint / "model.pt").is_file():
-        checkpoint /= "model.pt"  # of a folder that poolingformer finetune or convert made
-    require_checkpoint(checkpoint)
+    checkpoint = checkpoint_of(checkpoint)
     folder = data_folder or find_data_folder(checkpoint)
     if _trained_task(checkpoint) in FAIRSEQS_TASKS:
         with tempfile.TemporaryDirectory() as temporary:

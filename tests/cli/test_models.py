@@ -23,6 +23,13 @@ def test_every_member_of_an_ensemble_is_of_the_task(checkpoint, data_folder, tmp
         load_models([str(path), str(tmp_path / "other.pt")], "cpu", "fp32", task="char_lm")
 
 
+def test_a_folder_with_a_model_stands_for_it(checkpoint, data_folder):
+    path, _ = checkpoint
+    (model,), _ = load_models([str(path.parent)], "cpu", "fp32", task="char_lm", data=data_folder)
+    (expected,), _ = load_models([str(path)], "cpu", "fp32", task="char_lm", data=data_folder)
+    assert all(value.equal(expected.state_dict()[name]) for name, value in model.state_dict().items())
+
+
 def test_a_folder_is_no_checkpoint(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"a folder, not a checkpoint; there is no \.pt file in it"):
         load_models([str(tmp_path)], "cpu", "fp32")
