@@ -127,7 +127,8 @@ def guess(data: str, given: Sequence[str], task: str | None = None) -> Guess:
         purpose = Purpose("summarization", (), f"of {task}", task)
     else:
         found = options.find(reading, lambda record: f"{record.file}:{record.line}", squad.questions)
-        columns = _columns(found.splits["train"].records() if "train" in found.splits else iter(()))
+        columns, all_columns = _columns(found.splits["train"].records() if "train" in found.splits else iter(()))
+        _check_names(data, all_columns, given)
         purpose = _purpose(data, columns, given, task)
     own, others = _divided(purpose.command().make_parser(), given)
     chosen = [*named, *own, *(flag for flag in purpose.columns)]
@@ -147,12 +148,33 @@ def _reading_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _columns(records: Iterator[Record]) -> list[str]:
-    """The keys that most of the first records have, in their order."""
+def _columns(records: Iterator[Record]) -> tuple[list[str], list[str]]:
+    """The keys that most of the first records have, in their order, and those that any has."""
     sample = list(itertools.islice(records, SAMPLE))
     objects = [fields for record in sample if isinstance(fields := keys.parsed_object(record.data or b""), dict)]
     counts = Counter(key for fields in objects for key, value in fields.items() if value is not None)
-    return [key for key, count in counts.items() if 2 * count > len(objects)]
+    return [key for key, count in counts.items() if 2 * count > len(objects)], list(counts)
+
+
+def _check_names(data: str, columns: Sequence[str], given: Sequence[str]) -> None:
+    """Refuse a column that no record has, before anything is made of the data."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in itertools.chain.from_iterable(sorted(own) for _, _, own in TASKS.values()):
+        parser.add_argument(flag, nargs="*", default=[])
+    parser.add_argument("--each")
+    named = vars(parser.parse_known_args(given)[0])
+    if named.pop("each") or not columns:  # the keys are those of objects inside
+        return
+    for option, names in named.items():
+        for name in names:
+            if name.isidentifier() and name not in columns:  # no path of keys
+                raise InputError(
+                    f"{data}: no column {name} (--{option.replace('_', '-')}); its columns are {_shown(columns)}"
+                )
+
+
+def _shown(columns: Sequence[str]) -> str:
+    return ", ".join([*columns[:SHOWN], "…"] if len(columns) > SHOWN else columns) or "none"
 
 
 def _purpose(data: str, columns: Sequence[str], given: Sequence[str], task: str | None) -> Purpose:
@@ -166,7 +188,7 @@ def _purpose(data: str, columns: Sequence[str], given: Sequence[str], task: str 
         return Purpose(asked[0], others, "by the columns that the flags name")
     if len(fitting) == 1:
         return fitting[0]
-    shown = ", ".join([*columns[:SHOWN], "…"] if len(columns) > SHOWN else columns) or "none"
+    shown = _shown(columns)
     if fitting:
         ways = " or ".join(f"--task {found.name} ({found.text})" for found in fitting)
         raise InputError(f"{data}: its columns are {shown}, which may mean several things: give {ways}")

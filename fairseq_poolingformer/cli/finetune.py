@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -98,6 +99,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> None:
     """Do all that is not done yet."""
+    import torch
+
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: PyTorch finds no GPU; leave the option out to train on the CPU")
     output = args.output_folder.resolve()
     folder = output / "training"
     for name in ("model", "data"):
@@ -113,6 +118,7 @@ def run(args: argparse.Namespace) -> None:
 
         from fairseq_poolingformer.finetune import choices, data, evaluation, probe, processes, results, start
     found = data.Data(args.data, args.further, args.task)
+    _check_spelling(found.training_flags)
     begin = start.find(args.model, found.task, folder / "start", found.labels)
     for note in (*found.notes, *begin.notes):
         print(note)
@@ -146,6 +152,22 @@ def run(args: argparse.Namespace) -> None:
     for note in results.leave(output, folder, made, Path(args.data).stem, read_json_file(evaluated), commands):
         print(note)
     _show(output)
+
+
+def _check_spelling(flags: Sequence[str]) -> None:
+    """Refuse a flag that is nearly one of this command's, and not fairseq's.
+
+    Raises:
+        ValueError: one is.
+    """
+    from fairseq.options import get_training_parser
+
+    known = get_training_parser()._option_string_actions
+    own = make_parser()._option_string_actions
+    for flag in (word.partition("=")[0] for word in flags if word.startswith("--")):
+        close = difflib.get_close_matches(flag, own, 1, 0.8)
+        if flag not in known and close:
+            raise ValueError(f"{flag}: there is no such option; did you mean {close[0]}?")
 
 
 def _show(output: Path) -> None:

@@ -26,6 +26,7 @@ from fairseq_poolingformer.weights import ConversionError, card, files
 from fairseq_poolingformer.weights.convert import FAMILIES, default_model_type
 
 CHECKPOINT = "model.pt"
+FEW = 30  # examples, of which figures say little
 
 
 def as_text(result: Mapping[str, Any]) -> str:
@@ -35,8 +36,12 @@ def as_text(result: Mapping[str, Any]) -> str:
         return f"{result['split']} is predicted; what is right is not known here: {scored} compares"
     rows = [[f"{result['split']}, {result['examples']:,} examples", "%", f"95 % of {RESAMPLES} resamples (bootstrap)"]]
     rows += [[_title(name), f"{one['mean']:.2f}", _interval(one)] for name, one in result["figures"].items()]
-    missing = result.get("without_prediction")
-    return aligned(rows) + (f"\n{missing:,} more were rejected before, and count nowhere" if missing else "")
+    notes = []
+    if missing := result.get("without_prediction"):
+        notes.append(f"{missing:,} more were rejected before, and count nowhere")
+    if result["examples"] < FEW:
+        notes.append(f"{result['examples']} examples are few: these figures say little")
+    return "\n".join([aligned(rows), *notes])
 
 
 def _title(figure: str) -> str:

@@ -143,8 +143,8 @@ def _fetched(name: str) -> Path:
         patterns = ["*.json", "*.txt", "*.safetensors", "*.model", "*.bin", "*.md"]
         return Path(snapshot_download(name, allow_patterns=patterns))
     except (OSError, ValueError, RuntimeError) as error:  # of the network, and of names that cannot be
-        reason = " ".join(str(error).split())[:200]
-        raise ConversionError(f"{name}: no such file or folder, and the Hub does not give it: {reason}") from error
+        why = f"cannot be reached, or has none of this name ({type(error).__name__})"
+        raise ConversionError(f"{name}: no such file or folder, and the Hub {why}") from error
 
 
 def _of_transformers(source: Path, task: str, folder: Path, labels_of_data: Callable[[], Sequence[str]]) -> Start:

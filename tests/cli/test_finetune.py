@@ -41,3 +41,16 @@ def test_what_is_not_its_own_is_left_alone(tmp_path, is_file):
     with pytest.raises(ValueError, match="is there, and not of this command"):
         finetune._claim(taken, taken / "training", {})
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["thesis.txt"]
+
+
+def test_a_gpu_that_is_not_there_is_refused_before_any_work(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert finetune.main(["m", "d", "--output-folder", str(tmp_path / "run"), "--device", "cuda"]) == 1
+    assert "--device cuda: PyTorch finds no GPU" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_flags_that_nobody_has_are_corrected():
+    finetune._check_spelling(["--patience", "3", "--max-epoch=2", "--clip-norm", "0.1"])
+    with pytest.raises(ValueError, match="--lenght: there is no such option; did you mean --length"):
+        finetune._check_spelling(["--patience", "3", "--lenght=512"])
