@@ -80,7 +80,8 @@ def to_fairseq(config: Settings, state: State, *, arch: str | None = None, drop_
         raise ConversionError(f"config.json: {error}") from error
     state = _without_prefix(family.prefix, _with_present_names(state))
     state = {name: tensor for name, tensor in state.items() if name not in family.buffers}
-    head = None if drop_heads else task_heads.head_of_huggingface(state, family.model_type)
+    class_name = config.get("class_name", "")
+    head = None if drop_heads else task_heads.head_of_huggingface(state, family.model_type, class_name)
     of_head = task_heads.taken(state, {theirs: ours for ours, theirs in head.names.items()}) if head else {}
     notes = _drop(state, [name for name in state if name.startswith(family.heads)], drop_heads, "heads", "--drop-heads")
     notes += family.absorb(settings, state)

@@ -24,7 +24,7 @@ from fairseq_poolingformer.tasks.shared.labels import PROBLEM_TYPES
 from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE, recorded_folder
 from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
 from fairseq_poolingformer.weights.card import Training
-from fairseq_poolingformer.weights.heads import LONGEST_LABEL, labels_of
+from fairseq_poolingformer.weights.heads import LONGEST_LABEL, class_of, labels_of
 from fairseq_poolingformer.weights.tensor_digests import add_digests, check_digests
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -144,7 +144,7 @@ def read_config(folder: Path) -> Settings:
     labels = labels_of(contents[-1])
     try:
         settings = plain_settings({name: value for content in contents for name, value in content.items()})
-        return {**settings, **({"labels": labels} if labels else {})}
+        return {**settings, "class_name": class_of(contents[-1]), **({"labels": labels} if labels else {})}
     except ConfigurationError as error:
         raise ConversionError(f"{folder / 'config.json'}: {error}") from error
 

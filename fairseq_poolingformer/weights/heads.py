@@ -123,14 +123,25 @@ def head_of_fairseq(state: Mapping[str, Tensor], family: str | None = None) -> H
     return next((head for head in present if family is None or family in head.families), None)
 
 
-def head_of_huggingface(state: Mapping[str, Tensor], family: str) -> Head | None:
-    """Return the head of a Hugging Face model, by its parameters' names without the family's prefix."""
+def head_of_huggingface(state: Mapping[str, Tensor], family: str, class_name: str = "") -> Head | None:
+    """Return the head of a Hugging Face model.
+
+    Args:
+        state: name without the family's prefix -> parameter.
+        family: its ``model_type``.
+        class_name: of the model, since heads of several classes have the same names; "" where nobody knows.
+    """
     for head in HEADS:
-        if family in head.families and all(
-            any(name.startswith(theirs) for name in state) for theirs in head.names.values()
-        ):
+        fits = family in head.families and (not class_name or class_name.endswith(head.end))
+        if fits and all(any(name.startswith(theirs) for name in state) for theirs in head.names.values()):
             return head
     return None
+
+
+def class_of(config: Mapping[str, Any]) -> str:
+    """Return the name of the model's class in a ``config.json``; "" where it has none."""
+    classes = config.get("architectures")
+    return classes[0] if isinstance(classes, list) and classes and isinstance(classes[0], str) else ""
 
 
 def taken(state: dict[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     LongformerForMultipleChoice,
     LongformerModel,
-    RobertaForTokenClassification,
+    RobertaForMultipleChoice,
     RobertaModel,
 )
 
@@ -153,7 +153,7 @@ def test_token_types_that_are_left_out(tmp_path, capsys):
     ("model_type", "cls"),
     [
         ("roberta", RobertaModel),
-        ("roberta", RobertaForTokenClassification),
+        ("roberta", RobertaForMultipleChoice),
         ("longformer", LongformerModel),
         ("longformer", LongformerForMultipleChoice),
     ],

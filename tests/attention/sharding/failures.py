@@ -105,7 +105,7 @@ def main(cases):
         for case in cases:
             for rank in range(SIZE):
                 if not os.fork():
-                    print(f"{case}\t{rank}\t{run(case, rank, folder)}", flush=True)
+                    os.write(1, f"{case}\t{rank}\t{run(case, rank, folder)}\n".encode())  # a whole line at once
                     os._exit(0)
         for _ in range(SIZE * len(cases)):
             os.wait()
