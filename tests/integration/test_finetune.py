@@ -45,7 +45,7 @@ def data(tmp_path_factory):
 
 
 def reviews(data, folder):
-    flags = ("--output-folder", folder, "--epochs", 8, "--device-batch", 4, "--ddp-backend", "pytorch_ddp")
+    flags = ("--output-folder", folder, "--epochs", 24, "--device-batch", 4, "--ddp-backend", "pytorch_ddp")
     return (*FINETUNE, "poolingformer_roberta_tiny", data / "reviews.csv", *flags)
 
 
@@ -149,7 +149,7 @@ def test_a_finished_job_is_left_as_it_is_and_another_one_refused(classified, dat
     assert "$ " not in output
     assert "accuracy" in output
     refused = run(*reviews(data, folder), "--epochs", 2, status=1)
-    assert "was begun with other arguments (epochs was 8, is 2)" in refused
+    assert "was begun with other arguments (epochs was 24, is 2)" in refused
     (tmp_path / "thesis.txt").touch()
     assert "is there, and not of this command" in run(*reviews(data, tmp_path), status=1)
 
