@@ -128,7 +128,8 @@ def guess(data: str, given: Sequence[str], task: str | None = None) -> Guess:
     else:
         found = options.find(reading, lambda record: f"{record.file}:{record.line}", squad.questions)
         columns, all_columns = _columns(found.splits["train"].records() if "train" in found.splits else iter(()))
-        _check_names(data, all_columns, given)
+        if not reading.each:
+            _check_names(data, all_columns, given)
         purpose = _purpose(data, columns, given, task)
     own, others = _divided(purpose.command().make_parser(), given)
     chosen = [*named, *own, *(flag for flag in purpose.columns)]
@@ -161,13 +162,9 @@ def _check_names(data: str, columns: Sequence[str], given: Sequence[str]) -> Non
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag in itertools.chain.from_iterable(sorted(own) for _, _, own in TASKS.values()):
         parser.add_argument(flag, nargs="*", default=[])
-    parser.add_argument("--each")
-    named = vars(parser.parse_known_args(given)[0])
-    if named.pop("each") or not columns:  # the keys are those of objects inside
-        return
-    for option, names in named.items():
+    for option, names in vars(parser.parse_known_args(given)[0]).items():
         for name in names:
-            if name.isidentifier() and name not in columns:  # no path of keys
+            if columns and name.isidentifier() and name not in columns:  # no path of keys
                 raise InputError(
                     f"{data}: no column {name} (--{option.replace('_', '-')}); its columns are {_shown(columns)}"
                 )

@@ -35,26 +35,6 @@ from fairseq_poolingformer.attention.sharding.global_pairs import SLOTS, GlobalP
 from fairseq_poolingformer.attention.sharding.reach import Reach
 
 
-def attend(
-    layer: Any,
-    shard: Any,
-    x: Tensor,
-    score_terms: tuple[ScoreTerm, ...] = (),
-    rotary: Rotary | None = None,
-    before: Callable[[Tensor], Tensor] | None = None,
-    after: Callable[[range, Tensor, Tensor], Tensor] | None = None,
-) -> Tensor:
-    """The layer's output at this rank's tokens; arguments as those of :meth:`Shard.attend`.
-
-    Raises:
-        ValueError: ``x`` has another number of tokens, or the layer cannot run the score terms.
-    """
-    dim = 1 if layer.batch_first else 0
-    if x.size(dim) != len(shard.part):
-        raise ValueError(f"x has {x.size(dim)} tokens, but the shard {len(shard.part)}: make a shard for each batch")
-    return _Steps(layer, shard, dim, score_terms, rotary, x.device, before, after).output(x)
-
-
 class _Near(NamedTuple):
     """An array of what is within reach of this rank, whose first row is token (or pool) ``start``."""
 
@@ -73,27 +53,35 @@ class _Seeds(NamedTuple):
     two: int
 
 
-class _Steps:
-    """One call of a layer."""
+class Steps:
+    """One call of a layer; arguments as those of :meth:`Shard.attend`.
+
+    Raises:
+        ValueError: ``x`` has another number of tokens, or the layer cannot run the score terms.
+    """
 
     def __init__(
         self,
         layer: Any,
         shard: Any,
-        dim: int,
+        x: Tensor,
         score_terms: tuple[ScoreTerm, ...],
         rotary: Rotary | None,
-        device: torch.device,
         before: Callable[[Tensor], Tensor] | None,
         after: Callable[[range, Tensor, Tensor], Tensor] | None,
     ) -> None:
+        dim = 1 if layer.batch_first else 0
+        if x.size(dim) != len(shard.part):
+            raise ValueError(
+                f"x has {x.size(dim)} tokens, but the shard {len(shard.part)}: make a shard for each batch"
+            )
         layer.check_score_terms(score_terms)
         self.layer, self.shard, self.dim, self.terms = layer, shard, dim, score_terms
         self.before, self.after = before, after
         self.dropout_p = layer.dropout if layer.training else 0.0
         self.seeds = _Seeds(0, 0, 0)
         if self.dropout_p:
-            self.seeds = _Seeds(*shard.agreed([dropout_seed() for _ in _Seeds._fields], device))
+            self.seeds = _Seeds(*shard.agreed([dropout_seed() for _ in _Seeds._fields], x.device))
         scale = (layer.embed_dim // layer.num_heads) ** -0.5 if layer.scale is None else layer.scale
         self.pairs = GlobalPairs(score_terms, scale, self.dropout_p, self.seeds.one, shard.tokens)
         self.separate = layer.global_q_proj is not None
@@ -113,6 +101,7 @@ class _Steps:
         call._check_pattern()
 
     def output(self, x: Tensor) -> Tensor:
+        """The layer's output at this rank's tokens."""
         layer, shard, rank = self.layer, self.shard, self.shard.rank
         own = self.held(x, self.dim, shard.part)
         seen, of_globals = self.fetch_input(x, own)

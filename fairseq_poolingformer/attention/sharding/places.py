@@ -42,11 +42,13 @@ class Place:
 class HostMemory(Place):
     """The host's memory, pinned for a GPU, which is ``device``."""
 
+    device: torch.device
+
     def __init__(self, device: torch.device) -> None:
-        self.device, self._pinned = device, device.type == "cuda"
+        self.device = device
 
     def zeros(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        return torch.zeros(*shape, dtype=dtype, pin_memory=self._pinned)
+        return torch.zeros(*shape, dtype=dtype, pin_memory=self.device.type == "cuda")
 
 
 class Files(Place):

@@ -17,7 +17,7 @@ from fairseq_poolingformer.attention.rotary import Rotary
 from fairseq_poolingformer.attention.sharding.chunks import Result, Sliced, Source, in_chunks
 from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, gather, narrowed, shifted
 from fairseq_poolingformer.attention.sharding.geometry import pools_of
-from fairseq_poolingformer.attention.sharding.layer import attend
+from fairseq_poolingformer.attention.sharding.layer import Steps
 from fairseq_poolingformer.attention.sharding.places import Place
 from fairseq_poolingformer.attention.sharding.ranks import Ranks, telling
 
@@ -198,7 +198,7 @@ class Shard:
                 ``x`` there, to the result, of the same shape.
         """
         with telling(self.ranks):
-            return attend(layer, self, x, score_terms, rotary, before, after)
+            return Steps(layer, self, x, score_terms, rotary, before, after).output(x)
 
     def pools(self, pooling: Pooling) -> range:
         """The pools that start at this rank's tokens; at the document's first ones also those that start before."""

@@ -76,7 +76,13 @@ def recording(records):
     Trainer._reduce_and_log_stats = reduce
 
 
-def training(folders, task, save_dir, updates, *flags, processes=1, size=1, act=None):
+def training(folders, task, save_dir, updates, *flags, **how):
+    """:func:`recorded` training of a task."""
+    words = [folders[task], *COMMON, *TASKS[task], "--save-dir", save_dir, "--max-update", updates, *flags]
+    return recorded(words, save_dir, **how)
+
+
+def recorded(words, save_dir, processes=1, size=1, act=None):
     """What each process does: it trains, and the first one writes its records.
 
     ``act`` is a signal that the last process sends to itself before its eighth update.
@@ -88,8 +94,7 @@ def training(folders, task, save_dir, updates, *flags, processes=1, size=1, act=
         recording(records)
         if act is not None and rank == processes - 1:
             Trainer.zero_grad = acting(act)
-        arguments = [folders[task], *COMMON, *TASKS[task], "--save-dir", save_dir, "--max-update", updates, *flags]
-        arguments += ["--context-parallel-size", size, "--distributed-world-size", processes]
+        arguments = [*words, "--context-parallel-size", size, "--distributed-world-size", processes]
         if processes > 1:
             arguments += ["--distributed-rank", rank, "--distributed-no-spawn", "--distributed-init-method", meeting]
         distributed_utils.call_main(parse(options.get_training_parser(), arguments), main)

@@ -14,14 +14,13 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq import options
-from fairseq.distributed import utils as distributed_utils
 
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load
 from fairseq_poolingformer.cli import summarize
 from fairseq_poolingformer.models import PoolingformerBART
 from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES
 from tests.models.tiny_bart import SIZES, USER_DIR, write_data_folder
-from tests.patches.distribution.test_contexts import assert_same, recording
+from tests.patches.distribution.test_contexts import assert_same, recorded
 from tests.patches.helpers import in_processes, parse
 from tests.tasks.masked_lm.mlm_folder import random_texts
 from tests.tasks.masked_lm.mlm_folder import write_folder as write_tokenizer
@@ -54,20 +53,8 @@ def folder(tmp_path_factory):
 
 def train(folder, save_dir, updates, size, *flags):
     """Train in processes that share all documents; the records of the first, and the last checkpoint."""
-    from fairseq_cli.train import main
-
-    def process(rank, meeting):
-        records = []
-        recording(records)
-        arguments = [folder, *TASK, *TRAINING, "--save-dir", save_dir, "--max-update", updates, *flags]
-        arguments += ["--context-parallel-size", size, "--distributed-world-size", size]
-        if size > 1:
-            arguments += ["--distributed-rank", rank, "--distributed-no-spawn", "--distributed-init-method", meeting]
-        distributed_utils.call_main(parse(options.get_training_parser(), arguments), main)
-        if rank == 0:
-            torch.save(records, save_dir / "records.pt")
-
-    in_processes(size, process)
+    words = [folder, *TASK, *TRAINING, "--save-dir", save_dir, "--max-update", updates, *flags]
+    in_processes(size, recorded(words, save_dir, processes=size, size=size))
     return torch.load(save_dir / "records.pt"), load(save_dir / "checkpoint_last.pt")
 
 
