@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_poolingformer.tasks.presets import PRESETS
+from fairseq_poolingformer.tasks.registry import PURPOSES
 
 from . import presets
 from .arxiv_pubmed import ARTICLE_KEYS, SUMMARY_KEYS
@@ -32,20 +33,13 @@ PAIRS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2
 LABELS = ("label", "labels", "class", "category", "sentiment", "score", "rating")
 WORDS, TAGS = ("tokens", "words"), ("labels", "tags", "ner_tags", "ner")
 
-TASKS = {  # --task of poolingformer finetune -> fairseq's, the command of preprocessing, options that only it has
-    "summarization": ("long_summarization", "arxiv_pubmed", {"--article-key", "--summary-key"}),
-    "classification": ("document_classification", "labelled_text", {"--text-key", "--label-key", "--pair-key"}),
-    "token-labels": ("token_labels", "token_labels", {"--tokens-key", "--labels-key"}),
-    "question-answering": ("triviaqa", "squad", set()),
-}
-
 
 @dataclass(frozen=True)
 class Purpose:
     """What data are for.
 
     Attributes:
-        name: a key of :data:`TASKS`.
+        name: a key of :data:`PURPOSES`.
         columns: the options that name the columns.
         text: which columns, in words.
         preset: the release that this is; "" for others.
@@ -59,12 +53,12 @@ class Purpose:
     @property
     def task(self) -> str:
         """fairseq's ``--task``."""
-        return TASKS[self.name][0]
+        return PURPOSES[self.name][0]
 
     @property
     def corpus(self) -> str:
         """The command of ``poolingformer preprocess``."""
-        return self.preset or TASKS[self.name][1]
+        return self.preset or PURPOSES[self.name][1]
 
     def command(self) -> Any:
         """The functions ``make_parser`` and ``make_corpus`` of that command."""
@@ -104,7 +98,7 @@ def guess(data: str, given: Sequence[str], task: str | None = None) -> Guess:
     Args:
         data: as ``--data`` of the commands takes it; the training files, if ``given`` has ``--valid`` or ``--test``.
         given: flags, those of preprocessing among them.
-        task: a key of :data:`TASKS`, or a preset; None where the columns are to tell.
+        task: a key of :data:`PURPOSES`, or a preset; None where the columns are to tell.
 
     Raises:
         InputError: there are no records, or their columns tell nothing or several things; the message lists them.
@@ -160,7 +154,7 @@ def _columns(records: Iterator[Record]) -> tuple[list[str], list[str]]:
 def _check_names(data: str, columns: Sequence[str], given: Sequence[str]) -> None:
     """Refuse a column that no record has, before anything is made of the data."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in itertools.chain.from_iterable(sorted(own) for _, _, own in TASKS.values()):
+    for flag in itertools.chain.from_iterable(sorted(own) for _, _, own in PURPOSES.values()):
         parser.add_argument(flag, nargs="*", default=[])
     for option, names in vars(parser.parse_known_args(given)[0]).items():
         for name in names:
@@ -177,7 +171,7 @@ def _shown(columns: Sequence[str]) -> str:
 def _purpose(data: str, columns: Sequence[str], given: Sequence[str], task: str | None) -> Purpose:
     flags = {word.partition("=")[0] for word in given}
     fitting = [found for found in _purposes(columns) if task in (None, found.name)]
-    asked = [name for name, (_, _, own) in TASKS.items() if own & flags and task in (None, name)]
+    asked = [name for name, (_, _, own) in PURPOSES.items() if own & flags and task in (None, name)]
     if len(asked) == 1:
         usual = next((found.columns for found in fitting if found.name == asked[0]), ())
         pairs = zip(usual[::2], usual[1::2], strict=True)

@@ -15,10 +15,10 @@ from fairseq_poolingformer.cli.command import load_fairseq, natural, positive, r
 from fairseq_poolingformer.cli.options import DTYPES
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.presets import PRESETS
+from fairseq_poolingformer.tasks.registry import PURPOSES
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.whole_file import lock_folder, write_lines
 
-TASKS = ("summarization", "classification", "token-labels", "question-answering")
 CHOICES = "choices.json"  # from then on the arguments must stay the same
 SCORES = "scores.json"  # which a finished job has
 
@@ -75,8 +75,8 @@ def make_parser() -> argparse.ArgumentParser:
         "choices (default: by the data, the model and the memory; the command says which)"
     )
     add = group.add_argument
-    text = f"what to learn: {', '.join(TASKS)}, or a release that preprocess lists, such as scrolls/qasper"
-    add("--task", choices=(*TASKS, *PRESETS), metavar="NAME", help=f"{text} (default: the columns tell)")
+    text = f"what to learn: {', '.join(PURPOSES)}, or a release that preprocess lists, such as scrolls/qasper"
+    add("--task", choices=(*PURPOSES, *PRESETS), metavar="NAME", help=f"{text} (default: the columns tell)")
     add(
         "--length", "--max-positions", "--max-source-positions", type=positive, metavar="N", help="tokens of a document"
     )

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairseq_poolingformer.cli.convert import write_fairseq
-from fairseq_poolingformer.preprocess.guess import TASKS
 from fairseq_poolingformer.settings import flag
+from fairseq_poolingformer.tasks.registry import PURPOSES
 from fairseq_poolingformer.weights import ConversionError, Settings, convert, files, sentencepiece_model
 from fairseq_poolingformer.weights.family import OWN_ARCHS, Family
 from fairseq_poolingformer.weights.flags import long_settings, model_flags
@@ -110,7 +110,7 @@ def find(model: str, task: str, folder: Path, labels_of_data: Callable[[], Seque
     writes = task == "long_summarization"
     if start.writes != writes:
         has = "a decoder, as BART has" if writes else "an encoder alone, as RoBERTa is"
-        name = next((name for name, (its, *_) in TASKS.items() if its == task), task)
+        name = next((name for name, (its, *_) in PURPOSES.items() if its == task), task)
         raise ConversionError(
             f"{model}: the data are for {name}, which needs {has}, and this is {start.settings['arch']}; take another "
             "model, or say with --task what to learn"
