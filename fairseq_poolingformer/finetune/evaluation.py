@@ -28,7 +28,7 @@ SPLITS = ("test", "valid")  # to evaluate on: the first one that has what is to 
 USER_DIR = Path(convert.__file__).resolve().parents[1]
 OF_EACH_LABEL = ("precision_", "recall_", "f1_")  # figures that stay in training/
 OF_ANSWERS = ("f1", "precision", "recall")
-NO_FIGURES = ("mean_prediction_length_characters", "num_predicted", "total", "examples", "without_prediction")
+TEXT_LENGTH = "mean_prediction_length_characters"
 
 Figures = dict[str, dict[str, float]]  # name -> mean, and low and high where it is a mean over examples
 
@@ -105,7 +105,7 @@ def figures_of(read: Mapping[str, Any], task: str, scorer: str) -> Figures:
     return {
         name: {"mean": value, **dict(zip(("low", "high"), intervals.get(name, ()), strict=False))}
         for name, value in figures.items()
-        if isinstance(value, int | float) and name not in NO_FIGURES and not name.startswith(hidden)
+        if isinstance(value, float) and name != TEXT_LENGTH and not name.startswith(hidden)
     }
 
 

@@ -32,13 +32,14 @@ FEW = 30  # examples, of which figures say little
 def as_text(result: Mapping[str, Any]) -> str:
     """The figures, for people."""
     if not result["figures"]:
-        scored = f"poolingformer score {result.get('predictions', 'PREDICTIONS')} --gold RELEASED-FILE"
+        released = " ".join(result.get("made_of", ())) or "RELEASED-FILE"
+        scored = f"poolingformer score {result['predictions']} --gold {released}"
         return f"{result['split']} is predicted; what is right is not known here: {scored} compares"
     rows = [[f"{result['split']}, {result['examples']:,} examples", "%", f"95 % of {RESAMPLES} resamples (bootstrap)"]]
     rows += [[_title(name), f"{one['mean']:.2f}", _interval(one)] for name, one in result["figures"].items()]
     notes = []
     if missing := result.get("without_prediction"):
-        notes.append(f"{missing:,} more were rejected before, and count nowhere")
+        notes.append(f"{missing:,} more were left out or rejected before, and count nowhere")
     if result["examples"] < FEW:
         notes.append(f"{result['examples']} examples are few: these figures say little")
     return "\n".join([aligned(rows), *notes])
