@@ -214,14 +214,18 @@ def _lines(path, lines):
     return path
 
 
-PART = {  # task: how gold data of a, b, c are written, and right predictions of a and b; the figure, whole and of a part
-    "wikihop": (
-        lambda p: write(p, [question(n, "a") for n in "abc"]),
-        lambda p: write(p, dict.fromkeys("ab", "a")),
-        "accuracy",
-    ),
-    "squad": (_squad, lambda p: write(p, dict.fromkeys("ab", "x")), "exact_match"),
-    "triviaqa": (_triviaqa, lambda p: write(p, dict.fromkeys("ab", "x")), "f1"),
+def _wikihop(path):
+    return write(path, [question(name, "x", ["x", "y"]) for name in "abc"])
+
+
+def _texts(path):
+    return write(path, dict.fromkeys("ab", "x"))
+
+
+PART = {  # task: how gold data of a, b, c, and right predictions of a and b, are written; the figure
+    "wikihop": (_wikihop, _texts, "accuracy"),
+    "squad": (_squad, _texts, "exact_match"),
+    "triviaqa": (_triviaqa, _texts, "f1"),
     "qasper": (
         _qasper,
         lambda p: _lines(p, [{"question_id": n, "predicted_answer": "Yes", "predicted_evidence": []} for n in "ab"]),
