@@ -149,7 +149,8 @@ def run(args: argparse.Namespace) -> None:
         generation = {"beam": args.beam, "lenpen": args.lenpen, **asdict(chosen)}
         result = evaluation.evaluate(commands, found, made, folder, generation)
         write_lines(evaluated, [json.dumps(result, indent=1)])
-    for note in results.leave(output, folder, made, Path(args.data).stem, read_json_file(evaluated), commands):
+    result, name = read_json_file(evaluated), Path(args.data).stem
+    for note in results.leave(output, folder, made, name, found.task, result, commands):
         print(note)
     _show(output)
 

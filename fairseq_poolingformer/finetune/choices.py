@@ -141,16 +141,16 @@ class Choices:
         how = "are cut (--length)" if task in ONE_SEGMENT else f"are read in segments, {read} (--max-segments)"
         longer = f"; {cut:.1f} % of the training examples have more, and {how}" if cut else ""
         recomputed = ", layers computed twice" if self.checkpoint_activations else ""
-        total = self.total(len(lengths.inputs))
+        examples = len(lengths.inputs)
+        total = self.total(examples)
+        epochs = f"{total / math.ceil(examples / self.batch):.3g} epochs"
+        epochs += f" (--epochs), fewer than --updates {self.updates}" if self.updates > total else ""
         rows = [
             ["task", f"{task} ({learned})"],
             ["examples", ", ".join(f"{count:,} {split}" for split, count in counts.items())],
             ["tokens", f"{self.length:,}{longer}"],
             ["update", f"{self.batch} examples, {self.device_batch} at a time{recomputed}"],
-            [
-                "training",
-                f"{total:,} updates in up to {self.epochs} epochs; rate {self.lr:g}, {self.warmup} to warm up",
-            ],
+            ["training", f"{total:,} updates, {epochs}; rate {self.lr:g}, {self.warmup} to warm up"],
             ["device", f"{self.devices} × {self.device}, {self.precision}"],
         ]
         return aligned(rows, left=2)

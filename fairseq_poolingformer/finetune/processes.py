@@ -1,10 +1,11 @@
-"""Runs the commands of a job: prints them, shows how a training goes on, and stops them as the user asks."""
+"""Runs the commands of a job: writes them down, shows how a training goes on, and stops them as the user asks."""
 
 from __future__ import annotations
 
 import ctypes
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -40,13 +42,15 @@ class Commands:
         self._folder, self._file = folder, folder / "commands.sh"
         self._lines = self._file.read_text(encoding="utf-8").splitlines() if self._file.is_file() else ["set -e"]
 
-    def note(self, *words: object, output: str = "") -> None:
-        """Print and write a command."""
+    def note(self, *words: object, output: str = "") -> str:
+        """Write a command, and print where; return its name."""
         line = shlex.join(map(str, words)) + (f" > {shlex.quote(str(self._folder / output))}" if output else "")
-        print(f"\n$ {line}", flush=True)
         if line not in self._lines:
             self._lines.append(line)
             write_lines(self._file, self._lines)
+        name = " ".join(takewhile(re.compile(r"[a-z]\w*(-\w+)*").fullmatch, map(str, words)))
+        print(f"\n$ {name} …  (all of it: line {self._lines.index(line) + 1} of {self._file})", flush=True)
+        return name
 
     def run(self, *words: object, output: str = "", take: Callable[[str], None] | None = None) -> None:
         """Run a command until it ends.
@@ -59,10 +63,9 @@ class Commands:
         Raises:
             ValueError: it failed; the message has its reason.
         """
-        self.note(*words, output=output)
+        name = self.note(*words, output=output)
         command = [sys.executable, "-m", MODULES[str(words[0])], *map(str, words[1:])]
         log = self._folder / f"{words[0]}.log" if take or output else None
-        name = " ".join(map(str, words[: 2 if words[0] == "poolingformer" else 1]))
         if not output:
             follow(name, command, log, take)
             return

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fairseq_poolingformer.finetune.processes import Generated, Progress, duration, follow
+from fairseq_poolingformer.finetune.processes import Commands, Generated, Progress, duration, follow
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,22 @@ from fairseq_poolingformer.finetune.processes import Generated, Progress, durati
 def test_the_reason_of_a_failure(tmp_path, code, message):
     with pytest.raises(ValueError, match=message):
         follow("it", [sys.executable, "-c", code], tmp_path / "log")
+
+
+def test_a_long_command_is_a_line_of_a_file(tmp_path, capsys):
+    commands, training = Commands(tmp_path), ("fairseq-train", tmp_path / "a b", "--lr", 1)
+    assert commands.note(*training) == "fairseq-train"
+    assert commands.note("poolingformer", "preprocess", "squad", "--data", "x") == "poolingformer preprocess squad"
+    commands.note(*training)  # again, after a stop
+    file = tmp_path / "commands.sh"
+    assert file.read_text().splitlines()[1:] == [
+        f"fairseq-train '{tmp_path}/a b' --lr 1",
+        "poolingformer preprocess squad --data x",
+    ]
+    assert [line for line in capsys.readouterr().out.splitlines()[2:] if line] == [
+        f"$ poolingformer preprocess squad …  (all of it: line 3 of {file})",
+        f"$ fairseq-train …  (all of it: line 2 of {file})",
+    ]
 
 
 def test_output_and_log_are_apart(tmp_path):
