@@ -17,14 +17,16 @@ from .pipeline import task_corpus
 from .pipeline.errors import InputError
 from .pipeline.records import Example, Record, parsed
 from .pipeline.run import Corpus
-from .records import keys, options, squad
-from .records.sources import splits_of
+from .records import keys, options, reader, squad
+from .records.reading import Reading
+from .records.sources import Source, splits_of
 
 SAMPLE = 200  # records whose columns are looked at
 SHARE = 0.1  # of the training data, for a split that there is not
 FEWEST = 10  # records to divide
 SMALL, SEEDS = 1000, 100  # fewer records are divided by the first of so many seeds that leaves no split empty
 SHOWN = 20  # columns in messages
+MOST_FILES = 100  # that are looked at
 
 ARTICLES = (*ARTICLE_KEYS, "report", "dialogue", "source", "input")
 SUMMARIES = (*SUMMARY_KEYS, "highlights", "target", "output")
@@ -112,6 +114,8 @@ def guess(data: str, given: Sequence[str], task: str | None = None) -> Guess:
         there |= found.keys()
         if "train" not in there:
             raise InputError(f"{data}: only {' and '.join(sorted(there)) or 'nothing'} in it, and nothing to train on")
+        if task not in PRESETS and not reading.each and not _own_options(given):
+            _check_mixture(data, list(itertools.chain.from_iterable(found.values())), options.reading_of(reading))
     shares, notes = [], []
     if not options.divides(reading) and "valid" not in there:
         shares = [f"--{split}-share" for split in ("valid", "test") if split not in there]
@@ -143,6 +147,25 @@ def _reading_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _check_mixture(data: str, sources: Sequence[Source], reading: Reading) -> None:
+    """Refuse files of which one is for one task, and another one for another."""
+    looks: dict[str, dict[str, str]] = {}
+    for source in sources[:MOST_FILES]:
+        columns, _ = _columns(squad.questions(reader.read([source], reading)))
+        if meant := {found.name: found.text for found in _purposes(columns)}:
+            looks[source.name.removeprefix(data).lstrip("/")] = meant
+    if not looks or set.intersection(*map(set, looks.values())):
+        return
+    files: dict[str, list[str]] = {}  # of what each looks like
+    for name, meant in looks.items():
+        files.setdefault(" or ".join(f"{task} ({text})" for task, text in meant.items()), []).append(name)
+    each = [f"{', '.join(names[:3])}{', …' * (len(names) > 3)} for {meant}" for meant, names in files.items()]
+    raise InputError(
+        f"{data}: its files are for different tasks: {'; '.join(each)}. Name one file as DATA, or leave files of one "
+        "task alone in the folder"
+    )
+
+
 def _columns(records: Iterator[Record]) -> tuple[list[str], list[str]]:
     """The keys that most of the first records have, in their order, and those that any has."""
     sample = list(itertools.islice(records, SAMPLE))
@@ -168,10 +191,16 @@ def _shown(columns: Sequence[str]) -> str:
     return ", ".join([*columns[:SHOWN], "…"] if len(columns) > SHOWN else columns) or "none"
 
 
+def _own_options(given: Sequence[str]) -> list[str]:
+    """The keys of :data:`PURPOSES` some of whose own options are given."""
+    flags = {word.partition("=")[0] for word in given}
+    return [name for name, (_, _, own) in PURPOSES.items() if own & flags]
+
+
 def _purpose(data: str, columns: Sequence[str], given: Sequence[str], task: str | None) -> Purpose:
     flags = {word.partition("=")[0] for word in given}
     fitting = [found for found in _purposes(columns) if task in (None, found.name)]
-    asked = [name for name, (_, _, own) in PURPOSES.items() if own & flags and task in (None, name)]
+    asked = [name for name in _own_options(given) if task in (None, name)]
     if len(asked) == 1:
         usual = next((found.columns for found in fitting if found.name == asked[0]), ())
         pairs = zip(usual[::2], usual[1::2], strict=True)

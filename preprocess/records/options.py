@@ -79,6 +79,11 @@ def divides(args: argparse.Namespace) -> bool:
     return bool(args.split_key or args.splits or args.valid_share or args.test_share)
 
 
+def reading_of(args: argparse.Namespace) -> Reading:
+    """How the options have files read."""
+    return Reading(args.max_line_bytes, tuple(args.columns), not args.no_quotes, args.records_key)
+
+
 def find(
     args: argparse.Namespace,
     name_of: Callable[[Record], str],
@@ -105,7 +110,7 @@ def find(
         sources = splits_of(args.data, unnamed=divides(args))
     else:
         sources = {split: expand(patterns) for split, patterns in named.items()}
-    reading = Reading(args.max_line_bytes, tuple(args.columns), not args.no_quotes, args.records_key)
+    reading = reading_of(args)
     found = {split: _records(members, reading) for split in SPLITS if (members := sources.get(split))}
     inputs = {split: [entry for one in sources[split] for entry in one.describe()] for split in found}
     settings = reading.settings() | ({"each": args.each} if args.each else {})
