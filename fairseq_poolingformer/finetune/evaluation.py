@@ -37,10 +37,6 @@ def evaluate(commands: Commands, found: Data, data: Path, folder: Path, generati
     """Predict the test split, or else the validation split, and score that.
 
     Args:
-        commands: run them.
-        found: what is learned.
-        data: the data folder.
-        folder: of the job.
         generation: the choices, with ``beam`` and ``lenpen`` of summaries.
 
     Returns:

@@ -29,11 +29,6 @@ from fairseq_poolingformer.weights.heads import HEADS
 
 CHECKPOINT = "model.pt"
 ENDS = {head.task: head.end for head in HEADS} | {"long_summarization": "ForConditionalGeneration"}
-NO_CLASSES = {  # the ends that classes of other tasks' heads would have
-    "qasper": "ForQuestionAnswering",
-    "section_retrieval": "ForQuestionAnswering",
-    "contract_nli": "ForSequenceClassification",
-}
 USE = "`poolingformer predict DATA-FOLDER --path FOLDER --output predictions`; the tokenizer is in `tokenizer/`."
 FEW = 30  # examples, of which figures say little
 
@@ -70,11 +65,8 @@ def leave(
     Args:
         output: the folder.
         folder: of the job.
-        data: the data folder.
-        name: of the data, for the card.
-        task: fairseq's ``--task``.
+        data: the data folder, and ``name`` for the card.
         result: of :func:`~fairseq_poolingformer.finetune.evaluation.evaluate`.
-        commands: note the conversion.
 
     Returns:
         Sentences for people.
@@ -93,7 +85,8 @@ def leave(
         notes.append(f"for fairseq only: {error}")
         settings, parameters, training = files.read_training(output / CHECKPOINT)
         family = FAMILIES[default_model_type(settings)]
-        facts = {"library": "fairseq", "architecture": {**ENDS, **NO_CLASSES}.get(task, "Model"), "training": training}
+        end = ENDS.get(task, "ForQuestionAnswering")  # others ask a question about a document, too
+        facts = {"library": "fairseq", "architecture": end, "training": training}
         text = card.model_card(output.name, family, settings, parameters, **facts, use=USE)
         (output / card.CARD).write_text(text, encoding="utf-8")
     _complete_card(output / card.CARD, read_json_file(data / "corpus.json")["corpus"], name, result)

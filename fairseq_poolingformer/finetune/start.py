@@ -24,31 +24,18 @@ GPT2_FILES = ("encoder.json", "vocab.bpe")
 
 @dataclass(frozen=True)
 class Start:
-    """A model before its training.
+    """A model before its training."""
 
-    Attributes:
-        settings: fairseq's, with ``arch``.
-        writes: whether it has a decoder.
-        family: of transformers; None for an architecture, and for the reader.
-        is_trained_here: whether a training of this project has chosen its windows already.
-        weights: the checkpoint; None for random ones.
-        tokenizer: options of ``poolingformer preprocess``; empty where one is to be trained.
-        labels: of the head that is kept, in its order; empty where there is none.
-        has_head: whether the checkpoint has one for the task.
-        notes: sentences for people.
-        command: the one that converted it; empty where none did.
-    """
-
-    settings: Settings
-    writes: bool
-    family: Family | None = None
-    is_trained_here: bool = False
-    weights: Path | None = None
-    tokenizer: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    has_head: bool = False
-    notes: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
+    settings: Settings  # fairseq's, with ``arch``
+    writes: bool  # whether it has a decoder
+    family: Family | None = None  # of transformers; None for an architecture, and for the reader
+    is_trained_here: bool = False  # whether a training of this project has chosen its windows already
+    weights: Path | None = None  # the checkpoint; None for random ones
+    tokenizer: tuple[str, ...] = ()  # options of ``poolingformer preprocess``; empty where one is to be trained
+    labels: tuple[str, ...] = ()  # of the head that is kept, in its order; empty where there is none
+    has_head: bool = False  # whether the checkpoint has one for the task
+    notes: tuple[str, ...] = ()  # sentences for people
+    command: tuple[str, ...] = ()  # the one that converted it; empty where none did
 
     @property
     def length_name(self) -> str:
