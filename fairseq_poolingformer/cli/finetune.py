@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> None:
         write_lines(saved, [json.dumps(asdict(chosen), indent=1)])
     print(f"\n{chosen.as_text(found.task, found.text, found.counts, lengths)}")
     if not (folder / "trained").is_file():
-        commands.run("fairseq-train", *flags(chosen), take=processes.Progress(chosen.total(examples)).take)
+        commands.run("fairseq-train", *flags(chosen), take=processes.Progress(chosen.total(examples)).take_training)
         (folder / "trained").touch()
     evaluated = folder / "evaluated.json"
     if not evaluated.is_file():

@@ -12,7 +12,7 @@ import numpy as np
 
 from fairseq_poolingformer.cli import convert, score
 from fairseq_poolingformer.finetune.data import Data
-from fairseq_poolingformer.finetune.processes import Commands, Generated
+from fairseq_poolingformer.finetune.processes import Commands, Progress
 from fairseq_poolingformer.finetune.start import LABELLED
 from fairseq_poolingformer.preprocess.guess import examples
 from fairseq_poolingformer.preprocess.pipeline.records import describe_file
@@ -120,7 +120,7 @@ def _of_summaries(
         *("--required-batch-size-multiple", "1", *["--cpu"] * (generation["device"] == "cpu")),
         *([] if generation["precision"] == "fp32" else [f"--{generation['precision']}"]),
         output=output.name,
-        take=Generated(len(texts[split])).take,
+        take=Progress(len(texts[split])).take_summary,
     )
     result = {"split": split, "examples": len(texts[split]), "predictions": str(output.relative_to(folder.parent))}
     scored = folder / "figures.json"

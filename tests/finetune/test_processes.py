@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fairseq_poolingformer.finetune.processes import Commands, Generated, Progress, duration, follow
+from fairseq_poolingformer.finetune.processes import Commands, Progress, duration, follow
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def test_progress(capsys, monkeypatch):
     monkeypatch.setattr("fairseq_poolingformer.finetune.processes.time.monotonic", lambda: next(now))
     progress = Progress(total=40)
     progress._shown = -100.0
-    progress.take("2026-01-01 | INFO | fairseq.trainer | begin training epoch 1")
+    progress.take_training("2026-01-01 | INFO | fairseq.trainer | begin training epoch 1")
     for update in (10, 20, 21, 40):
         values = {"epoch": 1, "num_updates": str(update), "loss": "5.5"}
-        progress.take(f"2026-01-01 | INFO | train_inner | {json.dumps(values)}")
-    progress.take('2026-01-01 | INFO | valid | {"epoch": 1, "valid_loss": "5.1", "valid_accuracy": "0.5"}')
+        progress.take_training(f"2026-01-01 | INFO | train_inner | {json.dumps(values)}")
+    progress.take_training('2026-01-01 | INFO | valid | {"epoch": 1, "valid_loss": "5.1", "valid_accuracy": "0.5"}')
     assert capsys.readouterr().out.splitlines() == [
         "  update 10 of 40: loss 5.5",
         "  update 20 of 40: loss 5.5, about 60 seconds left",
@@ -71,10 +71,10 @@ def test_progress(capsys, monkeypatch):
 def test_summaries_are_counted_while_they_are_written(capsys, monkeypatch):
     now = iter([0.0, 30.0, 60.0])
     monkeypatch.setattr("fairseq_poolingformer.finetune.processes.time.monotonic", lambda: next(now))
-    generated = Generated(total=3)
+    generated = Progress(total=3)
     generated._shown = -100.0
     for line in ("2026-01-01 | INFO | loading", "H-1\t-0.5\ta", "D-1\t-0.5\ta", "H-0\t-0.5\tb", "H-2\t-0.5\tc"):
-        generated.take(line)
+        generated.take_summary(line)
     assert capsys.readouterr().out.splitlines() == [
         "  1 of 3 summaries",
         "  2 of 3 summaries, about 30 seconds left",
