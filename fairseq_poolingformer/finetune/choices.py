@@ -22,6 +22,7 @@ from fairseq_poolingformer.text.sequences import read_sizes
 from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.weights.flags import LONG
 
+USER_DIR = str(Path(fairseq_poolingformer.__file__).parent)
 UPDATES_PER_EPOCH = 50  # that a batch leaves, where the documents are few
 SMALL_LR = 5e-4  # of models whose Start.is_small
 WARMUP, MOST_WARMUP = 0.1, 1000  # share of the updates, and the most of them
@@ -177,7 +178,7 @@ def training_flags(
     recipe, total = RECIPES.get(task, OTHERS), chosen.total(len(lengths.inputs))
     best = {SEVERAL: _F1, AMOUNT: ()}.get(lengths.problem, recipe.best)
     flags = [
-        *(str(data), "--user-dir", str(Path(fairseq_poolingformer.__file__).parent), "--task", task),
+        *(str(data), "--user-dir", USER_DIR, "--task", task),
         *start.flags(chosen.length),
         *("--lr", f"{chosen.lr:g}", "--max-epoch", str(chosen.epochs)),
         *(("--max-update", str(chosen.updates)) if chosen.updates else ()),

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_poolingformer.cli import convert, score
+from fairseq_poolingformer.cli import score
+from fairseq_poolingformer.finetune.choices import USER_DIR
 from fairseq_poolingformer.finetune.data import Data
 from fairseq_poolingformer.finetune.processes import Commands, Progress
 from fairseq_poolingformer.finetune.start import LABELLED
@@ -25,7 +26,6 @@ from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.whole_file import write_lines
 
 SPLITS = ("test", "valid")  # to evaluate on: the first one that has what is to be learned
-USER_DIR = Path(convert.__file__).resolve().parents[1]
 OF_EACH_LABEL = ("precision_", "recall_", "f1_")  # figures that stay in training/
 OF_ANSWERS = ("f1", "precision", "recall")
 TEXT_LENGTH = "mean_prediction_length_characters"

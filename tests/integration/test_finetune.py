@@ -89,7 +89,7 @@ def test_labels(classified):
     assert scores["split"] == "test"
     assert accuracy["low"] <= accuracy["mean"] <= accuracy["high"]
     assert "no file says valid or test: a hash of the ids takes 10 % as valid and as test" in output
-    assert re.search(r"the training takes about \d+ seconds, as measured on \d updates", output)
+    assert re.search(r"the training takes about \d+ (seconds|minutes), as measured on \d updates", output)
     assert "document_classification (review to sentiment)" in output
     assert "| accuracy | " in (folder / "README.md").read_text()
     assert "labelled_text" not in (folder / "README.md").read_text()
