@@ -38,19 +38,12 @@ WORDS, TAGS = ("tokens", "words"), ("labels", "tags", "ner_tags", "ner")
 
 @dataclass(frozen=True)
 class Purpose:
-    """What data are for.
+    """What data are for."""
 
-    Attributes:
-        name: a key of :data:`PURPOSES`.
-        columns: the options that name the columns.
-        text: which columns, in words.
-        preset: the release that this is; "" for others.
-    """
-
-    name: str
-    columns: tuple[str, ...]
-    text: str
-    preset: str = ""
+    name: str  # a key of PURPOSES
+    columns: tuple[str, ...]  # the options that name the columns
+    text: str  # which columns, in words
+    preset: str = ""  # the release that this is; "" for others
 
     @property
     def task(self) -> str:
@@ -69,21 +62,13 @@ class Purpose:
 
 @dataclass(frozen=True)
 class Guess:
-    """How data are read.
-
-    Attributes:
-        purpose: what for.
-        options: of the command of preprocessing: all but those of tokenizer and output.
-        others: the given flags that the command does not have.
-        notes: sentences on what was decided.
-        is_divided: whether a split is taken out of the training data.
-    """
+    """How data are read."""
 
     purpose: Purpose
-    options: list[str]
-    others: list[str]
-    notes: list[str]
-    is_divided: bool
+    options: list[str]  # of the command of preprocessing: all but those of tokenizer and output
+    others: list[str]  # the given flags that the command does not have
+    notes: list[str]  # sentences on what was decided
+    is_divided: bool  # whether a split is taken out of the training data
 
     def corpus(self) -> Corpus:
         """The corpus of these options.

@@ -18,35 +18,21 @@ VOCABULARY = 8000  # symbols of a tokenizer that is trained on the data, at most
 
 
 class Data:
-    """The data of a job.
+    """The data of a job; ``flags`` are the user's for preprocessing and training, ``task`` is as for :func:`guess`.
 
-    Args:
-        data: what the user names.
-        flags: the user's flags for preprocessing and training.
-        task: as for :func:`~fairseq_poolingformer.preprocess.guess.guess`.
-
-    Attributes:
-        name: what the user names.
-        preset: the release that this is; "" for others.
-        is_divided: whether a split was taken out of the training files.
-        task: fairseq's ``--task``.
-        scorer: that of ``poolingformer score``.
-        text: what is learned from what, in words.
-        training_flags: those of the flags that are not of preprocessing.
-        corpus: the data as they were found; None for a data folder.
-        counts: the examples of each split; empty before preprocessing.
-        notes: sentences for people.
+    ``task`` is fairseq's then, and ``scorer`` that of ``poolingformer score``.
 
     Raises:
         ValueError: nobody can learn from these data as they are.
     """
 
     def __init__(self, data: str, flags: Sequence[str], task: str | None) -> None:
-        self.name, self.preset, self.is_divided = data, "", False
+        self.name, self.preset = data, ""  # the release that this is; "" for others
+        self.is_divided = False  # whether a split was taken out of the training files
         self._folder = Path(data) if (Path(data) / "corpus.json").is_file() else None
-        self.corpus: Corpus | None = None
-        self.counts: Mapping[str, int] = {}
-        self.notes: Sequence[str] = ()
+        self.corpus: Corpus | None = None  # the data as they were found; None for a data folder
+        self.counts: Mapping[str, int] = {}  # the examples of each split; empty before preprocessing
+        self.notes: Sequence[str] = ()  # sentences for people
         if self._folder:
             self._entries = read_json_file(self._folder / "corpus.json")
             self.task, self.text, self.training_flags = self._of_folder(), "of a data folder", list(flags)

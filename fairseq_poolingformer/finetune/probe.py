@@ -48,11 +48,7 @@ class Measured:
 
 
 def measure(flags: Sequence[str]) -> Measured:
-    """Train on batches of growing size, the longest example last, as long as the next one is expected to fit.
-
-    Args:
-        flags: of ``fairseq-train``.
-    """
+    """Train on batches of growing size, the longest example last, as long as the next one is expected to fit."""
     load_fairseq()
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf

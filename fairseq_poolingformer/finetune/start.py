@@ -74,13 +74,9 @@ class Start:
 
 
 def find(model: str, task: str, folder: Path, labels_of_data: Callable[[], Sequence[str]]) -> Start:
-    """Find the model, and convert one of transformers.
+    """Find the model that a folder, checkpoint, architecture or name on the Hub is.
 
-    Args:
-        model: a folder, a checkpoint, an architecture of this project, or a name on the Hub.
-        task: fairseq's ``--task``.
-        folder: where to put a checkpoint that has to be written.
-        labels_of_data: the labels that are to be learned, for a model that has some already.
+    A checkpoint that has to be written goes into ``folder``; ``labels_of_data`` are asked for where a model has labels.
 
     Raises:
         ConversionError: it is none of these, or cannot learn the task; the message says what it is.

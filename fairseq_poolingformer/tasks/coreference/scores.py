@@ -40,7 +40,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
     Args:
         gold: released files.
         predictions: a file of predictions.
-        predicted_only: documents without a prediction do not count.
+        predicted_only: what has no prediction does not count.
 
     Returns:
         ``conll_f1``, the mean of the three F1; then F1, recall and precision of MUC, B³, CEAF-φ₄ and of the mentions

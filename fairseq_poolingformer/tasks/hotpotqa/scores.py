@@ -106,7 +106,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
     Args:
         gold: released files.
         predictions: in the official format.
-        predicted_only: questions without an answer do not count; officially they are wrong.
+        predicted_only: what has no prediction does not count.
 
     Returns:
         The figures under the official names, 0 to 100.

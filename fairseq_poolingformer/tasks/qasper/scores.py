@@ -151,7 +151,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
     Args:
         gold: released files.
         predictions: in the official form.
-        predicted_only: questions without a prediction do not count; officially they are wrong.
+        predicted_only: what has no prediction does not count.
 
     Returns:
         :func:`figures`, 0 to 100; ``examples`` and ``without_prediction``.

@@ -142,7 +142,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
     Args:
         gold: released files of one domain.
         predictions: ``{key: answer}``.
-        predicted_only: keys without a prediction do not count; officially they are wrong.
+        predicted_only: what has no prediction does not count.
 
     Returns:
         ``exact_match`` and ``f1``, 0 to 100.

@@ -25,7 +25,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
     Args:
         gold: released JSON files with answers.
         predictions: an object of example id -> candidate.
-        predicted_only: examples without a prediction do not count.
+        predicted_only: what has no prediction does not count.
 
     Returns:
         ``accuracy`` in percent, ``examples`` and ``without_prediction``.
