@@ -53,12 +53,12 @@ def evaluate(commands: Commands, found: Data, data: Path, folder: Path, generati
         how = ("--device", generation["device"], "--precision", generation["precision"])
         file, best = folder / f"{split}.predictions", checkpoint_of(folder)
         commands.run("poolingformer", "predict", data, "--path", best, "--subset", split, *how, "--output", file)
-        result = {"split": split, "examples": found.counts[split], "predictions": str(file.relative_to(folder.parent))}
         if scored := _score(commands, found, gold, file):
-            return {**result, **scored}
+            named = f"{folder.name}/{file.name}"
+            return {"split": split, "examples": found.counts.get(split, 0), "predictions": named, **scored}
     names = [one["file"] for one in _described(data, made[0]) if "file" in one]
-    file = f"{folder.name}/{made[0]}.predictions"
-    return {"split": made[0], "examples": 0, "predictions": file, "made_of": names, "figures": {}}
+    named = f"{folder.name}/{made[0]}.predictions"
+    return {"split": made[0], "examples": 0, "predictions": named, "made_of": names, "figures": {}}
 
 
 def checkpoint_of(folder: Path) -> Path:
@@ -69,9 +69,10 @@ def checkpoint_of(folder: Path) -> Path:
 
 def _score(commands: Commands, found: Data, gold: dict[str, Any] | list[Path], predictions: Path) -> dict[str, Any]:
     """``figures`` and counts of predictions; nothing where no right answer is known."""
-    figures, files = predictions.with_suffix(".figures.json"), gold
+    figures, files, counts = predictions.with_suffix(".figures.json"), gold, {}
     if isinstance(gold, dict):
-        files, predictions = _written(found.scorer, gold, predictions)
+        files, predictions, known = _written(found.scorer, gold, predictions)
+        counts = {"examples": known, "without_prediction": len(gold) - known}
     if not files:
         return {}
     parser = score.parser_of(found.scorer)
@@ -85,7 +86,7 @@ def _score(commands: Commands, found: Data, gold: dict[str, Any] | list[Path], p
         print(f"{predictions.stem} is not scored: {error}")  # such as a released test file without answers
         return {}
     read = read_json_file(figures)
-    counts = {name: read[name] for name in ("examples", "without_prediction") if name in read}
+    counts = counts or {name: read[name] for name in ("examples", "without_prediction") if name in read}
     return {**counts, "figures": figures_of(read, found.task, found.scorer)}
 
 
@@ -141,20 +142,22 @@ def _of_summaries(
     return {**result, "figures": percent}
 
 
-def _written(scorer: str, gold: Mapping[str, Any], predictions: Path) -> tuple[list[Path], Path]:
-    """Write what is right as the scorer reads it; return the file, and those predictions of which it is known."""
+def _written(scorer: str, gold: Mapping[str, Any], predictions: Path) -> tuple[list[Path], Path, int]:
+    """Write what is right as the scorer reads it; return the file, the predictions of which it is known, and their
+    number."""
     right = predictions.with_suffix(".gold.json" if scorer == "squad" else ".gold.jsonl")
     if scorer == "squad":
         asked = [{"id": name, **fields} for name, fields in gold.items()]
         write_lines(right, [json.dumps({"data": [{"paragraphs": [{"qas": asked}]}]})])
-        return [right], predictions
+        known = gold.keys() & read_json_file(predictions).keys()
+        return [right] * bool(known), predictions, len(known)
     write_lines(right, [json.dumps({"id": name, **fields}) for name, fields in gold.items()])
     lines = predictions.read_text(encoding="utf-8").split("\n")[:-1]
     known = [line for line in lines if json.loads(line)["id"] in gold]
     if len(known) < len(lines):
         predictions = predictions.with_suffix(".known")
         write_lines(predictions, known)
-    return [right] * bool(known), predictions
+    return [right] * bool(known), predictions, len(known)
 
 
 def _gold(found: Data, data: Path, split: str) -> dict[str, Any] | list[Path]:

@@ -87,11 +87,11 @@ def asked(answers):
 def test_questions_without_an_answer_are_counted_as_the_script_for_v2_does(tmp_path):
     answers = {"a": ["the Rhine"], "b": [], "c": [], "d": ["x"]}
     predictions = {"a": "Rhine river", "b": "", "c": "something", "d": "x", "e": "never asked"}
-    figures, _ = compared(tmp_path, "triviaqa", asked(answers | {"not predicted": ["y"]}), predictions)
+    figures, count = compared(tmp_path, "triviaqa", asked(answers | {"not predicted": ["y"]}), predictions)
     official = score_v2(answers, predictions)
     assert {name: one["mean"] for name, one in figures.items()} == {name: official[name] for name in figures}
     assert set(figures) == {"exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1"}
-    assert figures["exact"]["mean"] == 50
+    assert (count, figures["exact"]["mean"]) == (4, 50)
     assert figures["f1"]["low"] < figures["f1"]["mean"] < figures["f1"]["high"]
     figures, _ = compared(tmp_path, "triviaqa", asked({"a": ["the Rhine"], "d": ["x"]}), predictions)
     assert figures["exact_match"]["mean"] == 50
