@@ -46,6 +46,7 @@ def test_the_hub_reads_the_figures_that_the_report_prints(folder, split, named):
         assert one.metric_type in report
         assert f"{one.metric_value:.2f}" in report
     assert "| accuracy | 62.50 [50.00, 75.00] |" in text
+    assert text.count("model-index:") == 1
     assert "| validation, loss | 0.5 |" in text
 
 
