@@ -221,7 +221,9 @@ def _of_summarizer(path: Path) -> tuple[Path, str | None]:
         ValueError: a model of another task; the message says which, and what it is for.
     """
     if (path / "config.json").is_file() and not any(path.glob("*.pt")):
-        architecture = (read_json(path / "config.json").get("architectures") or ["Model"])[0]
+        config = read_json(path / "config.json")
+        named = config.get("architectures") if isinstance(config, dict) else None
+        architecture = str(named[0]) if isinstance(named, list) and named else ""
         task, auto = next((found for end, found in TASKS.items() if architecture.endswith(end)), ("", None))
         if task not in ("", "summarization", "translation", "feature-extraction"):
             loads = f"{auto or architecture} of transformers loads it"

@@ -165,6 +165,7 @@ def test_a_classifier_of_transformers_is_named(tmp_path, files, capsys):
     assert summarize.main(["--checkpoint", str(tmp_path), "--device", "cpu", str(files[0])]) == 1
     error = capsys.readouterr().err
     assert "a model for text-classification, which writes no summaries; AutoModelForSequenceClassification of" in error
-    (tmp_path / "config.json").write_text('{"architectures": ["BartForConditionalGeneration"]}')
-    assert summarize.main(["--checkpoint", str(tmp_path), "--device", "cpu", str(files[0])]) == 1
-    assert "convert a Hugging Face folder with poolingformer-convert to-fairseq" in capsys.readouterr().err
+    for text in ('{"architectures": ["BartForConditionalGeneration"]}', '{"architectures": [{}]}', "[]"):
+        (tmp_path / "config.json").write_text(text)
+        assert summarize.main(["--checkpoint", str(tmp_path), "--device", "cpu", str(files[0])]) == 1
+        assert "convert a Hugging Face folder with poolingformer-convert to-fairseq" in capsys.readouterr().err
