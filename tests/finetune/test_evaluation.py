@@ -194,3 +194,10 @@ def test_every_task_that_is_trained_has_figures():
         if name not in NOT_TRAINED:
             assert task.figures
             assert score.parser_of(name)
+
+
+def test_figures_of_a_preset_have_their_intervals_and_no_lengths():
+    figures = {"rouge1": 40.5, "mean_prediction_length_characters": 99.5, "num_predicted": 3}
+    read = {"kind": "qmsum", "figures": figures, "intervals": {"qmsum": {"rouge1": [39.0, 42.0]}}}
+    found = evaluation.figures_of(read, "long_summarization", "qmsum")
+    assert found == {"rouge1": {"mean": 40.5, "low": 39.0, "high": 42.0}}
