@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairseq_poolingformer.tasks.presets import PRESETS
+from fairseq_poolingformer.tasks.registry import PURPOSES
 
 from . import presets
 from .arxiv_pubmed import ARTICLE_KEYS, SUMMARY_KEYS
@@ -16,14 +17,16 @@ from .pipeline import task_corpus
 from .pipeline.errors import InputError
 from .pipeline.records import Example, Record, parsed
 from .pipeline.run import Corpus
-from .records import keys, options, squad
-from .records.sources import splits_of
+from .records import keys, options, reader, squad
+from .records.reading import Reading
+from .records.sources import Source, splits_of
 
 SAMPLE = 200  # records whose columns are looked at
 SHARE = 0.1  # of the training data, for a split that there is not
 FEWEST = 10  # records to divide
 SMALL, SEEDS = 1000, 100  # fewer records are divided by the first of so many seeds that leaves no split empty
 SHOWN = 20  # columns in messages
+MOST_FILES = 100  # that are looked at
 
 ARTICLES = (*ARTICLE_KEYS, "report", "dialogue", "source", "input")
 SUMMARIES = (*SUMMARY_KEYS, "highlights", "target", "output")
@@ -32,39 +35,25 @@ PAIRS = (("premise", "hypothesis"), ("sentence1", "sentence2"), ("text1", "text2
 LABELS = ("label", "labels", "class", "category", "sentiment", "score", "rating")
 WORDS, TAGS = ("tokens", "words"), ("labels", "tags", "ner_tags", "ner")
 
-TASKS = {  # --task of poolingformer finetune -> fairseq's, the command of preprocessing, options that only it has
-    "summarization": ("long_summarization", "arxiv_pubmed", {"--article-key", "--summary-key"}),
-    "classification": ("document_classification", "labelled_text", {"--text-key", "--label-key", "--pair-key"}),
-    "token-labels": ("token_labels", "token_labels", {"--tokens-key", "--labels-key"}),
-    "question-answering": ("triviaqa", "squad", set()),
-}
-
 
 @dataclass(frozen=True)
 class Purpose:
-    """What data are for.
+    """What data are for."""
 
-    Attributes:
-        name: a key of :data:`TASKS`.
-        columns: the options that name the columns.
-        text: which columns, in words.
-        preset: the release that this is; "" for others.
-    """
-
-    name: str
-    columns: tuple[str, ...]
-    text: str
-    preset: str = ""
+    name: str  # a key of PURPOSES
+    columns: tuple[str, ...]  # the options that name the columns
+    text: str  # which columns, in words
+    preset: str = ""  # the release that this is; "" for others
 
     @property
     def task(self) -> str:
         """fairseq's ``--task``."""
-        return TASKS[self.name][0]
+        return PURPOSES[self.name][0]
 
     @property
     def corpus(self) -> str:
         """The command of ``poolingformer preprocess``."""
-        return self.preset or TASKS[self.name][1]
+        return self.preset or PURPOSES[self.name][1]
 
     def command(self) -> Any:
         """The functions ``make_parser`` and ``make_corpus`` of that command."""
@@ -73,21 +62,13 @@ class Purpose:
 
 @dataclass(frozen=True)
 class Guess:
-    """How data are read.
-
-    Attributes:
-        purpose: what for.
-        options: of the command of preprocessing: all but those of tokenizer and output.
-        others: the given flags that the command does not have.
-        notes: sentences on what was decided.
-        is_divided: whether a split is taken out of the training data.
-    """
+    """How data are read."""
 
     purpose: Purpose
-    options: list[str]
-    others: list[str]
-    notes: list[str]
-    is_divided: bool
+    options: list[str]  # of the command of preprocessing: all but those of tokenizer and output
+    others: list[str]  # the given flags that the command does not have
+    notes: list[str]  # sentences on what was decided
+    is_divided: bool  # whether a split is taken out of the training data
 
     def corpus(self) -> Corpus:
         """The corpus of these options.
@@ -104,7 +85,7 @@ def guess(data: str, given: Sequence[str], task: str | None = None) -> Guess:
     Args:
         data: as ``--data`` of the commands takes it; the training files, if ``given`` has ``--valid`` or ``--test``.
         given: flags, those of preprocessing among them.
-        task: a key of :data:`TASKS`, or a preset; None where the columns are to tell.
+        task: a key of :data:`PURPOSES`, or a preset; None where the columns are to tell.
 
     Raises:
         InputError: there are no records, or their columns tell nothing or several things; the message lists them.
@@ -118,6 +99,8 @@ def guess(data: str, given: Sequence[str], task: str | None = None) -> Guess:
         there |= found.keys()
         if "train" not in there:
             raise InputError(f"{data}: only {' and '.join(sorted(there)) or 'nothing'} in it, and nothing to train on")
+        if task not in PRESETS and not reading.each and not _own_options(given):
+            _check_mixture(data, list(itertools.chain.from_iterable(found.values())), options.reading_of(reading))
     shares, notes = [], []
     if not options.divides(reading) and "valid" not in there:
         shares = [f"--{split}-share" for split in ("valid", "test") if split not in there]
@@ -149,6 +132,25 @@ def _reading_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _check_mixture(data: str, sources: Sequence[Source], reading: Reading) -> None:
+    """Refuse files of which one is for one task, and another one for another."""
+    looks: dict[str, dict[str, str]] = {}
+    for source in sources[:MOST_FILES]:
+        columns, _ = _columns(squad.questions(reader.read([source], reading)))
+        if meant := {found.name: found.text for found in _purposes(columns)}:
+            looks[source.name.removeprefix(data).lstrip("/")] = meant
+    if not looks or set.intersection(*map(set, looks.values())):
+        return
+    files: dict[str, list[str]] = {}  # of what each looks like
+    for name, meant in looks.items():
+        files.setdefault(" or ".join(f"{task} ({text})" for task, text in meant.items()), []).append(name)
+    each = [f"{', '.join(names[:3])}{', …' * (len(names) > 3)} for {meant}" for meant, names in files.items()]
+    raise InputError(
+        f"{data}: its files are for different tasks: {'; '.join(each)}. Name one file as DATA, or leave files of one "
+        "task alone in the folder"
+    )
+
+
 def _columns(records: Iterator[Record]) -> tuple[list[str], list[str]]:
     """The keys that most of the first records have, in their order, and those that any has."""
     sample = list(itertools.islice(records, SAMPLE))
@@ -160,7 +162,7 @@ def _columns(records: Iterator[Record]) -> tuple[list[str], list[str]]:
 def _check_names(data: str, columns: Sequence[str], given: Sequence[str]) -> None:
     """Refuse a column that no record has, before anything is made of the data."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in itertools.chain.from_iterable(sorted(own) for _, _, own in TASKS.values()):
+    for flag in itertools.chain.from_iterable(sorted(own) for _, _, own in PURPOSES.values()):
         parser.add_argument(flag, nargs="*", default=[])
     for option, names in vars(parser.parse_known_args(given)[0]).items():
         for name in names:
@@ -174,10 +176,16 @@ def _shown(columns: Sequence[str]) -> str:
     return ", ".join([*columns[:SHOWN], "…"] if len(columns) > SHOWN else columns) or "none"
 
 
+def _own_options(given: Sequence[str]) -> list[str]:
+    """The keys of :data:`PURPOSES` some of whose own options are given."""
+    flags = {word.partition("=")[0] for word in given}
+    return [name for name, (_, _, own) in PURPOSES.items() if own & flags]
+
+
 def _purpose(data: str, columns: Sequence[str], given: Sequence[str], task: str | None) -> Purpose:
     flags = {word.partition("=")[0] for word in given}
     fitting = [found for found in _purposes(columns) if task in (None, found.name)]
-    asked = [name for name, (_, _, own) in TASKS.items() if own & flags and task in (None, name)]
+    asked = [name for name in _own_options(given) if task in (None, name)]
     if len(asked) == 1:
         usual = next((found.columns for found in fitting if found.name == asked[0]), ())
         pairs = zip(usual[::2], usual[1::2], strict=True)

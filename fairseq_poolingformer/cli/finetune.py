@@ -15,10 +15,10 @@ from fairseq_poolingformer.cli.command import load_fairseq, natural, positive, r
 from fairseq_poolingformer.cli.options import DTYPES
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.presets import PRESETS
+from fairseq_poolingformer.tasks.registry import PURPOSES
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.whole_file import lock_folder, write_lines
 
-TASKS = ("summarization", "classification", "token-labels", "question-answering")
 CHOICES = "choices.json"  # from then on the arguments must stay the same
 SCORES = "scores.json"  # which a finished job has
 
@@ -75,8 +75,8 @@ def make_parser() -> argparse.ArgumentParser:
         "choices (default: by the data, the model and the memory; the command says which)"
     )
     add = group.add_argument
-    text = f"what to learn: {', '.join(TASKS)}, or a release that preprocess lists, such as scrolls/qasper"
-    add("--task", choices=(*TASKS, *PRESETS), metavar="NAME", help=f"{text} (default: the columns tell)")
+    text = f"what to learn: {', '.join(PURPOSES)}, or a release that preprocess lists, such as scrolls/qasper"
+    add("--task", choices=(*PURPOSES, *PRESETS), metavar="NAME", help=f"{text} (default: the columns tell)")
     add(
         "--length", "--max-positions", "--max-source-positions", type=positive, metavar="N", help="tokens of a document"
     )
@@ -142,14 +142,15 @@ def run(args: argparse.Namespace) -> None:
         write_lines(saved, [json.dumps(asdict(chosen), indent=1)])
     print(f"\n{chosen.as_text(found.task, found.text, found.counts, lengths)}")
     if not (folder / "trained").is_file():
-        commands.run("fairseq-train", *flags(chosen), take=processes.Progress(chosen.total(examples)).take)
+        commands.run("fairseq-train", *flags(chosen), take=processes.Progress(chosen.total(examples)).take_training)
         (folder / "trained").touch()
     evaluated = folder / "evaluated.json"
     if not evaluated.is_file():
         generation = {"beam": args.beam, "lenpen": args.lenpen, **asdict(chosen)}
         result = evaluation.evaluate(commands, found, made, folder, generation)
         write_lines(evaluated, [json.dumps(result, indent=1)])
-    for note in results.leave(output, folder, made, Path(args.data).stem, read_json_file(evaluated), commands):
+    result, name = read_json_file(evaluated), Path(args.data).stem
+    for note in results.leave(output, folder, made, name, found.task, result, commands):
         print(note)
     _show(output)
 

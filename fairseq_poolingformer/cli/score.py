@@ -8,12 +8,14 @@ import json
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 from fairseq_poolingformer.cli.command import (
     UsageError,
     add_gold,
+    add_of_examples,
     add_user_dir,
     given_predictions,
     run_command,
@@ -100,21 +102,35 @@ def make_parser(prog: str = "poolingformer-score") -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_gold(parser, "the released files with the answers")
+    add_of_examples(parser)
     parser.add_argument("--task", metavar="NAME", help="whose predictions these are (default: the file tells)")
     add_user_dir(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, unrounded")
     return parser
 
 
+def parser_of(task: str) -> argparse.ArgumentParser:
+    """Return the parser for a task; some have options of their own."""
+    scores = _scores_of(task)
+    return scores.make_parser("poolingformer-score") if hasattr(scores, "run") else make_parser()
+
+
 def run(args: argparse.Namespace, scores: ModuleType) -> None:
     """Print the figures and write them to ``--json``."""
-    figures = scores.score(list(map(Path, args.gold)), Path(given_predictions(args)))
+    from fairseq_poolingformer.tasks.shared.estimates import intervals
+
+    has_choice = "predicted_only" in signature(scores.score).parameters  # others never count what is not predicted
+    options = {"predicted_only": True} if has_choice and args.predicted_only else {}
+    figures = scores.score(list(map(Path, args.gold)), Path(given_predictions(args)), **options)
+    ranges = intervals(figures) if args.intervals else {}
     width = max(map(len, figures))
     for name, figure in figures.items():
-        print(f"{name:{width}}  {figure:.2f}" if isinstance(figure, float) else f"{name:{width}}  {figure:,}")
+        shown = f"{figure:.2f}" if isinstance(figure, float) else f"{figure:,}"
+        print(f"{name:{width}}  {shown}" + ("  [{:.2f}, {:.2f}]".format(*ranges[name]) if name in ranges else ""))
     if args.json:
         kind = next(task.name for task in registry.tasks().values() if scores.__name__ == f"{task.package}.scores")
-        write_lines(args.json, [json.dumps({"kind": kind, **figures}, indent=1)])
+        more = {"intervals": ranges} if args.intervals else {}
+        write_lines(args.json, [json.dumps({"kind": kind, **figures, **more}, indent=1)])
 
 
 def _scores_of(name: str) -> ModuleType | SimpleNamespace:

@@ -11,6 +11,7 @@ from typing import Any
 from fairseq_poolingformer.checkpoint_reader.option_schema import entry
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, positive, run_command
 from fairseq_poolingformer.cli.convert import write_fairseq
+from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.cli.summarize import find_data_folder, load_hub, load_reader, read_text
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
@@ -131,8 +132,7 @@ def _load_folder(folder: Path, data_folder: Path | None) -> tuple[Any, Any]:
 def _load_checkpoint(checkpoint: Path | None, data_folder: Path | None) -> Any:
     if checkpoint is None:
         return load_reader()
-    if not checkpoint.is_file():
-        return load_hub(checkpoint, data_folder)
+    checkpoint = checkpoint_of(checkpoint)
     saved = load(checkpoint)
     settings = saved.get("args") or (saved.get("cfg") or {}).get("model")
     arch = entry(settings, "arch") or entry(settings, "_name") or ""

@@ -25,11 +25,15 @@ from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
 from fairseq_poolingformer.patches.long_jobs.heartbeat import DEFAULT_LIMIT
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.patches.untrusted_files.own_options import data_folder, recorded_data
+from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.data_folder import DataFolder, tokenizer_config
 from fairseq_poolingformer.text.tokenizers import is_saved
+from fairseq_poolingformer.weights.card import TASKS
+from fairseq_poolingformer.weights.files import read_json
 
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
+OTHER_COMMANDS = {"long_masked_lm": "eval-mlm DATA-FOLDER", "char_lm": "sample-lm"}  # of tasks without predictions
 GPT2_FILES = ("encoder.json", "vocab.bpe")
 
 _EPILOG = """\
@@ -193,10 +197,11 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
     Raises:
         CheckpointError: the file is no checkpoint.
         FileNotFoundError: no checkpoint, or no folder with its dictionary and tokenizer.
+        ValueError: the model writes no summaries.
     """
-    checkpoint = checkpoint_of(checkpoint)
+    checkpoint, trained = _of_summarizer(checkpoint)
     folder = data_folder or find_data_folder(checkpoint)
-    if _trained_task(checkpoint) in FAIRSEQS_TASKS:
+    if trained in FAIRSEQS_TASKS:
         with tempfile.TemporaryDirectory() as temporary:
             return _load_fairseqs(checkpoint, _as_data_folder(folder, Path(temporary)))
     try:
@@ -207,6 +212,32 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
     from fairseq_poolingformer.models import PoolingformerBART
 
     return PoolingformerBART.from_pretrained(str(checkpoint.parent), checkpoint.name, str(folder.resolve()))
+
+
+def _of_summarizer(path: Path) -> tuple[Path, str | None]:
+    """The checkpoint that a path names, and the task of its training.
+
+    Raises:
+        ValueError: a model of another task; the message says which, and what it is for.
+    """
+    if (path / "config.json").is_file() and not any(path.glob("*.pt")):
+        config = read_json(path / "config.json")
+        named = config.get("architectures") if isinstance(config, dict) else None
+        architecture = str(named[0]) if isinstance(named, list) and named else ""
+        task, auto = next((found for end, found in TASKS.items() if architecture.endswith(end)), ("", None))
+        if task not in ("", "summarization", "translation", "feature-extraction"):
+            loads = f"{auto or architecture} of transformers loads it"
+            raise ValueError(f"{path}: a model for {task}, which writes no summaries; {loads}")
+    checkpoint = checkpoint_of(path)
+    trained = _trained_task(checkpoint)
+    known = registry.tasks().get(trained)
+    if known is not None and (known.predict or trained in OTHER_COMMANDS):
+        command = OTHER_COMMANDS.get(trained, "predict DATA-FOLDER --output FILE")
+        raise ValueError(
+            f"{path}: a model of --task {trained}, which writes no summaries; poolingformer {command} --path {path} "
+            "serves it"
+        )
+    return checkpoint, trained
 
 
 def _trained_task(checkpoint: Path) -> str | None:

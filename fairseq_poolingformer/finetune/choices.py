@@ -22,6 +22,7 @@ from fairseq_poolingformer.text.sequences import read_sizes
 from fairseq_poolingformer.text.table import aligned
 from fairseq_poolingformer.weights.flags import LONG
 
+USER_DIR = str(Path(fairseq_poolingformer.__file__).parent)
 UPDATES_PER_EPOCH = 50  # that a batch leaves, where the documents are few
 SMALL_LR = 5e-4  # of models whose Start.is_small
 WARMUP, MOST_WARMUP = 0.1, 1000  # share of the updates, and the most of them
@@ -31,23 +32,14 @@ SAVE_UPDATES = 1000
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a task is trained; the numbers are those of run_scripts' experiments.
+    """How a task is trained; the numbers are those of run_scripts' experiments."""
 
-    Attributes:
-        criterion: with its options.
-        batch: the most examples of an update; the learning rate is for that many.
-        lr: peak learning rate.
-        epochs: of the training.
-        options: of optimizer and model.
-        best: which checkpoint is the best one; the least loss without.
-    """
-
-    criterion: tuple[str, ...]
-    batch: int
+    criterion: tuple[str, ...]  # with its options
+    batch: int  # the most examples of an update; the learning rate is for that many
     lr: float
     epochs: int
-    options: tuple[str, ...]
-    best: tuple[str, ...] = ()
+    options: tuple[str, ...]  # of the optimizer
+    best: tuple[str, ...] = ()  # which checkpoint is the best one; the least loss without
 
 
 _OPTIONS = ("--adam-betas", "(0.9, 0.98)", "--adam-eps", "1e-6", "--weight-decay", "0.01", "--clip-norm", "1.0")
@@ -74,17 +66,11 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Lengths:
-    """The sizes of a data folder.
+    """The sizes of a data folder."""
 
-    Attributes:
-        inputs: (n,) tokens of each training example.
-        longest_output: tokens of the longest summary; 0 where there are none.
-        problem: how many labels an example has.
-    """
-
-    inputs: np.ndarray
-    longest_output: int
-    problem: str = ONE
+    inputs: np.ndarray  # (n,) tokens of each training example
+    longest_output: int  # tokens of the longest summary; 0 where there are none
+    problem: str = ONE  # how many labels an example has
 
     @classmethod
     def of(cls, folder: Path, layout: Any) -> Lengths:
@@ -97,21 +83,9 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Choices:
-    """What is decided before a training; each is a flag of the command.
+    """What is decided before a training: the flags of the command, whose help says what they are.
 
-    Attributes:
-        length, target_length: tokens of a document, or of a segment of one, and of a summary.
-        max_segments: of an example in training; 0 for all.
-        batch: examples of an update.
-        device_batch: examples at a time on a device.
-        devices: how many work together.
-        epochs, updates: the end of the training, whichever comes first; updates 0: epochs alone.
-        warmup: updates.
-        lr: peak learning rate.
-        precision: fp32, fp16 or bf16.
-        device: cpu or cuda.
-        checkpoint_activations: whether layers are computed again in the backward pass.
-        seed: of the training.
+    Of epochs and updates the first to come ends the training; 0 is for no updates and for all segments.
     """
 
     length: int
@@ -141,30 +115,23 @@ class Choices:
         how = "are cut (--length)" if task in ONE_SEGMENT else f"are read in segments, {read} (--max-segments)"
         longer = f"; {cut:.1f} % of the training examples have more, and {how}" if cut else ""
         recomputed = ", layers computed twice" if self.checkpoint_activations else ""
-        total = self.total(len(lengths.inputs))
+        examples = len(lengths.inputs)
+        total = self.total(examples)
+        epochs = f"{total / math.ceil(examples / self.batch):.3g} epochs"
+        epochs += f" (--epochs), fewer than --updates {self.updates}" if self.updates > total else ""
         rows = [
             ["task", f"{task} ({learned})"],
             ["examples", ", ".join(f"{count:,} {split}" for split, count in counts.items())],
             ["tokens", f"{self.length:,}{longer}"],
             ["update", f"{self.batch} examples, {self.device_batch} at a time{recomputed}"],
-            [
-                "training",
-                f"{total:,} updates in up to {self.epochs} epochs; rate {self.lr:g}, {self.warmup} to warm up",
-            ],
+            ["training", f"{total:,} updates, {epochs}; rate {self.lr:g}, {self.warmup} to warm up"],
             ["device", f"{self.devices} × {self.device}, {self.precision}"],
         ]
         return aligned(rows, left=2)
 
 
 def choose(given: Mapping[str, Any], start: Start, task: str, lengths: Lengths) -> Choices:
-    """Decide everything but what memory decides.
-
-    Args:
-        given: what the user says, by the names of :class:`Choices`; None where nothing.
-        start: the model.
-        task: fairseq's ``--task``.
-        lengths: of the data.
-    """
+    """Decide everything but what memory decides; ``given`` is what the user says, None where nothing."""
     recipe, examples = RECIPES.get(task, OTHERS), len(lengths.inputs)
     needed = int(lengths.inputs.max())
     length = given["length"] or max(start.longest, min(LONG, _power(needed, math.ceil)))
@@ -207,21 +174,11 @@ def _precision(device: str) -> str:
 def training_flags(
     chosen: Choices, start: Start, task: str, data: Path, folder: Path, lengths: Lengths, further: Sequence[str]
 ) -> list[str]:
-    """The arguments of ``fairseq-train``.
-
-    Args:
-        chosen: the choices.
-        start: the model.
-        task: fairseq's ``--task``.
-        data: the data folder.
-        folder: for checkpoints and log.
-        lengths: of the data.
-        further: flags of the user's, which come last and so win.
-    """
+    """The arguments of ``fairseq-train``, which writes into ``folder``; ``further``, the user's, come last and win."""
     recipe, total = RECIPES.get(task, OTHERS), chosen.total(len(lengths.inputs))
     best = {SEVERAL: _F1, AMOUNT: ()}.get(lengths.problem, recipe.best)
     flags = [
-        *(str(data), "--user-dir", str(Path(fairseq_poolingformer.__file__).parent), "--task", task),
+        *(str(data), "--user-dir", USER_DIR, "--task", task),
         *start.flags(chosen.length),
         *("--lr", f"{chosen.lr:g}", "--max-epoch", str(chosen.epochs)),
         *(("--max-update", str(chosen.updates)) if chosen.updates else ()),

@@ -18,45 +18,35 @@ VOCABULARY = 8000  # symbols of a tokenizer that is trained on the data, at most
 
 
 class Data:
-    """The data of a job.
+    """The data of a job; ``flags`` are the user's for preprocessing and training, ``task`` is as for :func:`guess`.
 
-    Args:
-        data: what the user names.
-        flags: the user's flags for preprocessing and training.
-        task: as for :func:`~fairseq_poolingformer.preprocess.guess.guess`.
-
-    Attributes:
-        name: what the user names.
-        preset: the release that this is; "" for others.
-        is_divided: whether a split was taken out of the training files.
-        task: fairseq's ``--task``.
-        text: what is learned from what, in words.
-        training_flags: those of the flags that are not of preprocessing.
-        corpus: the data as they were found; None for a data folder.
-        counts: the examples of each split; empty before preprocessing.
-        notes: sentences for people.
+    ``task`` is fairseq's then, and ``scorer`` that of ``poolingformer score``.
 
     Raises:
         ValueError: nobody can learn from these data as they are.
     """
 
     def __init__(self, data: str, flags: Sequence[str], task: str | None) -> None:
-        self.name, self.preset, self.is_divided = data, "", False
+        self.name, self.preset = data, ""  # the release that this is; "" for others
+        self.is_divided = False  # whether a split was taken out of the training files
         self._folder = Path(data) if (Path(data) / "corpus.json").is_file() else None
-        self.corpus: Corpus | None = None
-        self.counts: Mapping[str, int] = {}
-        self.notes: Sequence[str] = ()
+        self.corpus: Corpus | None = None  # the data as they were found; None for a data folder
+        self.counts: Mapping[str, int] = {}  # the examples of each split; empty before preprocessing
+        self.notes: Sequence[str] = ()  # sentences for people
         if self._folder:
+            self._entries = read_json_file(self._folder / "corpus.json")
             self.task, self.text, self.training_flags = self._of_folder(), "of a data folder", list(flags)
-            return
-        self._found = guess(data, flags, task)
-        self.corpus, self.notes = self._found.corpus(), self._found.notes
-        self.task, self.text = self._found.purpose.task, self._found.purpose.text
-        self.training_flags, self.is_divided = self._found.others, self._found.is_divided
-        self.preset = self._found.purpose.preset
+            made_by = self._entries.get("corpus")
+        else:
+            self._found = guess(data, flags, task)
+            purpose, self.notes, self.is_divided = self._found.purpose, self._found.notes, self._found.is_divided
+            self.task, self.text, self.preset, made_by = purpose.task, purpose.text, purpose.preset, purpose.corpus
+            self.corpus, self.training_flags = self._found.corpus(), self._found.others
+            self._entries = self.corpus.entries
+        self.scorer = "squad" if made_by == "squad" else self.task
 
     def _of_folder(self) -> str:
-        described = read_json_file(self._folder / "corpus.json")
+        described = self._entries
         task = registry.of_kind(described.get("kind")) or registry.corpora().get(described.get("corpus"))
         if task is None or task.name in NOT_TRAINED:
             what = f"{task.name}, which docs/pretraining.md and docs/char_lm.md train" if task else "no known task"
@@ -68,8 +58,7 @@ class Data:
 
     def labels(self) -> list[str]:
         """The labels that are to be learned."""
-        described = read_json_file(self._folder / "corpus.json") if self._folder else self.corpus.entries
-        return list(described["labels"])
+        return list(self._entries["labels"])
 
     def preprocess(self, commands: Commands, folder: Path, start: Start) -> Path:
         """Make the data folder with the model's tokenizer, and a report of it the first time; return the folder."""

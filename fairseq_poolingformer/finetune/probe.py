@@ -25,26 +25,16 @@ USABLE = 0.8  # of the free memory: lengths vary, and so do others' needs
 
 @dataclass(frozen=True)
 class Measured:
-    """What some updates took.
+    """What some updates took."""
 
-    Attributes:
-        available: bytes that a device has for a training.
-        fixed, per_token: bytes that it needs without any token of a batch, and for each.
-        longest: tokens of the longest example.
-        tokens: of all examples.
-        seconds_per_token: of the largest batch that was measured.
-        updates: how many were measured.
-        fits: whether the longest example did.
-    """
-
-    available: int
-    fixed: float
-    per_token: float
-    longest: int
-    tokens: int
-    seconds_per_token: float
-    updates: int
-    fits: bool
+    available: int  # bytes that a device has for a training
+    fixed: float  # bytes that it needs without any token of a batch
+    per_token: float  # bytes for each one
+    longest: int  # tokens of the longest example
+    tokens: int  # of all examples
+    seconds_per_token: float  # of the largest batch that was measured
+    updates: int  # that were measured
+    fits: bool  # whether the longest example did
 
     def rows(self, most: int) -> int:
         """The largest power of two of the longest examples that a device has memory for; 0 where not even one fits."""
@@ -58,11 +48,7 @@ class Measured:
 
 
 def measure(flags: Sequence[str]) -> Measured:
-    """Train on batches of growing size, the longest example last, as long as the next one is expected to fit.
-
-    Args:
-        flags: of ``fairseq-train``.
-    """
+    """Train on batches of growing size, the longest example last, as long as the next one is expected to fit."""
     load_fairseq()
     from fairseq import options, tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -138,13 +124,7 @@ def fit(
     """Find how many examples memory holds, by some updates in a process of their own; print the time to expect.
 
     Where it does not hold one, layers are computed twice; where that is too much, fewer segments or tokens are read.
-
-    Args:
-        chosen: the choices.
-        flags: those of ``fairseq-train`` for choices.
-        folder: of the job.
-        given: what the user says, which must stay; None where nothing.
-        examples: of the training.
+    What the user has given stays.
 
     Raises:
         ValueError: memory does not hold one example.

@@ -1,10 +1,11 @@
-"""Runs the commands of a job: prints them, shows how a training goes on, and stops them as the user asks."""
+"""Runs the commands of a job: writes them down, shows how a training goes on, and stops them as the user asks."""
 
 from __future__ import annotations
 
 import ctypes
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -13,10 +14,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from fairseq_poolingformer.patches.long_jobs.interruption import STOPPED
 from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 
 MODULES = {  # of the programs that a user types
@@ -24,7 +27,6 @@ MODULES = {  # of the programs that a user types
     "fairseq-train": "fairseq_cli.train",
     "fairseq-generate": "fairseq_cli.generate",
 }
-STOPPED = 75  # exit status of a training that was asked to stop, and has saved
 TAIL = 15  # lines shown of a command that failed
 PAUSE = 20.0  # seconds between two lines about a training
 
@@ -40,29 +42,27 @@ class Commands:
         self._folder, self._file = folder, folder / "commands.sh"
         self._lines = self._file.read_text(encoding="utf-8").splitlines() if self._file.is_file() else ["set -e"]
 
-    def note(self, *words: object, output: str = "") -> None:
-        """Print and write a command."""
+    def note(self, *words: object, output: str = "") -> str:
+        """Write a command, and print where; return its name."""
         line = shlex.join(map(str, words)) + (f" > {shlex.quote(str(self._folder / output))}" if output else "")
-        print(f"\n$ {line}", flush=True)
         if line not in self._lines:
             self._lines.append(line)
             write_lines(self._file, self._lines)
+        name = " ".join(takewhile(re.compile(r"[a-z]\w*(-\w+)*").fullmatch, map(str, words)))
+        print(f"\n$ {name} …  (all of it: line {self._lines.index(line) + 1} of {self._file})", flush=True)
+        return name
 
     def run(self, *words: object, output: str = "", take: Callable[[str], None] | None = None) -> None:
-        """Run a command until it ends.
+        """Run a command until it ends; ``take`` gets each line of its output, or of what it says.
 
-        Args:
-            words: its name and arguments.
-            output: the file in the folder for what it writes; what it says beside goes to ``NAME.log``.
-            take: called with each line of its output, or of what it says.
+        What it writes goes to the file ``output`` of the folder, what it says beside to ``NAME.log``.
 
         Raises:
             ValueError: it failed; the message has its reason.
         """
-        self.note(*words, output=output)
+        name = self.note(*words, output=output)
         command = [sys.executable, "-m", MODULES[str(words[0])], *map(str, words[1:])]
         log = self._folder / f"{words[0]}.log" if take or output else None
-        name = " ".join(map(str, words[: 2 if words[0] == "poolingformer" else 1]))
         if not output:
             follow(name, command, log, take)
             return
@@ -79,12 +79,8 @@ def follow(
 ) -> None:
     """Run a process until it ends; an interruption asks it to save and stop, a second one ends it.
 
-    Args:
-        name: for messages.
-        command: its words.
-        log: gets what it says; None to show that.
-        take: called with each line of the output, or else of the log.
-        output: gets its standard output.
+    What it says goes to ``log``, or is shown where that is None; ``take`` gets each line of the output, or else of the
+    log.
 
     Raises:
         ValueError: it failed.
@@ -152,35 +148,16 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
-class _Clock:
-    """Says how long something takes that is done in parts.
-
-    Args:
-        total: how many parts there are.
-    """
+class Progress:
+    """Shows how something goes on that is done in ``total`` parts, by the lines of a log or an output."""
 
     def __init__(self, total: int) -> None:
-        self._total = total
+        self._total, self._done = total, 0
         self._first: tuple[int, float] | None = None
         self._shown = 0.0
 
-    def show(self, done: int, text: str) -> None:
-        """Print a line about what is done, unless there was one a moment ago."""
-        now = time.monotonic()
-        self._first = self._first or (done, now)
-        if now - self._shown < PAUSE and done < self._total:
-            return
-        self._shown = now
-        before, begin = self._first
-        left = (now - begin) / max(1, done - before) * (self._total - done)
-        print(f"  {text}" + (f", about {duration(left)} left" if done > before and left else ""), flush=True)
-
-
-class Progress(_Clock):
-    """Shows a training by the lines that fairseq-train logs."""
-
-    def take(self, line: str) -> None:
-        """Take a line of the log."""
+    def take_training(self, line: str) -> None:
+        """Take a line that fairseq-train logs."""
         *_, kind, values = ["", *line.split(" | ")][-2:]
         if kind not in ("train_inner", "valid") or not values.startswith("{"):
             return
@@ -190,22 +167,25 @@ class Progress(_Clock):
             figures = [f"{name} {found[f'valid_{name}']}" for name in names]
             print(f"  epoch {found['epoch']}, validation: {', '.join(figures)}", flush=True)
             return
-        done = int(found["num_updates"])
-        self.show(done, f"update {done} of {self._total}: loss {found['loss']}")
+        self._done = int(found["num_updates"])
+        self._show(f"update {self._done} of {self._total}: loss {found['loss']}")
 
-
-class Generated(_Clock):
-    """Shows how many summaries fairseq-generate has written."""
-
-    def __init__(self, total: int) -> None:
-        super().__init__(total)
-        self._done = 0
-
-    def take(self, line: str) -> None:
-        """Take a line of the output."""
+    def take_summary(self, line: str) -> None:
+        """Take a line that fairseq-generate writes."""
         if line.startswith("H-"):
             self._done += 1
-            self.show(self._done, f"{self._done:,} of {self._total:,} summaries")
+            self._show(f"{self._done:,} of {self._total:,} summaries")
+
+    def _show(self, text: str) -> None:
+        """Print a line about what is done, unless there was one a moment ago."""
+        done, now = self._done, time.monotonic()
+        self._first = self._first or (done, now)
+        if now - self._shown < PAUSE and done < self._total:
+            return
+        self._shown = now
+        before, begin = self._first
+        left = (now - begin) / max(1, done - before) * (self._total - done)
+        print(f"  {text}" + (f", about {duration(left)} left" if done > before and left else ""), flush=True)
 
 
 def duration(seconds: float) -> str:

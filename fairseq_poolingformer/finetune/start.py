@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fairseq_poolingformer.cli.convert import write_fairseq
-from fairseq_poolingformer.preprocess.guess import TASKS
 from fairseq_poolingformer.settings import flag
+from fairseq_poolingformer.tasks.registry import PURPOSES
 from fairseq_poolingformer.weights import ConversionError, Settings, convert, files, sentencepiece_model
 from fairseq_poolingformer.weights.family import OWN_ARCHS, Family
 from fairseq_poolingformer.weights.flags import long_settings, model_flags
@@ -24,31 +24,18 @@ GPT2_FILES = ("encoder.json", "vocab.bpe")
 
 @dataclass(frozen=True)
 class Start:
-    """A model before its training.
+    """A model before its training."""
 
-    Attributes:
-        settings: fairseq's, with ``arch``.
-        writes: whether it has a decoder.
-        family: of transformers; None for an architecture, and for the reader.
-        is_trained_here: whether a training of this project has chosen its windows already.
-        weights: the checkpoint; None for random ones.
-        tokenizer: options of ``poolingformer preprocess``; empty where one is to be trained.
-        labels: of the head that is kept, in its order; empty where there is none.
-        has_head: whether the checkpoint has one for the task.
-        notes: sentences for people.
-        command: the one that converted it; empty where none did.
-    """
-
-    settings: Settings
-    writes: bool
-    family: Family | None = None
-    is_trained_here: bool = False
-    weights: Path | None = None
-    tokenizer: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
-    has_head: bool = False
-    notes: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
+    settings: Settings  # fairseq's, with ``arch``
+    writes: bool  # whether it has a decoder
+    family: Family | None = None  # of transformers; None for an architecture, and for the reader
+    is_trained_here: bool = False  # whether a training of this project has chosen its windows already
+    weights: Path | None = None  # the checkpoint; None for random ones
+    tokenizer: tuple[str, ...] = ()  # options of ``poolingformer preprocess``; empty where one is to be trained
+    labels: tuple[str, ...] = ()  # of the head that is kept, in its order; empty where there is none
+    has_head: bool = False  # whether the checkpoint has one for the task
+    notes: tuple[str, ...] = ()  # sentences for people
+    command: tuple[str, ...] = ()  # the one that converted it; empty where none did
 
     @property
     def length_name(self) -> str:
@@ -87,13 +74,9 @@ class Start:
 
 
 def find(model: str, task: str, folder: Path, labels_of_data: Callable[[], Sequence[str]]) -> Start:
-    """Find the model, and convert one of transformers.
+    """Find the model that a folder, checkpoint, architecture or name on the Hub is.
 
-    Args:
-        model: a folder, a checkpoint, an architecture of this project, or a name on the Hub.
-        task: fairseq's ``--task``.
-        folder: where to put a checkpoint that has to be written.
-        labels_of_data: the labels that are to be learned, for a model that has some already.
+    A checkpoint that has to be written goes into ``folder``; ``labels_of_data`` are asked for where a model has labels.
 
     Raises:
         ConversionError: it is none of these, or cannot learn the task; the message says what it is.
@@ -110,7 +93,7 @@ def find(model: str, task: str, folder: Path, labels_of_data: Callable[[], Seque
     writes = task == "long_summarization"
     if start.writes != writes:
         has = "a decoder, as BART has" if writes else "an encoder alone, as RoBERTa is"
-        name = next((name for name, (its, *_) in TASKS.items() if its == task), task)
+        name = next((name for name, (its, *_) in PURPOSES.items() if its == task), task)
         raise ConversionError(
             f"{model}: the data are for {name}, which needs {has}, and this is {start.settings['arch']}; take another "
             "model, or say with --task what to learn"

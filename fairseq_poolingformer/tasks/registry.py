@@ -177,6 +177,14 @@ _TASKS = {
 }
 
 
+PURPOSES = {  # what people's own data may be for -> the task, the command of preprocessing, options that only it has
+    "summarization": ("long_summarization", "arxiv_pubmed", {"--article-key", "--summary-key"}),
+    "classification": ("document_classification", "labelled_text", {"--text-key", "--label-key", "--pair-key"}),
+    "token-labels": ("token_labels", "token_labels", {"--tokens-key", "--labels-key"}),
+    "question-answering": ("triviaqa", "squad", set()),
+}
+
+
 def add(task: Task) -> Task:
     """Add a task of another package, and return it; fairseq knows it at once where fairseq is imported.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -118,6 +119,7 @@ def model_card(
     architecture: str = "",
     training: Training | None = None,
     notes: Iterable[str] = (),
+    use: str = "",
 ) -> str:
     """Return the text of a model card.
 
@@ -130,6 +132,7 @@ def model_card(
         architecture: transformers' class; by default the family's.
         training: what is known of the training.
         notes: what the conversion reported.
+        use: how it is used; by default how a converted one is.
     """
     training, architecture = training or Training(), architecture or family.architecture
     corpus = corpus_of(settings)
@@ -145,7 +148,7 @@ def model_card(
         f"# {name}\n\n{_introduction(family)}",
         table("Architecture", _architecture(family, settings, state, _levels(family, settings, library))),
         table("Training", _training(settings, training, corpus)),
-        f"## Use\n\n{_use(family, library, architecture)}",
+        f"## Use\n\n{use or _use(family, library, architecture)}",
     ]
     if listed := "\n".join(f"- {note}" for note in notes):
         parts.append(f"## Notes of the conversion\n\n{listed}")
@@ -179,11 +182,16 @@ def _results(name: str, task: str, training: Training, corpus: Settings) -> list
     """Return the lines of the head that give the validation's result, where the training tells it."""
     if training.value is None or "corpus" not in corpus:
         return []
+    return model_index(name, task, corpus["corpus"], "validation", {training.metric: training.value})
+
+
+def model_index(name: str, task: str, data: str, split: str, figures: Mapping[str, Any]) -> list[str]:
+    """Return the lines of the head that give the figures of a model on a split of data, as the Hub reads them."""
+    metrics = ((f"    - type: {json.dumps(kind)}", f"      value: {value}") for kind, value in figures.items())
     return [
         *("model-index:", f"- name: {json.dumps(name)}", "  results:", "  - task:", f"      type: {task}"),
-        *("    dataset:", f"      type: {json.dumps(corpus['corpus'])}", f"      name: {json.dumps(corpus['corpus'])}"),
-        "      split: validation",
-        *("    metrics:", f"    - type: {json.dumps(training.metric)}", f"      value: {training.value}"),
+        *("    dataset:", f"      type: {json.dumps(data)}", f"      name: {json.dumps(data)}"),
+        *(f"      split: {split}", "    metrics:", *itertools.chain.from_iterable(metrics)),
     ]
 
 

@@ -10,7 +10,7 @@ import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from .splits import SplitRecords
 logger = logging.getLogger("preprocess")
 
 _MOST_LOST = 20  # kinds that the report names
+SOURCES = "sources.txt"  # of a data folder: the paths of the files that it was made of, which corpus.json identifies
 FORMAT = 2  # of the data folder; raise it when its content changes for the same input
 
 
@@ -44,6 +45,7 @@ class Corpus:
         parse: record to example, reject or skipped record; a pure function that can be pickled.
         settings: everything that decides the records and what ``parse`` makes of them, as JSON values.
         inputs: identifies the input, as JSON values.
+        paths: the files that have it, where scorers read what is right.
         layout: the files of the data folder.
         encode: example to the layout's arrays and texts, or a reject; a pure function that can be pickled.
         entries: further entries of ``corpus.json``; with ``settings`` they decide what ``encode`` does.
@@ -56,6 +58,7 @@ class Corpus:
     parse: Parse
     settings: Mapping[str, object]
     inputs: object
+    paths: Sequence[Path] = ()
     layout: Layout = PAIRS
     encode: Encode = encode_texts
     entries: Mapping[str, object] = field(default_factory=dict)
@@ -172,6 +175,8 @@ class _Work:
         if any(result.lost for result in results.values()):
             written["lost"] = {split: dict(result.lost.most_common(_MOST_LOST)) for split, result in results.items()}
         text = self._table(written["rejects"])
+        if corpus.paths:
+            write_lines(folder.path / SOURCES, [str(path.absolute()) for path in corpus.paths])
         folder.write_corpus(written | {"table": text.splitlines(), "shared": shared}, corpus.splits)
         shutil.rmtree(parts_path)
         return "\n".join([text, *shared])

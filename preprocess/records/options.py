@@ -38,12 +38,14 @@ class Data:
         inputs: identifies the input, as JSON values.
         settings: what of the options decides the records, as JSON values; nothing where all are the defaults.
         notes: lines for the report.
+        paths: the files.
     """
 
     splits: dict[str, SplitRecords]
     inputs: dict[str, list]
     settings: dict[str, object]
     notes: Sequence[str] = ()
+    paths: Sequence[Path] = ()
 
 
 def add_data(group: argparse._ArgumentGroup, *names: str) -> None:
@@ -77,6 +79,11 @@ def divides(args: argparse.Namespace) -> bool:
     return bool(args.split_key or args.splits or args.valid_share or args.test_share)
 
 
+def reading_of(args: argparse.Namespace) -> Reading:
+    """How the options have files read."""
+    return Reading(args.max_line_bytes, tuple(args.columns), not args.no_quotes, args.records_key)
+
+
 def find(
     args: argparse.Namespace,
     name_of: Callable[[Record], str],
@@ -103,7 +110,7 @@ def find(
         sources = splits_of(args.data, unnamed=divides(args))
     else:
         sources = {split: expand(patterns) for split, patterns in named.items()}
-    reading = Reading(args.max_line_bytes, tuple(args.columns), not args.no_quotes, args.records_key)
+    reading = reading_of(args)
     found = {split: _records(members, reading) for split in SPLITS if (members := sources.get(split))}
     inputs = {split: [entry for one in sources[split] for entry in one.describe()] for split in found}
     settings = reading.settings() | ({"each": args.each} if args.each else {})
@@ -123,7 +130,8 @@ def find(
         raise InputError(_nothing(args))
     if getattr(args, "sentencepiece_train", None) is not None and "train" not in found:
         raise InputError("--sentencepiece-train: there is no --train to train a model on; give --sentencepiece-model")
-    return Data({split: found[split] for split in SPLITS if split in found}, inputs, settings, notes)
+    paths = [one.path for members in sources.values() for one in members]
+    return Data({split: found[split] for split in SPLITS if split in found}, inputs, settings, notes, paths)
 
 
 def annotated(splits: dict[str, SplitRecords], parse: Callable) -> dict[str, SplitRecords]:
@@ -158,6 +166,7 @@ def corpus_of(data: Data, parse: Callable, table: Table, kind: str, **fields: An
         splits=annotated(data.splits, parse),
         parse=functools.partial(parse, annotated=True),
         inputs=data.inputs,
+        paths=data.paths,
         entries=entries,
         table=with_notes(table, data),
         **fields,

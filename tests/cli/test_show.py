@@ -35,7 +35,7 @@ def test_a_model_without_summaries(document, capsys):
     assert run(source, "note.txt") == 1
     assert "has full attention" in capsys.readouterr().err
     assert convert.main(["to-fairseq", str(source), "model", "--arch", "longformer_roberta_base"]) == 0
-    assert run("model/model.pt", "note.txt", "--output", "page.html", "--word", "Konwood") == 0
+    assert run("model", "note.txt", "--output", "page.html", "--word", "Konwood") == 0  # the folder, as predict has it
     elements = Elements((document / "page.html").read_text(encoding="utf-8"))
     assert [attributes["data-view"] for attributes, _ in elements.all(role="tab")] == ["one"]
 

@@ -140,3 +140,32 @@ def test_a_checkpoint_that_is_not_there_or_has_no_tokenizer(run, files, checkpoi
     assert (status, "no.pt: no such checkpoint" in err) == (1, True)
     status, _, err = run(files[0], "--data-folder", tmp_path)
     assert (status, "--data-folder" in err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("task", "command"),
+    [
+        ("document_classification", "poolingformer predict DATA-FOLDER --output FILE --path"),
+        ("long_masked_lm", "poolingformer eval-mlm DATA-FOLDER --path"),
+    ],
+)
+def test_a_model_of_another_task_is_named_with_the_command_that_serves_it(tmp_path, files, capsys, task, command):
+    folder = tmp_path / "judge"
+    folder.mkdir()
+    write_checkpoint(folder / "model.pt", {"arch": "poolingformer_roberta_tiny", "task": task}, {"x": torch.zeros(1)})
+    for given in (folder, folder / "model.pt"):
+        assert summarize.main(["--checkpoint", str(given), "--device", "cpu", str(files[0])]) == 1
+        error = capsys.readouterr().err
+        assert f"{given}: a model of --task {task}, which writes no summaries; {command} {given} serves it" in error
+        assert error.count("\n") == 1
+
+
+def test_a_classifier_of_transformers_is_named(tmp_path, files, capsys):
+    (tmp_path / "config.json").write_text('{"architectures": ["RobertaForSequenceClassification"]}')
+    assert summarize.main(["--checkpoint", str(tmp_path), "--device", "cpu", str(files[0])]) == 1
+    error = capsys.readouterr().err
+    assert "a model for text-classification, which writes no summaries; AutoModelForSequenceClassification of" in error
+    for text in ('{"architectures": ["BartForConditionalGeneration"]}', '{"architectures": [{}]}', "[]"):
+        (tmp_path / "config.json").write_text(text)
+        assert summarize.main(["--checkpoint", str(tmp_path), "--device", "cpu", str(files[0])]) == 1
+        assert "convert a Hugging Face folder with poolingformer-convert to-fairseq" in capsys.readouterr().err

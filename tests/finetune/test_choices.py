@@ -73,6 +73,19 @@ def test_the_best_checkpoint_is_that_of_the_figure_that_counts(tmp_path, task, p
     assert [words[n + 1] for n, word in enumerate(words) if word == "--best-checkpoint-metric"] == best
 
 
+@pytest.mark.parametrize(
+    ("flags", "text"),
+    [
+        ((), "625 updates, 5 epochs;"),
+        (("--updates", "50"), "50 updates, 0.4 epochs;"),
+        (("--updates", "900"), "625 updates, 5 epochs (--epochs), fewer than --updates 900;"),
+    ],
+)
+def test_the_plan_says_when_the_training_ends(flags, text):
+    found = chosen("--batch", "4", "--epochs", "5", *flags)
+    assert text in found.as_text("long_summarization", "text", {"train": 500}, LENGTHS)
+
+
 def test_summaries_are_as_long_as_those_of_the_data_or_as_the_model_writes():
     assert chosen(output=300).target_length == 300
     assert chosen(output=3000).target_length == 1024

@@ -1,4 +1,4 @@
-"""What predictions are worth: the scorers' own figures, of the examples that both sides have."""
+"""What predictions are worth: the scorers' own figures, of the examples that both sides have, for every task."""
 
 import json
 import re
@@ -10,9 +10,14 @@ from fairseq_poolingformer.preprocess.guess import guess
 
 from fairseq_poolingformer.cli import score
 from fairseq_poolingformer.finetune import evaluation
+from fairseq_poolingformer.finetune.choices import NOT_TRAINED
+from fairseq_poolingformer.finetune.data import Data
 from fairseq_poolingformer.finetune.results import as_text
+from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.tasks.presets.squad import score_v2
 from fairseq_poolingformer.tasks.shared.estimates import bootstrap_means
+from preprocess import qasper
+from tests.tasks.released_files import HOTPOTQA_QUESTIONS, hotpotqa_folder, write_qasper
 
 
 class Scorer:
@@ -23,17 +28,19 @@ class Scorer:
 
     def run(self, program, command, *words, output, take=None):
         self.lines.append([program, command, *map(str, words)])
-        assert score.main([str(word) for word in words]) == 0
+        if score.main([str(word) for word in words]):
+            raise ValueError("it failed")
 
 
 def compared(tmp_path, task, gold, predictions):
-    file = tmp_path / "test.predictions"
+    """The figures, and how many examples they are of."""
+    file, name = tmp_path / "test.predictions", "squad" if task == "triviaqa" else task
     text = json.dumps(predictions) if task == "triviaqa" else "".join(f"{json.dumps(one)}\n" for one in predictions)
     file.write_text(text)
     scorer = Scorer()
-    figures, count = evaluation._compare(scorer, task, gold, file)
-    assert all(one[:4] == ["poolingformer", "score", "--task", evaluation.SCORERS[task]] for one in scorer.lines)
-    return figures, count
+    found = evaluation._score(scorer, SimpleNamespace(task=task, scorer=name), gold, file)
+    assert all(one[:4] == ["poolingformer", "score", "--task", name] for one in scorer.lines)
+    return found["figures"], found.get("examples")
 
 
 def test_one_label(tmp_path):
@@ -63,7 +70,7 @@ def test_amounts(tmp_path):
     assert figures["pearson"]["mean"] == pytest.approx(100)
     text = as_text({"split": "test", "examples": 4, "figures": figures, "without_prediction": 2})
     assert re.search(r"mse \(not in %\) +0.25 +\[0.25, 0.25\]", text)
-    assert "2 more were rejected before" in text
+    assert "2 more were left out or rejected before" in text
 
 
 def test_labels_of_words(tmp_path):
@@ -73,17 +80,20 @@ def test_labels_of_words(tmp_path):
     assert (figures["f1"]["mean"], figures["accuracy"]["mean"]) == (0, pytest.approx(200 / 3))
 
 
+def asked(answers):
+    return {name: {"answers": [{"text": text} for text in texts]} for name, texts in answers.items()}
+
+
 def test_questions_without_an_answer_are_counted_as_the_script_for_v2_does(tmp_path):
     answers = {"a": ["the Rhine"], "b": [], "c": [], "d": ["x"]}
     predictions = {"a": "Rhine river", "b": "", "c": "something", "d": "x", "e": "never asked"}
-    figures, count = compared(tmp_path, "triviaqa", answers | {"not predicted": ["y"]}, predictions)
+    figures, count = compared(tmp_path, "triviaqa", asked(answers | {"not predicted": ["y"]}), predictions)
     official = score_v2(answers, predictions)
     assert {name: one["mean"] for name, one in figures.items()} == {name: official[name] for name in figures}
     assert set(figures) == {"exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact", "NoAns_f1"}
     assert (count, figures["exact"]["mean"]) == (4, 50)
     assert figures["f1"]["low"] < figures["f1"]["mean"] < figures["f1"]["high"]
-    answers = {"a": ["the Rhine"], "d": ["x"]}
-    figures, _ = compared(tmp_path, "triviaqa", answers, predictions)
+    figures, _ = compared(tmp_path, "triviaqa", asked({"a": ["the Rhine"], "d": ["x"]}), predictions)
     assert figures["exact_match"]["mean"] == 50
 
 
@@ -114,3 +124,80 @@ def test_what_is_right_in_a_test_split_is_read_from_the_data(tmp_path, rows, fla
     assert len(golds) == 3
     assert all(golds)
     assert {name: gold for one in golds for name, gold in one.items()}["1"] == wanted
+
+
+class Predictor(Scorer):
+    """Writes predictions that are given instead of a model's."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.text = text
+
+    def run(self, program, command, *words, output="", take=None):
+        if command == "predict":
+            words[words.index("--output") + 1].write_text(self.text)
+        else:
+            super().run(program, command, *words, output=output)
+
+
+def evaluated(folder, data, text):
+    found, how = Data(str(data), [], None), {"device": "cpu", "precision": "fp32"}
+    (folder / "checkpoints").mkdir(parents=True)
+    commands = Predictor(text)
+    return evaluation.evaluate(commands, found, data, folder, how), commands.lines
+
+
+def test_a_data_folder_is_scored_on_the_released_files_that_it_was_made_of(tmp_path):
+    release = write_qasper(tmp_path / "qasper.json")
+    files = ("--train", release, "--valid", release, "--sentencepiece-train", 320, "--workers", 1)
+    assert qasper.main([*map(str, files), "--limit-valid", "2", "--output-folder", str(tmp_path / "data")]) == 0
+    names = (tmp_path / "data" / "valid.id.txt").read_text().split()
+    right = {"q1": "thirty words é", "q2": "No", "q3": "Unanswerable", "q4": "Yes"}
+    lines = [{"question_id": n, "predicted_answer": right[n], "predicted_evidence": []} for n in names]
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    result, commands = evaluated(tmp_path / "run", tmp_path / "data", text)
+    assert (result["split"], result["examples"], result["without_prediction"]) == ("valid", 2, 2)
+    assert result["figures"]["answer_f1"] == {"mean": 100, "low": 100, "high": 100}
+    assert commands[0][commands[0].index("--gold") + 1] == str(release)
+    release.write_text(release.read_text().replace("thirty", "twenty"))
+    result, commands = evaluated(tmp_path / "other", tmp_path / "data", text)
+    assert (result["figures"], commands) == ({}, [])
+    assert "score other/valid.predictions --gold qasper.json compares" in as_text(result)
+
+
+def test_a_test_file_without_answers_is_predicted_and_the_validation_split_is_scored(tmp_path, capsys):
+    test = tmp_path / "test.json"
+    test.write_text(json.dumps([{k: v for k, v in HOTPOTQA_QUESTIONS[0].items() if k != "answer"} | {"_id": "t"}]))
+    data = hotpotqa_folder(tmp_path, "--sentencepiece-train", "320", "--test", str(test))
+    predictions = {"answer": {one["_id"]: one["answer"] for one in HOTPOTQA_QUESTIONS}, "sp": {}}
+    result, _ = evaluated(tmp_path / "run", data, json.dumps(predictions))
+    assert (result["split"], result["examples"]) == ("valid", 3)
+    assert (result["figures"]["em"]["mean"], result["figures"]["sp_em"]["mean"]) == (100, 0)
+    assert "test is not scored: " in capsys.readouterr().out
+
+
+def test_questions_about_pages_have_the_f1_of_the_best_threshold():
+    best = {"f1": 0.5, "precision": 0.25, "recall": 1.0}
+    read = {"kind": "natural_questions", "official": {}, "all": {kind: {"best": best} for kind in ("long", "short")}}
+    figures = evaluation.figures_of(read, "question_answering", "question_answering")
+    assert figures["short_f1"] == {"mean": 50}
+    assert len(figures) == 6
+    figures = evaluation.figures_of(
+        {**read, "official": {"average": {"avg_passage_f1": 0.75}}}, "question_answering", "question_answering"
+    )
+    assert figures == {"avg_passage_f1": {"mean": 75}}
+
+
+def test_every_task_that_is_trained_has_figures():
+    """Those of fairseq's own package: what is right is known by labels, by texts, or by the released files."""
+    for name, task in registry.tasks().items():
+        if name not in NOT_TRAINED:
+            assert task.figures
+            assert score.parser_of(name)
+
+
+def test_figures_of_a_preset_have_their_intervals_and_no_lengths():
+    figures = {"rouge1": 40.5, "mean_prediction_length_characters": 99.5, "num_predicted": 3}
+    read = {"kind": "qmsum", "figures": figures, "intervals": {"qmsum": {"rouge1": [39.0, 42.0]}}}
+    found = evaluation.figures_of(read, "long_summarization", "qmsum")
+    assert found == {"rouge1": {"mean": 40.5, "low": 39.0, "high": 42.0}}

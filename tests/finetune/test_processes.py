@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fairseq_poolingformer.finetune.processes import Generated, Progress, duration, follow
+from fairseq_poolingformer.finetune.processes import Commands, Progress, duration, follow
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,22 @@ def test_the_reason_of_a_failure(tmp_path, code, message):
         follow("it", [sys.executable, "-c", code], tmp_path / "log")
 
 
+def test_a_long_command_is_a_line_of_a_file(tmp_path, capsys):
+    commands, training = Commands(tmp_path), ("fairseq-train", tmp_path / "a b", "--lr", 1)
+    assert commands.note(*training) == "fairseq-train"
+    assert commands.note("poolingformer", "preprocess", "squad", "--data", "x") == "poolingformer preprocess squad"
+    commands.note(*training)  # again, after a stop
+    file = tmp_path / "commands.sh"
+    assert file.read_text().splitlines()[1:] == [
+        f"fairseq-train '{tmp_path}/a b' --lr 1",
+        "poolingformer preprocess squad --data x",
+    ]
+    assert [line for line in capsys.readouterr().out.splitlines()[2:] if line] == [
+        f"$ poolingformer preprocess squad …  (all of it: line 3 of {file})",
+        f"$ fairseq-train …  (all of it: line 2 of {file})",
+    ]
+
+
 def test_output_and_log_are_apart(tmp_path):
     code = "import sys; print('figures'); print('remarks', file=sys.stderr)"
     lines = []
@@ -39,11 +55,11 @@ def test_progress(capsys, monkeypatch):
     monkeypatch.setattr("fairseq_poolingformer.finetune.processes.time.monotonic", lambda: next(now))
     progress = Progress(total=40)
     progress._shown = -100.0
-    progress.take("2026-01-01 | INFO | fairseq.trainer | begin training epoch 1")
+    progress.take_training("2026-01-01 | INFO | fairseq.trainer | begin training epoch 1")
     for update in (10, 20, 21, 40):
         values = {"epoch": 1, "num_updates": str(update), "loss": "5.5"}
-        progress.take(f"2026-01-01 | INFO | train_inner | {json.dumps(values)}")
-    progress.take('2026-01-01 | INFO | valid | {"epoch": 1, "valid_loss": "5.1", "valid_accuracy": "0.5"}')
+        progress.take_training(f"2026-01-01 | INFO | train_inner | {json.dumps(values)}")
+    progress.take_training('2026-01-01 | INFO | valid | {"epoch": 1, "valid_loss": "5.1", "valid_accuracy": "0.5"}')
     assert capsys.readouterr().out.splitlines() == [
         "  update 10 of 40: loss 5.5",
         "  update 20 of 40: loss 5.5, about 60 seconds left",
@@ -55,10 +71,10 @@ def test_progress(capsys, monkeypatch):
 def test_summaries_are_counted_while_they_are_written(capsys, monkeypatch):
     now = iter([0.0, 30.0, 60.0])
     monkeypatch.setattr("fairseq_poolingformer.finetune.processes.time.monotonic", lambda: next(now))
-    generated = Generated(total=3)
+    generated = Progress(total=3)
     generated._shown = -100.0
     for line in ("2026-01-01 | INFO | loading", "H-1\t-0.5\ta", "D-1\t-0.5\ta", "H-0\t-0.5\tb", "H-2\t-0.5\tc"):
-        generated.take(line)
+        generated.take_summary(line)
     assert capsys.readouterr().out.splitlines() == [
         "  1 of 3 summaries",
         "  2 of 3 summaries, about 30 seconds left",

@@ -8,6 +8,7 @@ import pytest
 from fairseq_poolingformer.cli import score
 from fairseq_poolingformer.tasks.classification import scores as document_classification_scores
 from fairseq_poolingformer.tasks.wikihop import scores as wikihop_scores
+from tests.tasks.released_files import qasper_answer, write_qasper
 
 
 def write(path, value):
@@ -180,3 +181,75 @@ def test_gold_in_every_released_format(tmp_path):
     (tmp_path / "twice.jsonl").write_text('{"id": 1, "label": "true"}\n{"id": "1", "label": "false"}\n')
     with pytest.raises(ValueError, match=r"twice.jsonl, line 2: id 1 is there twice"):
         document_classification_scores.score([tmp_path / "truth.xml"], tmp_path / "twice.jsonl")
+
+
+def _squad(path):
+    qas = [{"id": name, "answers": [{"text": "x"}]} for name in "abc"]
+    return write(path, {"data": [{"paragraphs": [{"qas": qas}]}]})
+
+
+def _triviaqa(path):
+    data = [{"QuestionId": name, "Answer": {"NormalizedAliases": ["x"]}} for name in "abc"]
+    return write(path, {"Domain": "Wikipedia", "Data": data})
+
+
+def _qasper(path):
+    return write_qasper(
+        path, [{"question_id": n, "question": "?", "answers": [qasper_answer(yes_no=True)]} for n in "abc"]
+    )
+
+
+def _hotpotqa(path):
+    return write(path, [{"_id": name, "answer": "x", "supporting_facts": [["t", 0]]} for name in "abc"])
+
+
+def _conll(path, names="abc"):
+    documents = [f"#begin document ({n}); part 000\n{n} 0 0 x - (1)\n{n} 0 1 y - (1)\n\n#end document\n" for n in names]
+    path.write_text("".join(documents))
+    return path
+
+
+def _lines(path, lines):
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return path
+
+
+def _wikihop(path):
+    return write(path, [question(name, "x", ["x", "y"]) for name in "abc"])
+
+
+def _texts(path):
+    return write(path, dict.fromkeys("ab", "x"))
+
+
+PART = {  # task: how gold data of a, b, c, and right predictions of a and b, are written; the figure
+    "wikihop": (_wikihop, _texts, "accuracy"),
+    "squad": (_squad, _texts, "exact_match"),
+    "triviaqa": (_triviaqa, _texts, "f1"),
+    "qasper": (
+        _qasper,
+        lambda p: _lines(p, [{"question_id": n, "predicted_answer": "Yes", "predicted_evidence": []} for n in "ab"]),
+        "answer_f1",
+    ),
+    "hotpotqa": (
+        _hotpotqa,
+        lambda p: write(p, {"answer": dict.fromkeys("ab", "x"), "sp": {n: [["t", 0]] for n in "ab"}}),
+        "joint_f1",
+    ),
+    "coreference": (_conll, lambda p: _conll(p, "ab"), "muc_recall"),
+}
+
+
+@pytest.mark.parametrize("task", PART)
+def test_a_part_of_the_gold_data_is_scored_where_that_is_asked_for(tmp_path, task):
+    """And intervals of the figures that are means over examples."""
+    make_gold, make_predictions, figure = PART[task]
+    words = ["--task", task, str(make_predictions(tmp_path / "p")), "--gold", str(make_gold(tmp_path / "gold"))]
+    found = []
+    for flags in ([], ["--predicted-only"]):
+        assert score.main([*words, "--json", str(tmp_path / "s"), "--intervals", *flags]) == 0
+        read = json.loads((tmp_path / "s").read_text())
+        found.append(read.get("figures", read)[figure])
+    assert found == [pytest.approx(200 / 3), 100]
+    intervals = read["intervals"].get(task, read["intervals"])
+    assert intervals.get(figure) == (None if task == "coreference" else [100, 100])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairseq_poolingformer.tasks.shared.estimates import shares
+from fairseq_poolingformer.tasks.shared.estimates import Mean, shares
 from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.text.json_lines import BadLine, read_object
 from fairseq_poolingformer.text.json_values import placed
@@ -44,28 +44,6 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     Raises:
         ValueError: a file is not of its format, or a prediction is of no document.
     """
-    labels, found = _read(gold, predictions)
-    pairs = [(labels[name], label) for name, label in found.items()]
-    counts = {"examples": len(pairs), "without_prediction": len(labels) - len(pairs)}
-    if _are_amounts(pairs):
-        return _figures_of_amounts(predictions, pairs) | counts
-    return _figures_of_labels([(_as_set(right), _as_set(label)) for right, label in pairs], labels, found) | counts
-
-
-def example_scores(gold: Sequence[Path], predictions: Path) -> dict[str, list[float]]:
-    """What each document adds to the figure that is a mean: ``mse`` of amounts, or else ``accuracy`` in percent.
-
-    Arguments and errors are those of :func:`score`.
-    """
-    labels, found = _read(gold, predictions)
-    pairs = [(labels[name], label) for name, label in found.items()]
-    if _are_amounts(pairs):
-        return {"mse": [(right - amount) ** 2 for right, amount in _amounts(predictions, pairs).T.tolist()]}
-    return {"accuracy": [100.0 * (_as_set(right) == _as_set(label)) for right, label in pairs]}
-
-
-def _read(gold: Sequence[Path], predictions: Path) -> tuple[dict[str, Label], dict[str, Label]]:
-    """The released labels and the predicted ones."""
     labels: dict[str, Label] = {}
     for path in gold:
         for name, label in read_gold(Path(path)).items():
@@ -79,7 +57,11 @@ def _read(gold: Sequence[Path], predictions: Path) -> tuple[dict[str, Label], di
         same = next((name for name in labels if name.lstrip("0") == unknown.lstrip("0")), None)
         cause = "are they of another split?" if same is None else f"their {same!r} is another id"
         raise ValueError(f"{predictions}: the gold files have no document {unknown!r}; {cause}")
-    return labels, found
+    pairs = [(labels[name], label) for name, label in found.items()]
+    counts = {"examples": len(pairs), "without_prediction": len(labels) - len(pairs)}
+    if _are_amounts(pairs):
+        return _figures_of_amounts(predictions, pairs) | counts
+    return _figures_of_labels([(_as_set(right), _as_set(label)) for right, label in pairs], labels, found) | counts
 
 
 def _are_amounts(pairs: Sequence[tuple[Label, Label]]) -> bool:
@@ -98,7 +80,8 @@ def _figures_of_labels(
     pairs: Sequence[tuple[frozenset[str], frozenset[str]]], *files: Mapping[str, Label]
 ) -> dict[str, float | int]:
     """The figures of (right, predicted) labels; ``files`` have those of all documents."""
-    figures: dict[str, float | int] = {"accuracy": 100 * sum(right == label for right, label in pairs) / len(pairs)}
+    same = [100 * (right == label) for right, label in pairs]
+    figures: dict[str, float | int] = {"accuracy": Mean.of(sum(same) / len(same), same)}
     each = {}
     for name in sorted(frozenset().union(*(_as_set(label) for file in files for label in file.values()))):
         hits = sum(name in right and name in label for right, label in pairs)
@@ -117,7 +100,8 @@ def _figures_of_amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]])
     right, found = _amounts(predictions, pairs)
     ranks = [_ranks(values) for values in (right, found)]
     correlations = {"pearson": _correlation(right, found), "spearman": _correlation(*ranks)}
-    return correlations | {"mse": float(np.mean((right - found) ** 2))}
+    errors = (right - found) ** 2
+    return correlations | {"mse": Mean.of(float(np.mean(errors)), errors)}
 
 
 def _amounts(predictions: Path, pairs: Sequence[tuple[Label, Label]]) -> np.ndarray:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_poolingformer.tasks.shared.estimates import Mean
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_values import as_object, example_id_of, list_of, placed, text_of
 
@@ -171,13 +172,14 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     counts = {"examples": len(found), "without_prediction": len(right) - len(found)}
     macro = {f"macro_{name}": [one[name] for one in each if one[name] is not None] for name in micro}
     means = {name: sum(values) / len(values) if values else None for name, values in macro.items()}
-    return {name: 100 * (value or 0.0) for name, value in {**micro, **means}.items()} | counts
+    return {name: 100 * (0.0 if value is None else value) for name, value in {**micro, **means}.items()} | counts
 
 
 def figures(pairs: Sequence[tuple[Annotation, Prediction]]) -> dict[str, float | None]:
     """The figures of some hypotheses, from 0 to 1; None where one is not defined."""
     choices = [(annotation.choice, Choice(int(found.choices.argmax()))) for annotation, found in pairs]
-    values: dict[str, float | None] = {"accuracy": sum(right == found for right, found in choices) / len(choices)}
+    same = [right == found for right, found in choices]
+    values: dict[str, float | None] = {"accuracy": Mean.of(sum(same) / len(same), same)}
     for choice in (Choice.Entailment, Choice.Contradiction):
         hits = sum(right == found == choice for right, found in choices)
         predicted, there = (sum(pair[side] == choice for pair in choices) for side in (1, 0))

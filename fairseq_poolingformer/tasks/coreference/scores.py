@@ -31,7 +31,7 @@ def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
     return re.match(r"\s*#\s*begin document ", predictions) is not None
 
 
-def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
+def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float]:
     """Compute the figures that the official scorer prints, times 100 and unrounded.
 
     As in the official scorer, a document without a prediction has no predicted mentions, and predictions for
@@ -40,6 +40,7 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
     Args:
         gold: released files.
         predictions: a file of predictions.
+        predicted_only: what has no prediction does not count.
 
     Returns:
         ``conll_f1``, the mean of the three F1; then F1, recall and precision of MUC, B³, CEAF-φ₄ and of the mentions
@@ -56,6 +57,8 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
     total = CoreferenceScore()
     for name, document in key.items():
         predicted = response.get(name)
+        if predicted is None and predicted_only:
+            continue
         if predicted is not None and len(predicted.words) != len(document.words):
             raise ValueError(
                 f"{predictions}: {name} has {len(predicted.words)} words, but {len(document.words)} in the gold files; "

@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 
+from fairseq_poolingformer.tasks.shared.estimates import Mean
 from fairseq_poolingformer.tasks.shared.normalized_text import Overlap, hotpotqa_words, overlap
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_values import as_object, list_of, placed, text_of
@@ -97,12 +100,13 @@ def read_predictions(path: Path) -> HotpotqaPredictions:
         return HotpotqaPredictions(answers, {key: facts_of(facts, key) for key in facts})
 
 
-def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
+def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float]:
     """Compute the official figures of a prediction file.
 
     Args:
         gold: released files.
         predictions: in the official format.
+        predicted_only: what has no prediction does not count.
 
     Returns:
         The figures under the official names, 0 to 100.
@@ -114,6 +118,7 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
     found = read_predictions(predictions)
     if not any(question.question_id in found.answers for question in right):
         raise ValueError(f"{predictions}: no question of the gold data has an answer; are they of another split?")
+    right = [question for question in right if not predicted_only or question.question_id in found.answers]
     return {name: 100 * value for name, value in figures(right, found).items()}
 
 
@@ -122,26 +127,28 @@ def figures(gold: Sequence[HotpotqaGold], predictions: HotpotqaPredictions) -> d
 
     A question's joint precision and recall are the products of those of its answer and its supporting facts.
     """
-    sums = {f"{part}{name}": 0.0 for part in ("", "sp_", "joint_") for name in ("em", "f1", "prec", "recall")}
+    values = {
+        f"{part}{name}": [0.0] * len(gold) for part in ("", "sp_", "joint_") for name in ("em", "f1", "prec", "recall")
+    }
 
-    def add(part: str, exact: float, found: Overlap) -> None:
+    def put(number: int, part: str, exact: float, found: Overlap) -> None:
         for name, value in (("em", exact), ("f1", found.f1), ("prec", found.precision), ("recall", found.recall)):
-            sums[f"{part}{name}"] += value
+            values[f"{part}{name}"][number] = value
 
-    for question in gold:
+    for number, question in enumerate(gold):
         answer = predictions.answers.get(question.question_id)
         facts = predictions.supporting_facts.get(question.question_id)
         if answer is not None:
             answer_exact, answer_found = _compare_answers(answer, question.answer)
-            add("", answer_exact, answer_found)
+            put(number, "", answer_exact, answer_found)
         if facts is not None:
             facts_exact, facts_found = _compare_facts(facts, question.supporting_facts)
-            add("sp_", facts_exact, facts_found)
+            put(number, "sp_", facts_exact, facts_found)
         if answer is not None and facts is not None:
             precision = answer_found.precision * facts_found.precision
             recall = answer_found.recall * facts_found.recall
-            add("joint_", answer_exact * facts_exact, Overlap(_f1(precision, recall), precision, recall))
-    return {name: value / len(gold) for name, value in sums.items()}
+            put(number, "joint_", answer_exact * facts_exact, Overlap(_f1(precision, recall), precision, recall))
+    return {name: Mean.of(reduce(add, column, 0.0) / len(gold), column) for name, column in values.items()}
 
 
 def _compare_answers(answer: str, right: str) -> tuple[bool, Overlap]:

@@ -8,8 +8,9 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import add_gold, given_predictions
+from fairseq_poolingformer.cli.command import add_gold, add_of_examples, given_predictions
 from fairseq_poolingformer.tasks.presets.output import mismatch, print_figures, read_predictions
+from fairseq_poolingformer.tasks.shared.estimates import Mean, intervals
 from fairseq_poolingformer.tasks.shared.normalized_text import exact_match, f1, hotpotqa_words
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
@@ -29,6 +30,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog=prog, description="Score answers to SQuAD's questions, v1.1 or v2.0.")
     add_gold(parser, "SQuAD's released files")
+    add_of_examples(parser)
     text = "JSON of question id -> probability that it has no answer, for v2.0"
     parser.add_argument("--na-prob-file", metavar="FILE", type=Path, help=text)
     text = "take a question for unanswerable where its probability is higher (default: %(default)s)"
@@ -42,6 +44,8 @@ def run(args: argparse.Namespace) -> None:
     gold, is_v2 = read_gold(args.gold)
     file = given_predictions(args)
     predictions = read_predictions(Path(file))
+    if args.predicted_only and gold.keys() & predictions.keys():
+        gold = {name: texts for name, texts in gold.items() if name in predictions}
     if is_v2:
         probabilities = None if args.na_prob_file is None else _read_probabilities(args.na_prob_file)
         mismatch(file, gold, predictions, may_have_more=True)
@@ -52,7 +56,8 @@ def run(args: argparse.Namespace) -> None:
         if not gold.keys() & predictions.keys():
             mismatch(file, gold, predictions, may_have_more=True)
         figures = score_v1(gold, predictions)
-    print_figures({"squad": figures}, args.json, {"kind": "squad", "version": "2.0" if is_v2 else "1.1"})
+    entries = {"kind": "squad", "version": "2.0" if is_v2 else "1.1"}
+    print_figures({"squad": figures}, args.json, entries, {"squad": intervals(figures)} if args.intervals else None)
 
 
 def read_gold(paths: Sequence[str | Path]) -> tuple[dict[str, list[str]], bool]:
@@ -114,7 +119,10 @@ def question_scores(
 def score_v1(gold: Mapping[str, Sequence[str]], predictions: Mapping[str, str]) -> dict[str, float | int]:
     """The figures of v1.1; a question without a prediction counts 0."""
     scores = question_scores(gold, predictions, is_v2=False)
-    return {figure: 100.0 * reduce(add, values.values(), 0.0) / len(gold) for figure, values in scores.items()}
+    return {
+        figure: Mean.of(100.0 * reduce(add, values.values(), 0.0) / len(gold), [100 * one for one in values.values()])
+        for figure, values in scores.items()
+    }
 
 
 def score_v2(
@@ -162,7 +170,11 @@ def _f1_or_none(prediction: str, text: str) -> float:
 
 
 def _means(scores: Mapping[str, Scores], names: Sequence[str]) -> dict[str, float | int]:
-    means = {figure: 100.0 * sum(values[name] for name in names) / len(names) for figure, values in scores.items()}
+    columns = {figure: [values[name] for name in names] for figure, values in scores.items()}
+    means = {
+        figure: Mean.of(100.0 * sum(column) / len(names), [100 * one for one in column])
+        for figure, column in columns.items()
+    }
     return means | {"total": len(names)}
 
 

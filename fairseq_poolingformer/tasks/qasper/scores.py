@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairseq_poolingformer.tasks.shared.estimates import Mean
 from fairseq_poolingformer.tasks.shared.normalized_text import f1
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import read_object
@@ -100,7 +101,7 @@ def figures(gold: Mapping[str, Sequence[Reference]], predictions: Mapping[str, R
             values.append(value)
     means = {"answer_f1": answers, "evidence_f1": evidence, "text_evidence_f1": text_evidence}
     means |= {f"answer_f1_{kind}": values for kind, values in kinds.items()}
-    return {name: sum(values) / len(values) if values else 0.0 for name, values in means.items()}
+    return {name: Mean.of(sum(values) / len(values), values) if values else 0.0 for name, values in means.items()}
 
 
 def read_gold(path: Path) -> dict[str, list[Reference]]:
@@ -144,12 +145,13 @@ def read_predictions(path: Path) -> dict[str, Reference]:
     return found
 
 
-def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
+def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:
     """Compute the official figures of a prediction file.
 
     Args:
         gold: released files.
         predictions: in the official form.
+        predicted_only: what has no prediction does not count.
 
     Returns:
         :func:`figures`, 0 to 100; ``examples`` and ``without_prediction``.
@@ -161,5 +163,7 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     found = read_predictions(Path(predictions))
     if not right.keys() & found.keys():
         raise ValueError(f"{predictions}: no question of the gold data has an answer; are they of another split?")
-    counts = {"examples": len(right), "without_prediction": len(right.keys() - found.keys())}
+    missing = len(right.keys() - found.keys())
+    right = {name: references for name, references in right.items() if not predicted_only or name in found}
+    counts = {"examples": len(right), "without_prediction": missing}
     return {name: 100 * value for name, value in figures(right, found).items()} | counts

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
-from fairseq_poolingformer.cli.command import add_gold, given_predictions, positive
+from fairseq_poolingformer.cli.command import add_gold, add_of_examples, given_predictions, positive
 from fairseq_poolingformer.tasks.question_answering.gold import NATURAL_QUESTIONS, TYDIQA, GoldExample, read_gold
 from fairseq_poolingformer.tasks.question_answering.official_predictions import (
     Prediction,
@@ -74,6 +74,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         "annotated examples, .jsonl or .jsonl.gz: Natural Questions, original or simplified, or TyDi QA's primary "
         "tasks",
     )
+    add_of_examples(parser, has_means=False)
     parser.add_argument("--json", metavar="FILE", help="write every figure here, unrounded")
     parser.add_argument("--per-language", action="store_true", help="TyDi QA: a row for each language")
     parser.add_argument(
@@ -123,6 +124,8 @@ def run(args: argparse.Namespace) -> None:
     if not gold.keys() & predictions.keys():
         cause = mistyped_ids(gold, predictions) or ": are they of another split?"
         raise ValueError(f"{file} has no prediction for any example of the gold data{cause}")
+    if args.predicted_only:
+        gold = {name: example for name, example in gold.items() if name in predictions}
     thresholds = None if args.thresholds is None else tuple(args.thresholds)
     score = _natural_questions if kind == NATURAL_QUESTIONS else _tydiqa
     lines, figures = score(gold, predictions, args.min_annotations, thresholds, args.per_language)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from fairseq_poolingformer.tasks.shared.estimates import Mean
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import read_object
@@ -50,9 +53,10 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     unknown = next((name for name in ranked if name not in known), None)
     if unknown is not None:
         raise ValueError(f"{predictions}, {unknown}: the gold files have no such example; are they of another split?")
+    ranks, first = list(known.values()), [100 * (value == 1) for value in known.values()]
     return {
-        "accuracy": 100 * sum(value == 1 for value in known.values()) / len(known),
-        "mrr": 100 * sum(known.values()) / len(known),
+        "accuracy": Mean.of(sum(first) / len(known), first),
+        "mrr": Mean.of(100 * sum(ranks) / len(known), 100 * np.array(ranks)),
         "examples": len(known),
         "without_prediction": sum(name not in ranked for name in known),
     }

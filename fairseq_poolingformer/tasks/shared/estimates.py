@@ -1,5 +1,8 @@
 """Means over examples, and how far chance may move them: bootstrap intervals."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +18,30 @@ class Estimate:
     mean: float
     low: float
     high: float
+
+
+class Mean(float):
+    """A figure that is a mean over examples and knows what each adds; 100 times one is one, too."""
+
+    values: np.ndarray  # (n,) in the figure's unit
+
+    @classmethod
+    def of(cls, mean: float, values: Sequence[float] | np.ndarray) -> Mean:
+        """The mean, as whoever computed it has rounded it, with the values."""
+        found = cls(mean)
+        found.values = np.asarray(values, np.float64)
+        return found
+
+    def __rmul__(self, factor: float) -> Mean:
+        return Mean.of(factor * float(self), factor * self.values)
+
+
+def intervals(figures: Mapping[str, float | int]) -> dict[str, tuple[float, float]]:
+    """The 95% bootstrap interval of each figure that is a :class:`Mean`."""
+    estimates = {
+        name: bootstrap_means(one.values[:, None])[0] for name, one in figures.items() if isinstance(one, Mean)
+    }
+    return {name: (one.low, one.high) for name, one in estimates.items()}
 
 
 def bootstrap_means(table: np.ndarray, seed: int = SEED) -> list[Estimate]:

@@ -9,8 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from pathlib import Path
 
+import numpy as np
+
+from fairseq_poolingformer.tasks.shared.estimates import Mean
 from fairseq_poolingformer.tasks.shared.normalized_text import overlap, triviaqa_words
 from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
 from fairseq_poolingformer.text.json_values import as_object, list_of, placed, text_of
@@ -38,8 +43,8 @@ class TriviaqaFigures:
         predictions: in the file, those for other keys included.
     """
 
-    exact_match: float
-    f1: float
+    exact_match: Mean
+    f1: Mean
     common: int
     denominator: int
     predictions: int
@@ -131,12 +136,13 @@ def read_predictions(path: Path) -> dict[str, str]:
     return predictions
 
 
-def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
+def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float]:
     """Compute the official figures of a prediction file.
 
     Args:
         gold: released files of one domain.
         predictions: ``{key: answer}``.
+        predicted_only: what has no prediction does not count.
 
     Returns:
         ``exact_match`` and ``f1``, 0 to 100.
@@ -147,12 +153,13 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
     right: dict[str, list[str]] = {}
     for path in gold:
         right |= read_gold(path)
-    found = figures(right, read_predictions(predictions))
-    if not found.common:
+    answers = read_predictions(predictions)
+    if not right.keys() & answers.keys():
         raise ValueError(
             f"{predictions}: no key of the gold data has a prediction; those of the Wikipedia set are questions, those "
             "of the web set QUESTION--FILENAME"
         )
+    found = figures({key: texts for key, texts in right.items() if not predicted_only or key in answers}, answers)
     return {"exact_match": found.exact_match, "f1": found.f1}
 
 
@@ -163,12 +170,11 @@ def figures(gold: Mapping[str, list[str]], predictions: Mapping[str, str]) -> Tr
         gold: the right texts by key.
         predictions: answers by key.
     """
-    exact_match, f1, common = 0, 0.0, 0
-    for key, texts in gold.items():
+    values = np.zeros((2, len(gold)))
+    for number, (key, texts) in enumerate(gold.items()):
         if key in predictions:
-            common += 1
             predicted = triviaqa_words(predictions[key])
             right = [triviaqa_words(text) for text in texts]
-            exact_match += predicted in right
-            f1 += max(overlap(predicted, words).f1 for words in right)
-    return TriviaqaFigures(100.0 * exact_match / len(gold), 100.0 * f1 / len(gold), common, len(gold), len(predictions))
+            values[:, number] = predicted in right, max(overlap(predicted, words).f1 for words in right)
+    means = [Mean.of(100.0 * reduce(add, column.tolist()) / len(gold), 100 * column) for column in values]
+    return TriviaqaFigures(*means, len(gold.keys() & predictions.keys()), len(gold), len(predictions))

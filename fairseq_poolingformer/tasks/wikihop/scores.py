@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from fairseq_poolingformer.tasks.shared.estimates import Mean
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
 
@@ -16,7 +17,7 @@ def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
     return is_object_of_strings(predictions) and not gold.lstrip().startswith("{")
 
 
-def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
+def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False) -> dict[str, float | int]:
     """Compare predictions with the released examples.
 
     An example without a prediction is wrong. A prediction for no example, and one that is no candidate, is wrong input.
@@ -24,6 +25,7 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     Args:
         gold: released JSON files with answers.
         predictions: an object of example id -> candidate.
+        predicted_only: what has no prediction does not count.
 
     Returns:
         ``accuracy`` in percent, ``examples`` and ``without_prediction``.
@@ -32,7 +34,7 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
         ValueError: a file is not of its format; the message names it and the example.
     """
     predicted = read_json_file(predictions)
-    right, known = 0, set()
+    known: dict[str, int] = {}  # 100 where the prediction is right
     for path in gold:
         for number, value in enumerate(read_json_file(path, list), 1):
             with json_values.placed(path, f"element {number}"):
@@ -41,14 +43,15 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
                 candidates = json_values.list_of(fields, "candidates")
             if name in known:
                 raise ValueError(f"{path}, element {number}: id {name} is there twice")
-            known.add(name)
             if name in predicted and predicted[name] not in candidates:
                 raise ValueError(f"{predictions}, {name}: {predicted[name]!r} is no candidate of that question")
-            right += predicted.get(name) == answer
+            known[name] = 100 * (predicted.get(name) == answer)
     if not known:
         raise ValueError(f"{', '.join(map(str, gold))}: no examples")
     unknown = next((name for name in predicted if name not in known), None)
     if unknown is not None:
         raise ValueError(f"{predictions}, {unknown}: the gold files have no such example; are they of another split?")
     missing = sum(name not in predicted for name in known)
-    return {"accuracy": 100 * right / len(known), "examples": len(known), "without_prediction": missing}
+    right = [value for name, value in known.items() if not predicted_only or name in predicted]
+    accuracy = Mean.of(sum(right) / max(len(right), 1), right)
+    return {"accuracy": accuracy, "examples": len(right), "without_prediction": missing}
