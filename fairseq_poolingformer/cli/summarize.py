@@ -25,6 +25,7 @@ from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
 from fairseq_poolingformer.patches.long_jobs.heartbeat import DEFAULT_LIMIT
 from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.patches.untrusted_files.own_options import data_folder, recorded_data
+from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.data_folder import DataFolder, tokenizer_config
 from fairseq_poolingformer.text.tokenizers import is_saved
@@ -193,10 +194,15 @@ def load_hub(checkpoint: Path, data_folder: Path | None):
     Raises:
         CheckpointError: the file is no checkpoint.
         FileNotFoundError: no checkpoint, or no folder with its dictionary and tokenizer.
+        ValueError: it is one of another task.
     """
     checkpoint = checkpoint_of(checkpoint)
     folder = data_folder or find_data_folder(checkpoint)
-    if _trained_task(checkpoint) in FAIRSEQS_TASKS:
+    trained = _trained_task(checkpoint)
+    known, own = registry.tasks(), "long_summarization"
+    if trained in known and known[trained].models != known[own].models:
+        raise ValueError(f"{checkpoint}: a checkpoint of --task {trained}; give one of --task {own}")
+    if trained in FAIRSEQS_TASKS:
         with tempfile.TemporaryDirectory() as temporary:
             return _load_fairseqs(checkpoint, _as_data_folder(folder, Path(temporary)))
     try:

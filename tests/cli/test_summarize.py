@@ -9,6 +9,7 @@ import torch
 
 from fairseq_poolingformer.cli import convert, summarize
 from fairseq_poolingformer.models import PoolingformerBART
+from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.models import tiny_bart, tiny_huggingface
 from tests.tasks.masked_lm import mlm_folder
@@ -51,6 +52,14 @@ def test_summaries_are_those_of_the_hub_with_the_names_of_the_files(run, checkpo
     assert run(files[0], "--beam", 3, "--lenpen", 1)[1] == f"{expected[0]}\n"
     assert run(*files, "--beam", 3, "--lenpen", 1, "--batch-size", 2)[1] == out
     assert run(*files, "--beam", 3, "--lenpen", 1, "--chunk-tokens", 11)[1] == out
+
+
+def test_a_checkpoint_of_another_task_is_named(checkpoint, tmp_path, files, capsys):
+    state = load(checkpoint)
+    state["args"].task = "document_classification"
+    torch.save(state, tmp_path / "model.pt")
+    assert summarize.main(["--checkpoint", str(tmp_path), "--device", "cpu", str(files[0])]) == 1
+    assert "model.pt: a checkpoint of --task document_classification; give one of" in capsys.readouterr().err
 
 
 def test_documents_that_are_cut_are_named(run, files, caplog):
