@@ -1,10 +1,8 @@
 """Command-line options, ``--user-dir`` among them."""
 
 import ast
-import difflib
-import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 LEAST = {  # of options that are numbers; fairseq takes any, and ends in an error elsewhere or does nothing
@@ -28,7 +26,13 @@ def refuse_numbers_out_of_bounds(
     """Refuse numbers that an option cannot have, and a training without ``--arch``; print no usage of 150 lines."""
     parser.print_usage = lambda file=None: None  # which argparse puts before an error
     say = parser.error
-    parser.error = lambda message: say(with_similar_names(message, parser._option_string_actions))
+
+    def say_briefly(message: str) -> None:
+        from fairseq_poolingformer.cli.command import with_similar_names  # which a training does not need
+
+        say(with_similar_names(message, parser._option_string_actions))
+
+    parser.error = say_briefly
     try:
         parsed = original(parser, input_args, *args, **kwargs)
     except RuntimeError as error:
@@ -37,15 +41,6 @@ def refuse_numbers_out_of_bounds(
         raise ValueError("give --arch, the model to train, such as poolingformer_bart_large") from None
     check(parsed[0] if isinstance(parsed, tuple) else parsed)
     return parsed
-
-
-def with_similar_names(message: str, flags: Iterable[str]) -> str:
-    """An error of argparse, with the names like the wrong one in place of the choices, which may be hundreds."""
-    fault, _, choices = message.partition(" (choose from ")
-    wrong = re.search(r"invalid choice: '(.*)'|^unrecognized arguments: (--[\w-]+)", fault)
-    known = re.findall(r"[\w.-]+", choices) or flags
-    close = difflib.get_close_matches(wrong[1] or wrong[2], known) if wrong else []
-    return f"{fault}; did you mean {' or '.join(close)}?" if close else message
 
 
 def check(options: Any) -> None:
