@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 
-from fairseq_poolingformer.cli.command import output_for_a_while, saying_what_is_missing, take_user_dir
+from fairseq_poolingformer.cli.command import did_you_mean, output_for_a_while, saying_what_is_missing, take_user_dir
 from fairseq_poolingformer.tasks.presets import PRESETS
 from fairseq_poolingformer.tasks.registry import corpora
 
@@ -35,8 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with output_for_a_while():
             print(usage())
         return 0
-    if name != "check" and name not in {*corpora(), *PRESETS}:
-        print(f"{usage()}\n\nerror: {name}: no such corpus", file=sys.stderr)
+    if name not in (known := ["check", *corpora(), *PRESETS]):
+        similar = did_you_mean(name, known) or "; poolingformer-preprocess --help lists them"
+        print(f"poolingformer-preprocess: error: {name}: no such corpus{similar}", file=sys.stderr)
         return 2
     with saying_what_is_missing("poolingformer-preprocess"):
         if name in PRESETS:

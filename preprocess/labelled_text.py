@@ -214,7 +214,8 @@ class TrainLabels:
             )
         if len(self.seen) < 2:
             found = f"{len(self.seen)}: {shown}" if self.seen else "none"
-            raise InputError(f"--train: needs two labels or more, has {found}{self.first_reject}")
+            why = self.first_reject or ("" if self.seen or self.has_lists else "; are its files empty?")
+            raise InputError(f"--train: needs two labels or more, has {found}{why}")
         return sorted(self.seen)
 
     def problem_type(self) -> str:

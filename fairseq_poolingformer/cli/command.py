@@ -2,19 +2,22 @@
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import logging
 import os
+import re
 import select
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from fairseq_poolingformer.extras import MissingLibraryError, needing
 
 
 class UsageError(ValueError):
-    """Arguments that do not fit together; the command prints its usage and exits with status 2."""
+    """Arguments that do not fit together; the command says which and exits with status 2."""
 
 
 def run_command(
@@ -34,6 +37,7 @@ def run_command(
         The exit status: 0; 1 when an input was wrong; 130 when the user interrupted the command.
     """
     parser.add_argument("--traceback", action="store_true", help="print an error as Python does, for a report")
+    _shorten_errors(parser)
     status = 0
     with output_for_a_while():
         parsed = parser.parse_args(arguments)
@@ -52,6 +56,27 @@ def run_command(
             print(f"{parser.prog}: interrupted", file=sys.stderr)
             status = 130
     return status
+
+
+def _shorten_errors(parser: Any) -> None:
+    """Make a parser's errors one sentence, without its usage."""
+    say = parser.error
+    parser.print_usage = lambda file=None: None  # which argparse puts before an error
+    parser.error = lambda message: say(with_similar_names(message, parser._option_string_actions))
+
+
+def with_similar_names(message: str, flags: Iterable[str]) -> str:
+    """An error of argparse, with the names like a wrong one in place of all choices."""
+    fault, _, choices = message.partition(" (choose from ")
+    wrong = re.search(r"invalid choice: '(.*)'|^unrecognized arguments: (--[\w-]+)", fault)
+    similar = did_you_mean(wrong[1] or wrong[2], re.findall(r"[\w.-]+", choices) or flags) if wrong else ""
+    return f"{fault}{similar}" if similar else message
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``; did you mean A or B?`` where known names are like a wrong one, or else nothing."""
+    close = difflib.get_close_matches(name, known) or [other for other in known if name in other][:3]
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 @contextlib.contextmanager

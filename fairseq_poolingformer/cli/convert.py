@@ -106,6 +106,8 @@ def to_huggingface(options: argparse.Namespace) -> None:
     load_fairseq()  # whose classes the checkpoint may hold
     settings, state, training = files.read_training(source)
     require_finite(source, state)
+    if options.model_type is None and "arch" in settings:
+        conversion.default_model_type(settings)  # refuses other architectures before it asks for their tokenizer
     tokenizer = options.tokenizer or files.find_tokenizer(source, settings)
     if not tokenizer.is_dir():
         raise ConversionError(f"--tokenizer {tokenizer} is no folder")

@@ -19,6 +19,8 @@ def read_object(line: bytes) -> dict:
         raise BadLine(f"not UTF-8: byte {error.start} of the line, {error.reason}") from error
     except RecursionError as error:
         raise BadLine("broken JSON: nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise BadLine(f"broken JSON: {error.msg}: character {error.pos + 1} of the line") from error
     except ValueError as error:
         raise BadLine(f"broken JSON: {error}") from error
     if not isinstance(fields, dict):

@@ -222,7 +222,9 @@ def read_huggingface_tokenizer(folder: Path) -> tuple[dict[str, int], list[str]]
         vocab, merges = dict(model["vocab"]), parse_merges("\n".join(pairs))
         vocab.update({token["content"]: token["id"] for token in contents.get("added_tokens", [])})
     else:
-        raise ConversionError(f"{folder} has neither vocab.json with merges.txt nor tokenizer.json")
+        raise ConversionError(
+            f"{folder} has neither vocab.json with merges.txt nor tokenizer.json; save the model's tokenizer there"
+        )
     if (folder / "added_tokens.json").is_file():
         vocab.update(files.read_json(folder / "added_tokens.json"))
     return vocab, merges

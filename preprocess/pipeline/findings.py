@@ -188,6 +188,5 @@ def _cut(made: Made) -> Iterator[Finding]:
 
 def _unseen(made: Made) -> Iterator[Finding]:
     remedy = "take another tokenizer, or replace these characters: the pretrained model never saw them"
-    for line in unseen_tokens(made.folder, made.splits):
-        is_white = any(f"{character!r} " in line for character in "\n\t")
-        yield Finding("tokens never seen", line, "give --white-space blank" if is_white else remedy)
+    for line, option in unseen_tokens(made.folder, made.splits):
+        yield Finding("tokens never seen", line, option or remedy)

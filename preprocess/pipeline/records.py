@@ -86,7 +86,8 @@ def expand(patterns: Sequence[str]) -> list[Path]:
         found = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern, recursive=True))
         found = [path for path in found if Path(path).is_file()]
         if not found:
-            raise InputError(f"{pattern}: no such file")
+            is_folder = Path(pattern).is_dir()
+            raise InputError(f"{pattern}: {'is a folder; name its files' if is_folder else 'no such file'}")
         for path in map(Path, found):
             files.setdefault(path.absolute(), path)
     return list(files.values())

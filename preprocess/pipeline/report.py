@@ -139,8 +139,8 @@ def _answers(folder: DataFolder, split: str, limit: int) -> Iterator[str]:
         )
 
 
-def unseen_tokens(folder: DataFolder, splits: Iterable[str]) -> list[str]:
-    """Return a line for each split with tokens that whatever was trained with this dictionary has not seen.
+def unseen_tokens(folder: DataFolder, splits: Iterable[str]) -> list[tuple[str, str]]:
+    """Return a line, and the option that helps, for each split with tokens that models of this dictionary never saw.
 
     A dictionary whose counts are all the same counts nothing: there only ``<unk>`` is reported.
 
@@ -156,7 +156,7 @@ def unseen_tokens(folder: DataFolder, splits: Iterable[str]) -> list[str]:
     return [line for split in splits for line in _unseen(folder, split, is_unseen)]
 
 
-def _unseen(folder: DataFolder, split: str, is_unseen: np.ndarray) -> Iterator[str]:
+def _unseen(folder: DataFolder, split: str, is_unseen: np.ndarray) -> Iterator[tuple[str, str]]:
     found = sum(count_symbols(folder.sequences(split, name), len(is_unseen)) for name in folder.layout.ids)
     unseen = np.where(is_unseen, found, 0)
     if unseen.any():
@@ -165,9 +165,11 @@ def _unseen(folder: DataFolder, split: str, is_unseen: np.ndarray) -> Iterator[s
         names = ("<unk>" if index == UNK else repr(texts[index].decode("utf-8", "replace")) for index in common)
         shown = ", ".join(f"{name} {unseen[index]:,}" for name, index in zip(names, common, strict=True))
         share = 100 * unseen.sum() / found.sum()
+        is_white = any(texts[index] in (b"\n", b"\t") for index in common if index != UNK)
         yield (
             f"{split}: {unseen.sum():,} of {found.sum():,} tokens ({share:.2f} %) are unknown to the dictionary, which "
-            f"has count 0 for them: {shown}"
+            f"has count 0 for them: {shown}",
+            "give --white-space blank" if is_white else "",
         )
 
 

@@ -197,7 +197,8 @@ class _Work:
     def _table(self, rejects: Mapping[str, int]) -> str:
         corpus = self._corpus
         text = corpus.table(self.made(rejects))
-        return "\n".join([text, *unseen_tokens(self._folder, corpus.splits)])
+        unseen = ("; ".join(filter(None, found)) for found in unseen_tokens(self._folder, corpus.splits))
+        return "\n".join([text, *unseen])
 
     def _encode(self, name: str, fingerprint: str) -> SplitResult:
         """Encode a split and choose its examples; of a shard, encode its parts only."""

@@ -54,6 +54,22 @@ def test_an_error_is_a_sentence_or_on_demand_a_traceback(capsys):
         run_command(argparse.ArgumentParser(prog="program"), run, ["--traceback"])
 
 
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--colour", "reed"], "argument --colour: invalid choice: 'reed'; did you mean red?\n"),
+        (["--color=red"], "unrecognized arguments: --color=red; did you mean --colour?\n"),
+        (["--light"], "unrecognized arguments: --light\n"),
+    ],
+)
+def test_an_error_of_the_parser_is_a_sentence_too(words, error, capsys):
+    parser = argparse.ArgumentParser(prog="program")
+    parser.add_argument("--colour", choices=["red", "blue"])
+    with pytest.raises(SystemExit) as ended:
+        run_command(parser, print, words)
+    assert (ended.value.code, capsys.readouterr().err) == (2, f"program: error: {error}")
+
+
 def test_an_error_of_a_file_begins_with_its_name(tmp_path, capsys):
     run_command(argparse.ArgumentParser(prog="program"), lambda arguments: (tmp_path / "none.txt").read_text(), [])
     assert capsys.readouterr().err.startswith(f"program: {tmp_path}/none.txt: No such file or directory (--")

@@ -249,6 +249,10 @@ def test_the_tokenizer_of_the_training_data_is_found(tmp_path, capsys, converted
     assert "--tokenizer" in error
     assert run(convert, "to-huggingface", path, tmp_path / "other", "--tokenizer", tmp_path / "no") == 1
     assert f"--tokenizer {tmp_path / 'no'} is no folder" in capsys.readouterr().err
+    model.arch = "longformer_lm_tiny"  # which no tokenizer would help
+    torch.save({**state, "args": model}, path)
+    assert run(convert, "to-huggingface", path, tmp_path / "other") == 1
+    assert "architecture is longformer_lm_tiny; can convert those of BART" in capsys.readouterr().err
 
 
 def test_a_folder_in_place_of_a_checkpoint(tmp_path, capsys):

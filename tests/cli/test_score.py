@@ -104,7 +104,7 @@ def test_plain_hypotheses(files, capsys):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ({"out": generated(0, "a"), "references": "a\nb\nc\n"}, "2 of 3 inputs have no hypothesis: 1, 2."),
+        ({"out": generated(0, "a"), "references": "a\nb\nc\n"}, "1, 2. Give every shard's file, and the references of"),
         ({"out": generated(0, "a") + generated(2, "c")}, "1 of 3 inputs have no hypothesis: 1."),
         ({"out": generated(0, "a") + "T-1\tx\nS-1\ty\n"}, "1 of 2 inputs have no hypothesis: 1."),
         ({"out": generated(1, "a"), "references": "a\n"}, "1 references, but also hypotheses for input 1"),

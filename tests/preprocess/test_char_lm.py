@@ -100,6 +100,7 @@ def test_a_finished_folder_is_kept(file, tmp_path, capsys):
     ("name", "content", "arguments", "message"),
     [
         ("absent", None, [], "no such file"),
+        (".", None, [], "is a folder; name its files"),
         ("text", TEXT, ["--splits", "1,2,3"], "1,2,3 is 6 bytes, but the text has 1,010"),
         ("text", TEXT, ["--limit", "5000"], "has only 1,010 bytes"),
         ("text", b"short", [], "too few for three splits"),

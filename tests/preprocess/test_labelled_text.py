@@ -118,6 +118,9 @@ def test_any_lines_of_json(tmp_path, gpt2_folder, write_lines, capsys):
     one = write_lines("one.jsonl", [{"text": "the", "label": 1}])
     assert convert(labelled_text, tmp_path / "one", gpt2_folder, "--train", one) == 1
     assert "needs two labels or more, has 1: 1" in capsys.readouterr().err
+    empty = write_lines("empty.jsonl", [])
+    assert convert(labelled_text, tmp_path / "none", gpt2_folder, "--train", empty) == 1
+    assert "needs two labels or more, has none; are its files empty?" in capsys.readouterr().err
     other = write_lines("other.jsonl", [{"review": "the", "stars": 1}])
     for keys, message in (
         ([], "no text: the line lacks text; its keys are review, stars (name one with --text-key)"),

@@ -28,7 +28,10 @@ def test_the_corpora_are_listed(capsys):
     assert main([]) == main(["--help"]) == 0
     assert "natural_questions  questions about" in capsys.readouterr().out
     assert main(["arxiv"]) == 2
-    assert "error: arxiv: no such corpus" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.startswith("poolingformer-preprocess: error: arxiv: no such corpus; did you mean arxiv_pubmed")
+    assert main(["xyzzy"]) == 2
+    assert "no such corpus; poolingformer-preprocess --help lists them\n" in capsys.readouterr().err
 
 
 def test_options_reach_the_corpus(release, gpt2_folder, tmp_path):

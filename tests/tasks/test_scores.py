@@ -123,6 +123,8 @@ def test_amounts_without_a_correlation_and_labels_that_are_none(tmp_path):
     names = write_json_lines(tmp_path / "names.jsonl", {1: "x", 2: "y"})
     with pytest.raises(ValueError, match=r"p\.jsonl: amounts, and a label is not a number"):
         document_classification_scores.score([names], same)
+    with pytest.raises(ValueError, match=r'gold\.csv: not lines of JSON with "id" and "label"; make one of each row'):
+        document_classification_scores.score([tmp_path / "gold.csv"], same)
 
 
 @pytest.mark.parametrize("amount", [float("nan"), float("inf")])

@@ -14,7 +14,7 @@ def test_an_object_is_read_with_or_without_a_byte_order_mark():
     ("line", "message"),
     [
         (b'{"a": "\xff"}', "not UTF-8: byte 7 of the line, "),
-        (b'{"a": 1', "broken JSON: "),
+        (b'{"a": 1', "broken JSON: Expecting ',' delimiter: character 8 of the line"),
         (b"", "broken JSON: "),
         (b"[" * 100_000, "broken JSON: nested too deeply"),
         (b"1" * 5000, "broken JSON: "),

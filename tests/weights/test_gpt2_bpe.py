@@ -163,3 +163,8 @@ def test_openais_ids_are_bytes_then_merges_then_the_end_of_text():
     encoder = gpt2_bpe.encoder_of(merges, {end: 7})
     assert (encoder["!"], encoder["Ġt"], encoder["Ġthe"], encoder[end]) == (0, 256, 258, 256 + len(merges))
     assert end not in gpt2_bpe.encoder_of(merges, {})
+
+
+def test_a_folder_without_a_tokenizer_says_what_to_do(tmp_path):
+    with pytest.raises(ConversionError, match=r"nor tokenizer\.json; save the model's tokenizer there$"):
+        gpt2_bpe.read_huggingface_tokenizer(tmp_path)

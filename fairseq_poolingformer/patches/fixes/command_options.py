@@ -25,6 +25,14 @@ def refuse_numbers_out_of_bounds(
 ) -> Any:
     """Refuse numbers that an option cannot have, and a training without ``--arch``; print no usage of 150 lines."""
     parser.print_usage = lambda file=None: None  # which argparse puts before an error
+    say = parser.error
+
+    def say_briefly(message: str) -> None:
+        from fairseq_poolingformer.cli.command import with_similar_names  # which a training does not need
+
+        say(with_similar_names(message, parser._option_string_actions))
+
+    parser.error = say_briefly
     try:
         parsed = original(parser, input_args, *args, **kwargs)
     except RuntimeError as error:

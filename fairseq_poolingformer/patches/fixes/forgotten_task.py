@@ -37,7 +37,9 @@ def _check_folder(cfg: Any) -> None:
     readers = _readers(folder)
     known = tuple(TASK_REGISTRY[reader] for reader in readers if reader in TASK_REGISTRY)
     if readers and not issubclass(task, known):
-        raise ValueError(f"{folder} is a data folder for --task {readers[0]}, not for --task {name}: give the former")
+        raise ValueError(
+            f"{folder} is a data folder for --task {readers[0]}, not for --task {name}: give that one or another folder"
+        )
 
 
 def _make_absolute(cfg: Any) -> None:
@@ -105,4 +107,7 @@ def _check_checkpoint(path: str, state: Mapping[str, Any], task: Any) -> None:
     if trained is None:
         return
     if not isinstance(task, trained) and type(task).__module__.startswith(("fairseq.", f"{PACKAGE}.")):
-        raise CheckpointError(f"{path}: a checkpoint of --task {name}, and this command has another; give this one")
+        raise CheckpointError(
+            f"{path}: a checkpoint of --task {name}, and this command has another --task; give that one or another "
+            "checkpoint"
+        )

@@ -193,6 +193,8 @@ def read_gold(path: Path) -> dict[str, Label]:
         return {imdb_id(file.resolve()): file.parent.name for file in files}
     if path.suffix == ".xml":
         return read_ground_truth(path)
+    if path.suffix in (".csv", ".tsv", ".parquet"):
+        raise ValueError(f"{path}: not {FORM}; make one of each row")
     return _json_labels(path)
 
 

@@ -107,15 +107,17 @@ def in_input_order(found: Generated, count: int | None) -> list[str]:
     beyond = [index for index in found.hypotheses if count is not None and index >= count]
     if beyond:
         raise ValueError(
-            f"there are {count} references, but also hypotheses for input {_some(beyond)}: inputs count from 0"
+            f"there are {count} references, but also hypotheses for input {_some(beyond)}: inputs count from 0. Give "
+            "the references of the split that was generated"
         )
     if count is None:
         count = max(found.expected | found.hypotheses.keys()) + 1
     missing = [index for index in range(count) if index not in found.hypotheses]
     if missing:
         raise ValueError(
-            f"{len(missing)} of {count} inputs have no hypothesis: {_some(missing)}. Give every shard's file; generate "
-            "with --required-batch-size-multiple 1 if the last batch was dropped"
+            f"{len(missing)} of {count} inputs have no hypothesis: {_some(missing)}. Give every shard's file, and the "
+            "references of the split that was generated; generate with --required-batch-size-multiple 1 if the last "
+            "batch was dropped"
         )
     return [found.hypotheses[index][1] for index in range(count)]
 

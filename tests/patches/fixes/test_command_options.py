@@ -1,5 +1,7 @@
 """Command-line options: the help of fairseq's commands."""
 
+import re
+
 import pytest
 from fairseq import options
 
@@ -32,4 +34,19 @@ def test_what_is_wrong_beside_help_is_still_said(capsys):
     with pytest.raises(SystemExit) as ended:
         options.parse_args_and_arch(options.get_training_parser(), ["--help", "--arch", "no_such"])
     assert ended.value.code == 2
-    assert "invalid choice: 'no_such'" in capsys.readouterr().err
+    assert "invalid choice: 'no_such' (choose from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--arch", "poolingformer_bart"], r"'poolingformer_bart'; did you mean poolingformer_bart_\w+ or .*\?\n$"),
+        (["--arch", "poolingformer_bart_tiny", "--widow-size=3"], "--widow-size=3; did you mean --window-size"),
+    ],
+)
+def test_a_wrong_name_is_answered_by_those_like_it(words, expected, capsys):
+    with pytest.raises(SystemExit):
+        options.parse_args_and_arch(options.get_training_parser(), ["data", "--task", "long_summarization", *words])
+    error = capsys.readouterr().err
+    assert re.search(expected, error)
+    assert len(error) < 250

@@ -221,7 +221,7 @@ def test_lists_and_objects_are_told_from_language(text, expected):
 
 
 def test_line_breaks_that_were_never_seen_have_a_remedy_of_their_own(report, monkeypatch):
-    found = ["train: 3 of 9 tokens are unknown: '\\n' 3", "valid: 3 of 9 tokens are unknown: 'z' 3"]
+    found = [("train: 3 of 9 tokens are unknown: '\\n' 3", "give --white-space blank"), ("valid: 3 of 9: 'z' 3", "")]
     monkeypatch.setattr(findings, "unseen_tokens", lambda folder, splits: found)
     _, text, _ = report(clean())
     assert re.findall(r"To do: (give --white|take another)", text) == ["give --white", "take another"]

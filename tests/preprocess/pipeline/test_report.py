@@ -149,7 +149,9 @@ def test_tokens_of_count_0_are_reported(vocabulary, tmp_path, write_lines, capsy
     lines = write_lines("train.jsonl", [{"text": text, "label": k % 2} for k, text in enumerate(TEXTS)])
     assert convert(labelled_text, tmp_path / "data", vocabulary, "--train", lines, "--white-space", "keep") == 0
     assert decoded(tmp_path / "data") == TEXTS
-    found = re.search(r"train: (\d+) of (\d+) tokens \(.*count 0 for them: (.*)", capsys.readouterr().out)
+    found = re.search(
+        r"train: (\d+) of (\d+) tokens \(.*count 0 for them: (.*); give --white-space blank\n", capsys.readouterr().out
+    )
     split = ClassificationSplit.open(tmp_path / "data", "train")
     tokens = [load_tokenizer(tmp_path / "data").decode([token]) for token in split.document.values.tolist()]
     unseen = [token for token in tokens if token and not token.strip(" \n\r\t") and token.strip(" ")]
