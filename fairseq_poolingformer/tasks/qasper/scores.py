@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairseq_poolingformer.tasks.shared.gold import merged
 from fairseq_poolingformer.tasks.shared.normalized_text import f1
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import read_object
@@ -157,7 +158,7 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     Raises:
         ValueError: naming the file and the place that is wrong.
     """
-    right = {name: references for path in gold for name, references in read_gold(Path(path)).items()}
+    right = merged(gold, read_gold)
     found = read_predictions(Path(predictions))
     if not right.keys() & found.keys():
         raise ValueError(f"{predictions}: no question of the gold data has an answer; are they of another split?")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from fairseq_poolingformer.tasks.shared.gold import check_known
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import read_object
@@ -47,9 +48,7 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
             known[name] = 1 / (found.index(answer) + 1) if answer in found else 0.0
     if not known:
         raise ValueError(f"{', '.join(map(str, gold))}: no examples")
-    unknown = next((name for name in ranked if name not in known), None)
-    if unknown is not None:
-        raise ValueError(f"{predictions}, {unknown}: the gold files have no such example; are they of another split?")
+    check_known(predictions, ranked, known)
     return {
         "accuracy": 100 * sum(value == 1 for value in known.values()) / len(known),
         "mrr": 100 * sum(known.values()) / len(known),

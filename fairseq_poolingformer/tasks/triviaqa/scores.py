@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairseq_poolingformer.tasks.shared.gold import merged
 from fairseq_poolingformer.tasks.shared.normalized_text import overlap, triviaqa_words
 from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
 from fairseq_poolingformer.text.json_values import as_object, list_of, placed, text_of
@@ -144,9 +145,7 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
     Raises:
         ValueError: naming the file and the place that is wrong.
     """
-    right: dict[str, list[str]] = {}
-    for path in gold:
-        right |= read_gold(path)
+    right = merged(gold, read_gold)
     found = figures(right, read_predictions(predictions))
     if not found.common:
         raise ValueError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from fairseq_poolingformer.tasks.shared.gold import check_known
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
 
@@ -47,8 +48,6 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
             right += predicted.get(name) == answer
     if not known:
         raise ValueError(f"{', '.join(map(str, gold))}: no examples")
-    unknown = next((name for name in predicted if name not in known), None)
-    if unknown is not None:
-        raise ValueError(f"{predictions}, {unknown}: the gold files have no such example; are they of another split?")
+    check_known(predictions, predicted, known)
     missing = sum(name not in predicted for name in known)
     return {"accuracy": 100 * right / len(known), "examples": len(known), "without_prediction": missing}
