@@ -8,7 +8,7 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import add_gold, given_predictions
+from fairseq_poolingformer.cli.command import add_gold, finite, given_predictions
 from fairseq_poolingformer.tasks.presets.output import mismatch, print_figures, read_predictions
 from fairseq_poolingformer.tasks.shared.normalized_text import exact_match, f1, hotpotqa_words
 from fairseq_poolingformer.text import json_values
@@ -32,7 +32,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     text = "JSON of question id -> probability that it has no answer, for v2.0"
     parser.add_argument("--na-prob-file", metavar="FILE", type=Path, help=text)
     text = "take a question for unanswerable where its probability is higher (default: %(default)s)"
-    parser.add_argument("--na-prob-thresh", metavar="P", type=float, default=1.0, help=text)
+    parser.add_argument("--na-prob-thresh", metavar="P", type=finite, default=1.0, help=text)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, unrounded")
     return parser
 

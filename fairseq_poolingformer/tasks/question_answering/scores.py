@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
-from fairseq_poolingformer.cli.command import add_gold, given_predictions, positive
+from fairseq_poolingformer.cli.command import add_gold, given_predictions, number, positive
 from fairseq_poolingformer.tasks.question_answering.gold import NATURAL_QUESTIONS, TYDIQA, GoldExample, read_gold
 from fairseq_poolingformer.tasks.question_answering.official_predictions import (
     Prediction,
@@ -79,7 +78,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--thresholds",
         nargs=2,
-        type=threshold,
+        type=number,
         metavar=("LONG", "SHORT"),
         help="also report figures at these score thresholds of long and short answers (TyDi QA: passage and minimal "
         "answers), for example the best ones of another set",
@@ -100,14 +99,6 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         help="gold files read at the same time (default: %(default)s)",
     )
     return parser
-
-
-def threshold(text: str) -> float:
-    """Parse a threshold; argparse names this function in its message about a text that is no number."""
-    value = float(text)
-    if math.isnan(value):
-        raise argparse.ArgumentTypeError("must be a number")
-    return value
 
 
 def run(args: argparse.Namespace) -> None:
