@@ -77,6 +77,10 @@ class ClassificationExamples(Examples):
         counts = count_pieces(split.document.sizes, self.room, max_segments)
         self.sizes = np.minimum(split.document.sizes, counts * self.room) + 2 * counts
 
+    @property
+    def known(self) -> np.ndarray:
+        return self.split.label.sizes > 0
+
     def segments(self, example: int) -> list[Segment]:
         document = self.split.document[example]
         return [self._segment(document[first:end]) for first, end in cut(len(document), self.room, self.max_segments)]

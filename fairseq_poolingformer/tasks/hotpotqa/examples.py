@@ -134,6 +134,10 @@ class HotpotqaExamples(Examples):
         pieces = count_pieces(body, self.room, max_segments)
         self.sizes = np.minimum(body, pieces * self.room) + pieces * (question + num_symbols)
 
+    @property
+    def known(self) -> np.ndarray:
+        return self.split.answer_type.sizes > 0
+
     def segments(self, example: int) -> list[Segment]:
         marks = self.symbols.marks
         question = self.split.question[example][: self.question_length[example]]

@@ -78,6 +78,11 @@ class Examples(ABC):
         """(n,) bool, True at examples that training and its validation use; prediction uses all of them."""
         return np.ones(len(self), bool)
 
+    @property
+    def known(self) -> np.ndarray:
+        """(n,) bool, False at examples whose targets are not known; a validation split needs a known one."""
+        return np.ones(len(self), bool)
+
     def set_epoch(self, epoch: int) -> None:
         """Take the epoch's number; only for some tasks what is read depends on it."""
         self.epoch = epoch

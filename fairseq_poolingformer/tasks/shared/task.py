@@ -50,6 +50,10 @@ class SegmentsDataset(SizedDataset):
         """The numbers of the trainable examples."""
         return np.flatnonzero(self.examples.trainable)
 
+    def num_counted(self) -> int:
+        """How many trainable examples have a known target."""
+        return int(np.count_nonzero(self.examples.trainable & self.examples.known))
+
     def __getitem__(self, index: int) -> dict[str, Any]:
         index = int(index)
         return {

@@ -140,6 +140,10 @@ class WikihopExamples(Examples):
             )
         self.sizes = np.minimum(self.support_tokens, pieces * self.room) + pieces * prefix
 
+    @property
+    def known(self) -> np.ndarray:
+        return self.split.answer.sizes > 0
+
     def segments(self, example: int) -> list[Segment]:
         """Cut an example; candidates have the numbers of the data folder, in whatever order they are."""
         marks, symbols = self.symbols.marks, self.symbols
