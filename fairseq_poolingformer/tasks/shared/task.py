@@ -5,7 +5,7 @@ import logging
 import math
 import shlex
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -249,6 +249,15 @@ class DocumentTask(OneDictionaryTask):
         examples = self.build_examples(folder, split, self.cfg.max_segments if is_training else 0)
         logger.info("%s: %d examples in %s", split, len(examples), folder)
         self.datasets[split] = SegmentsDataset(examples, self.symbols.pad, shuffle=is_training)
+
+
+def check_weights(weights: Mapping[str, float]) -> None:
+    """Raise ValueError unless the weights of a loss's parts are finite and 0 or more, and one of them more."""
+    if not (all(0 <= weight < math.inf for weight in weights.values()) and any(weights.values())):
+        raise ValueError(
+            f"{', '.join(f'--{part}-loss-weight' for part in weights)} must be 0 or more, and one of them more than 0; "
+            f"got {', '.join(f'{weight:g}' for weight in weights.values())}"
+        )
 
 
 class LabelledTask(DocumentTask):
