@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,8 +14,8 @@ from fairseq_poolingformer.tasks.question_answering.scoring import (
     TYDIQA_LANGUAGES,
     OperatingPoint,
     Outcomes,
+    Pair,
     PrecisionRecallCurve,
-    Scored,
     describe_ids,
     mistyped_ids,
 )
@@ -65,26 +65,12 @@ def answer_report(outcomes: Outcomes, threshold: float | None = None) -> AnswerR
     )
 
 
-@dataclass(frozen=True)
-class PairReport:
-    """The figures of both kinds of answers: long and short of Natural Questions, passage and minimal of TyDi QA."""
-
-    long: AnswerReport
-    short: AnswerReport
+def pair_report(scored: Pair[Outcomes], thresholds: Sequence[float | None] = (None, None)) -> Pair[AnswerReport]:
+    """Compute the figures of both kinds of answers, also at the thresholds of long and of short ones."""
+    return Pair(*map(answer_report, (scored.long, scored.short), thresholds))
 
 
-def pair_report(scored: Scored, thresholds: tuple[float, float] | None = None) -> PairReport:
-    """Compute the figures of both kinds of answers.
-
-    Args:
-        scored: their outcomes.
-        thresholds: of long and of short answers, or None.
-    """
-    long_threshold, short_threshold = thresholds or (None, None)
-    return PairReport(answer_report(scored.long, long_threshold), answer_report(scored.short, short_threshold))
-
-
-def official_metrics(report: PairReport, long_name: str, short_name: str) -> dict[str, float]:
+def official_metrics(report: Pair[AnswerReport], long_name: str, short_name: str) -> dict[str, float]:
     """Return the figures under the keys that the official scripts give them.
 
     Args:

@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 
 from fairseq_poolingformer.cli.command import add_gold, given_predictions, number, positive
@@ -114,9 +114,8 @@ def run(args: argparse.Namespace) -> None:
     if not gold.keys() & predictions.keys():
         cause = mistyped_ids(gold, predictions) or ": are they of another split?"
         raise ValueError(f"{file} has no prediction for any example of the gold data{cause}")
-    thresholds = None if args.thresholds is None else tuple(args.thresholds)
     score = _natural_questions if kind == NATURAL_QUESTIONS else _tydiqa
-    lines, figures = score(gold, predictions, args.min_annotations, thresholds, args.per_language)
+    lines, figures = score(gold, predictions, args.min_annotations, args.thresholds or (None, None), args.per_language)
     for note in notes(gold, predictions, args.min_annotations):
         print(f"note: {note}", file=sys.stderr)
     print(f"{_NAMES[kind]}: {len(gold):,} examples, {len(predictions):,} predictions")
@@ -131,7 +130,7 @@ def _natural_questions(
     gold: Mapping[int | str, GoldExample],
     predictions: Mapping[int | str, Prediction],
     min_annotations: int,
-    thresholds: tuple[float, float] | None,
+    thresholds: Sequence[float | None],
     per_language: bool,
 ) -> tuple[list[str], dict[str, object]]:
     """Return lines to print, and figures for ``--json``."""
@@ -146,7 +145,7 @@ def _tydiqa(
     gold: Mapping[int | str, GoldExample],
     predictions: Mapping[int | str, Prediction],
     min_annotations: int,
-    thresholds: tuple[float, float] | None,
+    thresholds: Sequence[float | None],
     per_language: bool,
 ) -> tuple[list[str], dict[str, object]]:
     """Return lines to print, and figures for ``--json``."""
