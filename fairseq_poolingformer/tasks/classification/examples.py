@@ -50,11 +50,6 @@ class ClassificationExamples(Examples):
     """The examples of a split.
 
     Args:
-        split: the arrays.
-        symbols: of the dictionary.
-        max_positions: tokens of a segment at most.
-        max_segments: leave out what is beyond so many segments of a document; 0 for no limit.
-        use_global: make ``<s>`` global.
         problem: one of :data:`~fairseq_poolingformer.tasks.shared.labels.PROBLEM_TYPES`.
         num_labels: how many there are.
     """

@@ -103,7 +103,7 @@ class CoreferenceTask(DocumentTask):
     def build_examples(self, folder: Path, split: str, max_segments: int) -> CoreferenceExamples:
         names = CoreferenceSplit.lines(folder, split)
         arrays = CoreferenceSplit.open(folder, split)
-        return CoreferenceExamples(arrays, names, self.symbols, self.cfg.max_positions, max_segments, self.cfg.seed)
+        return CoreferenceExamples(arrays, names, **self.reading(max_segments), seed=self.cfg.seed)
 
     def loss(self, output: list[Antecedents], target: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
         """−log Σ P of the right antecedents; in validation also the counts of the metrics."""

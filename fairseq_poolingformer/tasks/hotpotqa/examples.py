@@ -96,15 +96,7 @@ def _sums(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
 
 
 class HotpotqaExamples(Examples):
-    """The examples of a split.
-
-    Args:
-        split: the arrays.
-        symbols: of the dictionary.
-        max_positions: tokens of a segment at most.
-        max_question_length: tokens that longer questions are cut to.
-        max_segments: leave out what is beyond so many segments of an example; 0 for no limit.
-        use_global: make ``<s>``, the question and the marks of titles and sentences global.
+    """The examples of a split; ``max_question_length`` is the tokens that longer questions are cut to.
 
     Raises:
         ValueError: a segment has no room for a document.

@@ -133,11 +133,8 @@ class HotpotqaTask(DocumentTask):
     def build_examples(self, folder: Path, split: str, max_segments: int) -> HotpotqaExamples:
         return HotpotqaExamples(
             self.split_class.open(folder, split),
-            self.symbols,
-            self.cfg.max_positions,
-            self.cfg.max_question_length,
-            max_segments,
-            self.uses_global_tokens,
+            **self.reading(max_segments),
+            max_question_length=self.cfg.max_question_length,
         )
 
     def loss(self, output: HotpotqaLogits, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:

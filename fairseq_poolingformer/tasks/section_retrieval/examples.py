@@ -53,16 +53,7 @@ class SectionSplit(Split):
 
 
 class SectionExamples(Examples):
-    """The examples of a split.
-
-    Args:
-        split: the arrays.
-        symbols: of the dictionary.
-        max_positions: tokens of a segment at most.
-        max_segments: leave out what is beyond so many segments of an example; 0 for no limit.
-        use_global: make the question global.
-        global_marks: make the marks global, too.
-    """
+    """The examples of a split; ``global_marks`` makes the marks global, too."""
 
     def __init__(
         self,

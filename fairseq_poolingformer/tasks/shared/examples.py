@@ -55,6 +55,10 @@ class Segment:
 class Examples(ABC):
     """The examples of a split; a task subclasses it.
 
+    Those of most tasks are made of the arrays of a split, ``symbols`` of the dictionary, ``max_positions``, tokens of a
+    segment at most, ``max_segments``, beyond which an example is left out (0: no limit), and ``use_global``, whether
+    the tokens that the task names are global.
+
     Attributes:
         sizes: (n,) tokens of all segments of each example together.
     """

@@ -200,6 +200,15 @@ class DocumentTask(OneDictionaryTask):
     def build_examples(self, folder: Path, split: str, max_segments: int) -> Examples:
         """Open a split; ``max_segments`` is the most segments of an example, 0 for all."""
 
+    def reading(self, max_segments: int) -> dict[str, Any]:
+        """The arguments of most tasks' examples, see :class:`~fairseq_poolingformer.tasks.shared.examples.Examples`."""
+        return {
+            "symbols": self.symbols,
+            "max_positions": self.cfg.max_positions,
+            "max_segments": max_segments,
+            "use_global": self.uses_global_tokens,
+        }
+
     @staticmethod
     @abstractmethod
     def loss(output: Any, target: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:

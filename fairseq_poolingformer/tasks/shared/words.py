@@ -66,13 +66,7 @@ class WordExamples(Examples):
     In training a document of more than ``max_segments`` segments gives a stretch of so many, drawn anew for each epoch
     (Joshi et al., 2019).
 
-    Args:
-        split: the documents.
-        symbols: of the dictionary.
-        max_positions: tokens of a segment, with ``<s>`` and ``</s>``.
-        max_segments: of a document; 0 for all.
-        seed: of the draws.
-        use_global: make ``<s>`` global.
+    ``seed`` is that of the draws.
     """
 
     def __init__(

@@ -82,11 +82,6 @@ class WikihopExamples(Examples):
     apart.
 
     Args:
-        split: the arrays.
-        symbols: of the dictionary.
-        max_positions: tokens of a segment at most.
-        max_segments: leave out what is beyond so many segments of an example; 0 for no limit.
-        use_global: make the question and the candidates global.
         separators: ``</s>`` between two supports, 1 or 2.
         names: ids of the examples, for messages.
         order: of candidates and supports; None reads them as they are stored.
