@@ -188,11 +188,9 @@ def figures(pairs: Sequence[tuple[Annotation, Prediction]]) -> dict[str, float |
 
 
 def evidence_figures(is_evidence: np.ndarray, probability: np.ndarray) -> dict[str, float | None]:
-    """Average precision, and the precision at the highest threshold that finds 80 % of the evidence.
+    """Average precision, and the precision at the highest threshold that finds 80 % of the evidence, (n,) bool.
 
-    Args:
-        is_evidence: (n,) bool.
-        probability: (n,) of each; equal ones have one threshold.
+    Equal ones of the (n,) probabilities have one threshold.
     """
     if not is_evidence.any():
         return {"map": None, "precision_at_recall_80": None}

@@ -289,10 +289,7 @@ def mention_loss(output: list[Antecedents], mentions: list[Tensor]) -> Tensor:
 
     The papers have no such loss. Without it, a span that is no mention can hide one that it crosses for good: once
     its antecedents are right, nothing lowers its mention score, and a span that is not kept has no gradient. Large
-    corpora train mention scores by other documents.
-
-    Args:
-        output, mentions: as for :func:`marginal_loss`.
+    corpora train mention scores by other documents. The arguments are those of :func:`marginal_loss`.
     """
     losses = [
         F.binary_cross_entropy_with_logits(scores, (_entities(spans, rows) > 0).to(scores.dtype), reduction="sum")

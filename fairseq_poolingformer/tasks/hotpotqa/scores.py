@@ -100,10 +100,6 @@ def read_predictions(path: Path) -> HotpotqaPredictions:
 def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
     """Compute the official figures of a prediction file.
 
-    Args:
-        gold: released files.
-        predictions: in the official format.
-
     Returns:
         The figures under the official names, 0 to 100.
 

@@ -82,10 +82,7 @@ class MaskedLMDataset(SizedDataset):
         }
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """A batch, padded on the right.
-
-        Args:
-            samples: items of this dataset.
+        """A batch of items of this dataset, padded on the right.
 
         Returns:
             ``net_input`` with src_tokens (B, T); ``target`` (B, T), padding where there is nothing to predict;

@@ -96,10 +96,7 @@ def question_scores(
 ) -> dict[str, Scores]:
     """What each question adds to exact match and F1, from 0 to 1: nothing where v1.1 has no prediction.
 
-    Args:
-        gold: the right answers to each question, none where it has none.
-        predictions: empty for no answer; v2.0 needs all of them.
-        is_v2: whether the script for v2.0 is meant.
+    A question may have no right answer, and an empty prediction is no answer; v2.0 needs all predictions.
     """
     exact, overlap = ("exact", _f1_or_none) if is_v2 else ("exact_match", f1)
     found: dict[str, Scores] = {exact: {}, "f1": {}}

@@ -144,10 +144,6 @@ def read_predictions(path: Path) -> dict[str, Reference]:
 def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     """Compute the official figures of a prediction file.
 
-    Args:
-        gold: released files.
-        predictions: in the official form.
-
     Returns:
         :func:`figures`, 0 to 100; ``examples`` and ``without_prediction``.
 

@@ -65,11 +65,6 @@ def score_natural_questions(
     Where at least ``min_annotations`` annotators gave an answer, a prediction must equal that of any one of them:
     the long answer's span, the whole set of short spans, or the same yes or no. Every other prediction is wrong.
 
-    Args:
-        gold: examples by id.
-        predictions: by id, the same ids.
-        min_annotations: officially 2, of five annotations.
-
     Returns:
         The outcomes, in the order of :func:`official_order`.
 
@@ -102,11 +97,6 @@ def score_tydiqa(
 
     An example without a prediction gets score 0; it counts as a wrong answer where there is no gold answer, and as no
     answer where there is one. A prediction without an example is ignored.
-
-    Args:
-        gold: examples by id.
-        predictions: by id.
-        min_annotations: officially 2, of three annotations.
 
     Returns:
         The outcomes, in the order of :func:`official_order`.
@@ -283,8 +273,7 @@ class PrecisionRecallCurve:
     Precision is credit over predicted answers, recall is credit over gold answers; each is 0 where it divides by 0.
     Answers of equal score are given together.
 
-    Args:
-        outcomes: of all examples. Their order changes the last bit only: credits are added in that order.
+    The order of the outcomes changes the last bit only: credits are added in that order.
 
     Attributes:
         threshold: (m,) float64, descending, no two equal.

@@ -19,11 +19,9 @@ class Estimate:
 
 
 def bootstrap_means(table: np.ndarray, seed: int = SEED) -> list[Estimate]:
-    """Compute the mean of each column and its 95% percentile bootstrap interval, the same ones for the same table.
+    """The mean of each column of (N, K) scores and its 95% percentile bootstrap interval.
 
-    Args:
-        table: (N, K) of N ≥ 1 examples. All columns share the resamples.
-        seed: of the draws.
+    They are the same for the same table; all columns share the resamples.
 
     Raises:
         ValueError: there are no examples.
@@ -47,14 +45,7 @@ def shares(hits: int, found: int, there: int) -> dict[str, float]:
 
 
 def resampled_means(table: np.ndarray, seed: int = SEED) -> np.ndarray:
-    """Draw corpora of N examples with replacement.
-
-    Args:
-        table: (N, K) scores of the examples, N ≥ 1.
-        seed: of the draws.
-
-    Returns:
-        (:data:`RESAMPLES`, K) the means of each draw.
+    """(:data:`RESAMPLES`, K) the means of corpora of N examples, drawn from (N, K) scores with replacement.
 
     Raises:
         ValueError: there are no examples.

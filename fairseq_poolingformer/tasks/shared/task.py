@@ -32,10 +32,7 @@ logger = logging.getLogger(__name__)
 class SegmentsDataset(SizedDataset):
     """Examples of a downstream task; the rows of a batch are all segments of its examples.
 
-    Args:
-        examples: of a split.
-        pad: the dictionary's index of padding.
-        shuffle: order examples by chance among those of similar length.
+    With ``shuffle``, chance orders the examples of similar length.
     """
 
     def __init__(self, examples: Examples, pad: int, shuffle: bool = False) -> None:
@@ -64,10 +61,7 @@ class SegmentsDataset(SizedDataset):
         }
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Make a batch of B examples with N segments together, padded on the right.
-
-        Args:
-            samples: items of this dataset.
+        """Make a batch of B items of this dataset with N segments together, padded on the right.
 
         Returns:
             ``id`` (B,). ``net_input``: src_tokens (N, T); global_mask (N, T); head_inputs: example (N,), the number in

@@ -133,11 +133,7 @@ def read_predictions(path: Path) -> dict[str, str]:
 
 
 def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
-    """Compute the official figures of a prediction file.
-
-    Args:
-        gold: released files of one domain.
-        predictions: ``{key: answer}``.
+    """Compute the official figures of predictions, ``{key: answer}``, with released files of one domain.
 
     Returns:
         ``exact_match`` and ``f1``, 0 to 100.
@@ -156,12 +152,7 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
 
 
 def figures(gold: Mapping[str, list[str]], predictions: Mapping[str, str]) -> TriviaqaFigures:
-    """Compute the figures of the official script.
-
-    Args:
-        gold: the right texts by key.
-        predictions: answers by key.
-    """
+    """Compute the figures of the official script, of right texts and of answers by key."""
     exact_match, f1, common = 0, 0.0, 0
     for key, texts in gold.items():
         if key in predictions:

@@ -182,11 +182,7 @@ class WikihopExamples(Examples):
 
 
 def cut_candidates(candidates: Sequence[np.ndarray], room: int) -> tuple[slice, int, bool]:
-    """Cut candidates to as many tokens each as fit together.
-
-    Args:
-        candidates: tokens of each.
-        room: tokens of all of them at most, 0 or more.
+    """Cut candidates to as many tokens each as fit in ``room`` tokens, 0 or more, together.
 
     Returns:
         The part of each candidate that stays, how many tokens these are, and whether two that differ become the same.
