@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.shared.gold import merged
@@ -26,24 +25,6 @@ FORM = "an object of question -> answer"
 def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
     """Whether a file that begins so, beside gold data that does, is of this form."""
     return is_object_of_strings(predictions) and not gold.lstrip().startswith("[") and '"paragraphs"' not in gold
-
-
-@dataclass(frozen=True)
-class TriviaqaFigures:
-    """The figures of TriviaQA's script.
-
-    Attributes:
-        exact_match, f1: means over ``denominator``, × 100; a key without a prediction counts 0.
-        common: keys with a prediction.
-        denominator: keys of the gold data.
-        predictions: in the file, those for other keys included.
-    """
-
-    exact_match: float
-    f1: float
-    common: int
-    denominator: int
-    predictions: int
 
 
 def prediction_key(domain: str, question_id: str, filename: str) -> str:
@@ -142,23 +123,22 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float]:
         ValueError: naming the file and the place that is wrong.
     """
     right = merged(gold, read_gold)
-    found = figures(right, read_predictions(predictions))
-    if not found.common:
+    found = read_predictions(predictions)
+    if not right.keys() & found.keys():
         raise ValueError(
             f"{predictions}: no key of the gold data has a prediction; those of the Wikipedia set are questions, those "
             "of the web set QUESTION--FILENAME"
         )
-    return {"exact_match": found.exact_match, "f1": found.f1}
+    return figures(right, found)
 
 
-def figures(gold: Mapping[str, list[str]], predictions: Mapping[str, str]) -> TriviaqaFigures:
-    """Compute the figures of the official script, of right texts and of answers by key."""
-    exact_match, f1, common = 0, 0.0, 0
+def figures(gold: Mapping[str, list[str]], predictions: Mapping[str, str]) -> dict[str, float]:
+    """Compute the figures of the official script, × 100; a key without a prediction counts 0."""
+    exact_match, f1 = 0, 0.0
     for key, texts in gold.items():
         if key in predictions:
-            common += 1
             predicted = triviaqa_words(predictions[key])
             right = [triviaqa_words(text) for text in texts]
             exact_match += predicted in right
             f1 += max(overlap(predicted, words).f1 for words in right)
-    return TriviaqaFigures(100.0 * exact_match / len(gold), 100.0 * f1 / len(gold), common, len(gold), len(predictions))
+    return {"exact_match": 100.0 * exact_match / len(gold), "f1": 100.0 * f1 / len(gold)}
