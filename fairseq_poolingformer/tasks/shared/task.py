@@ -325,7 +325,13 @@ class DocumentTaskCriterion(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Sum over batches and workers, divide, and log."""
+        """Sum over batches and workers, divide, and log.
+
+        Raises:
+            ValueError: there is no batch, as fairseq-validate has none of a split without anything that counts.
+        """
+        if not logging_outputs:
+            raise ValueError("the split has no example that the task counts, such as one with an answer that is read")
         totals = {name: sum(log.get(name, 0) for log in logging_outputs) for name in logging_outputs[0]}
         count = totals["sample_size"]
         for name in totals:
