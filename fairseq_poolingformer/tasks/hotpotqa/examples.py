@@ -28,7 +28,7 @@ from fairseq_poolingformer.tasks.shared.examples import (
 )
 from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.sequences import Sequences
-from fairseq_poolingformer.text.split import Split, refuse
+from fairseq_poolingformer.text.split import Split, refuse, sums
 
 PARAGRAPH_COLUMNS = ("title_size", "num_sentences", "is_relevant")
 SENTENCE_COLUMNS = ("size", "is_supporting")
@@ -83,16 +83,11 @@ class HotpotqaSplit(Split):
         paragraph_bounds = self.paragraph.bounds // len(PARAGRAPH_COLUMNS)
         sentence_bounds = self.sentence.bounds // len(SENTENCE_COLUMNS)
         refuse(
-            self.sentence, _sums(counts, paragraph_bounds) != np.diff(sentence_bounds), "not all paragraphs' sentences"
+            self.sentence, sums(counts, paragraph_bounds) != np.diff(sentence_bounds), "not all paragraphs' sentences"
         )
-        tokens = _sums(titles, paragraph_bounds) + _sums(sizes, sentence_bounds)
+        tokens = sums(titles, paragraph_bounds) + sums(sizes, sentence_bounds)
         refuse(self.document, tokens != self.document.sizes, "titles and sentences have another number of tokens")
         refuse(self.answer_type, self.answer_type.sizes > 1, "more than one type of answer")
-
-
-def _sums(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """(n,) sums of the values from each bound to the next one."""
-    return np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(values, dtype=np.int64)])[bounds])
 
 
 class HotpotqaExamples(Examples):

@@ -9,7 +9,7 @@ import numpy as np
 
 from fairseq_poolingformer.tasks.shared.examples import Examples, Segment, Symbols
 from fairseq_poolingformer.text.sequences import Sequences
-from fairseq_poolingformer.text.split import Split, refuse
+from fairseq_poolingformer.text.split import Split, refuse, sums
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,11 @@ class WordSplit(Split):
 
     def check(self) -> None:
         """Raise ValueError where a document's words and pieces disagree."""
-        pieces = np.array([self.word[number].sum() for number in range(len(self))])
-        refuse(self.word, pieces != self.document.sizes, "not the number of pieces for each word")
-        words = np.array([self.sentence[number].sum() for number in range(len(self))])
-        refuse(self.sentence, words != self.word.sizes, "not the number of words for each sentence")
+        for parts, wholes, what in (
+            (self.word, self.document, "not the number of pieces for each word"),
+            (self.sentence, self.word, "not the number of words for each sentence"),
+        ):
+            refuse(parts, sums(parts.values, parts.bounds) != wholes.sizes, what)
 
 
 def cut_document(words: np.ndarray, sentences: np.ndarray, room: int) -> np.ndarray:

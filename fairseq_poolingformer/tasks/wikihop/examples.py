@@ -18,7 +18,7 @@ import numpy as np
 from fairseq_poolingformer.tasks.shared.examples import Examples, Segment, Symbols, count_pieces, cut
 from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.sequences import Sequences
-from fairseq_poolingformer.text.split import Split, refuse
+from fairseq_poolingformer.text.split import Split, refuse, sums
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +49,8 @@ class WikihopSplit(Split):
 
     def check(self) -> None:
         for texts, sizes in ((self.candidates, self.candidate_sizes), (self.supports, self.support_sizes)):
-            total = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes.values, dtype=np.int64)])[sizes.bounds]
-            refuse(sizes, np.diff(total) != texts.sizes, f"the sizes do not add up to {texts.prefix.name}")
+            total = sums(sizes.values, sizes.bounds)
+            refuse(sizes, total != texts.sizes, f"the sizes do not add up to {texts.prefix.name}")
         first = np.full(len(self), NO_ANSWER)
         first[self.answer.sizes > 0] = self.answer.values[self.answer.bounds[:-1][self.answer.sizes > 0]]
         refuse(self.answer, (self.answer.sizes > 1) | (first >= self.candidate_sizes.sizes), "no such candidate")
