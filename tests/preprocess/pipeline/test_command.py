@@ -209,6 +209,7 @@ def test_numbers_below_one_are_refused(command, release, tmp_path, capsys, optio
         ("--max-reject-fraction", "-0.5", "a number from 0 to 1"),
         ("--max-line-bytes", "-1", "a whole number, 1 or more"),
         ("--max-source-length", "0", "a whole number, 1 or more"),
+        ("--sentencepiece-train", "0", "a whole number, 1 or more"),
         ("--limit-seed", "-1", "a whole number, 0 or more"),
         ("--valid-share", "nan", "a finite number"),
         ("--test-share", "inf", "a finite number"),
