@@ -6,7 +6,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
 from fairseq_poolingformer.cli.command import add_gold, given_predictions, number, positive
@@ -33,6 +33,9 @@ from fairseq_poolingformer.tasks.question_answering.scoring import (
     score_tydiqa_languages,
 )
 
+Gold = Mapping[int | str, GoldExample]
+Predictions = Mapping[int | str, Prediction]
+Figures = tuple[list[str], dict[str, object]]  # lines to print, and figures for --json
 _NAMES = {NATURAL_QUESTIONS: "Natural Questions", TYDIQA: "TyDi QA"}
 FORM = 'an object with "predictions" (Natural Questions), or lines of JSON with "passage_answer_index" (TyDi QA)'
 _EPILOG = """\
@@ -79,6 +82,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
         "--thresholds",
         nargs=2,
         type=number,
+        default=(None, None),
         metavar=("LONG", "SHORT"),
         help="also report figures at these score thresholds of long and short answers (TyDi QA: passage and minimal "
         "answers), for example the best ones of another set",
@@ -115,7 +119,7 @@ def run(args: argparse.Namespace) -> None:
         cause = mistyped_ids(gold, predictions) or ": are they of another split?"
         raise ValueError(f"{file} has no prediction for any example of the gold data{cause}")
     score = _natural_questions if kind == NATURAL_QUESTIONS else _tydiqa
-    lines, figures = score(gold, predictions, args.min_annotations, args.thresholds or (None, None), args.per_language)
+    lines, figures = score(gold, predictions, args)
     for note in notes(gold, predictions, args.min_annotations):
         print(f"note: {note}", file=sys.stderr)
     print(f"{_NAMES[kind]}: {len(gold):,} examples, {len(predictions):,} predictions")
@@ -126,33 +130,19 @@ def run(args: argparse.Namespace) -> None:
             file.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
 
 
-def _natural_questions(
-    gold: Mapping[int | str, GoldExample],
-    predictions: Mapping[int | str, Prediction],
-    min_annotations: int,
-    thresholds: Sequence[float | None],
-    per_language: bool,
-) -> tuple[list[str], dict[str, object]]:
-    """Return lines to print, and figures for ``--json``."""
-    if per_language:
+def _natural_questions(gold: Gold, predictions: Predictions, args: argparse.Namespace) -> Figures:
+    if args.per_language:
         raise ValueError("--per-language is for TyDi QA; Natural Questions is in English")
-    report = pair_report(score_natural_questions(gold, predictions, min_annotations), thresholds)
+    report = pair_report(score_natural_questions(gold, predictions, args.min_annotations), args.thresholds)
     lines = table("", {"long answer": report.long, "short answer": report.short})
     return lines, {"official": official_metrics(report, "long", "short"), "all": asdict(report)}
 
 
-def _tydiqa(
-    gold: Mapping[int | str, GoldExample],
-    predictions: Mapping[int | str, Prediction],
-    min_annotations: int,
-    thresholds: Sequence[float | None],
-    per_language: bool,
-) -> tuple[list[str], dict[str, object]]:
-    """Return lines to print, and figures for ``--json``."""
-    everything = pair_report(score_tydiqa(gold, predictions, min_annotations), thresholds)
+def _tydiqa(gold: Gold, predictions: Predictions, args: argparse.Namespace) -> Figures:
+    everything = pair_report(score_tydiqa(gold, predictions, args.min_annotations), args.thresholds)
     languages = {
-        language: pair_report(scored, thresholds)
-        for language, scored in score_tydiqa_languages(gold, predictions, min_annotations).items()
+        language: pair_report(scored, args.thresholds)
+        for language, scored in score_tydiqa_languages(gold, predictions, args.min_annotations).items()
     }
     official = {
         language: official_metrics(report, "passage", "minimal")
@@ -168,7 +158,7 @@ def _tydiqa(
             "average with English": average_over_languages(reports, english=True),
             "all examples": getattr(everything, field),
         }
-        lines += ["", *table(title, {**(reports if per_language else {}), **summary})]
+        lines += ["", *table(title, {**(reports if args.per_language else {}), **summary})]
     official["average"] = official_averages(averages["long"], averages["short"])
     return lines, {
         "official": official,
