@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from fairseq_poolingformer.cli.command import UsageError, run_command
+from fairseq_poolingformer.cli.command import positive, run_command
 from fairseq_poolingformer.text.byte_symbols import BYTE_SYMBOLS, ID_DTYPE, bytes_to_ids
 from fairseq_poolingformer.text.data_folder import BYTES, DataFolder
 from fairseq_poolingformer.text.sequences import SequencesWriter
@@ -49,9 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> None:
     """Make the data folder, and print the size and the digest of each split."""
-    for name in ("limit", "held_out"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise UsageError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be 1 or more")
     log_to_stderr()
     made = make_folder(
         args.input,
@@ -78,7 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--input", nargs="+", required=True, metavar="FILE", help="text, plain, .gz, .bz2 or .zip; several are joined")
     add("--output-folder", type=Path, required=True, metavar="DIR", help="the data folder to make")
     add("--text8", action="store_true", help="the input is a MediaWiki dump: clean it to a-z and spaces, as text8 is")
-    add("--limit", type=int, metavar="N", help="use the first N bytes, after the cleaning")
+    add("--limit", type=positive, metavar="N", help="use the first N bytes, after the cleaning")
     splits = parser.add_mutually_exclusive_group()
     splits.add_argument(
         "--splits",
@@ -87,7 +84,10 @@ def make_parser() -> argparse.ArgumentParser:
         help="bytes of train, valid and test, which must be all there are (default: 90, 5 and 5 of a hundred)",
     )
     splits.add_argument(
-        "--held-out", type=int, metavar="N", help="bytes of valid and of test, each; all before them is for training"
+        "--held-out",
+        type=positive,
+        metavar="N",
+        help="bytes of valid and of test, each; all before them is for training",
     )
     add("--overwrite", action="store_true", help="replace another text in the folder")
     return parser

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from fairseq_poolingformer.cli.command import natural
+
 from . import python_sources
 from .pipeline import command
 from .pipeline.records import InputError, Record, pack, unpack
@@ -262,13 +264,13 @@ def make_parser() -> argparse.ArgumentParser:
     parser = command.make_parser("facts", __doc__, DEFAULT_VOCABULARY)
     made = parser.add_argument_group("documents")
     for split, count in (("train", 2000), ("valid", 100), ("test", 200)):
-        command.add_number(made, f"--{split}", count, "how many")
+        command.add_number(made, f"--{split}", count, "how many", kind=natural)
     text = "words of prose of a document, the fewest and the most (default: 300 2000)"
     made.add_argument("--words", metavar=("MIN", "MAX"), nargs=2, type=int, default=[300, 2000], help=text)
     text = "papers of a document; fewer are longer, and their facts farther from what says whether they are right "
     text += "(default: 6 14)"
     made.add_argument("--papers", metavar=("MIN", "MAX"), nargs=2, type=int, default=list(Shape.papers), help=text)
-    command.add_number(made, "--seed", 1, "another seed, other documents")
+    command.add_number(made, "--seed", 1, "another seed, other documents", kind=int)
     return parser
 
 

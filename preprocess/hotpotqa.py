@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.cli.command import finite
 from fairseq_poolingformer.tasks.hotpotqa.examples import AnswerType, HotpotqaSplit
 from fairseq_poolingformer.tasks.hotpotqa.scores import PARAGRAPH_SCORES, Fact, facts_of
 from fairseq_poolingformer.tasks.shared.examples import MAX_ANSWER_LENGTH, MAX_QUESTION_LENGTH
@@ -264,7 +265,7 @@ def make_parser() -> argparse.ArgumentParser:
     second.add_argument("--paragraph-scores", metavar="FILE", type=Path, nargs="+", default=(), help=text)
     command.add_number(second, "--max-paragraphs", Selection.most, "keep N at most")
     text = "keep those with a score above S, and always the best two"
-    command.add_number(second, "--min-score", Selection.threshold, text, "S")
+    command.add_number(second, "--min-score", Selection.threshold, text, "S", finite)
     return parser
 
 

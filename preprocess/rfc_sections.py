@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fairseq_poolingformer.cli.command import natural
 from fairseq_poolingformer.tasks.section_retrieval.examples import SectionSplit
 from fairseq_poolingformer.tasks.summarization.sentences import split_sentences
 from fairseq_poolingformer.text.tokenizer_base import Tokenizer
@@ -169,7 +170,7 @@ def make_parser() -> argparse.ArgumentParser:
     rfc.add_input(parser)
     task_corpus.add_lengths(parser)
     command.add_number(parser, "--questions", 2, "take N sentences of a document at most")
-    command.add_number(parser, "--max-words", 0, "leave out documents of more words; 0: none")
+    command.add_number(parser, "--max-words", 0, "leave out documents of more words; 0: none", kind=natural)
     return parser
 
 

@@ -11,6 +11,8 @@ import importlib.metadata
 import sys
 from collections.abc import Mapping
 
+from fairseq_poolingformer.cli.command import finite
+
 from .pipeline import command, documents
 from .pipeline.records import Example, InputError, Record, Reject, Skipped, describe_file, expand
 from .pipeline.run import Corpus
@@ -117,7 +119,7 @@ def make_parser() -> argparse.ArgumentParser:
     text = "leave out the sections of these headings, such as 'See also' References 'External links'"
     group.add_argument("--leave-out-sections", metavar="HEADING", nargs="+", default=[], help=text)
     seconds = "reject a page that takes more CPU time to clean (default: %(default)g)"
-    group.add_argument("--max-page-seconds", metavar="S", type=float, default=Bounds.seconds, help=seconds)
+    group.add_argument("--max-page-seconds", metavar="S", type=finite, default=Bounds.seconds, help=seconds)
     memory = "reject a page whose cleaning takes more memory"
     command.add_number(group, "--max-page-memory", Bounds.memory, memory, "MIB")
     command.add_number(group, "--max-page-bytes", MAX_PAGE_BYTES, "reject longer pages without loading them")

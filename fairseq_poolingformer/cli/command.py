@@ -5,6 +5,7 @@ import contextlib
 import difflib
 import importlib
 import logging
+import math
 import os
 import re
 import select
@@ -162,6 +163,31 @@ def _whole_number(text: str, least: int) -> int:
     if not text.strip().removeprefix("-").isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"must be a whole number, {least} or more, got {text!r}")
     return int(text)
+
+
+def number(text: str) -> float:
+    """The type of an option that is a number; infinity is one."""
+    return _real(text, -math.inf, math.inf, "a number")
+
+
+def finite(text: str) -> float:
+    """The type of an option that is a number, and no infinity."""
+    return _real(text, -sys.float_info.max, sys.float_info.max, "a finite number")
+
+
+def share(text: str) -> float:
+    """The type of an option that is a number from 0 to 1."""
+    return _real(text, 0, 1, "a number from 0 to 1")
+
+
+def _real(text: str, least: float, most: float, what: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not least <= value <= most:  # NaN is not
+        raise argparse.ArgumentTypeError(f"must be {what}, got {text!r}")
+    return value
 
 
 def take_user_dir(arguments: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_poolingformer.checkpoint_reader.option_schema import entry
-from fairseq_poolingformer.cli.command import UsageError, load_fairseq, positive, run_command
+from fairseq_poolingformer.cli.command import UsageError, finite, load_fairseq, positive, run_command
 from fairseq_poolingformer.cli.convert import write_fairseq
 from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
@@ -74,7 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--data-folder", type=Path, help="folder with the dictionary and tokenizer/, as for poolingformer-summarize")
     add("--beam", type=positive, default=5, help="beam size of the summary (default: %(default)s)")
-    add("--lenpen", type=float, default=2.0, help="its length penalty (default: %(default)s)")
+    add("--lenpen", type=finite, default=2.0, help="its length penalty (default: %(default)s)")
     add("--max-length", type=positive, default=256, metavar="N", help="its most tokens (default: %(default)s)")
     add_device_options(parser)
     return parser

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.attention.sharding import Ranks
-from fairseq_poolingformer.cli.command import UsageError, load_fairseq, natural, positive, run_command
+from fairseq_poolingformer.cli.command import UsageError, finite, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.patches.distribution import contexts
@@ -140,7 +140,7 @@ def make_parser() -> argparse.ArgumentParser:
         help="folder with dictionary and tokenizer/; default: the checkpoint's folder, else its training data's",
     )
     add("--beam", type=positive, default=5, help="beam size (default: %(default)s)")
-    add("--lenpen", type=float, default=2.0, help="length penalty; longer with more (default: %(default)s)")
+    add("--lenpen", type=finite, default=2.0, help="length penalty; longer with more (default: %(default)s)")
     add(
         "--max-length",
         type=positive,

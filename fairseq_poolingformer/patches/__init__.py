@@ -137,6 +137,7 @@ REPLACED = (
     # a mistake in a command ends with a sentence
     ("sys:excepthook", "fixes.mistakes.print_one_sentence"),
     ("fairseq.checkpoint_utils:load_model_ensemble_and_task", "fixes.mistakes.refuse_path_without_checkpoint"),
+    ("fairseq.trainer:Trainer.get_valid_iterator", "fixes.mistakes.refuse_split_that_counts_nothing"),
     ("fairseq_cli.train:get_valid_stats", "fixes.mistakes.name_logged_metrics"),
 )
 

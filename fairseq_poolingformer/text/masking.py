@@ -135,7 +135,7 @@ class Masking:
     def __post_init__(self) -> None:
         if not 0 < self.mask_prob < 1:
             raise ValueError(f"mask_prob must be between 0 and 1, got {self.mask_prob}")
-        if min(self.leave_unmasked_prob, self.random_token_prob) < 0 or self._untouched_or_random > 1:
+        if not (min(self.leave_unmasked_prob, self.random_token_prob) >= 0 and self._untouched_or_random <= 1):
             raise ValueError(
                 "leave_unmasked_prob and random_token_prob must be 0 or more and at most 1 together, "
                 f"got {self.leave_unmasked_prob} and {self.random_token_prob}"

@@ -61,6 +61,11 @@ class Split:
         return getattr(self, fields(self)[0].name)
 
 
+def sums(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """(n,) int64 sums of the values from each of the (n + 1,) bounds to the next one."""
+    return np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(values, dtype=np.int64)])[bounds])
+
+
 def refuse(sequences: Sequences, is_wrong: np.ndarray, what: str) -> None:
     """Raise ValueError with the first example at which ``is_wrong``, (n,) bool, is True."""
     if is_wrong.any():

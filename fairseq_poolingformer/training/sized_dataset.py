@@ -52,6 +52,10 @@ class SizedDataset(FairseqDataset):
         """The numbers of the items that this epoch has, ascending."""
         return np.arange(len(self))
 
+    def num_counted(self) -> int:
+        """How many of the epoch's items training and validation count something of."""
+        return len(self.used())
+
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
         """Whether epochs are alike; in training every epoch has batches of its own."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import UsageError, run_command
+from fairseq_poolingformer.cli.command import UsageError, natural, positive, run_command, share
 
 from . import run
 from .records import MAX_LINE_BYTES
@@ -20,17 +20,24 @@ logger = logging.getLogger("preprocess")
 Options = argparse._ActionsContainer  # a parser, or a group of it
 
 
-def add_number(options: Options, flag: str, default: int | float, text: str, metavar: str = "N") -> None:
-    """Add an option that takes a number of the default's type; its help is a text and the default."""
+def add_number(
+    options: Options,
+    flag: str,
+    default: float,
+    text: str,
+    metavar: str = "N",
+    kind: Callable[[str], float] = positive,
+) -> None:
+    """Add an option that takes a number; its help is a text and the default."""
     text += " (default: %(default)s)"
-    options.add_argument(flag, metavar=metavar, type=type(default), default=default, help=text)
+    options.add_argument(flag, metavar=metavar, type=kind, default=default, help=text)
 
 
 def add_lengths(options: Options, flag: str, default: Sequence[int], text: str) -> None:
     """Add an option that takes the lengths that a table reports; its help is a text and the default."""
     text += f" (default: {' '.join(map(str, default))})"
     dest = "max_source_length"
-    options.add_argument(flag, metavar="N", dest=dest, type=int, nargs="+", default=list(default), help=text)
+    options.add_argument(flag, metavar="N", dest=dest, type=positive, nargs="+", default=list(default), help=text)
 
 
 def add_max_line_bytes(options: Options) -> None:
@@ -57,18 +64,18 @@ def make_parser(
         text = "report how many inputs these lengths in tokens would truncate; nothing is truncated here"
         add_lengths(options, "--max-source-length", [4096, 16384], text)
     text = "use only the first N good training examples, in the order of the input"
-    options.add_argument("--limit", metavar="N", type=int, help=text)
+    options.add_argument("--limit", metavar="N", type=positive, help=text)
     for split in ("valid", "test"):
         text = f"use only N good {split} examples, chosen at random"
-        options.add_argument(f"--limit-{split}", metavar="N", type=int, help=text)
-    add_number(options, "--limit-seed", 0, "seed of these choices", "S")
+        options.add_argument(f"--limit-{split}", metavar="N", type=positive, help=text)
+    add_number(options, "--limit-seed", 0, "seed of these choices", "S", natural)
     text = "stop with an error where more of a split than this is bad"
-    add_number(options, "--max-reject-fraction", 0.01, text, "F")
+    add_number(options, "--max-reject-fraction", 0.01, text, "F", share)
     text = "also look for what is likely to be wrong with the data, and write report.html and report.txt"
     options.add_argument("--report", action="store_true", help=text)
     options.add_argument("--overwrite", action="store_true", help="replace another corpus in the folder")
     workers = "number of processes; the result does not depend on it (default: the number of cores, %(default)s)"
-    options.add_argument("--workers", metavar="N", type=int, default=_cores(), help=workers)
+    options.add_argument("--workers", metavar="N", type=positive, default=_cores(), help=workers)
     machines = parser.add_argument_group("several machines (the result is that of one)")
     text = "encode an N-th of the corpus; needs --shard-id, and --join after it"
     machines.add_argument("--num-shards", metavar="N", type=int, help=text)
@@ -98,10 +105,6 @@ def main(
 
 def _run(make_corpus: Callable[[argparse.Namespace], run.Corpus], args: argparse.Namespace) -> None:
     log_to_stderr()
-    for name, least in (("workers", 1), ("limit", 1), ("limit_valid", 1), ("limit_test", 1), ("limit_seed", 0)):
-        number = getattr(args, name)
-        if number is not None and number < least:
-            raise UsageError(f"--{name.replace('_', '-')} {number}: must be {least} or more")
     shard = _shard(args)
     try:
         corpus = make_corpus(args)

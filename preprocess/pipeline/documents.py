@@ -5,6 +5,7 @@ import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 
+from fairseq_poolingformer.cli.command import finite, natural
 from fairseq_poolingformer.tasks.masked_lm import DOCUMENTS, DOCUMENTS_WITH_TEXT
 
 from .command import add_number
@@ -19,9 +20,9 @@ logger = logging.getLogger("preprocess")
 def add_options(parser: argparse.ArgumentParser, min_chars: int) -> None:
     """Add the options that all corpora of documents have; ``min_chars`` is the default of the option of that name."""
     options = parser.add_argument_group("documents")
-    add_number(options, "--min-chars", min_chars, "skip documents of fewer characters")
+    add_number(options, "--min-chars", min_chars, "skip documents of fewer characters", kind=natural)
     text = "share of the documents that a hash puts into the valid split, one at least; 0: no such split"
-    add_number(options, "--valid-share", 0.005, text, "F")
+    add_number(options, "--valid-share", 0.005, text, "F", finite)
     text = "write the text itself too, for reading: {split}.text.txt"
     options.add_argument("--write-text", action="store_true", help=text)
 

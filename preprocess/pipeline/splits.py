@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fairseq_poolingformer.cli.command import finite
 from fairseq_poolingformer.text.json_file import read_json_file
 
 from .records import InputError, Parse, Record
@@ -73,7 +74,7 @@ def add_shares(parser: argparse.ArgumentParser, valid: float, test: float) -> No
     for split, default in (("valid", valid), ("test", test)):
         text = f"share of the training documents that a hash puts into {split}; 0: no such split"
         parser.add_argument(
-            f"--{split}-share", metavar="F", type=float, default=default, help=f"{text} (default: %(default)s)"
+            f"--{split}-share", metavar="F", type=finite, default=default, help=f"{text} (default: %(default)s)"
         )
     text = "another number draws other splits (default: 0)"
     parser.add_argument("--split-seed", metavar="S", type=int, default=0, help=text)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import sentencepiece
 
+from fairseq_poolingformer.cli.command import positive
 from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, replace_lone_surrogates
 from fairseq_poolingformer.text.gpt2_bpe import WHITE_SPACE
 from fairseq_poolingformer.text.tokenizers import GPT2Tokenizer, SentencePieceTokenizer
@@ -38,7 +39,7 @@ def add_tokenizer_options(parser: argparse.ArgumentParser, default_vocabulary: i
     if default_vocabulary is not None:
         trained += f" (default: {default_vocabulary})"
     choice.add_argument(
-        "--sentencepiece-train", metavar="VOCAB_SIZE", type=int, default=default_vocabulary, help=trained
+        "--sentencepiece-train", metavar="VOCAB_SIZE", type=positive, default=default_vocabulary, help=trained
     )
     options.add_argument(
         "--white-space",

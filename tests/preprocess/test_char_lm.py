@@ -148,7 +148,7 @@ def test_bytes_can_be_held_out_at_the_end(file, tmp_path, capsys):
     assert "too few for three splits" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["--input", str(file), "--output-folder", str(tmp_path / "other"), "--held-out", "0"])
-    assert "--held-out 0: must be 1 or more" in capsys.readouterr().err
+    assert "argument --held-out: must be a whole number, 1 or more" in capsys.readouterr().err
 
 
 def test_a_killed_overwrite_is_noticed(file, tmp_path, monkeypatch):

@@ -119,6 +119,8 @@ def test_shares_that_are_none():
         Masking(table, MASK, 0.0)
     with pytest.raises(ValueError, match=r"at most 1 together, got 0\.6 and 0\.6"):
         Masking(table, MASK, 0.15, 0.6, 0.6)
+    with pytest.raises(ValueError, match=r"at most 1 together, got 0\.1 and nan"):
+        Masking(table, MASK, 0.15, 0.1, float("nan"))
 
 
 def test_gpt2_symbols_have_their_texts_and_characters(gpt2_folder):

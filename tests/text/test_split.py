@@ -9,7 +9,7 @@ import pytest
 
 from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.sequences import Sequences, SequencesWriter
-from fairseq_poolingformer.text.split import Split, refuse
+from fairseq_poolingformer.text.split import Split, refuse, sums
 
 LAYOUT = Layout(made_with="a test", ids=("question",), numbers=("answer",))
 
@@ -30,6 +30,10 @@ def write(folder: Path, **arrays: list[list[int]]) -> None:
         with SequencesWriter(folder / f"valid.{name}", np.dtype(np.int32)) as writer:
             for sequence in sequences:
                 writer.append(np.array(sequence, np.int32))
+
+
+def test_sums_are_those_between_bounds():
+    assert sums(np.array([1, 2, 4, 8], np.int8), np.array([0, 2, 2, 4])).tolist() == [3, 0, 12]
 
 
 def test_arrays_are_mapped_under_their_names(tmp_path):

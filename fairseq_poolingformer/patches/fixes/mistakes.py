@@ -22,7 +22,8 @@ ENVIRONMENT = {errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOT
 ENVIRONMENT |= {errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.ENAMETOOLONG, errno.EIO}
 # begin errors of fairseq that are assertions and plain Exceptions; others that name a flag are for people, too
 FOR_PEOPLE = re.compile(
-    r"Must specify batch size|min_len cannot be larger|Could not infer language|Size of sample|--\w"
+    r"Must specify batch size|The dataset is empty|min_len cannot be larger|Could not infer language|Size of sample"
+    r"|--\w"
 )
 OUT_OF_MEMORY = (
     "the GPU's memory does not hold a batch: lower --batch-size or --max-tokens and raise --update-freq instead, or "
@@ -124,6 +125,17 @@ def require_checkpoint(path: Path) -> None:
         hub = "" if path.suffix or path.is_absolute() else "; a model of the Hugging Face Hub is downloaded first, and "
         remedy = f"{hub}converted with poolingformer-convert to-fairseq" if hub else ""
         raise MissingCheckpointError(f"{path}: no such checkpoint{remedy}")
+
+
+def refuse_split_that_counts_nothing(original: Callable, self: Any, subset: str, *args: Any, **kwargs: Any) -> Any:
+    """Say which validation split has no example that counts: fairseq fails without batches, or logs a loss of 0."""
+    dataset = self.task.dataset(subset)
+    if not getattr(dataset, "num_counted", dataset.__len__)():
+        raise ValueError(
+            f"--valid-subset {subset}: none of its {len(dataset)} examples has what the task counts, such as a label, "
+            "or an answer in the part that is read; give another split, or --disable-validation"
+        )
+    return original(self, subset, *args, **kwargs)
 
 
 def name_logged_metrics(

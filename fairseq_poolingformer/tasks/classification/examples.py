@@ -50,11 +50,6 @@ class ClassificationExamples(Examples):
     """The examples of a split.
 
     Args:
-        split: the arrays.
-        symbols: of the dictionary.
-        max_positions: tokens of a segment at most.
-        max_segments: leave out what is beyond so many segments of a document; 0 for no limit.
-        use_global: make ``<s>`` global.
         problem: one of :data:`~fairseq_poolingformer.tasks.shared.labels.PROBLEM_TYPES`.
         num_labels: how many there are.
     """
@@ -76,6 +71,10 @@ class ClassificationExamples(Examples):
         self.room, self.max_segments = max_positions - 2, max_segments
         counts = count_pieces(split.document.sizes, self.room, max_segments)
         self.sizes = np.minimum(split.document.sizes, counts * self.room) + 2 * counts
+
+    @property
+    def known(self) -> np.ndarray:
+        return self.split.label.sizes > 0
 
     def segments(self, example: int) -> list[Segment]:
         document = self.split.document[example]

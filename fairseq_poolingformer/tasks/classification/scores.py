@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_poolingformer.tasks.shared.estimates import Mean, shares
+from fairseq_poolingformer.tasks.shared.gold import compared
 from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.text.json_lines import BadLine, read_object
 from fairseq_poolingformer.text.json_values import placed
@@ -44,19 +45,7 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     Raises:
         ValueError: a file is not of its format, or a prediction is of no document.
     """
-    labels: dict[str, Label] = {}
-    for path in gold:
-        for name, label in read_gold(Path(path)).items():
-            if labels.setdefault(name, label) != label:
-                raise ValueError(f"{path}: document {name!r} has the label {label}, and {labels[name]} in another file")
-    found = read_gold(Path(predictions))
-    if not found:
-        raise ValueError(f"{predictions}: no predictions in it")
-    unknown = next((name for name in found if name not in labels), None)
-    if unknown is not None:
-        same = next((name for name in labels if name.lstrip("0") == unknown.lstrip("0")), None)
-        cause = "are they of another split?" if same is None else f"their {same!r} is another id"
-        raise ValueError(f"{predictions}: the gold files have no document {unknown!r}; {cause}")
+    labels, found = compared(gold, predictions, read_gold, read_gold)
     pairs = [(labels[name], label) for name, label in found.items()]
     counts = {"examples": len(pairs), "without_prediction": len(labels) - len(pairs)}
     if _are_amounts(pairs):

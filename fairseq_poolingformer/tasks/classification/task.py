@@ -63,15 +63,8 @@ class DocumentClassificationTask(LabelledTask):
 
     def build_examples(self, folder: Path, split: str, max_segments: int) -> ClassificationExamples:
         arrays = ClassificationSplit.open(folder, split)
-        return ClassificationExamples(
-            arrays,
-            self.symbols,
-            self.cfg.max_positions,
-            max_segments,
-            self.uses_global_tokens,
-            self.problem_type,
-            len(self.labels),
-        )
+        labels = {"problem": self.problem_type, "num_labels": len(self.labels)}
+        return ClassificationExamples(arrays, **self.reading(max_segments), **labels)
 
     @staticmethod
     def loss(output: Tensor, target: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:

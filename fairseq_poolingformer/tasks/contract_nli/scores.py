@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fairseq_poolingformer.tasks.shared.estimates import Mean
+from fairseq_poolingformer.tasks.shared.gold import compared
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_values import as_object, example_id_of, list_of, placed, text_of
 
@@ -154,17 +155,12 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     Raises:
         ValueError: a file is not of its format, or a prediction is of no document or of another number of spans.
     """
-    right = {key: value for path in gold for key, value in read_gold(Path(path)).items()}
-    found = read_predictions(Path(predictions))
+    right, found = compared(gold, predictions, read_gold, read_predictions)
     for key, prediction in found.items():
-        if key not in right:
-            raise ValueError(f"{predictions}: the gold files have no document {key[0]!r} with {key[1]!r}")
         if len(prediction.spans) != right[key][1]:
             raise ValueError(
                 f"{predictions}, document {key[0]}: {len(prediction.spans)} spans, and it has {right[key][1]}"
             )
-    if not found:
-        raise ValueError(f"{predictions}: no predictions in it")
     pairs = [(key[1], right[key][0], prediction) for key, prediction in found.items()]
     labels = sorted({label for label, _, _ in pairs})
     micro = figures([pair[1:] for pair in pairs])
@@ -194,11 +190,9 @@ def figures(pairs: Sequence[tuple[Annotation, Prediction]]) -> dict[str, float |
 
 
 def evidence_figures(is_evidence: np.ndarray, probability: np.ndarray) -> dict[str, float | None]:
-    """Average precision, and the precision at the highest threshold that finds 80 % of the evidence.
+    """Average precision, and the precision at the highest threshold that finds 80 % of the evidence, (n,) bool.
 
-    Args:
-        is_evidence: (n,) bool.
-        probability: (n,) of each; equal ones have one threshold.
+    Equal ones of the (n,) probabilities have one threshold.
     """
     if not is_evidence.any():
         return {"map": None, "precision_at_recall_80": None}

@@ -31,12 +31,7 @@ _BLANKS = re.compile(r"[ \t]+")  # others, such as no-break spaces, may be in a 
 
 @dataclass(frozen=True)
 class RawDocument:
-    """The lines of a document that is not parsed yet.
-
-    Attributes:
-        lines: without their ends.
-        first_line: number of the first one in its file, from 1.
-    """
+    """The lines of a document that is not parsed yet, without their ends, and the first one's number in its file."""
 
     lines: list[str]
     first_line: int
@@ -66,9 +61,6 @@ def split_documents(lines: Iterable[str]) -> Iterator[RawDocument]:
 
     A document that lacks its end goes up to the next beginning; lines that lie in no document, blank ones and comments
     apart, become one of their own. :func:`parse_document` refuses both.
-
-    Args:
-        lines: of a file, in order.
     """
     found: list[str] = []
     first = 0

@@ -63,7 +63,7 @@ class CoreferenceExamples(WordExamples):
     Args:
         split: the documents.
         names: theirs, whose beginnings tell the genre.
-        args, options: the other arguments of :class:`~fairseq_poolingformer.tasks.shared.words.WordExamples`.
+        args, options: the others of :class:`~fairseq_poolingformer.tasks.shared.words.WordExamples`.
     """
 
     def __init__(self, split: CoreferenceSplit, names: Sequence[str], *args: Any, **options: Any) -> None:

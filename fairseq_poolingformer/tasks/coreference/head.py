@@ -6,6 +6,7 @@ a block and, for k kept spans, of k × k scores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -47,7 +48,7 @@ class CoreferenceHead(nn.Module):
         train_all_spans: let gradients through the mention scores of all spans, for :func:`mention_loss`.
 
     Raises:
-        ValueError: a size is less than 1, or ``span_ratio`` not more than 0.
+        ValueError: a size is less than 1, or ``span_ratio`` not more than 0 or not finite.
     """
 
     def __init__(
@@ -75,8 +76,8 @@ class CoreferenceHead(nn.Module):
         for name, value in sizes.items():
             if value < 1:
                 raise ValueError(f"{name} must be 1 or more, got {value}")
-        if not span_ratio > 0:
-            raise ValueError(f"span_ratio must be more than 0, got {span_ratio}")
+        if not 0 < span_ratio < math.inf:
+            raise ValueError(f"span_ratio must be more than 0 and finite, got {span_ratio}")
         self.max_span_width, self.span_ratio, self.depth = max_span_width, span_ratio, depth
         self.max_antecedents, self.train_all_spans = max_antecedents, train_all_spans
         width = 3 * embed_dim + feature_size
@@ -288,10 +289,7 @@ def mention_loss(output: list[Antecedents], mentions: list[Tensor]) -> Tensor:
 
     The papers have no such loss. Without it, a span that is no mention can hide one that it crosses for good: once
     its antecedents are right, nothing lowers its mention score, and a span that is not kept has no gradient. Large
-    corpora train mention scores by other documents.
-
-    Args:
-        output, mentions: as for :func:`marginal_loss`.
+    corpora train mention scores by other documents. The arguments are those of :func:`marginal_loss`.
     """
     losses = [
         F.binary_cross_entropy_with_logits(scores, (_entities(spans, rows) > 0).to(scores.dtype), reduction="sum")

@@ -167,12 +167,7 @@ class CoreferenceScore:
 
 
 def score_document(key: Chains, response: Chains) -> CoreferenceScore:
-    """Compare a document's predicted chains with the true ones.
-
-    Args:
-        key: the true chains.
-        response: the predicted ones.
-    """
+    """Compare a document's predicted chains with the true ones."""
     known = {mention for chain in key for mention in chain}
     response, repeated = _without_repeated(known, response)
     predicted = {mention for chain in response for mention in chain}

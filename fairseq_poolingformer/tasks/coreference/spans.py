@@ -42,15 +42,7 @@ class Antecedents(NamedTuple):
 
 
 def candidate_spans(sentences: np.ndarray, max_width: int) -> np.ndarray:
-    """List the spans that lie in one sentence and have at most so many words.
-
-    Args:
-        sentences: (W,) the number of each word's sentence.
-        max_width: words of a span at most.
-
-    Returns:
-        (M, 2) spans, ascending by start, then by end.
-    """
+    """(M, 2) the spans of up to ``max_width`` words in one of (W,) words' sentences, ascending by start and end."""
     words = len(sentences)
     starts = np.arange(words)[:, None]
     ends = starts + 1 + np.arange(max_width)
@@ -91,15 +83,7 @@ def keep_spans(spans: np.ndarray, scores: np.ndarray, limit: int) -> np.ndarray:
 
 
 def link_clusters(spans: Sequence[tuple[int, int]], antecedents: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Join spans with their antecedents.
-
-    Args:
-        spans: in order.
-        antecedents: the number of each span's antecedent, an earlier span; −1 for none.
-
-    Returns:
-        The entities of two mentions or more.
-    """
+    """The entities of two mentions or more that spans make with their antecedents, numbers of earlier ones or −1."""
     cluster_of = np.arange(len(spans))
     for number, antecedent in enumerate(antecedents):
         if antecedent >= 0:

@@ -1,6 +1,7 @@
 """fairseq's ``--task coreference``: OntoNotes, in the format of CoNLL-2012."""
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -82,7 +83,7 @@ class CoreferenceTask(DocumentTask):
 
     def __init__(self, cfg: CoreferenceConfig, dictionary: Dictionary) -> None:
         super().__init__(cfg, dictionary)
-        if not cfg.mention_loss_weight >= 0:
+        if not 0 <= cfg.mention_loss_weight < math.inf:
             raise ValueError(f"--mention-loss-weight must be 0 or more, got {cfg.mention_loss_weight}")
 
     def build_head(self, embed_dim: int, dropout: float) -> CoreferenceHead:
@@ -102,7 +103,7 @@ class CoreferenceTask(DocumentTask):
     def build_examples(self, folder: Path, split: str, max_segments: int) -> CoreferenceExamples:
         names = CoreferenceSplit.lines(folder, split)
         arrays = CoreferenceSplit.open(folder, split)
-        return CoreferenceExamples(arrays, names, self.symbols, self.cfg.max_positions, max_segments, self.cfg.seed)
+        return CoreferenceExamples(arrays, names, **self.reading(max_segments), seed=self.cfg.seed)
 
     def loss(self, output: list[Antecedents], target: dict[str, Any]) -> tuple[Tensor, dict[str, Any]]:
         """−log Σ P of the right antecedents; in validation also the counts of the metrics."""

@@ -9,7 +9,7 @@ text, yes or no.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
@@ -28,7 +28,7 @@ from fairseq_poolingformer.tasks.shared.examples import (
 )
 from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.sequences import Sequences
-from fairseq_poolingformer.text.split import Split, refuse
+from fairseq_poolingformer.text.split import Split, refuse, sums
 
 PARAGRAPH_COLUMNS = ("title_size", "num_sentences", "is_relevant")
 SENTENCE_COLUMNS = ("size", "is_supporting")
@@ -83,28 +83,15 @@ class HotpotqaSplit(Split):
         paragraph_bounds = self.paragraph.bounds // len(PARAGRAPH_COLUMNS)
         sentence_bounds = self.sentence.bounds // len(SENTENCE_COLUMNS)
         refuse(
-            self.sentence, _sums(counts, paragraph_bounds) != np.diff(sentence_bounds), "not all paragraphs' sentences"
+            self.sentence, sums(counts, paragraph_bounds) != np.diff(sentence_bounds), "not all paragraphs' sentences"
         )
-        tokens = _sums(titles, paragraph_bounds) + _sums(sizes, sentence_bounds)
+        tokens = sums(titles, paragraph_bounds) + sums(sizes, sentence_bounds)
         refuse(self.document, tokens != self.document.sizes, "titles and sentences have another number of tokens")
         refuse(self.answer_type, self.answer_type.sizes > 1, "more than one type of answer")
 
 
-def _sums(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """(n,) sums of the values from each bound to the next one."""
-    return np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(values, dtype=np.int64)])[bounds])
-
-
 class HotpotqaExamples(Examples):
-    """The examples of a split.
-
-    Args:
-        split: the arrays.
-        symbols: of the dictionary.
-        max_positions: tokens of a segment at most.
-        max_question_length: tokens that longer questions are cut to.
-        max_segments: leave out what is beyond so many segments of an example; 0 for no limit.
-        use_global: make ``<s>``, the question and the marks of titles and sentences global.
+    """The examples of a split; ``max_question_length`` is the tokens that longer questions are cut to.
 
     Raises:
         ValueError: a segment has no room for a document.
@@ -134,86 +121,64 @@ class HotpotqaExamples(Examples):
         pieces = count_pieces(body, self.room, max_segments)
         self.sizes = np.minimum(body, pieces * self.room) + pieces * (question + num_symbols)
 
+    @property
+    def known(self) -> np.ndarray:
+        return self.split.answer_type.sizes > 0
+
     def segments(self, example: int) -> list[Segment]:
         marks = self.symbols.marks
         question = self.split.question[example][: self.question_length[example]]
         head = np.concatenate([[self.symbols.bos, marks["[q]"]], question, [marks["[/q]"]]]).astype(np.int64)
-        body = self._body(example)
-        places = cut(len(body.tokens), int(self.room[example]), self.max_segments)
-        return [self._segment(head, body, begin, end) for begin, end in places]
+        tokens, columns = self._marked(example)
+        answers, place = self.split.answer[example].reshape(-1, 2), np.flatnonzero(columns["piece"])
+        spans = np.column_stack([place[answers[:, 0]], place[answers[:, 1] - 1] + 1])
+        pieces = cut(len(tokens), int(self.room[example]), self.max_segments)
+        return [self._segment(head, tokens, columns, spans, *piece) for piece in pieces]
 
     def targets(self, example: int) -> dict[str, int]:
         answer_type = self.split.answer_type[example]
         return {"answer_type": int(answer_type[0]) if len(answer_type) else UNKNOWN}
 
-    def _body(self, example: int) -> _Body:
-        body = _Body(self.split.document[example], self.symbols.marks)
+    def _marked(self, example: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """An example's paragraphs with their marks.
+
+        Returns:
+            (T,) tokens, and columns (T,), which are 0 but here: ``paragraph`` and ``sentence`` number the marks of
+            these, from 1, ``relevant`` and ``supporting`` are the targets of marks, ``piece`` numbers the texts between
+            marks.
+        """
+        rows: list[tuple[str, int, dict[str, int]]] = []  # a mark, or none for a text; tokens; values of columns
         sentences = enumerate(self.split.sentences(example).tolist(), 1)
         for number, (title_size, num_sentences, is_relevant) in enumerate(self.split.paragraphs(example).tolist(), 1):
-            body.mark("<t>", paragraph=number, relevant=is_relevant)
-            body.text(title_size)
-            body.mark("</t>")
+            rows.append(("<t>", 1, {"paragraph": number, "relevant": is_relevant}))
+            rows += [("", title_size, {}), ("</t>", 1, {})]
             for sentence, (size, is_supporting) in itertools.islice(sentences, num_sentences):
-                body.text(size)
-                body.mark("[s]", sentence=sentence, supporting=is_supporting)
-        body.finish(self.split.answer[example].reshape(-1, 2))
-        return body
+                rows += [("", size, {}), ("[s]", 1, {"sentence": sentence, "supporting": is_supporting})]
+        sizes = np.array([size for _, size, _ in rows], np.int64)
 
-    def _segment(self, head: np.ndarray, body: _Body, begin: int, end: int) -> Segment:
-        tokens = np.concatenate([head, body.tokens[begin:end], [self.symbols.eos]])
+        def spread(values: Iterable[int]) -> np.ndarray:
+            return np.repeat(np.fromiter(values, np.int64), sizes)
 
-        def columns(*names: str) -> dict[str, np.ndarray]:
-            edges = np.zeros(len(head), np.int64), np.zeros(1, np.int64)
-            return {name: np.concatenate([edges[0], body.columns[name][begin:end], edges[1]]) for name in names}
+        names = ("paragraph", "sentence", "relevant", "supporting")
+        columns = {name: spread(values.get(name, 0) for *_, values in rows) for name in names}
+        numbers = itertools.count(1)
+        columns["piece"] = spread(0 if mark else next(numbers) for mark, *_ in rows)
+        tokens = spread(self.symbols.marks.get(mark, 0) for mark, *_ in rows)
+        tokens[columns["piece"] > 0] = self.split.document[example]
+        return tokens, columns
 
-        inputs = columns("paragraph", "sentence", "piece")
-        is_global = (np.arange(len(tokens)) < len(head)) | (inputs["paragraph"] > 0) | (inputs["sentence"] > 0)
-        spans = mark_spans(body.answers, begin, end, len(head), len(tokens))
-        return Segment(tokens, is_global & self.use_global, inputs, columns("relevant", "supporting") | spans)
-
-
-class _Body:
-    """The paragraphs of an example with their marks.
-
-    Args:
-        document: tokens without marks.
-        marks: dictionary indices.
-
-    Attributes:
-        tokens: (T,) with marks.
-        columns: (T,) for each name: ``paragraph`` and ``sentence`` number the marks of these, from 1; ``piece`` numbers
-            the pieces of text between marks; ``relevant`` and ``supporting`` are the targets of marks; 0 elsewhere.
-        answers: (A, 2) half-open spans of ``tokens``.
-    """
-
-    def __init__(self, document: np.ndarray, marks: Mapping[str, int]) -> None:
-        self._document, self._marks = document, marks
-        self._tokens: list[np.ndarray] = [np.zeros(0, np.int64)]
-        self._at: list[tuple[int, dict[str, int]]] = []  # position and values of each mark
-        self._pieces: list[tuple[int, int]] = []  # position and size of each piece of text
-        self._size = self._read = 0
-
-    def mark(self, name: str, **values: int) -> None:
-        """Append a mark with its values in columns."""
-        self._tokens.append(np.array([self._marks[name]]))
-        self._at.append((self._size, values))
-        self._size += 1
-
-    def text(self, size: int) -> None:
-        """Append the next tokens of the document."""
-        self._tokens.append(self._document[self._read : self._read + size])
-        self._pieces.append((self._size, size))
-        self._size, self._read = self._size + size, self._read + size
-
-    def finish(self, answers: np.ndarray) -> None:
-        """Make the attributes; ``answers``, (A, 2), are spans of the document."""
-        self.tokens = np.concatenate(self._tokens).astype(np.int64)
-        names = ("paragraph", "sentence", "piece", "relevant", "supporting")
-        self.columns = {name: np.zeros(self._size, np.int64) for name in names}
-        for position, values in self._at:
-            for name, value in values.items():
-                self.columns[name][position] = value
-        for number, (position, size) in enumerate(self._pieces, 1):
-            self.columns["piece"][position : position + size] = number
-        position_of = np.flatnonzero(self.columns["piece"])
-        self.answers = np.column_stack([position_of[answers[:, 0]], position_of[answers[:, 1] - 1] + 1])
+    def _segment(
+        self,
+        head: np.ndarray,
+        tokens: np.ndarray,
+        columns: dict[str, np.ndarray],
+        spans: np.ndarray,
+        begin: int,
+        end: int,
+    ) -> Segment:
+        tokens = np.concatenate([head, tokens[begin:end], [self.symbols.eos]])
+        columns = {name: np.pad(column[begin:end], (len(head), 1)) for name, column in columns.items()}
+        is_global = (np.arange(len(tokens)) < len(head)) | (columns["paragraph"] > 0) | (columns["sentence"] > 0)
+        targets = mark_spans(spans, begin, end, len(head), len(tokens))
+        targets |= {name: columns.pop(name) for name in ("relevant", "supporting")}
+        return Segment(tokens, is_global & self.use_global, columns, targets)

@@ -33,10 +33,7 @@ class HotpotqaHead(nn.Module):
 
     The logits of the kind of answer are averaged over an example's segments (Longformer, appendix D).
 
-    Args:
-        embed_dim: width C of the features.
-        dropout: applied to what each linear layer reads.
-        num_types: kinds of answers.
+    ``dropout`` is applied to what each linear layer reads.
     """
 
     def __init__(self, embed_dim: int, dropout: float = 0.0, num_types: int = len(AnswerType)) -> None:
@@ -58,12 +55,9 @@ class HotpotqaHead(nn.Module):
     def forward(
         self, features: Tensor, example: Tensor, num_examples: int, piece: Tensor, paragraph: Tensor, sentence: Tensor
     ) -> HotpotqaLogits:
-        """Compute the logits of a batch of B examples with N segments.
+        """Compute the logits of a batch.
 
         Args:
-            features: (N, T, C), ``<s>`` first.
-            example: (N,) int64, the example of each segment.
-            num_examples: B.
             piece: (N, T) int64, see :class:`~fairseq_poolingformer.tasks.shared.heads.SpanLogits`.
             paragraph, sentence: (N, T) int64, k at the mark of an example's k-th paragraph or sentence, counted from 1,
                 and 0 elsewhere.

@@ -147,7 +147,7 @@ def figures(gold: Sequence[HotpotqaGold], predictions: HotpotqaPredictions) -> d
         if answer is not None and facts is not None:
             precision = answer_found.precision * facts_found.precision
             recall = answer_found.recall * facts_found.recall
-            put(number, "joint_", answer_exact * facts_exact, Overlap(_f1(precision, recall), precision, recall))
+            put(number, "joint_", answer_exact * facts_exact, Overlap.between(precision, recall))
     return {name: Mean.of(reduce(add, column, 0.0) / len(gold), column) for name, column in values.items()}
 
 
@@ -160,11 +160,4 @@ def _compare_answers(answer: str, right: str) -> tuple[bool, Overlap]:
 
 def _compare_facts(facts: Iterable[Fact], right: Iterable[Fact]) -> tuple[bool, Overlap]:
     predicted, wanted = set(facts), set(right)
-    same = len(predicted & wanted)
-    precision = same / len(predicted) if predicted else 0.0
-    recall = same / len(wanted) if wanted else 0.0
-    return predicted == wanted, Overlap(_f1(precision, recall), precision, recall)
-
-
-def _f1(precision: float, recall: float) -> float:
-    return 2 * precision * recall / (precision + recall) if precision + recall > 0 else 0.0
+    return predicted == wanted, Overlap.of(len(predicted & wanted), len(predicted), len(wanted))

@@ -24,7 +24,7 @@ from fairseq_poolingformer.tasks.shared.heads import (
     mark_losses,
     span_losses,
 )
-from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig
+from fairseq_poolingformer.tasks.shared.task import DocumentTask, DocumentTaskConfig, check_weights
 from fairseq_poolingformer.text.tokenizers import load_tokenizer
 from fairseq_poolingformer.text.whole_file import write_lines
 
@@ -125,11 +125,7 @@ class HotpotqaTask(DocumentTask):
     def __init__(self, cfg: HotpotqaConfig, dictionary: Dictionary) -> None:
         super().__init__(cfg, dictionary)
         self.weights = {part: getattr(cfg, f"{part}_loss_weight") for part in _PARTS}
-        if min(self.weights.values()) < 0 or not any(self.weights.values()):
-            raise ValueError(
-                f"{', '.join(f'--{part}-loss-weight' for part in _PARTS)} must be 0 or more, and one of them more than "
-                f"0; got {', '.join(f'{weight:g}' for weight in self.weights.values())}"
-            )
+        check_weights(self.weights)
 
     def build_head(self, embed_dim: int, dropout: float) -> HotpotqaHead:
         return HotpotqaHead(embed_dim, dropout, self.num_types)
@@ -137,11 +133,8 @@ class HotpotqaTask(DocumentTask):
     def build_examples(self, folder: Path, split: str, max_segments: int) -> HotpotqaExamples:
         return HotpotqaExamples(
             self.split_class.open(folder, split),
-            self.symbols,
-            self.cfg.max_positions,
-            self.cfg.max_question_length,
-            max_segments,
-            self.uses_global_tokens,
+            **self.reading(max_segments),
+            max_question_length=self.cfg.max_question_length,
         )
 
     def loss(self, output: HotpotqaLogits, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:

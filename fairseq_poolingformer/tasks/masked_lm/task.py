@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 import numpy as np
 import torch
-from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion
+from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
 from fairseq.models import BaseFairseqModel
@@ -82,10 +82,7 @@ class MaskedLMDataset(SizedDataset):
         }
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """A batch, padded on the right.
-
-        Args:
-            samples: items of this dataset.
+        """A batch of items of this dataset, padded on the right.
 
         Returns:
             ``net_input`` with src_tokens (B, T); ``target`` (B, T), padding where there is nothing to predict;
@@ -228,8 +225,7 @@ class LongMaskedLMTask(OneDictionaryTask):
         Raises:
             ValueError: the model cannot.
         """
-        names = (self.criterion, *self.other_criterions)
-        if isinstance(criterion, tuple(CRITERION_REGISTRY[name] for name in names)):
+        if self.is_fitting(criterion):
             criterion.counts_share = True
             criterion.register_forward_pre_hook(lambda _, given: (given[0], self._own_part(given[1], ranks)))
         super().divide(model, criterion, ranks)

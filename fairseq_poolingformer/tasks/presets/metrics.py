@@ -151,8 +151,6 @@ def bert_score(
     """BERTScore by its own library: means of precision, recall and F1 in percent, the best reference of each.
 
     Args:
-        predictions: N texts.
-        references: those of each.
         model: a name or a folder; empty for the library's choice for English.
         layers: of the model, to score at; needed for those that the library does not know.
 

@@ -77,12 +77,7 @@ def run(name: str, args: argparse.Namespace) -> None:
 def score(
     name: str, gold: Mapping[str, list[str]], predictions: Mapping[str, str]
 ) -> tuple[dict[str, float | int], dict[str, tuple[float, float]]]:
-    """Compute the official figures of one preset.
-
-    Args:
-        name: the preset's.
-        gold: the references of each id.
-        predictions: of the same ids.
+    """Compute the official figures of one preset, of predictions and of references by the same ids.
 
     Returns:
         The figures, rounded as the official script does, and their 95% intervals.

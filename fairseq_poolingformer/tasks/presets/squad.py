@@ -8,7 +8,7 @@ from functools import reduce
 from operator import add
 from pathlib import Path
 
-from fairseq_poolingformer.cli.command import add_gold, add_of_examples, given_predictions
+from fairseq_poolingformer.cli.command import add_gold, add_of_examples, finite, given_predictions
 from fairseq_poolingformer.tasks.presets.output import mismatch, print_figures, read_predictions
 from fairseq_poolingformer.tasks.shared.estimates import Mean, intervals
 from fairseq_poolingformer.tasks.shared.normalized_text import exact_match, f1, hotpotqa_words
@@ -34,7 +34,7 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     text = "JSON of question id -> probability that it has no answer, for v2.0"
     parser.add_argument("--na-prob-file", metavar="FILE", type=Path, help=text)
     text = "take a question for unanswerable where its probability is higher (default: %(default)s)"
-    parser.add_argument("--na-prob-thresh", metavar="P", type=float, default=1.0, help=text)
+    parser.add_argument("--na-prob-thresh", metavar="P", type=finite, default=1.0, help=text)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure here, unrounded")
     return parser
 
@@ -101,10 +101,7 @@ def question_scores(
 ) -> dict[str, Scores]:
     """What each question adds to exact match and F1, from 0 to 1: nothing where v1.1 has no prediction.
 
-    Args:
-        gold: the right answers to each question, none where it has none.
-        predictions: empty for no answer; v2.0 needs all of them.
-        is_v2: whether the script for v2.0 is meant.
+    A question may have no right answer, and an empty prediction is no answer; v2.0 needs all predictions.
     """
     exact, overlap = ("exact", _f1_or_none) if is_v2 else ("exact_match", f1)
     found: dict[str, Scores] = {exact: {}, "f1": {}}

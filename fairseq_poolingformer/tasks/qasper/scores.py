@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.shared.estimates import Mean
-from fairseq_poolingformer.tasks.shared.normalized_text import f1
+from fairseq_poolingformer.tasks.shared.gold import merged
+from fairseq_poolingformer.tasks.shared.normalized_text import Overlap, f1
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import read_object
 from fairseq_poolingformer.text.json_values import as_object, list_of, placed, text_of, texts_of
@@ -72,11 +73,7 @@ def evidence_f1(predicted: Sequence[str], right: Sequence[str]) -> float:
     """F1 of paragraphs; 1 where there are none."""
     if not predicted and not right:
         return 1.0
-    same = len(set(predicted) & set(right))
-    if not same:
-        return 0.0
-    precision, recall = same / len(predicted), same / len(right)
-    return (2 * precision * recall) / (precision + recall)
+    return Overlap.of(len(set(predicted) & set(right)), len(predicted), len(right)).f1
 
 
 def figures(gold: Mapping[str, Sequence[Reference]], predictions: Mapping[str, Reference]) -> dict[str, float]:
@@ -159,7 +156,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
     Raises:
         ValueError: naming the file and the place that is wrong.
     """
-    right = {name: references for path in gold for name, references in read_gold(Path(path)).items()}
+    right = merged(gold, read_gold)
     found = read_predictions(Path(predictions))
     if not right.keys() & found.keys():
         raise ValueError(f"{predictions}: no question of the gold data has an answer; are they of another split?")

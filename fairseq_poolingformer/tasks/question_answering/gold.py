@@ -112,12 +112,8 @@ class TydiqaAnnotation:
 def natural_questions_annotation(value: object, where: str) -> NaturalQuestionsAnnotation:
     """Read an annotation of Natural Questions, in the original or the simplified format.
 
-    Args:
-        value: the JSON value.
-        where: its place in the example, for messages.
-
     Raises:
-        ValueError: naming the place or the key that is wrong.
+        ValueError: naming ``where`` it is, or the key that is wrong.
     """
     record = as_object(value, where)
     long_answer = natural_questions_span(record.get("long_answer"), f"{where}.long_answer")

@@ -142,14 +142,7 @@ class SegmentAnswers:
 
 
 def mean_log_probabilities(logits: Sequence[AnswerLogits]) -> AnswerLogits:
-    """Average the probabilities of an ensemble's models, or of a single model.
-
-    Args:
-        logits: each model's, of the same segments.
-
-    Returns:
-        The log of the mean probabilities.
-    """
+    """The log of the mean probabilities of an ensemble's models, or of a single one, for the same segments."""
 
     def mean(name: str) -> Tensor:
         each = torch.stack([getattr(one, name).float().log_softmax(-1) for one in logits])

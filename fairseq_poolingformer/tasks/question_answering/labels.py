@@ -137,13 +137,8 @@ def label_segments(segments: Segments, answers: Answers, partial: Label = Label.
     Every other segment that sees some of the paragraph or of the short answer is partial, and so are all segments of an
     example whose answer has no known place.
 
-    Args:
-        segments: of the split.
-        answers: of its examples.
-        partial: the label of segments that see some of an answer; ``Label.NEGATIVE`` trains them to find nothing.
-
     Returns:
-        (S,) int8, see :class:`Label`.
+        (S,) int8, see :class:`Label`; ``partial`` at segments that see some of an answer.
     """
     is_short = answers.answer_type == AnswerType.SHORT
     needed_first = np.where(is_short, answers.first_token, answers.paragraph_first_token)
@@ -169,25 +164,14 @@ def label_segments(segments: Segments, answers: Answers, partial: Label = Label.
 
 
 def count_longer(answers: Answers, max_answer_length: int) -> int:
-    """Count the short answers that have more tokens than a prediction may have.
-
-    Args:
-        answers: of a split.
-        max_answer_length: tokens of a predicted span at most.
-    """
+    """Count the short answers of more tokens than a prediction may have."""
     is_short = answers.answer_type == AnswerType.SHORT
     return int(np.count_nonzero(is_short & (answers.end_token - answers.first_token > max_answer_length)))
 
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """Numbers of segments with each label, and of answers.
-
-    Args:
-        positive, partial, negative: segments.
-        answers: examples with an answer.
-        without_segment: examples whose answer no segment holds, so that training never sees it.
-    """
+    """Numbers of segments with each label, of answers, and of those that no segment holds, so that none trains them."""
 
     positive: int
     partial: int

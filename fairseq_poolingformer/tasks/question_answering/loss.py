@@ -10,7 +10,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
 from fairseq_poolingformer.tasks.question_answering.head import AnswerLogits
-from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion
+from fairseq_poolingformer.tasks.shared.task import DocumentTaskCriterion, check_weights
 
 _LOSSES = ("loss", "span_loss", "paragraph_loss", "type_loss")
 
@@ -32,12 +32,8 @@ class QuestionAnsweringCriterion(DocumentTaskCriterion):
     the shares of segments whose answer type, paragraph and span (both ends) have the largest logit; ``answered_``
     counts only segments that have a paragraph or a span to find.
 
-    Args:
-        task: the task of question answering.
-        span_loss_weight, paragraph_loss_weight, type_loss_weight: of the parts, 0 or more.
-
     Raises:
-        ValueError: a weight is negative, or all are 0.
+        ValueError: a weight is negative or not finite, or all are 0.
     """
 
     def __init__(
@@ -45,11 +41,7 @@ class QuestionAnsweringCriterion(DocumentTaskCriterion):
     ) -> None:
         super().__init__(task)
         self.weights = (span_loss_weight, paragraph_loss_weight, type_loss_weight)
-        if min(self.weights) < 0 or not any(self.weights):
-            raise ValueError(
-                "--span-loss-weight, --paragraph-loss-weight and --type-loss-weight must be 0 or more, and one of them "
-                f"more than 0; got {', '.join(f'{weight:g}' for weight in self.weights)}"
-            )
+        check_weights(dict(zip(("span", "paragraph", "type"), self.weights, strict=True)))
 
     def forward(self, model, sample: dict[str, Any], reduce: bool = True):
         """Compute the loss of a batch of ``QuestionAnsweringDataset``, a sum whatever ``reduce`` is.

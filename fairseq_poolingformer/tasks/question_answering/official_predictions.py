@@ -177,15 +177,10 @@ def _check_kind(record: dict[str, object], other: str, keys: tuple[str, ...]) ->
 
 
 def write_predictions(path: str | Path, kind: str, predictions: Iterable[Prediction]) -> int:
-    """Write an official file, one prediction a line in both formats; it gets its name when it is complete.
+    """Write an official file, one prediction a line in both formats; return their number.
 
-    Args:
-        path: the file; ``.gz`` at its end compresses it (the official scripts read plain files).
-        kind: ``"natural_questions"`` or ``"tydiqa"``.
-        predictions: of that kind; a generator keeps one of them in memory at a time.
-
-    Returns:
-        The number of predictions.
+    The file gets its name when it is complete; ``.gz`` at its end compresses it (the official scripts read plain
+    files). A generator of predictions keeps one of them in memory at a time.
     """
     head, between, tail = {NATURAL_QUESTIONS: ('{"predictions": [\n', ",\n", "\n]}\n"), TYDIQA: ("", "\n", "\n")}[kind]
     count = 0
@@ -210,10 +205,7 @@ def whole_text_file(path: str | Path) -> Iterator[TextIO]:
 
 
 def read_predictions(path: str | Path) -> tuple[str, dict[int | str, Prediction]]:
-    """Read an official file of either kind.
-
-    Args:
-        path: the file, plain or ``.gz``.
+    """Read an official file of either kind, plain or ``.gz``.
 
     Returns:
         The kind, ``"natural_questions"`` or ``"tydiqa"``, and the predictions by example id, in the file's order.

@@ -35,11 +35,7 @@ def official_predictions(
 ) -> Iterator[Prediction]:
     """Yield one prediction for each example, in their order; an example without an answer gets a null prediction.
 
-    Args:
-        ids: of the split's examples.
-        split: gives the answers' places in the corpus.
-        records: (n,) see :class:`~fairseq_poolingformer.tasks.question_answering.head.BestAnswers`.
-        examples: the numbers of the examples.
+    ``records`` are (n,) of :class:`~fairseq_poolingformer.tasks.question_answering.head.BestAnswers`.
     """
     for example in examples:
         record = records[example]
@@ -85,12 +81,7 @@ def _span(kind: str, start: int, end: int) -> Span:
 def readable_lines(
     ids: ExampleIds, split: QuestionAnsweringSplit, records: np.ndarray, examples: range, tokenizer: Tokenizer
 ) -> Iterator[str]:
-    """Yield a heading and one line for each example, with the columns :data:`READABLE_COLUMNS` separated by tabs.
-
-    Args:
-        ids, split, records, examples: as for :func:`official_predictions`.
-        tokenizer: of the data folder; it makes the texts from dictionary ids.
-    """
+    """Yield a heading and one line for each example, with the columns :data:`READABLE_COLUMNS` separated by tabs."""
     yield "\t".join(READABLE_COLUMNS)
     for example in examples:
         record, document = records[example], split.document[example]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,8 +14,8 @@ from fairseq_poolingformer.tasks.question_answering.scoring import (
     TYDIQA_LANGUAGES,
     OperatingPoint,
     Outcomes,
+    Pair,
     PrecisionRecallCurve,
-    Scored,
     describe_ids,
     mistyped_ids,
 )
@@ -47,12 +47,7 @@ class AnswerReport:
 
 
 def answer_report(outcomes: Outcomes, threshold: float | None = None) -> AnswerReport:
-    """Compute the figures of one kind of answer.
-
-    Args:
-        outcomes: of the examples.
-        threshold: also report the point where answers with at least this score are given.
-    """
+    """Compute the figures of one kind of answer, also where answers with at least ``threshold`` are given."""
     curve = PrecisionRecallCurve(outcomes)
     return AnswerReport(
         examples=len(outcomes.score),
@@ -65,33 +60,13 @@ def answer_report(outcomes: Outcomes, threshold: float | None = None) -> AnswerR
     )
 
 
-@dataclass(frozen=True)
-class PairReport:
-    """The figures of both kinds of answers: long and short of Natural Questions, passage and minimal of TyDi QA."""
-
-    long: AnswerReport
-    short: AnswerReport
+def pair_report(scored: Pair[Outcomes], thresholds: Sequence[float | None] = (None, None)) -> Pair[AnswerReport]:
+    """Compute the figures of both kinds of answers, also at the thresholds of long and of short ones."""
+    return Pair(*map(answer_report, (scored.long, scored.short), thresholds))
 
 
-def pair_report(scored: Scored, thresholds: tuple[float, float] | None = None) -> PairReport:
-    """Compute the figures of both kinds of answers.
-
-    Args:
-        scored: their outcomes.
-        thresholds: of long and of short answers, or None.
-    """
-    long_threshold, short_threshold = thresholds or (None, None)
-    return PairReport(answer_report(scored.long, long_threshold), answer_report(scored.short, short_threshold))
-
-
-def official_metrics(report: PairReport, long_name: str, short_name: str) -> dict[str, float]:
-    """Return the figures under the keys that the official scripts give them.
-
-    Args:
-        report: of the examples.
-        long_name: ``"long"``, or ``"passage"`` for TyDi QA.
-        short_name: ``"short"``, or ``"minimal"`` for TyDi QA.
-    """
+def official_metrics(report: Pair[AnswerReport], long_name: str, short_name: str) -> dict[str, float]:
+    """Return the figures under the keys of the official scripts: of long and short, or passage and minimal answers."""
     metrics = {}
     for name, answers in ((long_name, report.long), (short_name, report.short)):
         metrics[f"{name}-best-threshold-f1"] = answers.best.f1
@@ -105,14 +80,9 @@ def official_metrics(report: PairReport, long_name: str, short_name: str) -> dic
 
 
 def average_over_languages(reports: Mapping[str, AnswerReport], english: bool = False) -> AnswerReport:
-    """Average over TyDi QA's official languages; each counts once, whatever its number of examples.
+    """Average over TyDi QA's official languages, with or (officially) without English; each counts once.
 
-    Args:
-        reports: by language; others than the official eleven are left out.
-        english: whether to include English; the official average leaves it out.
-
-    Returns:
-        Averages of every figure, all 0 without a language, and no thresholds; the counts are sums.
+    All figures are 0 without a language; the counts are sums, and there are no thresholds.
     """
     chosen = [reports[name] for name in TYDIQA_LANGUAGES if name in reports and (english or name != "english")]
     return AnswerReport(
@@ -140,15 +110,7 @@ def official_averages(passage: AnswerReport, minimal: AnswerReport) -> dict[str,
 
 
 def table(title: str, reports: Mapping[str, AnswerReport]) -> list[str]:
-    """Lay out reports in rows, with F1, precision and recall × 100.
-
-    Args:
-        title: the heading of the column of names.
-        reports: by the name of the row.
-
-    Returns:
-        Lines without line feeds.
-    """
+    """Lay out reports in lines by the name of the row, with F1, precision and recall × 100."""
     given = any(report.at_threshold for report in reports.values())
     head = [title, "examples", "answered", "predicted", "best F1", "P", "R", "threshold", "all F1", "P", "R"]
     head += ["given F1", "P", "R"] if given else []
@@ -178,13 +140,7 @@ def _average(points: list[OperatingPoint]) -> OperatingPoint:
 def notes(
     gold: Mapping[int | str, GoldExample], predictions: Mapping[int | str, Prediction], min_annotations: int
 ) -> list[str]:
-    """Write a sentence about everything that is missing, unexpected or certain to score 0.
-
-    Args:
-        gold: examples by id.
-        predictions: by id, in the same corpus's format.
-        min_annotations: how many annotators must have given an answer.
-    """
+    """Write a sentence about everything that is missing, unexpected or certain to score 0."""
     found = []
     most = max(len(example.annotations) for example in gold.values())
     if most < min_annotations:

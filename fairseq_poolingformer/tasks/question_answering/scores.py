@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import re
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 
-from fairseq_poolingformer.cli.command import add_gold, add_of_examples, given_predictions, positive
+from fairseq_poolingformer.cli.command import add_gold, add_of_examples, given_predictions, number, positive
 from fairseq_poolingformer.tasks.question_answering.gold import NATURAL_QUESTIONS, TYDIQA, GoldExample, read_gold
 from fairseq_poolingformer.tasks.question_answering.official_predictions import (
     Prediction,
@@ -34,6 +33,9 @@ from fairseq_poolingformer.tasks.question_answering.scoring import (
     score_tydiqa_languages,
 )
 
+Gold = Mapping[int | str, GoldExample]
+Predictions = Mapping[int | str, Prediction]
+Figures = tuple[list[str], dict[str, object]]  # lines to print, and figures for --json
 _NAMES = {NATURAL_QUESTIONS: "Natural Questions", TYDIQA: "TyDi QA"}
 FORM = 'an object with "predictions" (Natural Questions), or lines of JSON with "passage_answer_index" (TyDi QA)'
 _EPILOG = """\
@@ -80,7 +82,8 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--thresholds",
         nargs=2,
-        type=threshold,
+        type=number,
+        default=(None, None),
         metavar=("LONG", "SHORT"),
         help="also report figures at these score thresholds of long and short answers (TyDi QA: passage and minimal "
         "answers), for example the best ones of another set",
@@ -103,14 +106,6 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def threshold(text: str) -> float:
-    """Parse a threshold; argparse names this function in its message about a text that is no number."""
-    value = float(text)
-    if math.isnan(value):
-        raise argparse.ArgumentTypeError("must be a number")
-    return value
-
-
 def run(args: argparse.Namespace) -> None:
     """Print the figures and write them to ``--json``."""
     file = given_predictions(args)
@@ -126,9 +121,8 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(f"{file} has no prediction for any example of the gold data{cause}")
     if args.predicted_only:
         gold = {name: example for name, example in gold.items() if name in predictions}
-    thresholds = None if args.thresholds is None else tuple(args.thresholds)
     score = _natural_questions if kind == NATURAL_QUESTIONS else _tydiqa
-    lines, figures = score(gold, predictions, args.min_annotations, thresholds, args.per_language)
+    lines, figures = score(gold, predictions, args)
     for note in notes(gold, predictions, args.min_annotations):
         print(f"note: {note}", file=sys.stderr)
     print(f"{_NAMES[kind]}: {len(gold):,} examples, {len(predictions):,} predictions")
@@ -139,33 +133,19 @@ def run(args: argparse.Namespace) -> None:
             file.write(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
 
 
-def _natural_questions(
-    gold: Mapping[int | str, GoldExample],
-    predictions: Mapping[int | str, Prediction],
-    min_annotations: int,
-    thresholds: tuple[float, float] | None,
-    per_language: bool,
-) -> tuple[list[str], dict[str, object]]:
-    """Return lines to print, and figures for ``--json``."""
-    if per_language:
+def _natural_questions(gold: Gold, predictions: Predictions, args: argparse.Namespace) -> Figures:
+    if args.per_language:
         raise ValueError("--per-language is for TyDi QA; Natural Questions is in English")
-    report = pair_report(score_natural_questions(gold, predictions, min_annotations), thresholds)
+    report = pair_report(score_natural_questions(gold, predictions, args.min_annotations), args.thresholds)
     lines = table("", {"long answer": report.long, "short answer": report.short})
     return lines, {"official": official_metrics(report, "long", "short"), "all": asdict(report)}
 
 
-def _tydiqa(
-    gold: Mapping[int | str, GoldExample],
-    predictions: Mapping[int | str, Prediction],
-    min_annotations: int,
-    thresholds: tuple[float, float] | None,
-    per_language: bool,
-) -> tuple[list[str], dict[str, object]]:
-    """Return lines to print, and figures for ``--json``."""
-    everything = pair_report(score_tydiqa(gold, predictions, min_annotations), thresholds)
+def _tydiqa(gold: Gold, predictions: Predictions, args: argparse.Namespace) -> Figures:
+    everything = pair_report(score_tydiqa(gold, predictions, args.min_annotations), args.thresholds)
     languages = {
-        language: pair_report(scored, thresholds)
-        for language, scored in score_tydiqa_languages(gold, predictions, min_annotations).items()
+        language: pair_report(scored, args.thresholds)
+        for language, scored in score_tydiqa_languages(gold, predictions, args.min_annotations).items()
     }
     official = {
         language: official_metrics(report, "passage", "minimal")
@@ -181,7 +161,7 @@ def _tydiqa(
             "average with English": average_over_languages(reports, english=True),
             "all examples": getattr(everything, field),
         }
-        lines += ["", *table(title, {**(reports if per_language else {}), **summary})]
+        lines += ["", *table(title, {**(reports if args.per_language else {}), **summary})]
     official["average"] = official_averages(averages["long"], averages["short"])
     return lines, {
         "official": official,

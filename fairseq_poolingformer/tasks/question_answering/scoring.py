@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -43,28 +44,26 @@ TYDIQA_LANGUAGES = (
 Outcome = tuple[bool, bool, float, float]
 
 
-@dataclass(frozen=True)
-class Scored:
-    """Outcomes of both answers of each example: the paragraph (long, passage) and the answer in it (short, minimal)."""
+Of = TypeVar("Of")
 
-    long: Outcomes
-    short: Outcomes
+
+@dataclass(frozen=True)
+class Pair(Generic[Of]):
+    """What there is of both answers: the paragraph (long, passage) and the answer in it (short, minimal)."""
+
+    long: Of
+    short: Of
 
 
 def score_natural_questions(
     gold: Mapping[int | str, GoldExample],
     predictions: Mapping[int | str, NaturalQuestionsPrediction],
     min_annotations: int = MIN_ANNOTATIONS,
-) -> Scored:
+) -> Pair[Outcomes]:
     """Compare each long answer, and each short answer, whether spans, yes or no.
 
     Where at least ``min_annotations`` annotators gave an answer, a prediction must equal that of any one of them:
     the long answer's span, the whole set of short spans, or the same yes or no. Every other prediction is wrong.
-
-    Args:
-        gold: examples by id.
-        predictions: by id, the same ids.
-        min_annotations: officially 2, of five annotations.
 
     Returns:
         The outcomes, in the order of :func:`official_order`.
@@ -80,7 +79,7 @@ def score_natural_questions(
             f"with offsets of -1{mistyped_ids(gold, predictions)}"
         )
     pairs = [(gold[key].annotations, predictions[key]) for key in official_order(gold)]
-    return Scored(
+    return Pair(
         _outcomes(_natural_questions_long(*pair, min_annotations) for pair in pairs),
         _outcomes(_natural_questions_short(*pair, min_annotations) for pair in pairs),
     )
@@ -90,7 +89,7 @@ def score_tydiqa(
     gold: Mapping[int | str, GoldExample],
     predictions: Mapping[int | str, TydiqaPrediction],
     min_annotations: int = MIN_ANNOTATIONS,
-) -> Scored:
+) -> Pair[Outcomes]:
     """Compare each passage, and each minimal answer, whether a span, yes or no.
 
     Where at least ``min_annotations`` annotators gave an answer, a passage is right when any one of them chose it; a
@@ -99,16 +98,11 @@ def score_tydiqa(
     An example without a prediction gets score 0; it counts as a wrong answer where there is no gold answer, and as no
     answer where there is one. A prediction without an example is ignored.
 
-    Args:
-        gold: examples by id.
-        predictions: by id.
-        min_annotations: officially 2, of three annotations.
-
     Returns:
         The outcomes, in the order of :func:`official_order`.
     """
     pairs = [(gold[key].annotations, predictions.get(key)) for key in official_order(gold)]
-    return Scored(
+    return Pair(
         _outcomes(_tydiqa_passage(*pair, min_annotations) for pair in pairs),
         _outcomes(_tydiqa_minimal(*pair, min_annotations) for pair in pairs),
     )
@@ -118,7 +112,7 @@ def score_tydiqa_languages(
     gold: Mapping[int | str, GoldExample],
     predictions: Mapping[int | str, TydiqaPrediction],
     min_annotations: int = MIN_ANNOTATIONS,
-) -> dict[str, Scored]:
+) -> dict[str, Pair[Outcomes]]:
     """Compare the answers of each language that has predictions: the official ones in the official order, then others.
 
     A prediction belongs to the language that it names, an example to its own. A prediction with a wrong language is
@@ -279,8 +273,7 @@ class PrecisionRecallCurve:
     Precision is credit over predicted answers, recall is credit over gold answers; each is 0 where it divides by 0.
     Answers of equal score are given together.
 
-    Args:
-        outcomes: of all examples. Their order changes the last bit only: credits are added in that order.
+    The order of the outcomes changes the last bit only: credits are added in that order.
 
     Attributes:
         threshold: (m,) float64, descending, no two equal.

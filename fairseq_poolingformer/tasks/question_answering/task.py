@@ -133,10 +133,7 @@ class QuestionAnsweringDataset(SizedDataset):
         return [start, end, paragraph, answer_type]
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Make a batch, padded on the right.
-
-        Args:
-            samples: items of this dataset.
+        """Make a batch of items of this dataset, padded on the right.
 
         Returns:
             ``net_input``: src_tokens (B, T); global_mask (B, T), True at ``<s>`` and the question; head_inputs, the
@@ -267,10 +264,6 @@ class QuestionAnsweringTask(OneDictionaryTask):
 
     def load_whole(self, split: str, limits: SegmentLimits) -> QuestionAnsweringDataset:
         """Load every segment of a split, without targets, to predict answers from.
-
-        Args:
-            split: its name.
-            limits: the sizes of segments.
 
         Raises:
             FileNotFoundError: the folder has no such split.

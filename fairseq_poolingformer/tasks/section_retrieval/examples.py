@@ -15,7 +15,7 @@ import numpy as np
 from fairseq_poolingformer.tasks.shared.examples import Examples, Segment, Symbols, count_pieces, cut, cut_questions
 from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.sequences import Sequences
-from fairseq_poolingformer.text.split import Split, refuse
+from fairseq_poolingformer.text.split import Split, refuse, sums
 
 MAX_QUESTION = 128  # tokens
 NO_ANSWER = -1  # where --max-segments leaves the right section out
@@ -42,10 +42,8 @@ class SectionSplit(Split):
     answer: Sequences
 
     def check(self) -> None:
-        total = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.size.values, dtype=np.int64)])[self.size.bounds]
-        refuse(
-            self.size, np.diff(total) != self.section.sizes, f"the sizes do not add up to {self.section.prefix.name}"
-        )
+        total = sums(self.size.values, self.size.bounds)
+        refuse(self.size, total != self.section.sizes, f"the sizes do not add up to {self.section.prefix.name}")
         for one in (self.own, self.answer):
             refuse(one, one.sizes != 1, "not one number")
             refuse(one, (one.values < 0) | (one.values >= self.size.sizes), "no such section")
@@ -53,16 +51,7 @@ class SectionSplit(Split):
 
 
 class SectionExamples(Examples):
-    """The examples of a split.
-
-    Args:
-        split: the arrays.
-        symbols: of the dictionary.
-        max_positions: tokens of a segment at most.
-        max_segments: leave out what is beyond so many segments of an example; 0 for no limit.
-        use_global: make the question global.
-        global_marks: make the marks global, too.
-    """
+    """The examples of a split; ``global_marks`` makes the marks global, too."""
 
     def __init__(
         self,

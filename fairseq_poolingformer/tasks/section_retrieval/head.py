@@ -9,12 +9,7 @@ from fairseq_poolingformer.tasks.shared.heads import at_marks, initialize, log_s
 
 
 class SectionHead(nn.Module):
-    """Two linear layers at every mark; a section whose marks are several has the log of their summed exponentials.
-
-    Args:
-        embed_dim: width C of the features.
-        dropout: applied to what the layers read.
-    """
+    """Two linear layers at every mark; several marks of a section have the log of their summed exponentials."""
 
     def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -26,17 +21,14 @@ class SectionHead(nn.Module):
     def forward(
         self, features: Tensor, example: Tensor, num_examples: int, section: Tensor, num_sections: Tensor
     ) -> Tensor:
-        """Compute the logits of a batch of B examples with N segments.
+        """Compute the logits of a batch.
 
         Args:
-            features: (N, T, C).
-            example: (N,) int64, the example of each segment.
-            num_examples: B.
             section: (N, T) int64, k at a mark of the k-th section, counted from 1, and 0 elsewhere.
             num_sections: (B,) int64.
 
         Returns:
-            (B, K) float32 (float64 for float64), the lowest number of that type where a section has no mark.
+            (B, K), the lowest number of their type where a section has no mark.
         """
         width = int(num_sections.max())
         marks = at_marks(

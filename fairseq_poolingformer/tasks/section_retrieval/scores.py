@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_poolingformer.tasks.shared.estimates import Mean
+from fairseq_poolingformer.tasks.shared.gold import check_known
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_file import read_json_file
 from fairseq_poolingformer.text.json_lines import read_object
@@ -50,9 +51,7 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
             known[name] = 1 / (found.index(answer) + 1) if answer in found else 0.0
     if not known:
         raise ValueError(f"{', '.join(map(str, gold))}: no examples")
-    unknown = next((name for name in ranked if name not in known), None)
-    if unknown is not None:
-        raise ValueError(f"{predictions}, {unknown}: the gold files have no such example; are they of another split?")
+    check_known(predictions, ranked, known)
     ranks, first = list(known.values()), [100 * (value == 1) for value in known.values()]
     return {
         "accuracy": Mean.of(sum(first) / len(known), first),

@@ -53,14 +53,8 @@ class SectionRetrievalTask(DocumentTask):
         return SectionHead(embed_dim, dropout)
 
     def build_examples(self, folder: Path, split: str, max_segments: int) -> SectionExamples:
-        return SectionExamples(
-            SectionSplit.open(folder, split),
-            self.symbols,
-            self.cfg.max_positions,
-            max_segments,
-            self.uses_global_tokens,
-            self.cfg.global_marks,
-        )
+        arrays = SectionSplit.open(folder, split)
+        return SectionExamples(arrays, **self.reading(max_segments), global_marks=self.cfg.global_marks)
 
     @staticmethod
     def loss(output: Tensor, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:

@@ -179,12 +179,7 @@ class CheckedTask(FairseqTask):
                 )
 
     def example_names(self, split: str, numbers: Sequence[int]) -> list[str]:
-        """The documents of examples, by their ids where the data folder has them.
-
-        Args:
-            split: the name of a loaded split.
-            numbers: the numbers of examples in its dataset.
-        """
+        """The documents of the examples with these numbers in a loaded split, by id where the data folder has ids."""
         documents_of = getattr(self.dataset(split), "documents_of", lambda number: [number])
         documents = [documents_of(number) for number in numbers]
         folders = utils.split_paths(self.cfg.data)

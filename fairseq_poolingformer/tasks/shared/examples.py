@@ -55,6 +55,10 @@ class Segment:
 class Examples(ABC):
     """The examples of a split; a task subclasses it.
 
+    Those of most tasks are made of the arrays of a split, ``symbols`` of the dictionary, ``max_positions``, tokens of a
+    segment at most, ``max_segments``, beyond which an example is left out (0: no limit), and ``use_global``, whether
+    the tokens that the task names are global.
+
     Attributes:
         sizes: (n,) tokens of all segments of each example together.
     """
@@ -76,6 +80,11 @@ class Examples(ABC):
     @property
     def trainable(self) -> np.ndarray:
         """(n,) bool, True at examples that training and its validation use; prediction uses all of them."""
+        return np.ones(len(self), bool)
+
+    @property
+    def known(self) -> np.ndarray:
+        """(n,) bool, False at examples whose targets are not known; a validation split needs a known one."""
         return np.ones(len(self), bool)
 
     def set_epoch(self, epoch: int) -> None:

@@ -2,6 +2,9 @@
 
 A document may be cut into several segments, and it may hold an answer in several places. The tokens of all segments of
 an example compete: there is one softmax for the first token of the answer, and one for the last.
+
+A head's first arguments are ``features``, (N, T, C) of the segments, ``<s>`` first; ``example``, (N,) int64, the
+example of each segment; and ``num_examples``, B. Logits are in float32, in float64 where the features are.
 """
 
 from __future__ import annotations
@@ -35,8 +38,6 @@ def mean_over_segments(values: Tensor, example: Tensor, num_examples: int) -> Te
 
     Args:
         values: (N, C) of the segments.
-        example: (N,) int64, the example of each segment.
-        num_examples: B.
     """
     sums = values.new_zeros(num_examples, values.size(1)).index_add(0, example, values)
     return sums / torch.bincount(example, minlength=num_examples).unsqueeze(1)
@@ -79,9 +80,7 @@ class SpanLogits:
 class SpanHead(nn.Module):
     """Logits of an answer's first and last token: a linear layer at every token (Devlin et al. 2019).
 
-    Args:
-        embed_dim: width C of the features.
-        dropout: applied to what the layer reads.
+    ``dropout`` is applied to what the layer reads.
     """
 
     def __init__(self, embed_dim: int, dropout: float = 0.0) -> None:
@@ -91,14 +90,7 @@ class SpanHead(nn.Module):
         initialize(self)
 
     def forward(self, features: Tensor, example: Tensor, num_examples: int, piece: Tensor) -> SpanLogits:
-        """Compute the logits of a batch of B examples with N segments.
-
-        Args:
-            features: (N, T, C).
-            example: (N,) int64, the example of each segment.
-            num_examples: B.
-            piece: (N, T) int64, see :class:`SpanLogits`.
-        """
+        """Compute the logits of a batch; ``piece`` is that of :class:`SpanLogits`."""
         start, end = wide(self.span(self.dropout(features))).unbind(-1)
         return SpanLogits(start, end, piece, example, num_examples)
 
@@ -130,8 +122,6 @@ def log_sum_exp_by_example(values: Tensor, mask: Tensor, example: Tensor, num_ex
     Args:
         values: (N, T).
         mask: (N, T) bool.
-        example: (N,) int64, in 0 … B − 1.
-        num_examples: B.
 
     Returns:
         (B,) the logs of the sums; the lowest number of the dtype where nothing is marked.
@@ -190,9 +180,7 @@ def best_span_from_each_start(start: Tensor, end: Tensor, region: Tensor, max_le
 def best_spans(logits: SpanLogits, max_length: int = MAX_ANSWER_LENGTH) -> BestSpans:
     """Find the span of each example with the largest sum of start and end logit; the first of several equal ones.
 
-    Args:
-        logits: of the segments.
-        max_length: tokens of a span at most.
+    A span has ``max_length`` tokens at most.
     """
     each, length = best_span_from_each_start(logits.start, logits.end, logits.piece, max_length)
     score, first = each.max(1)
@@ -234,8 +222,6 @@ def at_marks(layers: Callable[[Tensor], Tensor], features: Tensor, example: Tens
 
     Args:
         layers: (M, C) features of the marks to (M, 1), or to (M, L).
-        features: (N, T, C) of the segments.
-        example: (N,) int64, the example of each segment.
         marks: (N, T) int64, k at an example's k-th mark, counted from 1, and 0 elsewhere.
     """
     row, place = marks.nonzero(as_tuple=True)

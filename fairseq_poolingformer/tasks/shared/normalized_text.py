@@ -22,6 +22,16 @@ class Overlap:
     precision: float = 0.0
     recall: float = 0.0
 
+    @classmethod
+    def of(cls, same: int, predicted: int, right: int) -> Overlap:
+        """The shares of a number of things that are the same, all 0 where nothing is."""
+        return cls.between(same / predicted, same / right) if same else cls()
+
+    @classmethod
+    def between(cls, precision: float, recall: float) -> Overlap:
+        """Both, and their harmonic mean."""
+        return cls((2 * precision * recall) / (precision + recall) if precision + recall else 0.0, precision, recall)
+
 
 def triviaqa_words(text: str) -> list[str]:
     """The words that TriviaQA's script compares: every punctuation mark separates words, and articles are left out."""
@@ -35,11 +45,7 @@ def hotpotqa_words(text: str) -> list[str]:
 
 def overlap(predicted: Sequence[str], right: Sequence[str]) -> Overlap:
     """Compare two lists of words without their order; both scripts count two empty lists as different."""
-    same = sum((Counter(predicted) & Counter(right)).values())
-    if same == 0:
-        return Overlap()
-    precision, recall = same / len(predicted), same / len(right)
-    return Overlap((2 * precision * recall) / (precision + recall), precision, recall)
+    return Overlap.of(sum((Counter(predicted) & Counter(right)).values()), len(predicted), len(right))
 
 
 def f1(prediction: str, right: str) -> float:
@@ -53,11 +59,7 @@ def exact_match(prediction: str, right: str) -> bool:
 
 
 def find_answers(text: str, answers: Sequence[str]) -> list[tuple[int, int]]:
-    """Find every piece of a text that TriviaQA's script counts as exactly right.
-
-    Args:
-        text: a document.
-        answers: any of these is right.
+    """Find every piece of a text that TriviaQA's script counts as exactly right, as any of the answers.
 
     Returns:
         Half-open spans in characters, ascending, each once. They do not begin or end inside a run of letters and

@@ -5,7 +5,7 @@ import logging
 import math
 import shlex
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,10 +32,7 @@ logger = logging.getLogger(__name__)
 class SegmentsDataset(SizedDataset):
     """Examples of a downstream task; the rows of a batch are all segments of its examples.
 
-    Args:
-        examples: of a split.
-        pad: the dictionary's index of padding.
-        shuffle: order examples by chance among those of similar length.
+    With ``shuffle``, chance orders the examples of similar length.
     """
 
     def __init__(self, examples: Examples, pad: int, shuffle: bool = False) -> None:
@@ -50,6 +47,10 @@ class SegmentsDataset(SizedDataset):
         """The numbers of the trainable examples."""
         return np.flatnonzero(self.examples.trainable)
 
+    def num_counted(self) -> int:
+        """How many trainable examples have a known target."""
+        return int(np.count_nonzero(self.examples.trainable & self.examples.known))
+
     def __getitem__(self, index: int) -> dict[str, Any]:
         index = int(index)
         return {
@@ -60,10 +61,7 @@ class SegmentsDataset(SizedDataset):
         }
 
     def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Make a batch of B examples with N segments together, padded on the right.
-
-        Args:
-            samples: items of this dataset.
+        """Make a batch of B items of this dataset with N segments together, padded on the right.
 
         Returns:
             ``id`` (B,). ``net_input``: src_tokens (N, T); global_mask (N, T); head_inputs: example (N,), the number in
@@ -196,6 +194,15 @@ class DocumentTask(OneDictionaryTask):
     def build_examples(self, folder: Path, split: str, max_segments: int) -> Examples:
         """Open a split; ``max_segments`` is the most segments of an example, 0 for all."""
 
+    def reading(self, max_segments: int) -> dict[str, Any]:
+        """The arguments of most tasks' examples, see :class:`~fairseq_poolingformer.tasks.shared.examples.Examples`."""
+        return {
+            "symbols": self.symbols,
+            "max_positions": self.cfg.max_positions,
+            "max_segments": max_segments,
+            "use_global": self.uses_global_tokens,
+        }
+
     @staticmethod
     @abstractmethod
     def loss(output: Any, target: dict[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -245,6 +252,15 @@ class DocumentTask(OneDictionaryTask):
         examples = self.build_examples(folder, split, self.cfg.max_segments if is_training else 0)
         logger.info("%s: %d examples in %s", split, len(examples), folder)
         self.datasets[split] = SegmentsDataset(examples, self.symbols.pad, shuffle=is_training)
+
+
+def check_weights(weights: Mapping[str, float]) -> None:
+    """Raise ValueError unless the weights of a loss's parts are finite and 0 or more, and one of them more."""
+    if not (all(0 <= weight < math.inf for weight in weights.values()) and any(weights.values())):
+        raise ValueError(
+            f"{', '.join(f'--{part}-loss-weight' for part in weights)} must be 0 or more, and one of them more than 0; "
+            f"got {', '.join(f'{weight:g}' for weight in weights.values())}"
+        )
 
 
 class LabelledTask(DocumentTask):
@@ -309,7 +325,13 @@ class DocumentTaskCriterion(FairseqCriterion):
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
-        """Sum over batches and workers, divide, and log."""
+        """Sum over batches and workers, divide, and log.
+
+        Raises:
+            ValueError: there is no batch, as fairseq-validate has none of a split without anything that counts.
+        """
+        if not logging_outputs:
+            raise ValueError("the split has no example that the task counts, such as one with an answer that is read")
         totals = {name: sum(log.get(name, 0) for log in logging_outputs) for name in logging_outputs[0]}
         count = totals["sample_size"]
         for name in totals:

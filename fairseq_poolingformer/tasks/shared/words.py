@@ -9,7 +9,7 @@ import numpy as np
 
 from fairseq_poolingformer.tasks.shared.examples import Examples, Segment, Symbols
 from fairseq_poolingformer.text.sequences import Sequences
-from fairseq_poolingformer.text.split import Split, refuse
+from fairseq_poolingformer.text.split import Split, refuse, sums
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,11 @@ class WordSplit(Split):
 
     def check(self) -> None:
         """Raise ValueError where a document's words and pieces disagree."""
-        pieces = np.array([self.word[number].sum() for number in range(len(self))])
-        refuse(self.word, pieces != self.document.sizes, "not the number of pieces for each word")
-        words = np.array([self.sentence[number].sum() for number in range(len(self))])
-        refuse(self.sentence, words != self.word.sizes, "not the number of words for each sentence")
+        for parts, wholes, what in (
+            (self.word, self.document, "not the number of pieces for each word"),
+            (self.sentence, self.word, "not the number of words for each sentence"),
+        ):
+            refuse(parts, sums(parts.values, parts.bounds) != wholes.sizes, what)
 
 
 def cut_document(words: np.ndarray, sentences: np.ndarray, room: int) -> np.ndarray:
@@ -66,13 +67,7 @@ class WordExamples(Examples):
     In training a document of more than ``max_segments`` segments gives a stretch of so many, drawn anew for each epoch
     (Joshi et al., 2019).
 
-    Args:
-        split: the documents.
-        symbols: of the dictionary.
-        max_positions: tokens of a segment, with ``<s>`` and ``</s>``.
-        max_segments: of a document; 0 for all.
-        seed: of the draws.
-        use_global: make ``<s>`` global.
+    ``seed`` is that of the draws.
     """
 
     def __init__(

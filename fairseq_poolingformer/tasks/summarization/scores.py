@@ -191,14 +191,7 @@ def _perl_flavours(hypotheses: list[str], references: list[str]) -> list[Flavour
 
 
 def table(flavours: list[Flavour]) -> str:
-    """Lay out the flavours' F1 × 100, one row each.
-
-    Args:
-        flavours: the rows.
-
-    Returns:
-        Lines without a final line feed.
-    """
+    """Lay out the flavours' F1 × 100, one row each."""
     heads = ["F1 × 100", "stemming", "sentences", *(label.replace("OUGE", "") for label in ROUGE_LABELS.values())]
     rows = [heads] + [
         [row.tool, "on" if row.stemming else "off", row.sentences, *(_cell(row, name) for name in ROUGE_TYPES)]

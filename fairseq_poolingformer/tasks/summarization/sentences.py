@@ -31,10 +31,6 @@ def split_sentences(text: str, rule: str = "rule") -> list[str]:
       whole.
     - ``newline``: the text is one sentence.
 
-    Args:
-        text: the summary.
-        rule: a key of ``SENTENCE_SPLITS``.
-
     Returns:
         The sentences in order, none of them blank.
 
@@ -52,15 +48,7 @@ def split_sentences(text: str, rule: str = "rule") -> list[str]:
 
 
 def lead_baseline(document: str, *, words: int | None = None, sentences: int | None = None) -> str:
-    """Take a document's beginning as its summary, the baseline that every summarizer has to beat.
-
-    Args:
-        document: plain text.
-        words: number of whitespace-separated words to keep.
-        sentences: number of sentences (by ``rule``) to keep; give exactly one of the two.
-
-    Returns:
-        The lead, in one line.
+    """Take a document's first words or sentences as its summary, in one line: the baseline that one has to beat.
 
     Raises:
         ValueError: not exactly one length is given, or it is not positive.

@@ -43,6 +43,10 @@ class TokenLabelExamples(WordExamples):
 
     split: TokenLabelSplit
 
+    @property
+    def known(self) -> np.ndarray:
+        return self.split.label.sizes > 0
+
     def segments(self, example: int) -> list[Segment]:
         starts, _ = self._word_borders(example)
         sentence, label = self.split.sentence[example], self.split.label[example]

@@ -10,13 +10,7 @@ from fairseq_poolingformer.tasks.shared.heads import MarkLogits, at_marks, initi
 
 
 class TokenLabelHead(nn.Module):
-    """A linear layer at the first piece of each word (Devlin et al. 2019, §5.3).
-
-    Args:
-        embed_dim: width C of the features.
-        num_labels: L.
-        dropout: applied to what the layer reads.
-    """
+    """A linear layer, with dropout, at the first piece of each word (Devlin et al. 2019, §5.3)."""
 
     def __init__(self, embed_dim: int, num_labels: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -25,17 +19,7 @@ class TokenLabelHead(nn.Module):
         initialize(self)
 
     def forward(self, features: Tensor, example: Tensor, num_examples: int, word: Tensor) -> MarkLogits:
-        """Compute the logits of the words of a batch.
-
-        Args:
-            features: (N, T, C).
-            example: (N,) int64, the document of each segment.
-            num_examples: unused.
-            word: (N, T) int64, k at the first piece of a document's k-th word, counted from 1, and 0 elsewhere.
-
-        Returns:
-            ``logit`` is (M, L).
-        """
+        """Compute (M, L) logits; ``word``, (N, T) int64, is k at the first piece of a document's k-th word, from 1."""
         return at_marks(lambda x: self.out_proj(self.dropout(x)), features, example, word)
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.shared.estimates import shares
+from fairseq_poolingformer.tasks.shared.gold import compared
 from fairseq_poolingformer.tasks.shared.labels import id_of
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.columns import documents
@@ -137,17 +138,8 @@ def score(gold: Sequence[Path], predictions: Path) -> dict[str, float | int]:
     Raises:
         ValueError: a file is not of its format, or a prediction is of no document or of another number of words.
     """
-    there: dict[str, LabelledWords] = {}
-    for path in gold:
-        for name, document in read_gold(Path(path)).items():
-            if there.setdefault(name, document) != document:
-                raise ValueError(f"{path}: document {name!r} has other labels than in another file")
-    found = read_gold(Path(predictions))
-    if not found:
-        raise ValueError(f"{predictions}: no predictions in it")
+    there, found = compared(gold, predictions, read_gold, read_gold)
     for name, document in found.items():
-        if name not in there:
-            raise ValueError(f"{predictions}: the gold files have no document {name!r}; are they of another split?")
         if len(there[name].labels) != len(document.labels):
             sizes = f"{len(document.labels)} words, and the gold files have {len(there[name].labels)} of it"
             raise ValueError(f"{predictions}, {name}: {sizes}")

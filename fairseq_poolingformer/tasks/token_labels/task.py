@@ -53,8 +53,7 @@ class TokenLabelTask(LabelledTask):
 
     def build_examples(self, folder: Path, split: str, max_segments: int) -> TokenLabelExamples:
         arrays = TokenLabelSplit.open(folder, split)
-        lengths = self.cfg.max_positions, max_segments
-        return TokenLabelExamples(arrays, self.symbols, *lengths, self.cfg.seed, self.uses_global_tokens)
+        return TokenLabelExamples(arrays, **self.reading(max_segments), seed=self.cfg.seed)
 
     def loss(self, output: MarkLogits, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Cross entropy, the mean over each document's words; in validation the counts of F1, too."""

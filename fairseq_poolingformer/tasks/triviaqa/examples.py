@@ -68,13 +68,8 @@ class TriviaqaExamples(Examples):
     """The examples of a split.
 
     Args:
-        split: the arrays.
-        symbols: of the dictionary.
-        max_positions: tokens of a segment at most.
         max_length: cut documents to what one segment of so many tokens would hold; 0 cuts nothing off.
         max_question_length: tokens that longer questions are cut to.
-        max_segments: leave out what is beyond so many segments of an example; 0 for no limit.
-        use_global: make ``<s>`` and the question global.
 
     Raises:
         ValueError: a segment, or ``max_length``, has no room for a document.

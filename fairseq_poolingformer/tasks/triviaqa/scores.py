@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fairseq_poolingformer.tasks.shared.estimates import Mean
+from fairseq_poolingformer.tasks.shared.gold import merged
 from fairseq_poolingformer.tasks.shared.normalized_text import overlap, triviaqa_words
 from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
 from fairseq_poolingformer.text.json_values import as_object, list_of, placed, text_of
@@ -30,24 +30,6 @@ FORM = "an object of question -> answer"
 def recognizes(predictions: str, gold: str, options: Collection[str]) -> bool:
     """Whether a file that begins so, beside gold data that does, is of this form."""
     return is_object_of_strings(predictions) and not gold.lstrip().startswith("[") and '"paragraphs"' not in gold
-
-
-@dataclass(frozen=True)
-class TriviaqaFigures:
-    """The figures of TriviaQA's script.
-
-    Attributes:
-        exact_match, f1: means over ``denominator``, × 100; a key without a prediction counts 0.
-        common: keys with a prediction.
-        denominator: keys of the gold data.
-        predictions: in the file, those for other keys included.
-    """
-
-    exact_match: Mean
-    f1: Mean
-    common: int
-    denominator: int
-    predictions: int
 
 
 def prediction_key(domain: str, question_id: str, filename: str) -> str:
@@ -150,31 +132,23 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
     Raises:
         ValueError: naming the file and the place that is wrong.
     """
-    right: dict[str, list[str]] = {}
-    for path in gold:
-        right |= read_gold(path)
+    right = merged(gold, read_gold)
     answers = read_predictions(predictions)
     if not right.keys() & answers.keys():
         raise ValueError(
             f"{predictions}: no key of the gold data has a prediction; those of the Wikipedia set are questions, those "
             "of the web set QUESTION--FILENAME"
         )
-    found = figures({key: texts for key, texts in right.items() if not predicted_only or key in answers}, answers)
-    return {"exact_match": found.exact_match, "f1": found.f1}
+    return figures({key: texts for key, texts in right.items() if not predicted_only or key in answers}, answers)
 
 
-def figures(gold: Mapping[str, list[str]], predictions: Mapping[str, str]) -> TriviaqaFigures:
-    """Compute the figures of the official script.
-
-    Args:
-        gold: the right texts by key.
-        predictions: answers by key.
-    """
+def figures(gold: Mapping[str, list[str]], predictions: Mapping[str, str]) -> dict[str, Mean]:
+    """Compute the figures of the official script, × 100; a key without a prediction counts 0."""
     values = np.zeros((2, len(gold)))
     for number, (key, texts) in enumerate(gold.items()):
         if key in predictions:
             predicted = triviaqa_words(predictions[key])
             right = [triviaqa_words(text) for text in texts]
             values[:, number] = predicted in right, max(overlap(predicted, words).f1 for words in right)
-    means = [Mean.of(100.0 * reduce(add, column.tolist()) / len(gold), 100 * column) for column in values]
-    return TriviaqaFigures(*means, len(gold.keys() & predictions.keys()), len(gold), len(predictions))
+    exact, f1 = (Mean.of(100.0 * reduce(add, column.tolist()) / len(gold), 100 * column) for column in values)
+    return {"exact_match": exact, "f1": f1}

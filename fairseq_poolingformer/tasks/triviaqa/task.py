@@ -70,12 +70,9 @@ class TriviaqaTask(DocumentTask):
     def build_examples(self, folder: Path, split: str, max_segments: int) -> TriviaqaExamples:
         return TriviaqaExamples(
             TriviaqaSplit.open(folder, split),
-            self.symbols,
-            self.cfg.max_positions,
-            self.cfg.max_document_positions,
-            self.cfg.max_question_length,
-            max_segments,
-            self.uses_global_tokens,
+            **self.reading(max_segments),
+            max_length=self.cfg.max_document_positions,
+            max_question_length=self.cfg.max_question_length,
         )
 
     @staticmethod

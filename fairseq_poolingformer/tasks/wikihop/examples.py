@@ -18,7 +18,7 @@ import numpy as np
 from fairseq_poolingformer.tasks.shared.examples import Examples, Segment, Symbols, count_pieces, cut
 from fairseq_poolingformer.text.data_folder import Layout
 from fairseq_poolingformer.text.sequences import Sequences
-from fairseq_poolingformer.text.split import Split, refuse
+from fairseq_poolingformer.text.split import Split, refuse, sums
 
 logger = logging.getLogger(__name__)
 
@@ -49,8 +49,8 @@ class WikihopSplit(Split):
 
     def check(self) -> None:
         for texts, sizes in ((self.candidates, self.candidate_sizes), (self.supports, self.support_sizes)):
-            total = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes.values, dtype=np.int64)])[sizes.bounds]
-            refuse(sizes, np.diff(total) != texts.sizes, f"the sizes do not add up to {texts.prefix.name}")
+            total = sums(sizes.values, sizes.bounds)
+            refuse(sizes, total != texts.sizes, f"the sizes do not add up to {texts.prefix.name}")
         first = np.full(len(self), NO_ANSWER)
         first[self.answer.sizes > 0] = self.answer.values[self.answer.bounds[:-1][self.answer.sizes > 0]]
         refuse(self.answer, (self.answer.sizes > 1) | (first >= self.candidate_sizes.sizes), "no such candidate")
@@ -82,11 +82,6 @@ class WikihopExamples(Examples):
     apart.
 
     Args:
-        split: the arrays.
-        symbols: of the dictionary.
-        max_positions: tokens of a segment at most.
-        max_segments: leave out what is beyond so many segments of an example; 0 for no limit.
-        use_global: make the question and the candidates global.
         separators: ``</s>`` between two supports, 1 or 2.
         names: ids of the examples, for messages.
         order: of candidates and supports; None reads them as they are stored.
@@ -140,6 +135,10 @@ class WikihopExamples(Examples):
             )
         self.sizes = np.minimum(self.support_tokens, pieces * self.room) + pieces * prefix
 
+    @property
+    def known(self) -> np.ndarray:
+        return self.split.answer.sizes > 0
+
     def segments(self, example: int) -> list[Segment]:
         """Cut an example; candidates have the numbers of the data folder, in whatever order they are."""
         marks, symbols = self.symbols.marks, self.symbols
@@ -183,11 +182,7 @@ class WikihopExamples(Examples):
 
 
 def cut_candidates(candidates: Sequence[np.ndarray], room: int) -> tuple[slice, int, bool]:
-    """Cut candidates to as many tokens each as fit together.
-
-    Args:
-        candidates: tokens of each.
-        room: tokens of all of them at most, 0 or more.
+    """Cut candidates to as many tokens each as fit in ``room`` tokens, 0 or more, together.
 
     Returns:
         The part of each candidate that stays, how many tokens these are, and whether two that differ become the same.

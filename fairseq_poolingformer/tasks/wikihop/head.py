@@ -14,8 +14,6 @@ class WikihopHead(nn.Module):
     """A linear layer at every ``[ent]``, whose logits an example's segments have together (Longformer, appendix D).
 
     Args:
-        embed_dim: width C of the features.
-        dropout: applied to what the layer reads.
         join: "sum" of the segments' logits, or their "mean".
     """
 
@@ -31,17 +29,14 @@ class WikihopHead(nn.Module):
     def forward(
         self, features: Tensor, example: Tensor, num_examples: int, candidate: Tensor, num_candidates: Tensor
     ) -> Tensor:
-        """Compute the logits of a batch of B examples with N segments.
+        """Compute the logits of a batch.
 
         Args:
-            features: (N, T, C).
-            example: (N,) int64, the example of each segment.
-            num_examples: B.
             candidate: (N, T) int64, k at the ``[ent]`` of the k-th candidate, counted from 1, and 0 elsewhere.
             num_candidates: (B,) int64.
 
         Returns:
-            (B, K) float32 (float64 for float64), minus infinity beyond an example's candidates.
+            (B, K), minus infinity beyond an example's candidates.
         """
         width = int(num_candidates.max())
         marks = at_marks(lambda x: self.score(self.dropout(x)), features, example, candidate)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from fairseq_poolingformer.tasks.shared.estimates import Mean
+from fairseq_poolingformer.tasks.shared.gold import check_known
 from fairseq_poolingformer.text import json_values
 from fairseq_poolingformer.text.json_file import is_object_of_strings, read_json_file
 
@@ -48,9 +49,7 @@ def score(gold: Sequence[Path], predictions: Path, predicted_only: bool = False)
             known[name] = 100 * (predicted.get(name) == answer)
     if not known:
         raise ValueError(f"{', '.join(map(str, gold))}: no examples")
-    unknown = next((name for name in predicted if name not in known), None)
-    if unknown is not None:
-        raise ValueError(f"{predictions}, {unknown}: the gold files have no such example; are they of another split?")
+    check_known(predictions, predicted, known)
     missing = sum(name not in predicted for name in known)
     right = [value for name, value in known.items() if not predicted_only or name in predicted]
     accuracy = Mean.of(sum(right) / max(len(right), 1), right)

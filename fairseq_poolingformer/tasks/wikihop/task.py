@@ -75,13 +75,10 @@ class WikihopTask(DocumentTask):
         is_shuffled = split == self.cfg.train_subset and not self.cfg.keep_order
         return WikihopExamples(
             WikihopSplit.open(folder, split),
-            self.symbols,
-            self.cfg.max_positions,
-            max_segments,
-            self.uses_global_tokens,
-            self.cfg.support_separators,
-            names,
-            Order(self.cfg.seed, names) if is_shuffled else None,
+            **self.reading(max_segments),
+            separators=self.cfg.support_separators,
+            names=names,
+            order=Order(self.cfg.seed, names) if is_shuffled else None,
         )
 
     def read_whole(self) -> None:

@@ -199,7 +199,26 @@ def test_wrong_arguments_are_explained(command, release, tmp_path, capsys, args,
 def test_numbers_below_one_are_refused(command, release, tmp_path, capsys, option):
     with pytest.raises(SystemExit):
         command(tmp_path / "out", "--input-folder", release, option, "0")
-    assert f"{option} 0: must be 1 or more" in capsys.readouterr().err
+    assert f"argument {option}: must be a whole number, 1 or more, got '0'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "bound"),
+    [
+        ("--max-reject-fraction", "nan", "a number from 0 to 1"),
+        ("--max-reject-fraction", "-0.5", "a number from 0 to 1"),
+        ("--max-line-bytes", "-1", "a whole number, 1 or more"),
+        ("--max-source-length", "0", "a whole number, 1 or more"),
+        ("--sentencepiece-train", "0", "a whole number, 1 or more"),
+        ("--limit-seed", "-1", "a whole number, 0 or more"),
+        ("--valid-share", "nan", "a finite number"),
+        ("--test-share", "inf", "a finite number"),
+    ],
+)
+def test_numbers_out_of_bounds_are_refused(command, release, tmp_path, capsys, option, value, bound):
+    with pytest.raises(SystemExit):
+        command(tmp_path / "out", "--input-folder", release, option, value)
+    assert f"argument {option}: must be {bound}, got {value!r}" in capsys.readouterr().err
 
 
 def test_foreign_keys_are_named_where_a_tokenizer_is_trained(command, tmp_path, write_lines, capsys):

@@ -84,7 +84,7 @@ def test_means_over_documents_and_over_hypotheses(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"nda-9": prediction("Entailment", [0] * 4)}, "p.json: the gold files have no document '34' with 'nda-9'"),
+        ({"nda-9": prediction("Entailment", [0] * 4)}, r"p.json: the gold files do not have \('34', 'nda-9'\)"),
         ({"nda-1": prediction("Entailment", [0] * 3)}, "p.json, document 34: 3 spans, and it has 4"),
         ({"nda-1": CONTRACT_ANNOTATIONS["nda-1"]}, "p.json, document 34: 'class_probs' must be a JSON object"),
         ({"nda-1": prediction("Entailment", ["x"])}, "p.json, document 34: 'class_probs' must have a number"),

@@ -140,8 +140,9 @@ def test_half_precision_is_close_and_finite():
 def test_sizes_that_cannot_work_are_refused():
     with pytest.raises(ValueError, match="depth must be 1 or more, got 0"):
         CoreferenceHead(WIDTH, depth=0)
-    with pytest.raises(ValueError, match="span_ratio must be more than 0"):
-        CoreferenceHead(WIDTH, span_ratio=0)
+    for ratio in (0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="span_ratio must be more than 0 and finite"):
+            CoreferenceHead(WIDTH, span_ratio=ratio)
 
 
 @pytest.mark.parametrize("train_all_spans", [False, True])

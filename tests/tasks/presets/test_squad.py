@@ -73,6 +73,14 @@ def test_the_command_with_thresholds(files, capsys):
     assert "best_exact_thresh  0.2500" in out
 
 
+@pytest.mark.parametrize("threshold", ["nan", "inf", "-inf", "half"])
+def test_a_threshold_is_a_finite_number(files, capsys, threshold):
+    gold, predictions = files(gold=released({"a": []}), predictions={"a": ""})
+    with pytest.raises(SystemExit):
+        score.main([predictions, "--gold", gold, f"--na-prob-thresh={threshold}"])
+    assert f"--na-prob-thresh: must be a finite number, got '{threshold}'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("gold", "predictions", "more", "message"),
     [

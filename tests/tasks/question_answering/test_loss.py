@@ -98,7 +98,7 @@ def test_the_weights_come_from_flags(model_and_batches):
     flags = ["--span-loss-weight", "2", "--paragraph-loss-weight", "0.5", "--type-loss-weight", "0"]
     args, _ = build_task(task.cfg.data, *flags)
     assert task.build_criterion(args).weights == (2.0, 0.5, 0.0)
-    for weights in ((-1.0, 1.0, 1.0), (0.0, 0.0, 0.0)):
+    for weights in ((-1.0, 1.0, 1.0), (0.0, 0.0, 0.0), (1.0, float("nan"), 1.0), (1.0, 1.0, float("inf"))):
         with pytest.raises(ValueError, match="--type-loss-weight must be 0 or more, and one of them more than 0; got"):
             QuestionAnsweringCriterion(task, *weights)
 

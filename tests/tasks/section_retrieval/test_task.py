@@ -133,4 +133,4 @@ def test_scores_are_of_ranks(tmp_path, capsys):
     assert dict(zip(out[::2], out[1::2], strict=True)).items() >= {"accuracy": "25.00", "mrr": "37.50"}.items()
     output.write_text(json.dumps({"sections": {"x": [0]}}))
     assert score.main([str(output), "--gold", str(gold)]) == 1
-    assert "x: the gold files have no such example" in capsys.readouterr().err
+    assert "the gold files do not have 'x'" in capsys.readouterr().err

@@ -30,6 +30,11 @@ def test_losses_are_bits_of_an_example_and_shares_are_of_all_batches():
     }
 
 
+def test_a_split_without_batches_is_named():
+    with pytest.raises(ValueError, match="no example that the task counts"):
+        logged([])
+
+
 def test_the_loss_is_the_tasks_and_the_sample_size_the_number_of_examples():
     loss = torch.tensor(5.0, requires_grad=True) * 2
     task = SimpleNamespace(loss=lambda output, target: (loss + output + target, {"_x_total": 3}))

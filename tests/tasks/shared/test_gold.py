@@ -1,0 +1,39 @@
+import json
+
+import pytest
+
+from fairseq_poolingformer.tasks.classification.scores import score as score_classes
+from fairseq_poolingformer.tasks.qasper.scores import score as score_qasper
+from fairseq_poolingformer.tasks.shared.gold import merged
+from fairseq_poolingformer.tasks.token_labels.scores import score as score_words
+from fairseq_poolingformer.tasks.triviaqa.scores import score as score_trivia
+
+CLASS = {"id": "a", "label": "x"}
+WORDS = {"id": "a", "tokens": ["w"], "labels": ["O"]}
+ANSWER = {"unanswerable": False, "evidence": [], "extractive_spans": [], "free_form_answer": "", "yes_no": True}
+PAPER = {"p": {"qas": [{"question_id": "a", "answers": [{"answer": ANSWER}]}]}}
+ASKED = {"QuestionId": "a", "Answer": {"NormalizedAliases": ["x"]}}
+TRIVIA = {"Domain": "Wikipedia", "Data": [ASKED]}
+
+
+@pytest.mark.parametrize(
+    ("score", "gold", "change"),
+    [
+        (score_classes, CLASS, ('"x"', '"y"')),
+        (score_words, WORDS, ('"O"', '"B-X"')),
+        (score_qasper, PAPER, ("true", "false")),
+        (score_trivia, TRIVIA, ('"x"', '"y"')),
+    ],
+    ids=["classification", "token_labels", "qasper", "triviaqa"],
+)
+def test_gold_files_that_differ_are_refused(score, gold, change, tmp_path):
+    text = json.dumps(gold)
+    for name, content in (("1.json", text), ("2.json", text.replace(*change))):
+        (tmp_path / name).write_text(content)
+    files = [tmp_path / "1.json", tmp_path / "2.json"]
+    with pytest.raises(ValueError, match=r"2\.json: 'a' has another right answer than in another gold file; leave one"):
+        score(files, files[0])
+
+
+def test_gold_files_may_have_the_same_in_common(tmp_path):
+    assert merged([tmp_path / "1", tmp_path / "2"], lambda path: {"a": 1, path.name: 2}) == {"a": 1, "1": 2, "2": 2}
