@@ -17,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError, load, read
+from fairseq_poolingformer.checkpoint_reader.checkpoints import OPTIMIZER, CheckpointError, load, read
 from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError, plain_settings
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
 from fairseq_poolingformer.tasks.shared.labels import PROBLEM_TYPES
@@ -223,7 +223,7 @@ def read_training(path: Path) -> tuple[Settings, State, Training]:
             else f"{path} is a folder without checkpoints: name a .pt file that fairseq-train wrote"
         )
     with conversion_errors(path):
-        checkpoint = load(path)
+        checkpoint = load(path, (OPTIMIZER,))
     config = checkpoint.get("cfg") or {}
     settings = checkpoint.get("args") or config.get("model")
     if settings is None:
@@ -282,7 +282,7 @@ def write_checkpoint(path: Path, settings: Settings, state: State) -> None:
         "cfg": None,
         "model": state,
         "optimizer_history": [history],
-        "last_optimizer_state": None,
+        OPTIMIZER: None,
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}, "val_loss": None},
         "task_state": state_of_task,
     }

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from fairseq_poolingformer.checkpoint_reader.errors import Malformed
 from fairseq_poolingformer.checkpoint_reader.files import damage, read
 from tests.checkpoint_reader.test_builders import BASE, saved
 
@@ -50,6 +51,22 @@ def test_an_archive_without_checksums_is_read_with_a_warning(caplog):
         torch.serialization.set_crc32_options(True)
     assert torch.equal(read(file)["w"], BASE)
     assert "without checksums" in caplog.text
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_the_bytes_of_unread_entries_are_not_read(zipped):
+    """Their damage goes unnoticed; tensors that other entries have, too, are read."""
+    value = {"model": {"w": BASE, "b": torch.ones(5)}, "optimizer": [{"m": torch.full((500,), 7.0), "w": BASE}]}
+    content = bytearray(saved({**value, "none": None}, zipped).getvalue())
+    content[content.index(b"\0\0\xe0\x40" * 500) + 1] ^= 1
+    found = read(io.BytesIO(content), ("optimizer", "none", "absent"))
+    assert found.keys() == {"model", "optimizer", "none"}
+    assert (found["optimizer"], found["none"]) == ({}, None)
+    assert torch.equal(found["model"]["w"], BASE)
+    assert found["model"]["b"].tolist() == [1] * 5
+    if zipped:
+        with pytest.raises(Malformed, match="checksum"):
+            read(io.BytesIO(content))
 
 
 def test_damage_is_said_of_a_file_that_is_none(tmp_path):
