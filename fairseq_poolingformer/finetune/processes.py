@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from fairseq_poolingformer.attention.freed_memory import return_freed_memory
 from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 
 MODULES = {  # of the programs that a user types
@@ -91,6 +92,7 @@ def follow(
         KeyboardInterrupt: it was interrupted.
     """
     sys.stdout.flush()
+    return_freed_memory()  # a model was read here, and the process needs its place
     with _terminated_as_interrupted(), open(log or os.devnull, "a", encoding="utf-8") as said:
         streams = {"stdout": subprocess.PIPE, "stderr": said if output else subprocess.STDOUT}
         process = subprocess.Popen(
