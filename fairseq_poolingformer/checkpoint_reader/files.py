@@ -28,7 +28,7 @@ def read(file: BinaryIO, unread: Collection[str] = ()) -> Any:
 
     Args:
         file: open for reading, in binary.
-        unread: entries of a dictionary that are left empty; the bytes of their tensors are not read.
+        unread: entries, if they are dictionaries, that are left empty; the bytes of their tensors are not read.
 
     Returns:
         Tensors, parameters, text, bytes, numbers, None, ``torch.Size``, ``torch.device``, ``torch.dtype``, numpy's
@@ -50,7 +50,7 @@ def read(file: BinaryIO, unread: Collection[str] = ()) -> Any:
     if container.machine.foreign:
         raise Refused(refusal(container.machine.foreign))
     if unread and isinstance(value, dict):
-        value.update({name: {} for name in unread if value.get(name) is not None})
+        value.update({name: {} for name in unread if isinstance(value.get(name), dict)})
         container.fill({tensor.untyped_storage().data_ptr() for tensor in tensors(value)})
     else:
         container.fill()

@@ -56,12 +56,12 @@ def test_an_archive_without_checksums_is_read_with_a_warning(caplog):
 @pytest.mark.parametrize("zipped", [True, False])
 def test_the_bytes_of_unread_entries_are_not_read(zipped):
     """Their damage goes unnoticed; tensors that other entries have, too, are read."""
-    value = {"model": {"w": BASE, "b": torch.ones(5)}, "optimizer": [{"m": torch.full((500,), 7.0), "w": BASE}]}
-    content = bytearray(saved({**value, "none": None}, zipped).getvalue())
+    value = {"model": {"w": BASE, "b": torch.ones(5)}, "optimizer": {"m": torch.full((500,), 7.0), "w": BASE}}
+    content = bytearray(saved({**value, "none": None, "text": "x"}, zipped).getvalue())
     content[content.index(b"\0\0\xe0\x40" * 500) + 1] ^= 1
-    found = read(io.BytesIO(content), ("optimizer", "none", "absent"))
-    assert found.keys() == {"model", "optimizer", "none"}
-    assert (found["optimizer"], found["none"]) == ({}, None)
+    found = read(io.BytesIO(content), ("optimizer", "none", "text", "absent"))
+    assert found.keys() == {"model", "optimizer", "none", "text"}
+    assert (found["optimizer"], found["none"], found["text"]) == ({}, None, "x")
     assert torch.equal(found["model"]["w"], BASE)
     assert found["model"]["b"].tolist() == [1] * 5
     if zipped:
