@@ -54,6 +54,7 @@ def read(file: BinaryIO, unread: Collection[str] = ()) -> Any:
         container.fill({tensor.untyped_storage().data_ptr() for tensor in tensors(value)})
     else:
         container.fill()
+    del container.machine  # which holds the container and all that it built, until Python looks for such circles
     return value
 
 

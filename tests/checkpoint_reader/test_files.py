@@ -1,7 +1,9 @@
 """The containers of checkpoints: archives of other programs, of other machines, and without checksums."""
 
+import gc
 import io
 import sys
+import weakref
 import zipfile
 
 import numpy as np
@@ -67,6 +69,20 @@ def test_the_bytes_of_unread_entries_are_not_read(zipped):
     if zipped:
         with pytest.raises(Malformed, match="checksum"):
             read(io.BytesIO(content))
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_nothing_holds_what_was_read(zipped):
+    """A model's memory is free as soon as its last user has gone, without a search for circles of references."""
+    gc.collect()
+    gc.disable()
+    try:
+        found = read(saved({"w": BASE, "n": torch.arange(3)}, zipped))
+        tensor = weakref.ref(found["w"])
+        del found
+        assert tensor() is None
+    finally:
+        gc.enable()
 
 
 def test_damage_is_said_of_a_file_that_is_none(tmp_path):
