@@ -68,5 +68,5 @@ def test_small_rates_are_plain(rate):
 
 @pytest.mark.parametrize("rate", ["e", "exec", "1e", "__e__1", ["2e-05", "x"]])
 def test_other_texts_are_not(rate):
-    with pytest.raises(ConfigurationError, match="lr is .* must be a plain value"):
+    with pytest.raises(ConfigurationError, match=r"lr is .* must be a plain value"):
         plain_settings({"lr": rate})
