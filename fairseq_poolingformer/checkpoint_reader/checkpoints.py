@@ -2,7 +2,7 @@
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -23,6 +23,8 @@ __all__ = ["CheckpointError", "DamagedCheckpointError", "MissingCheckpointError"
 ANOTHER = "Copy it again, or take another checkpoint of the same run, such as checkpoint_best.pt"
 
 
+OPTIMIZER = "last_optimizer_state"  # the entry that training alone needs: twice the bytes of the parameters
+BEYOND_SETTINGS = ("model", OPTIMIZER)
 LARGEST_CONFIGURATION = 100_000  # values; fairseq's own have about 500
 # entries of a checkpoint of fairseq that it reads; each may be missing or None
 FORMS = {
@@ -31,15 +33,16 @@ FORMS = {
     "optimizer_history": list,
     "extra_state": Mapping,
     "task_state": Mapping,
-    "last_optimizer_state": Mapping,
+    OPTIMIZER: Mapping,
 }
 
 
-def read(path: str | os.PathLike) -> Any:
+def read(path: str | os.PathLike, unread: Collection[str] = ()) -> Any:
     """Read a file of ``torch.save`` to the CPU, as data; see :mod:`fairseq_poolingformer.checkpoint_reader`.
 
     Args:
         path: The file.
+        unread: As :func:`load` takes it.
 
     Returns:
         What is in the file.
@@ -53,7 +56,7 @@ def read(path: str | os.PathLike) -> Any:
     with open(path, "rb") as file:
         _check_first_bytes(path, file.read(256))
         try:
-            return files.read(file)
+            return files.read(file, unread)
         except Refused as error:
             raise CheckpointError(
                 f"{path} was not loaded: {error}. Take the checkpoint from where it was made, and save it there with "
@@ -63,11 +66,12 @@ def read(path: str | os.PathLike) -> Any:
             raise DamagedCheckpointError(f"{path} is damaged or cut short: {first_line(error)}. {ANOTHER}.") from None
 
 
-def load(path: str | os.PathLike) -> dict[str, Any]:
+def load(path: str | os.PathLike, unread: Collection[str] = ()) -> dict[str, Any]:
     """Read a checkpoint of fairseq, as :func:`read` does.
 
     Args:
         path: The file.
+        unread: Entries that are left empty, such as ``BEYOND_SETTINGS``, which saves their time and memory.
 
     Returns:
         fairseq's state, with the parameters under ``"model"``.
@@ -76,7 +80,7 @@ def load(path: str | os.PathLike) -> dict[str, Any]:
         CheckpointError: :func:`read` refuses the file, it is another kind of file, or its entries are malformed.
         OSError: The file is not there, is a folder, or may not be read.
     """
-    state = read(path)
+    state = read(path, unread)
     if not isinstance(state, dict) or "model" not in state:
         raise CheckpointError(
             f"{path} is not a checkpoint of fairseq: it has no entry 'model'. If it holds Hugging Face weights, "

@@ -5,6 +5,7 @@ import logging
 import os
 import struct
 import sys
+from collections.abc import Collection
 from typing import Any, BinaryIO
 
 import torch
@@ -13,7 +14,7 @@ from fairseq_poolingformer.checkpoint_reader.bounds import MOST_BYTES, Budget, s
 from fairseq_poolingformer.checkpoint_reader.errors import Malformed, Refused, first_line
 from fairseq_poolingformer.checkpoint_reader.machine import Machine
 from fairseq_poolingformer.checkpoint_reader.tensors import Storage, storage_dtype
-from fairseq_poolingformer.checkpoint_reader.whole import check_whole, refusal
+from fairseq_poolingformer.checkpoint_reader.whole import check_whole, refusal, tensors
 from fairseq_poolingformer.checkpoint_reader.zip_archive import Record, ZipArchive
 
 logger = logging.getLogger(__name__)
@@ -22,11 +23,12 @@ ZIP, LEGACY = b"PK\x03\x04", b"\x80\x02"  # first bytes of a zip archive, and of
 MAGIC, VERSION = 0x1950A86A20F9469CFC6C, 1001  # the first two pickles of a file from before torch 1.6
 
 
-def read(file: BinaryIO) -> Any:
+def read(file: BinaryIO, unread: Collection[str] = ()) -> Any:
     """Read a file of ``torch.save`` to the CPU.
 
     Args:
         file: open for reading, in binary.
+        unread: entries, if they are dictionaries, that are left empty; the bytes of their tensors are not read.
 
     Returns:
         Tensors, parameters, text, bytes, numbers, None, ``torch.Size``, ``torch.device``, ``torch.dtype``, numpy's
@@ -47,7 +49,12 @@ def read(file: BinaryIO) -> Any:
             raise
     if container.machine.foreign:
         raise Refused(refusal(container.machine.foreign))
-    container.fill()
+    if unread and isinstance(value, dict):
+        value.update({name: {} for name in unread if isinstance(value.get(name), dict)})
+        container.fill({tensor.untyped_storage().data_ptr() for tensor in tensors(value)})
+    else:
+        container.fill()
+    del container.machine  # which holds the container and all that it built, until Python looks for such circles
     return value
 
 
@@ -100,11 +107,12 @@ class _Zip:
             raise Malformed(f"its tensors do not agree about its record data/{shown(key)}")
         return found
 
-    def fill(self) -> None:
-        """Read the storages, and compare the checksums of all other records."""
+    def fill(self, wanted: Collection[int] | None = None) -> None:
+        """Read the storages, or those at the wanted addresses, and compare the checksums of all other records."""
         for storage, record in self._storages.values():
             if storage.count:
                 self._read.add(record.name)
+            if storage.count and (wanted is None or storage.memory.data_ptr() in wanted):
                 self._archive.read_into(record, storage.bytes())
                 if self._is_swapped:
                     storage.memory.byteswap(storage.dtype)
@@ -154,8 +162,8 @@ class _Legacy:
             raise Malformed("a view of a storage in it lies outside")
         return Storage(dtype, found.memory, first, size)
 
-    def fill(self) -> None:
-        """Read the storages."""
+    def fill(self, wanted: Collection[int] | None = None) -> None:
+        """Read the storages, or those at the wanted addresses."""
         keys = self.machine.load()
         named = isinstance(keys, list) and all(type(key) is str for key in keys)
         if not named or sorted(keys) != sorted(self._storages):
@@ -167,7 +175,9 @@ class _Legacy:
                 raise Malformed(
                     f"its storage {shown(key)} has another size than its tensors say, or its end is missing"
                 )
-            if storage.count and self._file.readinto(storage.bytes()) != len(storage.bytes()):
+            if storage.count and wanted is not None and storage.memory.data_ptr() not in wanted:
+                self._file.seek(storage.memory.nbytes(), 1)
+            elif storage.count and self._file.readinto(storage.bytes()) != len(storage.bytes()):
                 raise Malformed("its end is missing")
             if sys.byteorder == "big":
                 storage.memory.byteswap(storage.dtype)

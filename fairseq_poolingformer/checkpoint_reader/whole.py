@@ -2,6 +2,7 @@
 
 import argparse
 import collections
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy
@@ -91,6 +92,16 @@ def _parts(value: Any, names: set[str]) -> list[Any]:
             names.add(value.name if isinstance(value, Name) else "a value that it does not finish")
         return []
     return [part for part in _inside(value) if type(part) not in NUMBERS]
+
+
+def tensors(root: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a value that :func:`check_whole` has checked."""
+    left = [root]
+    while left:
+        part = left.pop()
+        if isinstance(part, torch.Tensor):
+            yield part
+        left.extend(_inside(part))
 
 
 def _inside(value: Any) -> list[Any]:

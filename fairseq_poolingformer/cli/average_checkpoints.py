@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import load
+from fairseq_poolingformer.checkpoint_reader.checkpoints import OPTIMIZER, load
 from fairseq_poolingformer.cli.command import UsageError, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.patches.long_jobs import companions
 from fairseq_poolingformer.patches.long_jobs.nonfinite import require_finite
@@ -74,7 +74,7 @@ def average_checkpoints(paths: Sequence[Path]) -> dict[str, Any]:
     sums: OrderedDict[str, torch.Tensor] = OrderedDict()
     identities: dict[str, list] = {}
     for path in paths:
-        state = load(path)
+        state = load(path, (OPTIMIZER,) if first else ())
         model = state.pop("model")
         require_finite(path, model)
         if not first:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fairseq_poolingformer.cli.command import load_fairseq, natural, positive, run_command
+from fairseq_poolingformer.cli.command import finite, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.cli.options import DTYPES
 from fairseq_poolingformer.extras import needing
 from fairseq_poolingformer.tasks.presets import PRESETS
@@ -88,12 +88,12 @@ def make_parser() -> argparse.ArgumentParser:
     add("--epochs", type=positive, metavar="N", help="times that the documents are read")
     add("--updates", type=positive, metavar="N", help="end after so many updates")
     add("--warmup", type=natural, metavar="N", help="updates until the learning rate is at its peak")
-    add("--lr", type=float, metavar="RATE", help="peak learning rate")
+    add("--lr", type=finite, metavar="RATE", help="peak learning rate")
     add("--precision", choices=DTYPES, help="of the training")
     add("--device", choices=("cpu", "cuda"), help="to train on")
     add("--seed", type=natural, default=1, metavar="N", help="of the training (default: %(default)s)")
     add("--beam", type=positive, default=5, metavar="N", help="beam size of summaries (default: %(default)s)")
-    add("--lenpen", type=float, default=2.0, help="their length penalty (default: %(default)s)")
+    add("--lenpen", type=finite, default=2.0, help="their length penalty (default: %(default)s)")
     return parser
 
 

@@ -50,12 +50,12 @@ def load_models(
     from fairseq import checkpoint_utils
     from fairseq.tasks import TASK_REGISTRY
 
-    from fairseq_poolingformer.patches.untrusted_files.checkpoints import explained
+    from fairseq_poolingformer.patches.untrusted_files.checkpoints import explained, without_optimizer
 
     overrides = {} if data is None else {"data": str(data.resolve())}
     models, loaded = [], None
     for path in paths:
-        with explained(path):
+        with explained(path), without_optimizer():
             state = checkpoint_utils.load_checkpoint_to_cpu(path, overrides)
         trained = getattr(getattr(state.get("cfg"), "task", None), "_name", None)
         if trained in registry.tasks():

@@ -8,13 +8,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from fairseq_poolingformer.checkpoint_reader.checkpoints import BEYOND_SETTINGS, load
 from fairseq_poolingformer.checkpoint_reader.option_schema import entry
 from fairseq_poolingformer.cli.command import UsageError, finite, load_fairseq, positive, run_command
 from fairseq_poolingformer.cli.convert import write_fairseq
 from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
 from fairseq_poolingformer.cli.summarize import find_data_folder, load_hub, load_reader, read_text
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.text.data_folder import tokenizer_config
 from fairseq_poolingformer.text.whole_file import whole_file
 from fairseq_poolingformer.weights.files import read_config
@@ -133,7 +133,7 @@ def _load_checkpoint(checkpoint: Path | None, data_folder: Path | None) -> Any:
     if checkpoint is None:
         return load_reader()
     checkpoint = checkpoint_of(checkpoint)
-    saved = load(checkpoint)
+    saved = load(checkpoint, BEYOND_SETTINGS)
     settings = saved.get("args") or (saved.get("cfg") or {}).get("model")
     arch = entry(settings, "arch") or entry(settings, "_name") or ""
     if not any(kind in arch for kind in ("roberta", "xlmr", "deberta")):

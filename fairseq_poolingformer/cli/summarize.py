@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from fairseq_poolingformer.attention.sharding import Ranks
+from fairseq_poolingformer.checkpoint_reader.checkpoints import BEYOND_SETTINGS, load
 from fairseq_poolingformer.cli.command import UsageError, finite, load_fairseq, natural, positive, run_command
 from fairseq_poolingformer.cli.models import checkpoint_of
 from fairseq_poolingformer.cli.options import DTYPES, add_device_options
@@ -23,7 +24,6 @@ from fairseq_poolingformer.patches.distribution import contexts
 from fairseq_poolingformer.patches.distribution.processes import torchrun_device, under_torchrun
 from fairseq_poolingformer.patches.long_jobs.companions import DICTIONARIES
 from fairseq_poolingformer.patches.long_jobs.heartbeat import DEFAULT_LIMIT
-from fairseq_poolingformer.patches.untrusted_files.checkpoints import load
 from fairseq_poolingformer.patches.untrusted_files.own_options import data_folder, recorded_data
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.tasks.summarization import PAIRS
@@ -241,7 +241,7 @@ def _of_summarizer(path: Path) -> tuple[Path, str | None]:
 
 
 def _trained_task(checkpoint: Path) -> str | None:
-    state = load(checkpoint)
+    state = load(checkpoint, BEYOND_SETTINGS)
     holder = (state.get("cfg") or {}).get("task") or state.get("args")
     for name in ("_name", "task"):
         found = holder.get(name) if isinstance(holder, Mapping) else getattr(holder, name, None)
@@ -311,7 +311,7 @@ def find_data_folder(checkpoint: Path) -> Path:
     has_tokenizer = is_saved(folder) or all((folder / name).is_file() for name in GPT2_FILES)
     if has_tokenizer and any((folder / name).is_file() for name in DICTIONARIES):
         return folder
-    return data_folder(checkpoint, recorded_data(load(checkpoint)))
+    return data_folder(checkpoint, recorded_data(load(checkpoint, BEYOND_SETTINGS)))
 
 
 if __name__ == "__main__":

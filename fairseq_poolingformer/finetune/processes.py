@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from fairseq_poolingformer.attention.freed_memory import return_freed_memory
 from fairseq_poolingformer.patches.long_jobs.interruption import STOPPED
 from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 
@@ -87,6 +88,7 @@ def follow(
         KeyboardInterrupt: it was interrupted.
     """
     sys.stdout.flush()
+    return_freed_memory()  # a model was read here, and the process needs its place
     with _terminated_as_interrupted(), open(log or os.devnull, "a", encoding="utf-8") as said:
         streams = {"stdout": subprocess.PIPE, "stderr": said if output else subprocess.STDOUT}
         process = subprocess.Popen(

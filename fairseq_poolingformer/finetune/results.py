@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import load
+from fairseq_poolingformer.checkpoint_reader.checkpoints import OPTIMIZER, load
 from fairseq_poolingformer.cli import convert
 from fairseq_poolingformer.extras import MissingLibraryError
 from fairseq_poolingformer.finetune.evaluation import checkpoint_of
@@ -71,9 +71,8 @@ def leave(
     Returns:
         Sentences for people.
     """
-    state = load(checkpoint_of(folder))
     with whole_file(output / CHECKPOINT) as path:
-        torch.save({**state, "last_optimizer_state": None}, path)
+        torch.save({**load(checkpoint_of(folder), (OPTIMIZER,)), OPTIMIZER: None}, path)
     companions.copy(data, output)
     shutil.copyfile(data / "corpus.json", output / "corpus.json")
     notes = []

@@ -128,8 +128,11 @@ def _fetched(name: str) -> Path:
             "pip install 'fairseq-poolingformer[huggingface]'"
         ) from None
     try:
-        patterns = ["*.json", "*.txt", "*.safetensors", "*.model", "*.bin", "*.md"]
-        return Path(snapshot_download(name, allow_patterns=patterns))
+        patterns = ["*.json", "*.txt", "*.safetensors", "*.model", "*.md"]
+        folder = Path(snapshot_download(name, allow_patterns=patterns, ignore_patterns="*/*"))
+        if not any(folder.glob("*.safetensors")):  # many models are there in both forms
+            snapshot_download(name, allow_patterns="pytorch_model*.bin", ignore_patterns="*/*")
+        return folder
     except (OSError, ValueError, RuntimeError) as error:  # of the network, and of names that cannot be
         why = f"cannot be reached, or has none of this name ({type(error).__name__})"
         raise ConversionError(f"{name}: no such file or folder, and the Hub {why}") from error

@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from fairseq_poolingformer.models.bart import PoolingformerBART
 from fairseq_poolingformer.models.hub import PoolingformerHubInterface
 from fairseq_poolingformer.text.whole_file import whole_file, write_lines
 from fairseq_poolingformer.weights.files import write_checkpoint
-from fairseq_poolingformer.weights.tensor_digests import add_digests, check_digests
+from fairseq_poolingformer.weights.tensor_digests import check_digests, save
 
 FOLDER = Path(__file__).resolve().parent.parent / "reader"
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
@@ -48,8 +48,7 @@ def write_reader(folder: Path, settings: Mapping[str, Any], state: Mapping[str, 
     """
     weights = {name: value.to(torch.bfloat16).contiguous() for name, value in state.items() if name not in TIED}
     with whole_file(folder / WEIGHTS) as path:
-        save_file(weights, path, metadata={"format": "pt"})
-        add_digests(path)
+        save(weights, path)
     write_lines(folder / SETTINGS, [json.dumps(dict(settings), indent=1)])
 
 

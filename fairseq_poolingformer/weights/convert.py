@@ -135,7 +135,8 @@ def to_huggingface(
         drop_pooled: leave out the second attention level instead of refusing it in a family without it.
 
     Returns:
-        The contents of ``config.json``, the parameters, no two sharing memory, and notes for the user.
+        The contents of ``config.json``, the parameters, those of ``state`` where no two share memory, and notes for the
+        user.
 
     Raises:
         ConversionError: Hugging Face cannot express the model, or a parameter is missing, unknown or of a wrong size.
@@ -191,7 +192,7 @@ def to_huggingface(
     if not family.offset_rows:
         state.update({table: state[table][OFFSET:] for table in family.tables(settings)})
     names = family.names(settings).items()
-    converted = {theirs: state[ours].detach().clone().contiguous() for theirs, ours in names}
+    converted = _alone({theirs: state[ours].detach() for theirs, ours in names})
     notes += family.complete(settings, converted)
     if head:
         left = [name for name in converted if name.startswith(task_heads.LANGUAGE_MODEL)]
@@ -350,6 +351,18 @@ def _untie(state: State, tied: tuple[str, ...]) -> None:
     for name in present:
         del state[name]
     state[tied[0]] = kept
+
+
+def _alone(state: State) -> State:
+    """Copy the tensors that share memory or have gaps in it; the others stay, so that a model is not there twice."""
+    seen: set[int] = set()
+    for name, tensor in state.items():
+        storage = tensor.untyped_storage()
+        whole = tensor.is_contiguous() and storage.nbytes() == tensor.numel() * tensor.element_size()
+        if not whole or storage.data_ptr() in seen:
+            state[name] = tensor.clone(memory_format=torch.contiguous_format)
+        seen.add(storage.data_ptr())
+    return state
 
 
 def _check_names(state: State, names: Iterable[str], what: str) -> None:

@@ -15,17 +15,16 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError, load, read
+from fairseq_poolingformer.checkpoint_reader.checkpoints import OPTIMIZER, CheckpointError, load, read
 from fairseq_poolingformer.checkpoint_reader.option_schema import ConfigurationError, plain_settings
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import check_sizes
 from fairseq_poolingformer.tasks.shared.labels import PROBLEM_TYPES
 from fairseq_poolingformer.text.recorded_folder import LARGEST_FILE, recorded_folder
-from fairseq_poolingformer.weights import ConversionError, Settings, State, listed
+from fairseq_poolingformer.weights import ConversionError, Settings, State, listed, tensor_digests
 from fairseq_poolingformer.weights.card import Training
 from fairseq_poolingformer.weights.heads import LONGEST_LABEL, class_of, labels_of
-from fairseq_poolingformer.weights.tensor_digests import add_digests, check_digests
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 NO_PARAMETERS = ("config",)  # DeBERTa's published weights also hold the configuration
@@ -182,7 +181,7 @@ def _read_weights(path: Path) -> State:
     with conversion_errors(path):
         state = load_file(path) if path.suffix == ".safetensors" else read(path)
         if path.suffix == ".safetensors":
-            check_digests(path)
+            tensor_digests.check_digests(path)
     if not isinstance(state, dict):
         raise ConversionError(f"{path} holds a {type(state).__name__} in place of a dictionary of parameters by name")
     state = {name: value for name, value in state.items() if name not in NO_PARAMETERS}
@@ -203,8 +202,7 @@ def _is_plain(value: torch.Tensor) -> bool:
 
 def write_huggingface_weights(folder: Path, state: State) -> None:
     """Write ``model.safetensors``, with a digest of each tensor."""
-    save_file(state, folder / WEIGHTS[0], metadata={"format": "pt"})
-    add_digests(folder / WEIGHTS[0])
+    tensor_digests.save(state, folder / WEIGHTS[0])
 
 
 def read_training(path: Path) -> tuple[Settings, State, Training]:
@@ -225,7 +223,7 @@ def read_training(path: Path) -> tuple[Settings, State, Training]:
             else f"{path} is a folder without checkpoints: name a .pt file that fairseq-train wrote"
         )
     with conversion_errors(path):
-        checkpoint = load(path)
+        checkpoint = load(path, (OPTIMIZER,))
     config = checkpoint.get("cfg") or {}
     settings = checkpoint.get("args") or config.get("model")
     if settings is None:
@@ -284,7 +282,7 @@ def write_checkpoint(path: Path, settings: Settings, state: State) -> None:
         "cfg": None,
         "model": state,
         "optimizer_history": [history],
-        "last_optimizer_state": None,
+        OPTIMIZER: None,
         "extra_state": {"train_iterator": {"epoch": 1, "iterations_in_epoch": 0}, "val_loss": None},
         "task_state": state_of_task,
     }

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
 
 from fairseq_poolingformer.text.whole_file import whole_file
 
@@ -26,6 +28,18 @@ _MAX_HEADER_BYTES = 100_000_000  # safetensors' own bound
 
 class ChangedTensorsError(SafetensorError, ValueError):
     """A tensor is not the one that was written."""
+
+
+def save(state: Mapping[str, Tensor], path: Path) -> None:
+    """Write tensors with their digests, for which the header has room from the start: the file is written once."""
+    blank = json.dumps(dict.fromkeys(sorted(state), "0" * 64))
+    save_file(dict(state), path, metadata={"format": "pt", KEY: blank})
+    header, start = _read_header(path)
+    found = json.dumps(_digests(path, header, start))
+    with open(path, "r+b") as file:
+        text = file.read(start).replace(json.dumps(blank).encode(), json.dumps(found).encode())
+        file.seek(0)
+        file.write(text)
 
 
 def add_digests(path: Path) -> None:

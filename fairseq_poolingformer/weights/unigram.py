@@ -138,14 +138,14 @@ def sentencepiece_model(path: Path, tokenizer: Mapping[str, Any]) -> bytes:
         pieces.pop()
     while pieces and LANGUAGE.fullmatch(pieces[-1][0]):  # mBART's, which its sentencepiece model lacks
         pieces.pop()
-    proto = b"".join(_message(PIECES, _piece(piece, 0.0, kind)) for piece, kind in FIRST)
     bytes_too = bool(model.get("byte_fallback"))
+    fields_of_pieces = [_message(PIECES, _piece(piece, 0.0, kind)) for piece, kind in FIRST]
     for piece, score in pieces:
         kind = BYTE if bytes_too and BYTE_PIECE.fullmatch(piece) else NORMAL
-        proto += _message(PIECES, _piece(piece, score, kind))
-    if bytes_too:
-        proto += _message(TRAINER, _varint(BYTE_FALLBACK << 3) + _varint(1))
-    return proto + _message(NORMALIZER, _message(CHARSMAP, _charsmap(path, tokenizer.get("normalizer"))))
+        fields_of_pieces.append(_message(PIECES, _piece(piece, score, kind)))
+    trainer = _message(TRAINER, _varint(BYTE_FALLBACK << 3) + _varint(1)) if bytes_too else b""
+    normalizer = _message(NORMALIZER, _message(CHARSMAP, _charsmap(path, tokenizer.get("normalizer"))))
+    return b"".join([*fields_of_pieces, trainer, normalizer])
 
 
 def _charsmap(path: Path, normalizer: Mapping[str, Any] | None) -> bytes:

@@ -58,3 +58,15 @@ def test_values_that_are_refused(name, value, option, form):
 def test_texts_that_have_no_form_are_left_out(value):
     assert not accepted("results_path", value, Option(str))
     assert not accepted("tpu", True, Option(bool))
+
+
+@pytest.mark.parametrize("rate", [[2e-05], [5e-5, 1e-07], 2e-05, "2.5e-05", "[3e-05]", [1e17 * 1e-8]])
+def test_small_rates_are_plain(rate):
+    """The learning rates of fine-tuning, which Python writes with an exponent."""
+    assert plain_settings({"lr": rate, "adam_betas": "(0.9, 1e-05)"}) == {"lr": rate, "adam_betas": "(0.9, 1e-05)"}
+
+
+@pytest.mark.parametrize("rate", ["e", "exec", "1e", "__e__1", ["2e-05", "x"]])
+def test_other_texts_are_not(rate):
+    with pytest.raises(ConfigurationError, match=r"lr is .* must be a plain value"):
+        plain_settings({"lr": rate})

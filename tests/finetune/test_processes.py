@@ -1,6 +1,8 @@
 """Commands that fail, and how a training is shown."""
 
 import json
+import os
+import subprocess
 import sys
 
 import pytest
@@ -39,6 +41,35 @@ def test_a_long_command_is_a_line_of_a_file(tmp_path, capsys):
         f"$ poolingformer preprocess squad …  (all of it: line 3 of {file})",
         f"$ fairseq-train …  (all of it: line 2 of {file})",
     ]
+
+
+def test_memory_that_is_not_used_any_more_is_left_to_the_process(tmp_path):
+    """On a CPU freed memory is kept, so that a command would hold a second model during its training."""
+    log = tmp_path / "log"
+    program = f"""if True:
+        import resource, sys, torch
+        from pathlib import Path
+        from fairseq_poolingformer.attention import keep_freed_memory
+        from fairseq_poolingformer.finetune.processes import follow
+
+        def mebibytes():
+            return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() >> 20
+
+        kept = keep_freed_memory()
+        before = mebibytes()
+        model = [torch.ones(2**20) for _ in range(64)]
+        del model
+        freed = mebibytes()
+        follow("it", [sys.executable, "-c", ""], Path({str(log)!r}))
+        print(int(kept), freed - before, mebibytes() - before)
+    """
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    kept, freed, left = map(int, done.stdout.split())
+    if not kept:
+        pytest.skip("the C library is not glibc")
+    assert freed > 200
+    assert left < 50
 
 
 def test_output_and_log_are_apart(tmp_path):

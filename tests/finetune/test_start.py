@@ -2,13 +2,15 @@
 
 import json
 
+import huggingface_hub
 import pytest
 import torch
+from huggingface_hub.utils import filter_repo_objects
 from transformers import RobertaForSequenceClassification
 
 from fairseq_poolingformer.cli.command import load_fairseq
 from fairseq_poolingformer.cli.convert import write_fairseq
-from fairseq_poolingformer.finetune.start import find
+from fairseq_poolingformer.finetune.start import _fetched, find
 from tests.models import tiny_huggingface
 
 LABELS = ["bad", "good"]
@@ -134,3 +136,24 @@ def test_a_family_that_fairseq_does_not_train(tmp_path):
     (tmp_path / "t5" / "config.json").write_text(json.dumps({"model_type": "t5"}))
     with pytest.raises(ValueError, match="a t5, and fairseq trains bart"):
         find(str(tmp_path / "t5"), "long_summarization", tmp_path / "start", labels)
+
+
+@pytest.mark.parametrize("safetensors", [True, False])
+def test_weights_of_the_hub_are_fetched_in_one_form(safetensors, tmp_path, monkeypatch):
+    others = {"config.json", "tokenizer.json", "merges.txt", "README.md", "sentencepiece.bpe.model"}
+    bins = {"pytorch_model-00001-of-00002.bin", "pytorch_model.bin.index.json"}
+    there = [*others, *bins, "training_args.bin", "tf_model.h5", "onnx/config.json", "openvino/pytorch_model.bin"]
+    there += ["model.safetensors"] * safetensors
+    fetched = set()
+
+    def snapshot_download(name, **patterns):
+        fetched.update(filter_repo_objects(there, **patterns))
+        for file in fetched:
+            (tmp_path / file).touch()
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    assert _fetched("someone/model") == tmp_path
+    assert fetched - {"pytorch_model.bin.index.json"} == others | (
+        {"model.safetensors"} if safetensors else {"pytorch_model-00001-of-00002.bin"}
+    )

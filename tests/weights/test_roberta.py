@@ -12,6 +12,7 @@ from transformers import (
 )
 
 from fairseq_poolingformer.weights import files
+from fairseq_poolingformer.weights.convert import to_huggingface
 from tests.models import tiny_huggingface, tiny_roberta
 from tests.models.test_roberta import as_of_2019
 from tests.weights.conftest import run
@@ -215,6 +216,18 @@ def test_a_checkpoint_of_2019(tmp_path):
     back = tiny_huggingface.MODELS["roberta"].from_pretrained(tmp_path / "back").eval()
     back.double()
     assert_agree(load(path), back, batch())
+
+
+def test_conversion_copies_only_what_shares_memory(tmp_path):
+    source = tiny_huggingface.folder(tmp_path / "hf", "roberta")
+    assert run("to-fairseq", source, tmp_path / "fairseq") == 0
+    settings, state, _ = files.read_training(tmp_path / "fairseq" / "model.pt")
+    given = {value.data_ptr() for value in state.values()}
+    found = to_huggingface(settings, state).state
+    own = {name for name, value in found.items() if value.data_ptr() not in given}
+    assert own == {"roberta.embeddings.token_type_embeddings.weight"}
+    found = to_huggingface(settings, as_of_2019(state)).state
+    assert len({value.untyped_storage().data_ptr() for value in found.values()}) == len(found)
 
 
 def poolingformer(tmp_path, **settings):

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from fairseq_poolingformer.huggingface import PoolingformerBartForConditionalGeneration
 from fairseq_poolingformer.models import shipped_reader as reader
-from fairseq_poolingformer.weights import ConversionError, files
+from fairseq_poolingformer.weights import ConversionError, files, tensor_digests
 from fairseq_poolingformer.weights.tensor_digests import KEY, ChangedTensorsError, add_digests, check_digests
 from tests.models import tiny_huggingface
 
@@ -51,6 +51,17 @@ def test_the_tensors_and_the_metadata_stay(path):
     assert metadata.keys() == {"format", "note", KEY}
     assert metadata["note"] == "é"
     assert json.loads(metadata[KEY]).keys() == STATE.keys()
+
+
+def test_saving_writes_the_file_once(path, tmp_path, monkeypatch):
+    add_digests(path)
+    monkeypatch.setattr(tensor_digests, "whole_file", None)  # what writes a file anew
+    state = {**STATE, 'é"\\': torch.ones(2)}
+    tensor_digests.save(state, tmp_path / "saved.safetensors")
+    check_digests(tmp_path / "saved.safetensors")
+    assert load_file(tmp_path / "saved.safetensors").keys() == state.keys()
+    found = [json.loads(safe_open(file, "pt").metadata()[KEY]) for file in (path, tmp_path / "saved.safetensors")]
+    assert found[0].items() < found[1].items()
 
 
 def test_every_flip_of_a_tensor_is_noticed(path):

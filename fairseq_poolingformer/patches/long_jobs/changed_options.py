@@ -130,7 +130,8 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any], names: set[str] |
         names: which to compare; None for all.
     """
     both = [name for name in before if name in now and (names is None or name in names)]
-    pairs = {name: (str(before[name]), str(now[name])) for name in both if None not in (before[name], now[name])}
+    both = [name for name in both if None not in (before[name], now[name]) and before[name] != now[name]]  # 0 is 0.0
+    pairs = {name: (str(before[name]), str(now[name])) for name in both}
     return {name: pair for name, pair in pairs.items() if _value(name, pair[0]) != _value(name, pair[1])}
 
 

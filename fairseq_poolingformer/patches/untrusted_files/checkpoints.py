@@ -3,11 +3,12 @@
 import argparse
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError, load
+from fairseq_poolingformer.checkpoint_reader.checkpoints import OPTIMIZER, CheckpointError, load
 from fairseq_poolingformer.checkpoint_reader.errors import DAMAGE, ConfigurationError
 from fairseq_poolingformer.checkpoint_reader.tensor_sizes import Building
 from fairseq_poolingformer.patches.patching import set_within
@@ -17,10 +18,21 @@ LONGEST = 1000  # characters of an error that are quoted
 WRONG_PARAMETERS = "Cannot load model parameters"  # begins the error, a plain Exception, of fairseq's trainer
 
 
-def read_as_data(original: Callable, file: IO[bytes], **unused: Any) -> dict[str, Any]:
+def read_as_data(
+    original: Callable | None, file: IO[bytes], unread: Collection[str] = (), **unused: Any
+) -> dict[str, Any]:
     """Read the checkpoint that fairseq has opened as data, and keep of its configuration what the schema allows."""
     with explained(file.name):
-        return restricted(load(file.name), Path(file.name))
+        return restricted(load(file.name, unread), Path(file.name))
+
+
+@contextlib.contextmanager
+def without_optimizer() -> Iterator[None]:
+    """Within the block, fairseq reads checkpoints for use: the state of their optimizers stays on the disk."""
+    from fairseq import checkpoint_utils
+
+    with set_within(checkpoint_utils.torch, "load", partial(read_as_data, None, unread=(OPTIMIZER,))):
+        yield
 
 
 def read_what_processes_sent(original: Callable, file: IO[bytes], **kwargs: Any) -> Any:
@@ -43,7 +55,7 @@ def explain_unusable_model(original: Callable, filenames: list[str], *args: Any,
             building.enter_context(Building(state["model"]))
             return state
 
-        with set_within(checkpoint_utils, "load_checkpoint_to_cpu", load_checkpoint_to_cpu):
+        with without_optimizer(), set_within(checkpoint_utils, "load_checkpoint_to_cpu", load_checkpoint_to_cpu):
             return original(filenames, *args, **kwargs)
 
 

@@ -58,6 +58,7 @@ def test_other_changes_are_said(caplog):
 
 def test_the_same_options_and_old_checkpoints_are_silent(caplog):
     compare(configuration({"window_size": 128}), configuration())
+    compare(configuration({"encoder_layerdrop": 0.0}), configuration({"encoder_layerdrop": 0}))
     compare(configuration({"window_size": "128, 128"}), configuration({"pooled_layers": "6,7,8-11"}))
     compare(None, configuration())
     compare(configuration({"pooled_layers": None}), configuration())

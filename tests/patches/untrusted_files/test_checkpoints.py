@@ -6,6 +6,8 @@ import pytest
 from fairseq import checkpoint_utils, options
 from fairseq.trainer import Trainer
 
+from fairseq_poolingformer.checkpoint_reader.checkpoints import CheckpointError, load
+from fairseq_poolingformer.weights import files
 from tests.patches.helpers import (
     PACKAGE,
     TRAINING,
@@ -36,6 +38,22 @@ def test_save_resume_generate_validate(corpus, tmp_path):
 
     arguments = [corpus, *TRANSLATION, "--path", checkpoint, "--batch-size", 4, "--cpu", "--num-workers", 0]
     main(parse(options.get_validation_parser(), arguments))
+
+
+def test_models_for_use_do_without_the_state_of_the_optimizer(corpus, tmp_path):
+    """Which is two thirds of the file: a fault there stops trainings alone."""
+    state = train(corpus, tmp_path, "--max-update", 1, "--optimizer", "adam")
+    moments = next(iter(state["last_optimizer_state"]["state"].values()))["exp_avg"].numpy().tobytes()
+    path = tmp_path / "checkpoint_last.pt"
+    content = bytearray(path.read_bytes())
+    content[content.index(moments)] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="checksum"):
+        load(path)
+    assert len(generate(corpus, path)) == 12
+    _, parameters, training = files.read_training(path)
+    assert parameters.keys() == state["model"].keys()
+    assert training.updates == 1
 
 
 @pytest.mark.parametrize(
