@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,14 +60,7 @@ class Source:
 
 
 Sliced = tuple[Source, Sequence[range]]  # an array, and which of its rows each chunk takes
-
-
-class Result(NamedTuple):
-    """An array to which each chunk gives its rows, in turn; ``into`` is overwritten instead of a new one."""
-
-    dim: int
-    rows: Sequence[range]
-    into: Tensor | None = None
+Result = tuple[int, Sequence[range]]  # the dimension of an array's rows, and which of these each chunk gives
 
 
 def in_chunks(
@@ -76,6 +69,7 @@ def in_chunks(
     sources: Sequence[Sliced],
     *shared: Tensor,
     results: Sequence[Result] = (),
+    into: Tensor | None = None,
     place: Place | None = None,
 ) -> tuple[list[Tensor], list[tuple[Tensor, ...]]]:
     """``function(chunk, rows of the sources, shared)`` for each chunk.
@@ -88,6 +82,7 @@ def in_chunks(
         sources: the arrays of which each chunk takes rows.
         shared: tensors that every chunk reads.
         results: the arrays to make, which begin with the first chunk's rows.
+        into: is overwritten instead of making the first, where it has its dtype.
         place: where they are; None for one chunk, whose tensors they are.
 
     Returns:
@@ -97,17 +92,17 @@ def in_chunks(
         (chunk,) = chunks
         found = function(chunk, *(source.rows(rows[0]) for source, rows in sources), *shared)
         return list(found[: len(results)]), [found[len(results) :]]
-    wholes: list[Any] = [result.into for result in results]
+    wholes: list[Any] = [into, *(None for _ in results)]
     others: list[tuple[Tensor, ...]] = []
     for number, found in enumerate(computed(function, chunks, sources, *shared, place=place)):
-        for which, ((dim, rows, _), piece) in enumerate(zip(results, found, strict=False)):
+        for which, ((dim, rows), piece) in enumerate(zip(results, found, strict=False)):
             whole = wholes[which]
             if number == 0 and (whole is None or whole.dtype != piece.dtype):
                 shape = [*piece.shape[:dim], rows[-1].stop - rows[0].start, *piece.shape[dim + 1 :]]
                 whole = place.zeros(shape, piece.dtype, piece.device)
             wholes[which] = _Put.apply(whole, piece, dim, shifted(rows[number], rows[0].start), place)
         others.append(found[len(results) :])
-    return wholes, others
+    return wholes[: len(results)], others
 
 
 def computed(

@@ -29,10 +29,9 @@ from fairseq_poolingformer.attention.rotary import Rotary
 from fairseq_poolingformer.attention.sharding.chunks import Source, overwritten
 from fairseq_poolingformer.attention.sharding.document_tokens import SLOTS
 from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, narrowed, shifted
-from fairseq_poolingformer.attention.sharding.geometry import pools_among, pools_of
 from fairseq_poolingformer.attention.sharding.global_pairs import GlobalPairs
 from fairseq_poolingformer.attention.sharding.near import Near
-from fairseq_poolingformer.attention.sharding.reach import Reach
+from fairseq_poolingformer.attention.sharding.reach import Reach, pools_among, pools_of
 
 
 class _Seeds(NamedTuple):
@@ -191,8 +190,8 @@ class Steps:
         sources = [(y, chunks), *([(x, chunks)] if self.reads_input else [])]
         sources += [(p, [self.pools_seen(chunk) for chunk in chunks]) for p in pooled]
         into = None if torch.is_grad_enabled() else y.x  # of which each chunk reads its own rows alone
-        results = [(self.dim, chunks, into)]
-        return self.shard.in_chunks(self.level_two_of, chunks, sources, results=results)[0][0]
+        results = [(self.dim, chunks)]
+        return self.shard.in_chunks(self.level_two_of, chunks, sources, results=results, into=into)[0][0]
 
     def level_two_of(self, chunk: range, y: Tensor, *sources: Tensor) -> tuple[Tensor]:
         """A chunk's output from Y, the input where that is read, and the pooled keys and values that it sees."""

@@ -15,8 +15,7 @@ from fairseq_poolingformer.attention.rotary import Rotary, turned
 from fairseq_poolingformer.attention.sharding.chunks import Source
 from fairseq_poolingformer.attention.sharding.document_tokens import SLOTS
 from fairseq_poolingformer.attention.sharding.exchange import narrowed
-from fairseq_poolingformer.attention.sharding.geometry import pools_among, tokens_of
-from fairseq_poolingformer.attention.sharding.reach import Reach
+from fairseq_poolingformer.attention.sharding.reach import Reach, pools_among, tokens_of
 
 
 class Near:

@@ -14,13 +14,13 @@ from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling
 from fairseq_poolingformer.attention.rotary import Rotary
-from fairseq_poolingformer.attention.sharding.chunks import Result, Sliced, Source, in_chunks
+from fairseq_poolingformer.attention.sharding.chunks import Source, in_chunks
 from fairseq_poolingformer.attention.sharding.document_tokens import SLOTS, DocumentTokens
 from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, gather
-from fairseq_poolingformer.attention.sharding.geometry import pools_of
 from fairseq_poolingformer.attention.sharding.layer import Steps
 from fairseq_poolingformer.attention.sharding.places import Place
 from fairseq_poolingformer.attention.sharding.ranks import Ranks, telling
+from fairseq_poolingformer.attention.sharding.reach import pools_of
 
 
 @dataclass(frozen=True)
@@ -181,10 +181,9 @@ class Shard:
         rows = [(self.source(x, dim), self.chunks) for x in sources]
         return self.in_chunks(lambda *x: (function(*x),), self.chunks, rows, results=[(dim, self.chunks)])[0][0]
 
-    def in_chunks(self, function: Callable, chunks: Any, sources: list[Sliced], *shared: Tensor, results: list) -> Any:
+    def in_chunks(self, *arguments: Any, **named: Any) -> tuple[list[Tensor], list[tuple[Tensor, ...]]]:
         """:func:`in_chunks` at this shard's place."""
-        found = [Result(*result) for result in results]
-        return in_chunks(function, chunks, sources, *shared, results=found, place=self.place_of_chunks)
+        return in_chunks(*arguments, **named, place=self.place_of_chunks)
 
     def source(self, x: Tensor, dim: int, start: int | None = None) -> Source:
         """An array whose rows the chunks take; of this rank's tokens, or of others from ``start`` on."""

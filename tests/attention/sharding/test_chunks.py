@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window
 from fairseq_poolingformer.attention.sharding import Shard, chunks
-from fairseq_poolingformer.attention.sharding.chunks import Result, Source, in_chunks
+from fairseq_poolingformer.attention.sharding.chunks import Source, in_chunks
 from fairseq_poolingformer.attention.sharding.places import Files, HostMemory, Place
 from tests.attention.sharding.ranks import assert_same, in_threads, joined
 from tests.attention.sharding.test_layer import divisions, documents, layers
@@ -31,7 +31,7 @@ def test_gradients_of_overlapping_slices_and_of_shared_tensors():
         return found[:, {1: slice(None), 2: slice(2, 4), 3: slice(None)}[number]], found.sum(1)
 
     source = Source(x, 1, Place())
-    (whole,), others = in_chunks(function, [1, 2, 3], [(source, rows)], y, results=[Result(1, own)], place=Place())
+    (whole,), others = in_chunks(function, [1, 2, 3], [(source, rows)], y, results=[(1, own)], place=Place())
     expected = [function(n, x[:, r.start : r.stop], y) for n, r in zip([1, 2, 3], rows, strict=True)]
     wanted = [torch.cat([e[0] for e in expected], 1), *(e[1] for e in expected)]
     found = [whole, *(other for (other,) in others)]

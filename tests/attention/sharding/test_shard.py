@@ -15,51 +15,12 @@ from fairseq_poolingformer.attention.sharding import Shard
 from tests.attention.sharding.ranks import in_threads
 
 
-def shards(masks, padding):
-    def make(ranks):
-        mask, padded = masks[ranks.rank], padding[ranks.rank]
-        return Shard.of(2, mask.size(1), ranks=ranks, global_mask=mask, key_padding_mask=padded)
-
-    return in_threads(len(masks), make)
-
-
-def test_global_tokens_of_all_ranks_in_the_documents_order():
-    mask = torch.zeros(2, 9, dtype=torch.bool)
-    mask[0, [1, 4, 8]] = mask[1, [7]] = True
-    padding = torch.arange(9) >= torch.tensor([9, 6])[:, None]
-    found = shards([mask[:, :4], mask[:, 4:5], mask[:, 5:]], [None, None, padding[:, 5:]])
-    for rank, shard in enumerate(found):
-        assert shard.part == [range(0, 4), range(4, 5), range(5, 9)][rank]
-        assert shard.tokens.position.tolist() == [[1, 4, 8], [7, -1, -1]]
-        assert shard.tokens.hidden.tolist() == [[False] * 3, [True] * 3]
-        assert shard.tokens.counts == (1, 1, 1)
-        assert torch.equal(shard.tokens.among(range(2, 9)), mask[:, 2:])
-        assert torch.equal(shard.padding, padding[:, shard.part.start : shard.part.stop])
-
-
 def test_no_rank_with_padding_or_global_tokens():
     none = torch.zeros(2, 3, dtype=torch.bool)
-    for shard in shards([none, none], [None, None]):
+    for shard in in_threads(2, lambda ranks: Shard.of(2, 3, ranks=ranks, global_mask=none)):
         assert shard.padding is None
         assert shard.tokens is None
         assert shard.length == 6
-
-
-def test_padding_is_fetched_once(monkeypatch):
-    padding = torch.arange(12)[None] >= 9
-
-    def fetch(ranks):
-        own = padding[:, 6 * ranks.rank :][:, :6]
-        shard = Shard.of(1, 6, ranks=ranks, key_padding_mask=own)
-        wanted = (range(0, 8), range(3, 12))
-        first, before = shard.padding_of(wanted), ranks.sent
-        assert shard.padding_of(wanted) is first
-        assert ranks.sent == before
-        return first.x
-
-    one, other = in_threads(2, fetch)
-    assert torch.equal(one, padding[:, :8])
-    assert torch.equal(other, padding[:, 3:])
 
 
 @pytest.mark.parametrize(
