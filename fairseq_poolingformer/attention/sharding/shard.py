@@ -260,8 +260,8 @@ class Shard:
 def _fault(masks: dict[str, Tensor | None], batch: int, num_tokens: int, sizes: Any) -> str | None:
     """What is wrong with a rank's arguments, which it tells the others before it raises an error."""
     for name, mask in masks.items():
-        if mask is not None and mask.shape != (batch, num_tokens):
-            return f"{name} must be {(batch, num_tokens)}, got {tuple(mask.shape)}"
+        if mask is not None and (mask.shape != (batch, num_tokens) or mask.dtype != torch.bool):
+            return f"{name} must be {(batch, num_tokens)} bool, got {tuple(mask.shape)} {mask.dtype}"
     try:
         _chunks(range(num_tokens), sizes)
     except ValueError as error:

@@ -50,6 +50,8 @@ def test_what_a_layer_refuses_beside_a_shard():
     mask = torch.ones(1, 5, dtype=torch.bool)
     with pytest.raises(ValueError, match=r"global_mask must be \(1, 6\)"):
         Shard.of(1, 6, global_mask=mask)
+    with pytest.raises(ValueError, match=r"key_padding_mask must be \(1, 5\) bool, got \(1, 5\) torch.int64"):
+        Shard.of(1, 5, key_padding_mask=mask.long())
     with pytest.raises(ValueError, match="belong to the shard"):
         layer(torch.randn(1, 5, 8), global_mask=mask, shard=Shard.of(1, 5))
     rotary = Rotary(torch.ones(1, 4, 4), torch.zeros(1, 4, 4))
