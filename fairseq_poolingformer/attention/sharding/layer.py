@@ -14,7 +14,7 @@ of all tokens are a layer's input, Y, the pooled keys and values, and the output
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,14 +32,6 @@ from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, n
 from fairseq_poolingformer.attention.sharding.global_pairs import GlobalPairs
 from fairseq_poolingformer.attention.sharding.near import Near
 from fairseq_poolingformer.attention.sharding.reach import Reach, pools_among, pools_of
-
-
-class _Seeds(NamedTuple):
-    """Seeds of dropout: of level one, of separate global projections, and of level two."""
-
-    one: int
-    own: int
-    two: int
 
 
 class Steps:
@@ -68,11 +60,10 @@ class Steps:
         self.layer, self.shard, self.dim, self.terms = layer, shard, dim, score_terms
         self.before, self.after = before or (lambda x: x), after
         self.dropout_p = layer.dropout if layer.training else 0.0
-        self.seeds = _Seeds(0, 0, 0)
-        if self.dropout_p:
-            self.seeds = _Seeds(*shard.agreed([dropout_seed() for _ in _Seeds._fields], x.device))
+        seeds = shard.agreed([dropout_seed() for _ in range(3)], x.device) if self.dropout_p else (0, 0, 0)
+        self.seed_one, self.seed_of_globals, self.seed_two = seeds  # the second is of separate projections
         scale = (layer.embed_dim // layer.num_heads) ** -0.5 if layer.scale is None else layer.scale
-        self.pairs = GlobalPairs(score_terms, scale, layer.window, self.dropout_p, self.seeds.one, shard.tokens)
+        self.pairs = GlobalPairs(score_terms, scale, layer.window, self.dropout_p, self.seed_one, shard.tokens)
         self.reads_input = after is not None or (layer.mix and layer.pooling is not None)
         self.reach = Reach(layer, shard.parts)
         self.near = Near(shard, self.reach, layer.pooling, rotary)
@@ -114,7 +105,7 @@ class Steps:
         value = layer._split(layer.v_proj(x))
         arguments = {"window": layer.window, "query_offset": own.start, "score_terms": self.terms}
         backend = layer.backend or layer._backend_of_full_attention(query, self.terms, self.dropout_p)
-        arguments |= self.arguments(backend, DropoutAt(self.seeds.one, chunk.start, seen.start))
+        arguments |= self.arguments(backend, DropoutAt(self.seed_one, chunk.start, seen.start))
         if not of_globals:
             y = band_attention(query, key, value, key_padding_mask=near.padding(seen), **arguments)
             return (layer._merge(y),)
@@ -143,8 +134,8 @@ class Steps:
         if self.terms:
             out, lse = self.pairs.from_globals(query, chunk, key, value, padding)
         else:
-            shared = self.seeds.one, DropoutAt.FROM_GLOBAL
-            seed, lane = shared if layer.global_q_proj is None else (self.seeds.own, 0)
+            shared = self.seed_one, DropoutAt.FROM_GLOBAL
+            seed, lane = shared if layer.global_q_proj is None else (self.seed_of_globals, 0)
             arguments = self.arguments(layer.backend, DropoutAt(seed, 0, chunk.start, lane=lane))
             arguments |= {"key_padding_mask": padding, "return_lse": True}
             out, lse = band_attention(query, key, value, window=Window.unlimited(), **arguments)
@@ -207,7 +198,7 @@ class Steps:
                 pooling=pooling,
                 key_padding_mask=near.pool_padding(pools),
                 query_offset=chunk.start - pooling.key_stride * pools.start,
-                **self.arguments(layer.backend, DropoutAt(self.seeds.two, chunk.start, pools.start)) | {"scale": None},
+                **self.arguments(layer.backend, DropoutAt(self.seed_two, chunk.start, pools.start)) | {"scale": None},
             )
             attended = attended + z
         out = layer.out_proj(layer._merge(attended))

@@ -243,6 +243,10 @@ class Shard:
         _, found, *of_globals = self.fetched(x, *fields)
         return found, [tokens.in_order(x.whole) for x in of_globals]
 
+    def joined(self, x: Tensor, dim: int) -> Tensor:
+        """All ranks' parts of a tensor; a rank's gradient is the sum of what the ranks give."""
+        return x if self.ranks is None else gather(self.ranks, x, [len(part) for part in self.parts], dim)
+
     def padding_of(self, wanted: tuple[range, ...]) -> Source | None:
         """The padding (B, wanted) at the tokens that this rank wants; fetched once for each such division."""
         if self.padding is None:
