@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.dropout_at import DropoutAt
 from fairseq_poolingformer.attention.merging import merge_softmax
 from fairseq_poolingformer.attention.patterns import Window
-from fairseq_poolingformer.attention.sharding.document_tokens import SLOTS, DocumentTokens
+from fairseq_poolingformer.attention.sharding.document_tokens import SLOTS
 from fairseq_poolingformer.attention.sharding.exchange import narrowed, shifted
 
 DENSE_TOKENS = 2048  # whose scores with all global tokens are in memory at a time
@@ -32,7 +33,7 @@ class GlobalPairs:
         window: of the layer, which terms may refuse beside global tokens.
         dropout_p: probability of dropping a weight.
         seed: of dropout.
-        tokens: the global tokens; None without any, and then without pairs.
+        tokens: the :class:`DocumentTokens`; None without any, and then without pairs.
     """
 
     terms: tuple[ScoreTerm, ...]
@@ -40,7 +41,7 @@ class GlobalPairs:
     window: Window
     dropout_p: float
     seed: int
-    tokens: DocumentTokens | None
+    tokens: Any
 
     def to_globals(self, tokens: range, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Some tokens' attention to the global tokens, and the logarithm.

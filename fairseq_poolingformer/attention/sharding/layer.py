@@ -60,8 +60,10 @@ class Steps:
         self.layer, self.shard, self.dim, self.terms = layer, shard, dim, score_terms
         self.before, self.after = before or (lambda x: x), after
         self.dropout_p = layer.dropout if layer.training else 0.0
-        seeds = shard.agreed([dropout_seed() for _ in range(3)], x.device) if self.dropout_p else (0, 0, 0)
-        self.seed_one, self.seed_of_globals, self.seed_two = seeds  # the second is of separate projections
+        seeds: list[int] = [0, 0, 0]  # of level one, of separate global projections, of level two
+        if self.dropout_p:
+            seeds = shard.agreed([dropout_seed() for _ in seeds], x.device)
+        self.seed_one, self.seed_of_globals, self.seed_two = seeds
         scale = (layer.embed_dim // layer.num_heads) ** -0.5 if layer.scale is None else layer.scale
         self.pairs = GlobalPairs(score_terms, scale, layer.window, self.dropout_p, self.seed_one, shard.tokens)
         self.reads_input = after is not None or (layer.mix and layer.pooling is not None)

@@ -33,7 +33,7 @@ class Near:
         ValueError: there are too few angles.
     """
 
-    def __init__(self, shard: Any, reach: Reach, pooling: Pooling | None, rotary: Rotary | None) -> None:
+    def __init__(self, shard: Any, reach: Reach, pooling: Any, rotary: Rotary | None) -> None:
         self._shard, self._pooling, self._rotary = shard, pooling, rotary
         self._padding = shard.padding_of(reach.near)
         self._first_pool = reach.pools[shard.rank].start if reach.pools else 0
@@ -90,6 +90,7 @@ class Near:
             return None
         nothing = torch.zeros_like(padding, dtype=torch.float32)[:, None, :, None]
         _, hidden = pool_keys(nothing, pooling, padding_mask=padding)
+        assert hidden is not None  # as there is a padding_mask
         return narrowed(hidden, 1, pools_among(pooling, tokens, pools))
 
     def hidden_keys(self, tokens: range) -> tuple[Tensor, GlobalTokens]:

@@ -236,12 +236,12 @@ class Shard:
             wanted: the tokens that each rank wants.
             of_own: returns the rows of this rank's global tokens, (B, H, own slots, D).
         """
-        tokens, fields = self.tokens, [(x, self.parts, wanted)]
-        if tokens is not None:
-            everything = [range(sum(tokens.counts))] * len(self.parts)
-            fields.append((Source(of_own(), SLOTS), tokens.ranges(), everything))
-        _, found, *of_globals = self.fetched(x, *fields)
-        return found, [tokens.in_order(x.whole) for x in of_globals]
+        tokens, field = self.tokens, (x, self.parts, wanted)
+        if tokens is None:
+            return self.fetched(x, field)[1], []
+        everything = [range(sum(tokens.counts))] * len(self.parts)
+        _, found, of_globals = self.fetched(x, field, (Source(of_own(), SLOTS), tokens.ranges(), everything))
+        return found, [tokens.in_order(of_globals.whole)]
 
     def joined(self, x: Tensor, dim: int) -> Tensor:
         """All ranks' parts of a tensor; a rank's gradient is the sum of what the ranks give."""
