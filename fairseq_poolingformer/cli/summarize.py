@@ -74,13 +74,13 @@ def _summarize(args: argparse.Namespace, documents: list[Any], ranks: Ranks | No
     load_fairseq()
     hub = load_reader() if args.checkpoint is None else load_hub(args.checkpoint, args.data_folder)
     hub = hub.to(device=args.device, dtype=DTYPES[args.precision]).eval()
-    if ranks is not None:
-        hub.task.divide(hub.model, None, ranks)
-        logging.disable(logging.NOTSET if is_first else logging.WARNING)
-    if args.chunk_tokens:
+    if not is_first:
+        logging.disable(logging.WARNING)
+    if ranks is not None or args.chunk_tokens:
         from fairseq_poolingformer.models.division import Division, divide
 
         divide(hub.model, Division(ranks, args.chunk_tokens))
+        hub.task.ranks = ranks
     for first in range(0, len(documents), args.batch_size):
         batch = documents[first : first + args.batch_size]
         summaries = hub.summarize(
@@ -104,14 +104,19 @@ def processes_of_torchrun(device: str) -> contextlib.AbstractContextManager[Rank
 
     Args:
         device: ``--device``.
+
+    Raises:
+        UsageError: it is one GPU, for several processes.
     """
     if not under_torchrun():
         return contextlib.nullcontext()
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     on_cpu = torch.device(device).type == "cpu"
+    if size > 1 and not on_cpu and torch.device(device).index is not None:
+        raise UsageError(f"--device {device} is one GPU for {size} processes: give --device cuda, a GPU for each")
     number = torchrun_device(on_cpu)
     if not on_cpu:
         torch.cuda.set_device(number)
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     limit = {"timeout": timedelta(seconds=DEFAULT_LIMIT)}
     return contexts.joined(size, limit, on_cpu, rank=rank, world_size=size)
 

@@ -25,7 +25,7 @@ from fairseq_poolingformer.attention.sharding.ranks import telling
 from fairseq_poolingformer.huggingface.bart import OffsetPositions, Seq2SeqDecoder
 from fairseq_poolingformer.huggingface.encoders import Head, LabelHead
 from fairseq_poolingformer.huggingface.padding import Rows
-from fairseq_poolingformer.models.division import Division, joined_parts
+from fairseq_poolingformer.models.division import Division
 
 BY_TOKEN = ("input_ids", "inputs_embeds", "token_type_ids", "position_ids")  # (B, T, …)
 MASKS = ("attention_mask", "global_attention_mask")
@@ -171,7 +171,7 @@ class _Divided:
         """Return the output of whole documents."""
 
         def joined(x: Tensor) -> Tensor:
-            return joined_parts(x, shard, 1)[:, :columns]
+            return shard.joined(x, 1)[:, :columns]
 
         output.last_hidden_state = joined(output.last_hidden_state)
         if output.hidden_states is not None:

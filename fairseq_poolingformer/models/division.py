@@ -73,15 +73,6 @@ class Division:
         return 1 if self.ranks is None else self.ranks.size
 
 
-def joined_parts(x: Tensor, shard: Any, dim: int) -> Tensor:
-    """All ranks' parts of a tensor, one after the other; a rank's gradient is the sum of what the ranks give."""
-    from fairseq_poolingformer.attention.sharding.exchange import gather  # few trainings need it
-
-    if shard.ranks is None:
-        return x
-    return gather(shard.ranks, x, [len(part) for part in shard.parts], dim)
-
-
 def divide(model: nn.Module, division: Division | None) -> None:
     """Let a model compute divided batches; with None, whole ones again.
 

@@ -16,7 +16,6 @@ from fairseq.utils import safe_hasattr
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from fairseq_poolingformer.models.division import joined_parts
 from fairseq_poolingformer.models.encoder import PoolingformerEncoder
 from fairseq_poolingformer.models.hub import PoolingformerRobertaHubInterface
 from fairseq_poolingformer.models.positions import PartlyFrozenPositions
@@ -91,8 +90,8 @@ class PoolingformerRobertaEncoder(RobertaEncoder):
             (extra["shard"],) = encoded["shard"]
             if not own_part:  # for a layer that reads all tokens, or any of them
                 tokens = src_tokens.size(1)
-                features = joined_parts(features, extra["shard"], 0)[:tokens]
-                states = states and [joined_parts(state, extra["shard"], 0)[:tokens] for state in states]
+                features = extra["shard"].joined(features, 0)[:tokens]
+                states = states and [extra["shard"].joined(state, 0)[:tokens] for state in states]
         features = features.to(src_tokens.device)  # chunks leave them off it
         return features.transpose(0, 1), {"inner_states": states, **extra}
 

@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from fairseq_poolingformer.cli import convert, summarize
+from fairseq_poolingformer.cli.command import UsageError
 from fairseq_poolingformer.models import PoolingformerBART
+from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES
 from fairseq_poolingformer.weights.files import write_checkpoint
 from tests.models import tiny_bart, tiny_huggingface
 from tests.tasks.masked_lm import mlm_folder
@@ -146,6 +148,21 @@ def test_mistakes_are_one_sentence(run, tmp_path):
         assert (status, out) == (1, "")
         assert message in err
         assert err.count("\n") == 1
+
+
+def test_one_gpu_is_not_for_several_processes(monkeypatch):
+    """torchrun's own numbers choose one for each; with one process, any will do."""
+    for name in TORCHRUN_VARIABLES:
+        monkeypatch.setenv(name, "0")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    for size, device in (("1", "cuda:1"), ("2", "cuda")):
+        monkeypatch.setenv("WORLD_SIZE", size)
+        summarize.processes_of_torchrun(device)
+    assert chosen == [0, 0]
+    with pytest.raises(UsageError, match="--device cuda:1 is one GPU for 2 processes: give --device cuda"):
+        summarize.processes_of_torchrun("cuda:1")
 
 
 def test_a_checkpoint_that_is_not_there_or_has_no_tokenizer(run, files, checkpoint, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from fairseq_poolingformer.models.division import Division, divide, joined_parts
+from fairseq_poolingformer.models.division import Division, divide
 from fairseq_poolingformer.tasks.masked_lm.loss import LongMaskedLMCriterion
 from fairseq_poolingformer.tasks.masked_lm.task import LongMaskedLMTask
 from fairseq_poolingformer.tasks.shared.base_task import CheckedTask
@@ -114,11 +114,11 @@ def test_each_dropout_of_a_model_draws_for_itself(folder, monkeypatch):
     assert len(set(places)) == len(places) == 1 + 3 * len(encoder.layers)
 
 
-def test_joined_parts_add_the_gradients(folder):
+def test_joined_parts_add_the_gradients():
     def rank(ranks):
         shard = Division(ranks).shard(torch.zeros(2, 5, dtype=torch.bool), None)
         own = torch.arange(10.0).view(2, 5)[:, shard.part.start : shard.part.stop].requires_grad_()
-        everything = joined_parts(own, shard, 1)
+        everything = shard.joined(own, 1)
         (everything * (ranks.rank + 1)).sum().backward()
         return everything, own.grad
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,35 +16,40 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
-from fairseq_poolingformer.attention.sharding.exchange import narrowed
+from fairseq_poolingformer.attention.sharding.exchange import narrowed, shifted
 from fairseq_poolingformer.attention.sharding.places import Place
 
 
 class Source:
-    """An array whose rows chunks take, in any order, and any number of layers.
+    """An array of neighbouring tokens, or pools, of a document, whose rows chunks take in any order, in several layers.
 
     Its gradient goes on when the backward passes of all that was taken have ended.
 
     Args:
-        x: the array.
+        whole: the array.
         dim: the dimension of its rows.
         place: where its gradient is; None where no chunks take it, which is like any tensor then.
+        start: the number of its first row in the document.
+
+    Attributes:
+        x: the array, without a gradient where there is a place.
     """
 
-    def __init__(self, x: Tensor, dim: int, place: Place | None = None) -> None:
-        self.x, self.dim = x, dim
-        self._device = x.device if place is None or place.device is None else place.device
+    def __init__(self, whole: Tensor, dim: int, place: Place | None = None, start: int = 0) -> None:
+        self.whole, self.x, self.dim, self.start = whole, whole, dim, start
+        self._device = whole.device if place is None or place.device is None else place.device
         self._gradient = self._anchor = None
         if place is not None:
-            self.x = x.detach()
-            if torch.is_grad_enabled() and x.requires_grad:
-                self._gradient = _Gradient(place, x)
-                self._anchor = _Anchor.apply(x, self._gradient)
+            self.x = whole.detach()
+            if torch.is_grad_enabled() and whole.requires_grad:
+                self._gradient = _Gradient(place, whole)
+                self._anchor = _Anchor.apply(whole, self._gradient)
 
     def rows(self, rows: range) -> Tensor:
-        """Some neighbouring rows."""
+        """The rows of some neighbouring tokens or pools."""
         if len(rows) == self.x.size(self.dim) and self._anchor is None:
             return self.x.to(self._device)
+        rows = shifted(rows, self.start)
         return self.take(partial(narrowed, dim=self.dim, rows=rows), partial(_add_rows, self.dim, rows))
 
     def take(self, read: Callable[[Tensor], Tensor], add: Callable[[Tensor, Tensor], Any]) -> Tensor:
@@ -54,19 +59,8 @@ class Source:
         return _Take.apply(self._anchor, self._gradient, partial(read, self.x), add, self._device)
 
 
-class Sliced(NamedTuple):
-    """An array of which each chunk takes some rows; they count from the array's first one."""
-
-    source: Source
-    rows: Sequence[range]
-
-
-class Result(NamedTuple):
-    """An array to which each chunk gives its rows, in turn; ``into`` is overwritten instead of a new one."""
-
-    dim: int
-    rows: Sequence[range]
-    into: Tensor | None = None
+Sliced = tuple[Source, Sequence[range]]  # an array, and which of its rows each chunk takes
+Result = tuple[int, Sequence[range]]  # the dimension of an array's rows, and which of these each chunk gives
 
 
 def in_chunks(
@@ -75,6 +69,7 @@ def in_chunks(
     sources: Sequence[Sliced],
     *shared: Tensor,
     results: Sequence[Result] = (),
+    into: Tensor | None = None,
     place: Place | None = None,
 ) -> tuple[list[Tensor], list[tuple[Tensor, ...]]]:
     """``function(chunk, rows of the sources, shared)`` for each chunk.
@@ -86,7 +81,8 @@ def in_chunks(
         chunks: what it is told of each.
         sources: the arrays of which each chunk takes rows.
         shared: tensors that every chunk reads.
-        results: the arrays to make.
+        results: the arrays to make, which begin with the first chunk's rows.
+        into: is overwritten instead of making the first, where it has its dtype.
         place: where they are; None for one chunk, whose tensors they are.
 
     Returns:
@@ -96,17 +92,17 @@ def in_chunks(
         (chunk,) = chunks
         found = function(chunk, *(source.rows(rows[0]) for source, rows in sources), *shared)
         return list(found[: len(results)]), [found[len(results) :]]
-    wholes: list[Any] = [result.into for result in results]
+    wholes: list[Any] = [into, *(None for _ in results)]
     others: list[tuple[Tensor, ...]] = []
     for number, found in enumerate(computed(function, chunks, sources, *shared, place=place)):
-        for which, (result, piece) in enumerate(zip(results, found, strict=False)):
+        for which, ((dim, rows), piece) in enumerate(zip(results, found, strict=False)):
             whole = wholes[which]
             if number == 0 and (whole is None or whole.dtype != piece.dtype):
-                shape = [*piece.shape[: result.dim], result.rows[-1].stop, *piece.shape[result.dim + 1 :]]
+                shape = [*piece.shape[:dim], rows[-1].stop - rows[0].start, *piece.shape[dim + 1 :]]
                 whole = place.zeros(shape, piece.dtype, piece.device)
-            wholes[which] = _Put.apply(whole, piece, result.dim, result.rows[number], place)
+            wholes[which] = _Put.apply(whole, piece, dim, shifted(rows[number], rows[0].start), place)
         others.append(found[len(results) :])
-    return wholes, others
+    return wholes[: len(results)], others
 
 
 def computed(

@@ -12,14 +12,15 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_poolingformer.attention.backends.plan import softmax_dtype
 from fairseq_poolingformer.attention.backends.reference import log_denominator, softmax_or_zeros
-from fairseq_poolingformer.attention.call import Pairs, ScoreTerm
+from fairseq_poolingformer.attention.call import Call, Pairs, ScoreTerm
 from fairseq_poolingformer.attention.dropout import KeepMask
 from fairseq_poolingformer.attention.dropout_at import DropoutAt
 from fairseq_poolingformer.attention.merging import merge_softmax
+from fairseq_poolingformer.attention.patterns import Window
+from fairseq_poolingformer.attention.sharding.document_tokens import SLOTS
 from fairseq_poolingformer.attention.sharding.exchange import narrowed, shifted
 
 DENSE_TOKENS = 2048  # whose scores with all global tokens are in memory at a time
-SLOTS = 2  # the dimension of tokens, pools and global tokens in (B, H, …, D)
 
 
 @dataclass(frozen=True)
@@ -29,19 +30,27 @@ class GlobalPairs:
     Args:
         terms: are added to the scores.
         scale: of the scores.
+        window: of the layer, which terms may refuse beside global tokens.
         dropout_p: probability of dropping a weight.
         seed: of dropout.
-        tokens: the DocumentTokens.
+        tokens: the :class:`DocumentTokens`; None without any, and then without pairs.
     """
 
     terms: tuple[ScoreTerm, ...]
     scale: float
+    window: Window
     dropout_p: float
     seed: int
     tokens: Any
 
     def to_globals(self, tokens: range, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Some tokens' attention to the global tokens, and the logarithm."""
+        """Some tokens' attention to the global tokens, and the logarithm.
+
+        Raises:
+            ValueError: a term has no meaning with global tokens.
+        """
+        call = Call(query, key, value, self.scale, self.window, global_tokens=self.tokens.own, score_terms=self.terms)
+        call._check_pattern()
 
         def of_some(rows: range, query: Tensor) -> tuple[Tensor, Tensor]:
             places = shifted(rows, -tokens.start), self.tokens.position
@@ -90,6 +99,8 @@ class GlobalPairs:
             lane: of dropout; there global tokens count as slots.
         """
         wide = softmax_dtype(query)
+        if hidden is not None:  # their weights are zero, but 0·NaN is NaN
+            key, value = (x.masked_fill(hidden[:, None, :, None], 0.0) for x in (key, value))
         pairs = Pairs(*places, query=query, key=key, scale=self.scale, with_global=True)
         scores = self.scale * query.to(wide) @ key.to(wide).transpose(-1, -2)
         for term in self.terms:

@@ -13,44 +13,25 @@ of all tokens are a layer's input, Y, the pooled keys and values, and the output
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fairseq_poolingformer.attention.call import Call, ScoreTerm
+from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.dropout import dropout_seed
 from fairseq_poolingformer.attention.dropout_at import DropoutAt
 from fairseq_poolingformer.attention.functional import band_attention
-from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.merging import merge_softmax
 from fairseq_poolingformer.attention.patterns import Window
-from fairseq_poolingformer.attention.pooling import pool_keys
-from fairseq_poolingformer.attention.rotary import Rotary, turned
-from fairseq_poolingformer.attention.sharding.chunks import Result, Sliced, Source, in_chunks, overwritten
+from fairseq_poolingformer.attention.rotary import Rotary
+from fairseq_poolingformer.attention.sharding.chunks import Source, overwritten
+from fairseq_poolingformer.attention.sharding.document_tokens import SLOTS
 from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, narrowed, shifted
-from fairseq_poolingformer.attention.sharding.geometry import pools_among, pools_of, tokens_of
-from fairseq_poolingformer.attention.sharding.global_pairs import SLOTS, GlobalPairs
-from fairseq_poolingformer.attention.sharding.reach import Reach
-
-
-class _Near(NamedTuple):
-    """An array of what is within reach of this rank, whose first row is token (or pool) ``start``."""
-
-    source: Source
-    start: int
-
-    def of(self, rows: list[range]) -> Sliced:
-        return Sliced(self.source, [shifted(x, self.start) for x in rows])
-
-
-class _Seeds(NamedTuple):
-    """Seeds of dropout: of level one, of separate global projections, and of level two."""
-
-    one: int
-    own: int
-    two: int
+from fairseq_poolingformer.attention.sharding.global_pairs import GlobalPairs
+from fairseq_poolingformer.attention.sharding.near import Near
+from fairseq_poolingformer.attention.sharding.reach import Reach, pools_among, pools_of
 
 
 class Steps:
@@ -77,154 +58,88 @@ class Steps:
             )
         layer.check_score_terms(score_terms)
         self.layer, self.shard, self.dim, self.terms = layer, shard, dim, score_terms
-        self.before, self.after = before, after
+        self.before, self.after = before or (lambda x: x), after
         self.dropout_p = layer.dropout if layer.training else 0.0
-        self.seeds = _Seeds(0, 0, 0)
+        seeds: list[int] = [0, 0, 0]  # of level one, of separate global projections, of level two
         if self.dropout_p:
-            self.seeds = _Seeds(*shard.agreed([dropout_seed() for _ in _Seeds._fields], x.device))
+            seeds = shard.agreed([dropout_seed() for _ in seeds], x.device)
+        self.seed_one, self.seed_of_globals, self.seed_two = seeds
         scale = (layer.embed_dim // layer.num_heads) ** -0.5 if layer.scale is None else layer.scale
-        self.pairs = GlobalPairs(score_terms, scale, self.dropout_p, self.seeds.one, shard.tokens)
-        self.separate = layer.global_q_proj is not None
+        self.pairs = GlobalPairs(score_terms, scale, layer.window, self.dropout_p, self.seed_one, shard.tokens)
         self.reads_input = after is not None or (layer.mix and layer.pooling is not None)
-        self.place = shard.place_of_chunks
         self.reach = Reach(layer, shard.parts)
-        self.padding = shard.padding_of(self.reach.near)  # which may be an exchange, so all ranks do it now
-        self.rotary, self.angles, self.global_angles = rotary, None, []
-        if rotary is not None:
-            key = (rotary.cos, rotary.sin, self.reach.seen)  # other layers have the same ones
-            self.angles, self.global_angles = shard.made(key, lambda: self.fetch_angles(rotary))
-
-    def check_terms(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        """The operator's check of score terms with global tokens, which here is not told of any."""
-        own = self.shard.tokens.own
-        call = Call(query, key, value, self.pairs.scale, self.layer.window, global_tokens=own, score_terms=self.terms)
-        call._check_pattern()
+        self.near = Near(shard, self.reach, layer.pooling, rotary)
 
     def output(self, x: Tensor) -> Tensor:
         """The layer's output at this rank's tokens."""
-        layer, shard, rank = self.layer, self.shard, self.shard.rank
-        own = self.held(x, self.dim, shard.part)
-        seen, of_globals = self.fetch_input(x, own)
-        y = self.level_one(seen, of_globals)
+        layer, shard, reach = self.layer, self.shard, self.reach
+        own = shard.source(x, self.dim)
+        seen, of_globals = shard.near(own, reach.seen, lambda: self.rows_of_own_globals(own))
+        y = shard.source(self.level_one(seen, [layer._merge(rows) for rows in of_globals]), self.dim)
         if layer.pooling is None:
-            return self.level_two(self.held(y, self.dim, shard.part), own, [])
-        if shard.ranks is None:
-            of_y = self.held(y, self.dim, shard.part)
-            pooled, pools = self.pool(seen if layer.mix else of_y), self.reach.pools[rank]
-        else:
-            straddled = seen
-            if not layer.mix:
-                y, fetched = shard.fetched(y, (y, self.dim, shard.parts, self.reach.straddled))
-                straddled = self.held(fetched, self.dim, self.reach.straddled[rank])
-            y, *pooled = shard.fetched(
-                y, *((p, SLOTS, self.reach.pools, self.reach.pools_seen) for p in self.pool(straddled))
-            )
-            of_y, pools = self.held(y, self.dim, shard.part), self.reach.pools_seen[rank]
-        return self.level_two(of_y, own, [self.held(p, SLOTS, pools) for p in pooled])
-
-    def held(self, x: Tensor, dim: int, rows: range) -> _Near:
-        """An array within reach of this rank."""
-        return _Near(self.shard.source(x, dim), rows.start)
-
-    def fetch_input(self, x: Tensor, own: _Near) -> tuple[_Near, list[Tensor]]:
-        """The input within reach of level one, and [that of all global tokens]."""
-        shard, tokens = self.shard, self.shard.tokens
-        of_own = [] if tokens is None else [self.rows_of_own_globals(own.source)]
-        if shard.ranks is None:
-            seen, of_globals = own, [_picked(g, tokens.order) for g in of_own]
-        else:
-            fetched, of_globals = self.fetch(x, self.dim, of_own)
-            seen = self.held(fetched, self.dim, self.reach.seen[shard.rank])
-        return seen, [self.layer._merge(g) for g in of_globals]
-
-    def fetch_angles(self, rotary: Rotary) -> tuple[Tensor, list[Tensor]]:
-        """(B or 1, 1, tokens, 2D) cosines and sines within reach of level one, and [those of all global tokens]."""
-        angles, own = torch.cat([rotary.cos, rotary.sin], -1).unsqueeze(1), len(self.shard.part)
-        pools = len(self.reach.pools[self.shard.rank]) if self.layer.pooling is not None else 0
-        if angles.size(SLOTS) < own + pools:
-            raise ValueError(
-                f"rotary has {angles.size(SLOTS)} angles, but {own} tokens, and {pools} pools that start at them, need "
-                "one each"
-            )
-        angles = narrowed(angles, SLOTS, range(own))
-        tokens = self.shard.tokens
-        of_own = [] if tokens is None else [tokens.own.gather(angles.expand(tokens.own.num_rows, -1, -1, -1))]
-        return self.fetch(angles, SLOTS, of_own)
-
-    def fetch(self, x: Tensor, dim: int, of_own: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """``x`` within reach of level one, and of [its rows (B, H, G, D) at own global tokens] those at all."""
-        shard, tokens = self.shard, self.shard.tokens
-        everything = [range(0 if tokens is None else sum(tokens.counts))] * len(shard.parts)
-        fields = [(g, SLOTS, tokens.ranges(), everything) for g in of_own]
-        _, seen, *of_globals = shard.fetched(x, (x, dim, shard.parts, self.reach.seen), *fields)
-        return seen, [_picked(g, tokens.order) for g in of_globals]
-
-    def angles_at(self, tokens: range, *others: Tensor) -> Rotary | None:
-        """The angles of tokens within reach, and of others behind them."""
-        if self.angles is None:
-            return None
-        own = narrowed(self.angles, SLOTS, shifted(tokens, self.reach.seen[self.shard.rank].start))
-        rows = max(map(len, (own, *others)))
-        return _rotary([x.expand(rows, -1, -1, -1) for x in (own, *others)])
+            return self.level_two(y, own, [])
+        straddled = seen
+        if not layer.mix:
+            y, straddled = shard.fetched(y, (y, shard.parts, reach.straddled))
+        made = [shard.source(pools, SLOTS, reach.pools[shard.rank].start) for pools in self.pool(straddled)]
+        y, *pooled = shard.fetched(y, *((pools, reach.pools, reach.pools_seen) for pools in made))
+        return self.level_two(y, own, pooled)
 
     def rows_of_own_globals(self, source: Source) -> Tensor:
         """(B, H, G, D) the rows of own global tokens."""
         tokens, split = self.shard.own_tokens(source.x.device), self.layer._split
         return source.take(lambda x: tokens.gather(split(x)), lambda x, grad: tokens.add(split(x), grad))
 
-    def level_one(self, seen: _Near, of_globals: list[Tensor]) -> Tensor:
+    def level_one(self, seen: Source, of_globals: list[Tensor]) -> Tensor:
         """Level one's Y at own tokens, in the layout of the input."""
         chunks = self.shard.chunks
-        sources = [seen.of([self.reach.tokens_seen(chunk) for chunk in chunks])]
-        (y,), partial = self.in_chunks(
-            self.level_one_of, chunks, sources, *of_globals, results=[(self.dim, self.shard.rows)]
-        )
+        sources, results = [(seen, [self.reach.tokens_seen(chunk) for chunk in chunks])], [(self.dim, chunks)]
+        (y,), partial = self.shard.in_chunks(self.level_one_of, chunks, sources, *of_globals, results=results)
         return self.with_rows_of_globals(y, [x for (x,) in partial]) if of_globals else y
 
     def level_one_of(self, chunk: range, x: Tensor, *of_globals: Tensor) -> tuple[Tensor, ...]:
         """Y of a chunk, from the input that it sees; and of global tokens' rows what :meth:`rows_of_globals` gives."""
-        layer, tokens, seen = self.layer, self.shard.tokens, self.reach.tokens_seen(chunk)
-        own, counts = shifted(chunk, seen.start), [len(seen), *(g.size(self.dim) for g in of_globals)]
-        x = torch.cat([x, *of_globals], self.dim) if of_globals else x
-        x = x if self.before is None else self.before(x)
-        query = turned(layer._split(layer.q_proj(narrowed(x, self.dim, own))), self.angles_at(chunk))
-        key = turned(layer._split(layer.k_proj(x)), self.angles_at(seen, *self.global_angles))
+        layer, near, seen = self.layer, self.near, self.reach.tokens_seen(chunk)
+        own, counts = shifted(chunk, seen.start), [len(seen), *(rows.size(self.dim) for rows in of_globals)]
+        x = self.before(torch.cat([x, *of_globals], self.dim) if of_globals else x)
+        query = near.turned(layer._split(layer.q_proj(narrowed(x, self.dim, own))), chunk)
+        key = near.turned(layer._split(layer.k_proj(x)), seen, with_globals=True)
         value = layer._split(layer.v_proj(x))
         arguments = {"window": layer.window, "query_offset": own.start, "score_terms": self.terms}
         backend = layer.backend or layer._backend_of_full_attention(query, self.terms, self.dropout_p)
-        arguments |= self.arguments(backend, DropoutAt(self.seeds.one, chunk.start, seen.start))
-        if tokens is None:
-            y = band_attention(query, key, value, key_padding_mask=self.padding_at(seen), **arguments)
+        arguments |= self.arguments(backend, DropoutAt(self.seed_one, chunk.start, seen.start))
+        if not of_globals:
+            y = band_attention(query, key, value, key_padding_mask=near.padding(seen), **arguments)
             return (layer._merge(y),)
-        hidden, appended = self.shard.made((seen.start, seen.stop), lambda: self.hidden_keys(seen))
+        hidden, copies = near.hidden_keys(seen)
         if self.terms:  # they read distances, which copies at the end would not have
             (key, g_key), (value, g_value) = key.split(counts, SLOTS), value.split(counts, SLOTS)
-            near = band_attention(query, key, value, key_padding_mask=hidden, return_lse=True, **arguments)
-            self.check_terms(query, key, value)
+            close = band_attention(query, key, value, key_padding_mask=hidden, return_lse=True, **arguments)
             far = self.pairs.to_globals(chunk, query, g_key, g_value)
-            y = merge_softmax([near, far])[0].to(query.dtype)
+            y = merge_softmax([close, far])[0].to(query.dtype)
         else:
-            masks = {"key_padding_mask": torch.cat([hidden, tokens.hidden], 1), "global_mask": appended}
-            y = band_attention(query, key, value, **masks, **arguments)
-        if self.separate:
-            of_own = narrowed(x, self.dim, own)
-            key = turned(layer._split(layer.global_k_proj(of_own)), self.angles_at(chunk))
-            value = layer._split(layer.global_v_proj(of_own))
-        else:
+            hidden = torch.cat([hidden, self.shard.tokens.hidden], 1)
+            y = band_attention(query, key, value, key_padding_mask=hidden, global_mask=copies, **arguments)
+        q_proj = layer.global_q_proj or layer.q_proj
+        if layer.global_q_proj is None:
             key, value = narrowed(key, SLOTS, own), narrowed(value, SLOTS, own)
-        return layer._merge(y), self.rows_of_globals(chunk, x.split(counts, self.dim)[1], key, value)
-
-    def rows_of_globals(self, chunk: range, of_globals: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """All global tokens' softmax over a chunk's keys: the output (B, H, G, D), and behind it its logarithm."""
-        layer = self.layer
-        query = layer._split((layer.global_q_proj if self.separate else layer.q_proj)(of_globals))
-        query = turned(query, _rotary(self.global_angles))
-        if self.terms:
-            out, lse = self.pairs.from_globals(query, chunk, key, value, self.padding_at(chunk))
         else:
-            seed, lane = (self.seeds.own, 0) if self.separate else (self.seeds.one, DropoutAt.FROM_GLOBAL)
+            of_own = narrowed(x, self.dim, own)
+            key = near.turned(layer._split(layer.global_k_proj(of_own)), chunk)
+            value = layer._split(layer.global_v_proj(of_own))
+        query = near.turned_globals(layer._split(q_proj(x.split(counts, self.dim)[1])))
+        return layer._merge(y), self.rows_of_globals(chunk, query, key, value)
+
+    def rows_of_globals(self, chunk: range, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """All global tokens' softmax over a chunk's keys: the output (B, H, G, D), and behind it its logarithm."""
+        layer, padding = self.layer, self.near.padding(chunk)
+        if self.terms:
+            out, lse = self.pairs.from_globals(query, chunk, key, value, padding)
+        else:
+            shared = self.seed_one, DropoutAt.FROM_GLOBAL
+            seed, lane = shared if layer.global_q_proj is None else (self.seed_of_globals, 0)
             arguments = self.arguments(layer.backend, DropoutAt(seed, 0, chunk.start, lane=lane))
-            arguments |= {"key_padding_mask": self.padding_at(chunk), "return_lse": True}
+            arguments |= {"key_padding_mask": padding, "return_lse": True}
             out, lse = band_attention(query, key, value, window=Window.unlimited(), **arguments)
         return torch.cat([out.to(lse.dtype), lse.unsqueeze(-1)], -1)
 
@@ -234,116 +149,76 @@ class Steps:
         if shard.ranks is not None:
             sent, own = tuple(tokens.ranges()), tokens.own.num_slots
             route = Route(SLOTS, sent, (own,) * len(sent))
-            y, rows = exchange(shard.ranks, y, (_picked(_merged(partial), tokens.slot), route))
+            y, rows = exchange(shard.ranks, y, (tokens.by_rank(_merged(partial)), route))
             if not own:
                 return y
-            partial = rows.split(own, SLOTS)
+            partial = list(rows.split(own, SLOTS))
         rows, own_tokens = _merged(partial)[..., :-1], shard.own_tokens(y.device)
-        if self.place is None or shard.ranks is not None:
+        if shard.place_of_chunks is None or shard.ranks is not None:
             return layer._merge(own_tokens.replaced(layer._split(y), rows))
         return overwritten(y, rows, own_tokens, layer._split)
 
-    def pool(self, straddled: _Near) -> list[Tensor]:
+    def pool(self, straddled: Source) -> list[Tensor]:
         """The pooled keys and values (B, H, P, D) of the pools that start at own tokens, from their tokens."""
-        shard, pooling = self.shard, self.layer.pooling
-        chunks = [chunk for chunk in shard.chunks if pools_of(pooling, chunk)] or [shard.part]
-        first = self.reach.pools[shard.rank].start
-        made = SLOTS, [shifted(pools_of(pooling, chunk), first) for chunk in chunks]
-        sources = [straddled.of([self.reach.tokens_of_pools_of(chunk) for chunk in chunks])]
-        return self.in_chunks(self.pool_of, chunks, sources, results=[made, made])[0]
+        pooling = self.layer.pooling
+        chunks = [chunk for chunk in self.shard.chunks if pools_of(pooling, chunk)] or [self.shard.part]
+        made = SLOTS, [pools_of(pooling, chunk) for chunk in chunks]
+        sources = [(straddled, [self.reach.tokens_of_pools_of(chunk) for chunk in chunks])]
+        return self.shard.in_chunks(self.pool_of, chunks, sources, results=[made, made])[0]
 
     def pool_of(self, chunk: range, x: Tensor) -> tuple[Tensor, ...]:
         """The pooled keys and values of a chunk."""
         layer, tokens = self.layer, self.reach.tokens_of_pools_of(chunk)
-        padding = self.padding_at(tokens)
-        x = x if self.before is None or not layer.mix else self.before(x)
+        padding, x = self.near.padding(tokens), self.before(x) if layer.mix else x
         pools = pools_of(layer.pooling, chunk)
         among = pools_among(layer.pooling, tokens, pools)
         _, k_proj, v_proj = layer._pooled_projections()
         pairs = (k_proj, layer.pooled_k_pool_weight), (v_proj, layer.pooled_v_pool_weight)
         key, value = (narrowed(layer._pool(x, *pair, padding)[0], SLOTS, among) for pair in pairs)
-        first = len(self.shard.part) + pools.start - self.reach.pools[self.shard.rank].start
-        return turned(key, self.rotary, first), value
+        return self.near.turned_pools(key, pools), value
 
-    def level_two(self, y: _Near, x: _Near, pooled: list[_Near]) -> Tensor:
+    def level_two(self, y: Source, x: Source, pooled: list[Source]) -> Tensor:
         """The layer's output at own tokens."""
         chunks = self.shard.chunks
-        sources = [y.of(chunks), *([x.of(chunks)] if self.reads_input else [])]
-        if pooled:
-            among = self.reach.pools_seen[self.shard.rank]
-            sources += [p.of([self.reach.pools_seen_by(chunk, among) for chunk in chunks]) for p in pooled]
-        into = None if torch.is_grad_enabled() else y.source.x  # of which each chunk reads its own rows alone
-        return self.in_chunks(self.level_two_of, chunks, sources, results=[(self.dim, self.shard.rows, into)])[0][0]
+        sources = [(y, chunks), *([(x, chunks)] if self.reads_input else [])]
+        sources += [(p, [self.pools_seen(chunk) for chunk in chunks]) for p in pooled]
+        into = None if torch.is_grad_enabled() else y.x  # of which each chunk reads its own rows alone
+        results = [(self.dim, chunks)]
+        return self.shard.in_chunks(self.level_two_of, chunks, sources, results=results, into=into)[0][0]
 
     def level_two_of(self, chunk: range, y: Tensor, *sources: Tensor) -> tuple[Tensor]:
         """A chunk's output from Y, the input where that is read, and the pooled keys and values that it sees."""
-        layer = self.layer
+        layer, near = self.layer, self.near
         x, *pooled = sources if self.reads_input else (None, *sources)
         attended = layer._split(y)
         if pooled:
-            source = y if not layer.mix else x if self.before is None else self.before(x)
-            pools, pooling = self.reach.pools_seen_by(chunk, self.reach.pools_seen[self.shard.rank]), layer.pooling
+            source, pools, pooling = self.before(x) if layer.mix else y, self.pools_seen(chunk), layer.pooling
             z = band_attention(
-                turned(layer._split(layer._pooled_projections()[0](source)), self.angles_at(chunk)),
+                near.turned(layer._split(layer._pooled_projections()[0](source)), chunk),
                 *pooled,
                 window=layer.pooled_window,
                 pooling=pooling,
-                key_padding_mask=self.shard.made((chunk, pooling, pools), lambda: self.pool_padding(pools)),
+                key_padding_mask=near.pool_padding(pools),
                 query_offset=chunk.start - pooling.key_stride * pools.start,
-                **self.arguments(layer.backend, DropoutAt(self.seeds.two, chunk.start, pools.start)) | {"scale": None},
+                **self.arguments(layer.backend, DropoutAt(self.seed_two, chunk.start, pools.start)) | {"scale": None},
             )
             attended = attended + z
         out = layer.out_proj(layer._merge(attended))
         return (out if self.after is None else self.after(chunk, out, x),)
 
-    def in_chunks(self, function: Callable, chunks: Any, sources: list[Sliced], *shared: Tensor, results: list) -> Any:
-        """:func:`in_chunks` at this shard's place."""
-        return in_chunks(function, chunks, sources, *shared, results=[Result(*r) for r in results], place=self.place)
+    def pools_seen(self, chunk: range) -> range:
+        """The pools within reach of a chunk."""
+        return self.reach.pools_seen_by(chunk, self.reach.pools_seen[self.shard.rank])
 
     def arguments(self, backend: str | None, at: DropoutAt) -> dict[str, Any]:
         """Arguments of every call of the operator."""
         dropout = {"dropout_p": self.dropout_p, "dropout_at": at if self.dropout_p else None}
         return {**dropout, "scale": self.layer.scale, "backend": backend, "self_check": self.layer.self_check}
 
-    def padding_at(self, tokens: range) -> Tensor | None:
-        """(B, tokens) padding of tokens within reach of this rank."""
-        padding, start = self.padding, self.reach.near[self.shard.rank].start
-        return None if padding is None else narrowed(padding, 1, shifted(tokens, start))
 
-    def pool_padding(self, pools: range) -> Tensor | None:
-        """(B, pools) bool, True at pools of padding alone."""
-        pooling = self.layer.pooling
-        first = pooling.first_start + pooling.key_stride * pools.start
-        tokens = tokens_of(pooling, pools, range(max(0, first), max(0, first) + 1), self.shard.length)
-        padding = self.padding_at(tokens)
-        if padding is None:
-            return None
-        _, hidden = pool_keys(
-            torch.zeros_like(padding, dtype=torch.float32)[:, None, :, None], pooling, padding_mask=padding
-        )
-        return narrowed(hidden, 1, pools_among(pooling, tokens, pools))
-
-    def hidden_keys(self, seen: range) -> tuple[Tensor, GlobalTokens]:
-        """(B, seen) bool, True at padding and global tokens; and the global tokens' copies behind these keys."""
-        tokens, padding = self.shard.tokens, self.padding_at(seen)
-        hidden = tokens.among(seen)
-        copies = torch.cat([torch.zeros_like(hidden), tokens.position >= 0], 1)
-        return hidden if padding is None else hidden | padding, GlobalTokens(copies)
-
-
-def _rotary(angles: Sequence[Tensor]) -> Rotary | None:
-    """Angles (B or 1, 1, S, 2D), one after the other; None without any."""
-    return Rotary(*torch.cat(list(angles), SLOTS)[:, 0].chunk(2, -1)) if angles else None
-
-
-def _merged(partial: Sequence[Tensor]) -> Tensor:
+def _merged(partial: list[Tensor]) -> Tensor:
     """One softmax over the keys of all parts, (B, H, G, D + 1) each: outputs, and behind them their logarithms."""
     if len(partial) == 1:
         return partial[0]
     out, lse = merge_softmax([(x[..., :-1], x[..., -1]) for x in partial])
     return torch.cat([out, lse.unsqueeze(-1)], -1)
-
-
-def _picked(x: Tensor, slots: Tensor) -> Tensor:
-    """Some slots (B, G) of (B, H, S, D): (B, H, G, D)."""
-    return x.gather(SLOTS, slots[:, None, :, None].expand(-1, x.size(1), -1, x.size(3)))

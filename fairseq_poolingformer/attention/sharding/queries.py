@@ -13,8 +13,7 @@ from fairseq_poolingformer.attention.dropout_at import DropoutAt
 from fairseq_poolingformer.attention.functional import band_attention
 from fairseq_poolingformer.attention.merging import merge_softmax
 from fairseq_poolingformer.attention.patterns import Window
-from fairseq_poolingformer.attention.sharding.chunks import Sliced, Source, computed
-from fairseq_poolingformer.attention.sharding.exchange import narrowed
+from fairseq_poolingformer.attention.sharding.chunks import Source, computed
 
 
 def attend_to_chunks(
@@ -41,25 +40,25 @@ def attend_to_chunks(
     Returns:
         The output (B, H, T, D) and its logarithm (B, H, T), as :func:`merge_softmax` gives them.
     """
-    rows_of, whole = shard.rows, _Whole()
+    whole, hidden = _Whole(), None if padding is None else Source(padding, 1, start=shard.part.start)
 
-    def of_chunk(number: int, *given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def of_chunk(chunk: range, *given: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         *rows, q = given
         part = band_attention(
             q,
             *project(*rows),
             window=Window.unlimited(),
-            key_padding_mask=None if padding is None else narrowed(padding, 1, rows_of[number]),
+            key_padding_mask=None if hidden is None else hidden.rows(chunk),
             dropout_p=dropout_p,
-            dropout_at=DropoutAt(seed, key=shard.chunks[number].start) if dropout_p else None,
+            dropout_at=DropoutAt(seed, key=chunk.start) if dropout_p else None,
             return_lse=True,
         )
         return _Part.apply(whole, *part)
 
     merged: list[tuple[Tensor, Tensor]] = []
     links: list[Tensor] = []
-    slices = [Sliced(source, rows_of) for source in sources]
-    for out, lse, link in computed(of_chunk, range(len(rows_of)), slices, query, place=shard.place_of_chunks):
+    slices = [(source, shard.chunks) for source in sources]
+    for out, lse, link in computed(of_chunk, shard.chunks, slices, query, place=shard.place_of_chunks):
         merged = [merge_softmax([*merged, (out, lse)])]
         links.append(link)
     ((whole.out, whole.lse),) = merged

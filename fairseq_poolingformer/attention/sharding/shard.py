@@ -14,53 +14,13 @@ from fairseq_poolingformer.attention.call import ScoreTerm
 from fairseq_poolingformer.attention.global_tokens import GlobalTokens
 from fairseq_poolingformer.attention.patterns import Pooling
 from fairseq_poolingformer.attention.rotary import Rotary
-from fairseq_poolingformer.attention.sharding.chunks import Result, Sliced, Source, in_chunks
-from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, gather, narrowed, shifted
-from fairseq_poolingformer.attention.sharding.geometry import pools_of
+from fairseq_poolingformer.attention.sharding.chunks import Source, in_chunks
+from fairseq_poolingformer.attention.sharding.document_tokens import SLOTS, DocumentTokens
+from fairseq_poolingformer.attention.sharding.exchange import Route, exchange, gather
 from fairseq_poolingformer.attention.sharding.layer import Steps
 from fairseq_poolingformer.attention.sharding.places import Place
 from fairseq_poolingformer.attention.sharding.ranks import Ranks, telling
-
-
-@dataclass(frozen=True)
-class DocumentTokens:
-    """The global tokens of all ranks, in the document's order: G slots in every row.
-
-    Args:
-        own: those of this rank, in slots of its own.
-        counts: how many slots each rank has.
-        position: (B, G) the token in each slot, counted from the document's beginning; -1 in unused slots.
-        hidden: (B, G) bool, True at unused slots and at padding.
-        order: (B, G) which of the ranks' slots, one rank after the other, are these.
-        slot: (B, sum of counts) the reverse; any for unused slots.
-    """
-
-    own: GlobalTokens
-    counts: tuple[int, ...]
-    position: Tensor
-    hidden: Tensor
-    order: Tensor
-    slot: Tensor
-
-    @classmethod
-    def of(cls, own: GlobalTokens, counts: tuple[int, ...], found: Tensor) -> DocumentTokens:
-        """From the position and the padding (B, sum of counts, 2) of all ranks' slots; a position is -1 if unused."""
-        used = found[..., 0] >= 0
-        order = (~used).byte().argsort(dim=1, stable=True)[:, : int(used.sum(1).max())]
-        position, padded = found.gather(1, order[..., None].expand(-1, -1, 2)).unbind(-1)
-        hidden = (position < 0) | padded.bool()
-        return cls(own, counts, position, hidden, order, (used.cumsum(1) - 1).clamp(min=0))
-
-    def ranges(self) -> list[range]:
-        """The slots of each rank among those of all."""
-        return [range(*ends) for ends in pairwise(accumulate(self.counts, initial=0))]
-
-    def among(self, tokens: range) -> Tensor:
-        """(B, tokens) bool, True where one of some neighbouring tokens is global."""
-        place = self.position - tokens.start
-        mask = place.new_zeros(place.size(0), len(tokens) + 1, dtype=torch.bool)
-        inside = (place >= 0) & (place < len(tokens)) & (self.position >= 0)
-        return mask.scatter(1, place.where(inside, len(tokens)), True)[:, :-1]
+from fairseq_poolingformer.attention.sharding.reach import pools_of
 
 
 @dataclass(frozen=True)
@@ -163,11 +123,6 @@ class Shard:
         return self.parts[self.rank]
 
     @property
-    def rows(self) -> list[range]:
-        """The tokens of each chunk, counted from this rank's first one."""
-        return [shifted(chunk, self.part.start) for chunk in self.chunks]
-
-    @property
     def length(self) -> int:
         """n, the tokens of the whole document."""
         return self.parts[-1].stop
@@ -223,18 +178,16 @@ class Shard:
 
     def by_chunk(self, function: Callable[..., Tensor], *sources: Tensor, dim: int = 1) -> Tensor:
         """As :meth:`each_chunk`; ``function`` gets a chunk's tokens in the document, and its part of each source."""
-        (whole,), _ = in_chunks(
-            lambda chunk, *parts: (function(chunk, *parts),),
-            self.chunks,
-            [Sliced(self.source(x, dim), self.rows) for x in sources],
-            results=[Result(dim, self.rows)],
-            place=self.place_of_chunks,
-        )
-        return whole
+        rows = [(self.source(x, dim), self.chunks) for x in sources]
+        return self.in_chunks(lambda *x: (function(*x),), self.chunks, rows, results=[(dim, self.chunks)])[0][0]
 
-    def source(self, x: Tensor, dim: int) -> Source:
-        """An array whose rows the chunks take."""
-        return Source(x, dim, self.place_of_chunks)
+    def in_chunks(self, *arguments: Any, **named: Any) -> tuple[list[Tensor], list[tuple[Tensor, ...]]]:
+        """:func:`in_chunks` at this shard's place."""
+        return in_chunks(*arguments, **named, place=self.place_of_chunks)
+
+    def source(self, x: Tensor, dim: int, start: int | None = None) -> Source:
+        """An array whose rows the chunks take; of this rank's tokens, or of others from ``start`` on."""
+        return Source(x, dim, self.place_of_chunks, self.part.start if start is None else start)
 
     def table(self, weight: Tensor) -> Source:
         """A parameter of which the chunks take rows; its gradient is where it is."""
@@ -261,24 +214,45 @@ class Shard:
             return own
         return self.made(("own", device), lambda: GlobalTokens(own.mask.to(device)))
 
-    def fetched(self, through: Tensor, *fields: tuple[Tensor, int, Sequence[range], Sequence[range]]) -> list[Tensor]:
-        """``through``, and of each field the rows that this rank wants; see :func:`exchange`.
+    def fetched(self, through: Source, *fields: tuple[Source, Sequence[range], Sequence[range]]) -> list[Source]:
+        """``through``, and arrays with the rows of each field that this rank wants; see :func:`exchange`.
 
         Args:
-            through: any tensor.
-            fields: a tensor, the dimension of its rows, which rows each rank has, and which each wants.
+            through: any array.
+            fields: an array, which rows each rank has, and which each wants.
         """
         if self.ranks is None:
-            return [through, *(narrowed(x, dim, wanted[0]) for x, dim, _, wanted in fields)]
-        routes = [(x, Route.between(dim, self.rank, owned, wanted)) for x, dim, owned, wanted in fields]
-        return exchange(self.ranks, through, *routes)
+            return [through, *(x for x, _, _ in fields)]
+        routes = [(x.whole, Route.between(x.dim, self.rank, owned, wanted)) for x, owned, wanted in fields]
+        found = exchange(self.ranks, through.whole, *routes)
+        forms = [(through.dim, through.start), *((x.dim, wanted[self.rank].start) for x, _, wanted in fields)]
+        return [self.source(x, *form) for x, form in zip(found, forms, strict=True)]
 
-    def padding_of(self, wanted: tuple[range, ...]) -> Tensor | None:
-        """(B, wanted) padding at the tokens that this rank wants; fetched once for each such division."""
+    def near(self, x: Source, wanted: Sequence[range], of_own: Callable[[], Tensor]) -> tuple[Source, list[Tensor]]:
+        """An array with the rows that this rank wants, and [those of all global tokens, (B, H, G, D)].
+
+        Args:
+            x: an array of this rank's tokens.
+            wanted: the tokens that each rank wants.
+            of_own: returns the rows of this rank's global tokens, (B, H, own slots, D).
+        """
+        tokens, field = self.tokens, (x, self.parts, wanted)
+        if tokens is None:
+            return self.fetched(x, field)[1], []
+        everything = [range(sum(tokens.counts))] * len(self.parts)
+        _, found, of_globals = self.fetched(x, field, (Source(of_own(), SLOTS), tokens.ranges(), everything))
+        return found, [tokens.in_order(of_globals.whole)]
+
+    def joined(self, x: Tensor, dim: int) -> Tensor:
+        """All ranks' parts of a tensor; a rank's gradient is the sum of what the ranks give."""
+        return x if self.ranks is None else gather(self.ranks, x, [len(part) for part in self.parts], dim)
+
+    def padding_of(self, wanted: tuple[range, ...]) -> Source | None:
+        """The padding (B, wanted) at the tokens that this rank wants; fetched once for each such division."""
         if self.padding is None:
             return None
-        padding = self.padding
-        return self.made(wanted, lambda: self.fetched(padding, (padding, 1, self.parts, wanted))[1])
+        padding = self.source(self.padding, 1)
+        return self.made(wanted, lambda: self.fetched(padding, (padding, self.parts, wanted))[1])
 
     def made(self, key: Any, make: Callable[[], Any]) -> Any:
         """What ``make`` returned when it was first asked for with this key."""
@@ -286,16 +260,12 @@ class Shard:
             self._made[key] = make()
         return self._made[key]
 
-    def with_chunks(self, chunk_tokens: int | Sequence[int] | None) -> Shard:
-        """The same shard in other chunks of time."""
-        return replace(self, chunks=_chunks(self.part, chunk_tokens))
-
 
 def _fault(masks: dict[str, Tensor | None], batch: int, num_tokens: int, sizes: Any) -> str | None:
     """What is wrong with a rank's arguments, which it tells the others before it raises an error."""
     for name, mask in masks.items():
-        if mask is not None and mask.shape != (batch, num_tokens):
-            return f"{name} must be {(batch, num_tokens)}, got {tuple(mask.shape)}"
+        if mask is not None and (mask.shape != (batch, num_tokens) or mask.dtype != torch.bool):
+            return f"{name} must be {(batch, num_tokens)} bool, got {tuple(mask.shape)} {mask.dtype}"
     try:
         _chunks(range(num_tokens), sizes)
     except ValueError as error:

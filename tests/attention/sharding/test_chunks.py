@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from fairseq_poolingformer.attention import Pooling, TwoLevelAttention, Window
 from fairseq_poolingformer.attention.sharding import Shard, chunks
-from fairseq_poolingformer.attention.sharding.chunks import Result, Sliced, Source, in_chunks
+from fairseq_poolingformer.attention.sharding.chunks import Source, in_chunks
 from fairseq_poolingformer.attention.sharding.places import Files, HostMemory, Place
 from tests.attention.sharding.ranks import assert_same, in_threads, joined
 from tests.attention.sharding.test_layer import divisions, documents, layers
@@ -31,9 +31,7 @@ def test_gradients_of_overlapping_slices_and_of_shared_tensors():
         return found[:, {1: slice(None), 2: slice(2, 4), 3: slice(None)}[number]], found.sum(1)
 
     source = Source(x, 1, Place())
-    (whole,), others = in_chunks(
-        function, [1, 2, 3], [Sliced(source, rows)], y, results=[Result(1, own)], place=Place()
-    )
+    (whole,), others = in_chunks(function, [1, 2, 3], [(source, rows)], y, results=[(1, own)], place=Place())
     expected = [function(n, x[:, r.start : r.stop], y) for n, r in zip([1, 2, 3], rows, strict=True)]
     wanted = [torch.cat([e[0] for e in expected], 1), *(e[1] for e in expected)]
     found = [whole, *(other for (other,) in others)]
@@ -58,7 +56,7 @@ def test_slices_that_overlap_have_one_gradient_in_memory_at_a_time():
         return (number * part,)
 
     x = torch.randn(6, requires_grad=True)
-    _, others = in_chunks(function, [1, 2, 3], [Sliced(Source(x, 0, Place()), [range(6)] * 3)], place=Place())
+    _, others = in_chunks(function, [1, 2, 3], [(Source(x, 0, Place()), [range(6)] * 3)], place=Place())
     sum(y.sum() for (y,) in others).backward()
     assert x.grad.tolist() == [6.0] * 6
     assert set(numbers) == {1}

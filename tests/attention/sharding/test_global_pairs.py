@@ -1,12 +1,28 @@
 """Score terms of pairs with global tokens, some at a time."""
 
+import pytest
 import torch
 
-from fairseq_poolingformer.attention import DisentangledPosition, TwoLevelAttention, Window
+from fairseq_poolingformer.attention import DisentangledPosition, RelativePositionBias, TwoLevelAttention, Window
 from fairseq_poolingformer.attention.sharding import global_pairs
 from tests.attention.sharding.ranks import assert_same, of_part, whole
 
 C, H = 8, 2
+
+
+@pytest.mark.parametrize("chunk_tokens", [None, 5])
+def test_nan_at_padding_reaches_nobody(chunk_tokens):
+    torch.manual_seed(0)
+    layer = TwoLevelAttention(C, H, window=Window(3)).double()
+    x, grad = torch.randn(2, 1, 12, C, dtype=torch.float64)
+    padding, mask = torch.arange(12)[None] >= 9, torch.arange(12)[None] % 6 == 4  # token 10 is padding and global
+    document = {"x": x.masked_fill(padding[..., None], torch.nan), "grad": grad, "global_mask": mask}
+    document |= {"key_padding_mask": padding, "tensors": [torch.randn(H, 5).double()]}
+    document |= {"terms": lambda table: (RelativePositionBias(table),)}
+    expected = whole(layer, document)[0]
+    found = of_part(layer, document, range(12), chunk_tokens=chunk_tokens)[0]
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=0, equal_nan=True)
+    assert not found[:, :9].isnan().any()
 
 
 def test_scores_with_global_tokens_some_at_a_time(monkeypatch):

@@ -39,7 +39,7 @@ def layers(draw):
         reach = draw(st.integers(0, 14))
         arguments |= {
             "pooling": Pooling(*sizes, draw(st.sampled_from(["grid", "query"]))),
-            "pooled_window": Window(reach, draw(st.sampled_from([None, None, 0]))),
+            "pooled_window": Window(reach, draw(st.sampled_from([None, None, 0, 5]))),
             "pool_type": draw(st.sampled_from(POOL_TYPES)),
             "ldconv_heads": draw(st.sampled_from([1, H])),
             "mix": draw(st.booleans()),
@@ -75,6 +75,7 @@ def documents(draw, arguments, num_tokens):
     if draw(st.booleans()):
         lengths = [draw(st.integers(0, num_tokens)) for _ in range(batch)]
         padding = torch.arange(num_tokens) >= torch.tensor(lengths)[:, None]
+        padding = draw(st.sampled_from([padding, padding.flip(1), torch.rand(batch, num_tokens) < 0.5]))
     x, grad = torch.randn(2, batch, num_tokens, C, dtype=torch.float64)
     document = {"x": x, "grad": grad, "tensors": tensors, "terms": terms}
     document |= {"global_mask": global_mask, "key_padding_mask": padding}
@@ -95,14 +96,15 @@ def divisions(draw, num_tokens, most):
 @settings(max_examples=max(100, settings.default.max_examples))
 @given(data=st.data())
 def test_parts_in_threads_are_the_whole(data):
+    """Each in chunks, too."""
     torch.manual_seed(data.draw(st.integers(0, 99)))
     num_tokens = data.draw(st.integers(1, 40))
     arguments = data.draw(layers())
     layer = TwoLevelAttention(C, H, **arguments).double()
     document = data.draw(documents(arguments, num_tokens))
-    parts = data.draw(divisions(num_tokens, 4))
+    parts, chunk_tokens = data.draw(divisions(num_tokens, 4)), data.draw(st.sampled_from([None, None, 1, 4, 99]))
     expected = whole(layer, document)
-    results = in_threads(len(parts), lambda ranks: of_part(layer, document, parts[ranks.rank], ranks))
+    results = in_threads(len(parts), lambda ranks: of_part(layer, document, parts[ranks.rank], ranks, chunk_tokens))
     assert_same(joined(results), expected)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 GONE = "RuntimeError: rank {} is gone or stuck: an exchange failed, and no word came within 3 s"
 WRONG = "ValueError: x has 4 tokens, but the shard 5: make a shard for each batch"
-MASK = "ValueError: global_mask must be (1, 5), got (1, 7)"
+MASK = "ValueError: global_mask must be (1, 5) bool, got (1, 7) torch.bool"
 EXPECTED = {  # of each rank; None of one that is killed
     "wrong_part": [f"RuntimeError: rank 1 failed: {WRONG}", WRONG, f"RuntimeError: rank 1 failed: {WRONG}"],
     "out_of_memory": ["RuntimeError: rank 2 failed: RuntimeError: out of memory"] * 2 + ["went on"],

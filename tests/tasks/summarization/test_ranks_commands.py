@@ -10,6 +10,7 @@ import socket
 import tempfile
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from fairseq import options
 
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load
 from fairseq_poolingformer.cli import summarize
-from fairseq_poolingformer.models import PoolingformerBART
+from fairseq_poolingformer.models import PoolingformerBART, division
 from fairseq_poolingformer.patches.distribution.processes import TORCHRUN_VARIABLES
 from tests.models.tiny_bart import SIZES, USER_DIR, write_data_folder
 from tests.patches.distribution.test_contexts import assert_same, recorded
@@ -142,7 +143,9 @@ def test_processes_summarize_what_one_does_and_the_first_prints(folder, checkpoi
     assert len({line.split("\t")[1] for line in expected.splitlines()}) > 1
 
     def run(given):
-        assert summarize.main(given) == 0
+        with mock.patch.object(division, "divide", wraps=division.divide) as divide:
+            assert summarize.main(given) == 0
+        assert divide.call_count == 1
 
     for processes, flags in ((2, []), (3, ["--chunk-tokens", "7"])):
         first, *others = under_torchrun(processes, run, [*arguments, *flags])
