@@ -197,13 +197,17 @@ def _claim(output: Path, folder: Path, request: Mapping[str, str]) -> None:
     differing = [name for name in request if request[name] != before.get(name)]
     if differing and (folder / CHOICES).is_file():
         changed = "; ".join(
-            f"{name.replace('_', '-')} was {before.get(name)}, is {request[name]}" for name in differing
+            f"{name.replace('_', '-')} was {_shown(before.get(name))}, is {_shown(request[name])}" for name in differing
         )
         raise ValueError(
             f"{output}: was begun with other arguments ({changed}). Give the same ones to go on, or another "
             f"--output-folder; MODEL may be {output} then, to begin with what it has learned"
         )
     write_lines(file, [json.dumps(request, indent=1)])
+
+
+def _shown(value: str | None) -> str:
+    return "not given" if value in (None, "None") else value
 
 
 if __name__ == "__main__":

@@ -41,7 +41,8 @@ class Commands:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._file = folder, folder / "commands.sh"
-        self._lines = self._file.read_text(encoding="utf-8").splitlines() if self._file.is_file() else ["set -e"]
+        first = f"set -e; cd {shlex.quote(str(Path.cwd()))}"  # from where relative paths count
+        self._lines = self._file.read_text(encoding="utf-8").splitlines() if self._file.is_file() else [first]
 
     def note(self, *words: object, output: str = "") -> str:
         """Write a command, and print where; return its name."""

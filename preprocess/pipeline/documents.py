@@ -102,8 +102,8 @@ def _some(records: SplitRecords, split: str) -> SplitRecords:
             yield record
         if is_empty:
             raise InputError(
-                f"{split}: the input has no document for it. Is it empty? A valid split takes one document at least, "
-                "and --valid-share 0 makes none"
+                f"{split}: the input has no document for it. Is it empty, or a single document? A valid split takes "
+                "one document at least, and --valid-share 0 makes none"
             )
 
     return SplitRecords(read, records.size)

@@ -233,7 +233,7 @@ def test_inputs_that_are_none(convert, tmp_path, capsys):
         (
             [only_one],
             {"valid_share": 1e-9},
-            "train: the input has no document for it. Is it empty? A valid split takes",
+            "train: the input has no document for it. Is it empty, or a single document? A valid split takes",
         ),
         ([SMALL], {"valid_share": 1}, "--valid-share 1: must be 0 or more and less than 1"),
         ([SMALL, "--max-page-memory", "1"], {}, "--max-page-memory 1: must be 256 or more"),
