@@ -24,8 +24,8 @@ def test_files_come_in_the_order_of_the_arguments_and_sorted_within_a_pattern(tm
 
     assert found("b.txt", "?.txt", "b.txt") == ["b.txt", "a.txt"]
     assert found("**/c.txt", "[x].txt") == ["deep/er/c.txt", "[x].txt"]  # a name that is a pattern, too
-    for missing in ("c.txt", "folder.txt", "*.json"):
-        with pytest.raises(InputError, match="no such file"):
+    for missing, why in (("c.txt", "no such file"), ("folder.txt", "is a folder"), ("*.json", "no such file")):
+        with pytest.raises(InputError, match=why):
             found("a.txt", missing)
 
 
