@@ -26,14 +26,7 @@ examples:
   poolingformer-show summarizer paper.txt       # a folder that transformers opens
   poolingformer-show note.txt       # with the small model that comes with the package
 """
-CLASSES = {  # of transformers' folders that are shown as they are: model_type -> class here
-    "led": "PoolingformerBartForConditionalGeneration",
-    "longformer": "PoolingformerRobertaModel",
-    "poolingformer-bart": "PoolingformerBartForConditionalGeneration",
-    "poolingformer-mbart": "PoolingformerMBartForConditionalGeneration",
-    "poolingformer-modernbert": "PoolingformerModernBertModel",
-    "poolingformer-roberta": "PoolingformerRobertaModel",
-}
+WINDOWED = {"led": "poolingformer-bart", "longformer": "poolingformer-roberta"}  # model_type -> that of its class here
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -116,16 +109,20 @@ def _load(checkpoint: Path | None, data_folder: Path | None) -> tuple[Any, Any]:
 
 def _load_folder(folder: Path, data_folder: Path | None) -> tuple[Any, Any]:
     """Load a folder of transformers: a Poolingformer, or LED or Longformer, which are one without level two."""
-    model_type = read_config(folder).get("model_type")
-    if model_type not in CLASSES:  # DeBERTa, which is a Poolingformer of fairseq's; others have full attention
+    model_type = str(read_config(folder).get("model_type"))
+    own = WINDOWED.get(model_type, model_type)
+    if not own.startswith("poolingformer-"):  # DeBERTa becomes a Poolingformer of fairseq's; others are refused
         with tempfile.TemporaryDirectory() as temporary:
             write_fairseq(folder, Path(temporary, "model"), drop_heads=True)
             return _load_checkpoint(Path(temporary, "model", "model.pt"), data_folder), None
     from transformers import AutoTokenizer
 
     from fairseq_poolingformer import huggingface
+    from fairseq_poolingformer.huggingface.remote_code import CLASSES
 
-    model = getattr(huggingface, CLASSES[model_type]).from_pretrained(folder, local_files_only=True)
+    start, _, ends = CLASSES[own]
+    model_class = getattr(huggingface, start + ends.get("AutoModelForSeq2SeqLM", "Model"))
+    model = model_class.from_pretrained(folder, local_files_only=True)
     return model, AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 

@@ -27,7 +27,7 @@ from transformers.utils import ModelOutput, can_return_tuple
 from fairseq_poolingformer.huggingface.attention import PROJECTIONS, Layout
 from fairseq_poolingformer.huggingface.base import TwoLevelModel, share_of_mean
 from fairseq_poolingformer.huggingface.configuration import PoolingformerBartConfig, PoolingformerMBartConfig
-from fairseq_poolingformer.huggingface.encoders import Head, TwoLevelEncoder
+from fairseq_poolingformer.huggingface.encoders import Head, TwoLevelEncoder, with_parts
 from fairseq_poolingformer.huggingface.packaged import Packaged
 from fairseq_poolingformer.huggingface.padding import Rows, encode
 from fairseq_poolingformer.levels import at_random_offsets
@@ -100,10 +100,12 @@ class PoolingformerMBartEncoder(Seq2SeqEncoder, MBartEncoder):
 
 
 class Seq2SeqDecoder(TwoLevelModel):
-    """A decoder of transformers' with a number of positions of its own."""
+    """A decoder of transformers' with a number of positions of its own; ``parts`` as :func:`with_parts`'."""
+
+    parts: ClassVar[tuple[type, ...]] = ()
 
     def __init__(self, config: PreTrainedConfig) -> None:
-        super().__init__(config)
+        with_parts(super().__init__, *self.parts)(config)
         self.max_target_positions = config.max_decoder_position_embeddings
         self.embed_positions = type(self.embed_positions)(self.max_target_positions, config.d_model)
         self.post_init()

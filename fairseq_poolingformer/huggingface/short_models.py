@@ -33,7 +33,7 @@ SHORT = {  # model_type -> those of the short models that become one -> the star
     "poolingformer-bart": {"bart": "Bart", "led": "LED"},
     "poolingformer-mbart": {"mbart": "MBart"},
     "poolingformer-roberta": {
-        **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), "Roberta"),
+        **{"roberta": "Roberta", "xlm-roberta": "XLMRoberta", "camembert": "Camembert"},
         "longformer": "Longformer",
     },
     "poolingformer-bert": {"bert": "Bert"},
@@ -164,6 +164,9 @@ class FromShort:
         config._attn_implementation = short.config._attn_implementation
         dtype = short.dtype if dtype in (None, "auto") else getattr(torch, dtype) if isinstance(dtype, str) else dtype
         long = cls(config).to(short.device, dtype).eval()
+        for name, module in long.named_modules() if dtype == torch.float16 else ():
+            if name.rpartition(".")[2] in long._keep_in_fp32_modules:  # T5's, whose activations overflow
+                module.float()
         if long.base_model is not long and short.base_model is short:
             raise ValueError(
                 f"the short model is a {type(short).__name__}, without the head of a {cls.__name__}: load it as a "

@@ -11,12 +11,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fairseq_poolingformer.show.subject import Subject
 
+UNFRAMED = ("poolingformer-marian", "poolingformer-pegasus", "poolingformer-t5")  # their texts have no <s>
+
 
 class OfTransformers(Subject):
     """A model of :mod:`fairseq_poolingformer.huggingface`, with or without a head, and its tokenizer.
 
     Raises:
-        ValueError: the tokenizer is missing or has no offsets.
+        ValueError: the tokenizer is missing or has no offsets, or the model reads texts without ``<s>``.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> None:
@@ -28,6 +30,8 @@ class OfTransformers(Subject):
         self.whole, self.tokenizer, self.device = model, tokenizer, model.device
         self.model, config = model.base_model, model.config
         self.writes = config.is_encoder_decoder
+        if config.model_type in UNFRAMED:
+            raise ValueError(f"a {type(model).__name__} is not shown: it reads texts without <s>, which the page has")
         if self.writes:
             self.limit = config.max_position_embeddings - 2
             self.summary_limit = config.max_decoder_position_embeddings - 2
@@ -40,8 +44,12 @@ class OfTransformers(Subject):
         return np.array(found["input_ids"]), np.array(found["offset_mapping"]).reshape(-1, 2)
 
     def framed(self, ids: np.ndarray) -> Tensor:
-        config = self.whole.config
-        return torch.tensor([[config.bos_token_id, *ids.tolist(), config.eos_token_id]], device=self.device)
+        config, tokenizer = self.whole.config, self.tokenizer
+        if config.bos_token_id is None or config.eos_token_id is None:  # as BERT's
+            first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
+        else:
+            first, last = config.bos_token_id, config.eos_token_id
+        return torch.tensor([[first, *ids.tolist(), last]], device=self.device)
 
     def summarize(
         self, text: str, title: str, max_length: int = 256, beam: int = 5, lenpen: float = 1.0, **generation: Any

@@ -1,8 +1,11 @@
 """poolingformer-show, in this process: the reader, and a model without summaries."""
 
 import pytest
+from transformers import AutoTokenizer
 
+from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.cli import convert, show
+from fairseq_poolingformer.huggingface import remote_code
 from tests.models import tiny_huggingface
 from tests.show.test_page import Elements
 
@@ -49,6 +52,21 @@ def test_a_folder_of_transformers_is_shown_without_a_conversion_and_like_it(docu
         assert run(model, "note.txt", "--output", f"{number}.html", "--word", "Konwood") == 0
         pages.append((document / f"{number}.html").read_text(encoding="utf-8").replace(model, ""))
     assert pages[0] == pages[1]
+
+
+@pytest.mark.parametrize("kind", ["bert", "bart"])
+def test_families_beside_roberta_are_shown(document, kind):
+    start, _, ends = remote_code.CLASSES[f"poolingformer-{kind}"]
+    config_class = getattr(huggingface, f"{start}Config")
+    sizes = {"hidden_size": 16, "d_model": 16, "num_hidden_layers": 3, "encoder_layers": 3, "decoder_layers": 1}
+    sizes |= {"num_attention_heads": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    sizes |= {"vocab_size": 300, "intermediate_size": 16, "pooled_layers": "2", "pad_token_id": 1}
+    model = getattr(huggingface, start + ends.get("AutoModelForSeq2SeqLM", "ForMaskedLM"))(config_class(**sizes))
+    model.save_pretrained("long")
+    tiny_huggingface.folder(document / "short", "roberta")
+    AutoTokenizer.from_pretrained("short").save_pretrained("long")
+    assert run("long", "note.txt", "--max-length", 4, "--beam", 1) == 0
+    assert (document / "note.html").is_file()
 
 
 def test_mistakes_are_one_sentence(document, tmp_path_factory, capsys):

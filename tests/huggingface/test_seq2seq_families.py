@@ -127,17 +127,33 @@ def test_both_levels_are_the_dense_ones(kind, head):
 
 @pytest.mark.parametrize("kind", ["pegasus", "marian"])
 @torch.no_grad()
-def test_computed_positions_are_computed_for_longer_inputs(kind):
+def test_computed_positions_are_computed_for_longer_inputs(kind, monkeypatch):
+    """Bit for bit transformers' own, and without its loop over all numbers."""
     head = CONFIGS[kind][3][1]
     theirs = short(kind, head)
+    loop = type(theirs.model.encoder.embed_positions).create_weight
+    monkeypatch.delattr(type(theirs.model.encoder.embed_positions), "create_weight")
     long = ours(kind, head).from_short(theirs, max_position_embeddings=62, **WIDE)
     table = long.model.encoder.embed_positions
     assert not table.weight.requires_grad
-    torch.testing.assert_close(table.weight, table.create_weight().double(), rtol=0, atol=0)
+    assert torch.equal(table.weight, loop(table).double())
     assert table.weight.shape == (62, 24)
     assert long.model.decoder.embed_positions.weight.shape == (30, 24)
     with pytest.raises(ValueError, match="random_position_offsets trains learned positions"):
         ours(kind, head).from_short(theirs, random_position_offsets=True)
+
+
+def test_half_precision_is_as_transformers_loads_it(tmp_path):
+    """T5's widest matrices stay in float32, since their results go beyond what float16 holds."""
+    short("t5", "Model").save_pretrained(tmp_path / "short")
+    theirs = ours("t5", "Model").short_classes["t5"].from_pretrained(tmp_path / "short", dtype=torch.float16)
+    long = ours("t5", "Model").from_short(theirs, **LEVELS)
+    long.save_pretrained(tmp_path / "long")
+    loaded = ours("t5", "Model").from_pretrained(tmp_path / "long", dtype=torch.float16)
+    kinds = {name: value.dtype for name, value in long.named_parameters()}
+    assert kinds == {name: value.dtype for name, value in loaded.named_parameters()}
+    assert {dtype for name, dtype in kinds.items() if name.endswith("wo.weight")} == {torch.float32}
+    assert kinds["shared.weight"] == torch.float16
 
 
 @pytest.mark.parametrize("head", ["ForSequenceClassification", "ForQuestionAnswering"])

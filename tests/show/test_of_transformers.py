@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from fairseq_poolingformer import huggingface
 from fairseq_poolingformer.cli import convert
+from fairseq_poolingformer.huggingface.remote_code import CLASSES
 from fairseq_poolingformer.models import PoolingformerBART, PoolingformerRoberta
 from fairseq_poolingformer.show import look
 from fairseq_poolingformer.show.looks import CROSS, ONE, TWO
@@ -68,3 +72,25 @@ def test_mistakes(both):
             look(theirs.base_model, TEXT, tokenizer=tokenizer)
     with pytest.raises(ValueError, match="full attention"):
         look(tiny_huggingface.model("roberta"), TEXT, tokenizer=tokenizer)
+
+
+def test_every_family_whose_texts_have_two_marks_is_shown():
+    for kind in ("bert", "electra", "distilbert", "mpnet", "modernbert"):
+        config = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "pooled_layers": "2"}
+        config |= {"vocab_size": 30, "intermediate_size": 16, "window_size": "4", "pad_token_id": 0}
+        start = next(row[0] for name, row in CLASSES.items() if name.endswith(f"-{kind}"))
+        model = getattr(huggingface, f"{start}Model")(getattr(huggingface, f"{start}Config")(**config))
+        words = {"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[UNK]": 3, "thing": 4}
+        whole = Tokenizer(WordLevel(words, unk_token="[UNK]"))
+        whole.pre_tokenizer = Whitespace()
+        marks = {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"}
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=whole, **marks)
+        model.config.bos_token_id = model.config.eos_token_id = None  # as BERT's own
+        read = []
+        model.get_input_embeddings().register_forward_pre_hook(lambda _, args, read=read: read.append(args[0]))
+        assert set(look(model, TEXT, tokenizer=tokenizer).views) == {ONE, TWO}
+        assert read[0][0, [0, -1]].tolist() == [1, 2], kind
+    config = {"num_layers": 2, "d_model": 16, "vocab_size": 30, "num_heads": 2, "d_kv": 8, "pooled_layers": "1"}
+    model = huggingface.PoolingformerT5EncoderModel(huggingface.PoolingformerT5Config(**config))
+    with pytest.raises(ValueError, match="PoolingformerT5EncoderModel is not shown: it reads texts without <s>"):
+        look(model, TEXT, tokenizer=tokenizer)
