@@ -63,7 +63,9 @@ def train(args: argparse.Namespace, device: str, dtype: str) -> dict[int, dict[s
         run(name, args.output_folder, *command(args, device, dtype, log))
         done.write_text(settings, encoding="utf-8")
     entries = (json.loads(line) for line in log.read_text(encoding="utf-8").splitlines() if '"num_updates": ' in line)
-    updates = {int(entry["num_updates"]): {key: float(value) for key, value in entry.items()} for entry in entries}
+    updates = {
+        int(float(entry["num_updates"])): {key: float(value) for key, value in entry.items()} for entry in entries
+    }
     if sorted(updates) != list(range(1, args.updates + 1)):
         raise SystemExit(f"{name}: {log} has the updates {sorted(updates)}, not 1 to {args.updates}")
     return updates

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from fairseq_poolingformer.settings import layer_numbers
+
 SCRIPTS = Path(__file__).resolve().parent
 GIB = 2**30
 
@@ -213,11 +215,11 @@ def load(experiment: str) -> Training:
     known = [size for part, size in SIZES.items() if row["arch"].endswith(part.replace("xlmr", "roberta"))]
     if not known or row["arch"].startswith("longformer"):
         raise ValueError(f"{experiment}: the sizes of {row['arch']} are not known here")
-    attention = Attention(int(row["w1"]))
-    if row["pooled_layers"] != "none":
-        first, last = map(int, row["pooled_layers"].split("-"))
-        attention = Attention(int(row["w1"]), int(row["w2"]), last - first + 1, int(row["kernel"]), int(row["stride"]))
     source = int(row.get("input") or row["length"])
+    first, second = (source // 2 if row[level] == "all" else row[level] for level in ("w1", "w2"))
+    attention = Attention(int(first))
+    if layers := len(layer_numbers(row["pooled_layers"])):
+        attention = Attention(int(first), int(second), layers, int(row["kernel"]), int(row["stride"]))
     documents = int(row.get("examples") or row.get("segments") or row["epoch_blocks"])
     target = int(row["target"]) if "target" in row else round(MASKED * source) if folder == "pretraining" else 0
     batch = int(row["batch"])

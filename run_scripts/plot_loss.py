@@ -35,7 +35,7 @@ def read_log(path: Path) -> dict[str, Curve]:
                 # a criterion without label smoothing calls its only loss "loss"
                 loss = entry.get(f"{prefix}nll_loss", entry.get(f"{prefix}loss"))
                 if loss is not None and prefix != "train_":  # train_ is the mean over an epoch
-                    curves.setdefault(prefix.rstrip("_") or "training", {})[int(entry[key])] = float(loss)
+                    curves.setdefault(prefix.rstrip("_") or "training", {})[int(float(entry[key]))] = float(loss)
     if not curves:
         raise ValueError(f"{path}: no loss in it; is it the --log-file of a training with --log-format json?")
     return curves

@@ -22,7 +22,7 @@ _WINDOWS = r"(all|none|[0-9]{1,7})( ?, ?(all|none|[0-9]{1,7}))*"
 _LAYERS = r"(none)?|[0-9]{1,3}(-[0-9]{1,3})?( ?, ?[0-9]{1,3}(-[0-9]{1,3})?)*"
 _LITERAL = r"([0-9 ()\[\],+*.-]|True|False)*"
 _RATES = r"([0-9 ()\[\],+*.-]|[0-9]e[+-]?[0-9]|True|False)*"  # 2e-05, too
-_ITEM = r"\"[a-z_]{1,40}\": ?(true|false|-?[0-9]{1,4}(\.[0-9]{1,6})?)"
+_ITEM = r"\"[a-z_]{1,40}\": ?(true|false|-?[0-9]{1,6}(\.[0-9]{1,17})?([eE]-[0-9]{1,2})?)"
 _NUMBERS = rf"\{{({_ITEM}(, ?{_ITEM})*)?\}}"
 # The options whose value is a text, or a list of texts and numbers, and the form of it; the others name files, or are
 # not needed to build a model.
@@ -35,7 +35,7 @@ TEXTS = {
     **dict.fromkeys(("pooled_layers", "encoder_layers_to_keep", "decoder_layers_to_keep", "early_exit"), _LAYERS),
     **dict.fromkeys(("encoder_layers", "decoder_layers", "decoder_attention", "character_filters"), _LITERAL),
     **dict.fromkeys(("encoder_kernel_size_list", "decoder_kernel_size_list"), _LITERAL),
-    **dict.fromkeys(("adaptive_softmax_cutoff", "adaptive_input_cutoff"), _LITERAL),
+    **dict.fromkeys(("adaptive_softmax_cutoff", "adaptive_input_cutoff", "update_freq"), _LITERAL),
     **dict.fromkeys(("lr", "adam_betas"), _RATES),
     **dict.fromkeys(("eval_rouge_args", "eval_bleu_args"), _NUMBERS),
     **dict.fromkeys(("pool_alignment", "pooled_init", "position_init", "relative_attention"), r"[a-z0-9,-]{1,20}"),

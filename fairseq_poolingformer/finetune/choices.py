@@ -124,7 +124,7 @@ class Choices:
             ["examples", ", ".join(f"{count:,} {split}" for split, count in counts.items())],
             ["tokens", f"{self.length:,}{longer}"],
             ["update", f"{self.batch} examples, {self.device_batch} at a time{recomputed}"],
-            ["training", f"{total:,} updates, {epochs}; rate {self.lr:g}, {self.warmup} to warm up"],
+            ["training", f"{total:,} updates, {epochs}; rate {self.lr}, {self.warmup} to warm up"],
             ["device", f"{self.devices} × {self.device}, {self.precision}"],
         ]
         return aligned(rows, left=2)
@@ -180,7 +180,7 @@ def training_flags(
     flags = [
         *(str(data), "--user-dir", USER_DIR, "--task", task),
         *start.flags(chosen.length),
-        *("--lr", f"{chosen.lr:g}", "--max-epoch", str(chosen.epochs)),
+        *("--lr", str(chosen.lr), "--max-epoch", str(chosen.epochs)),
         *(("--max-update", str(chosen.updates)) if chosen.updates else ()),
         *("--batch-size", str(chosen.device_batch), "--required-batch-size-multiple", "1"),
         *("--update-freq", str(max(1, chosen.batch // (chosen.device_batch * chosen.devices)))),

@@ -116,7 +116,7 @@ def _of_summaries(
     commands.run(
         *("fairseq-generate", data, "--user-dir", USER_DIR, "--task", found.task),
         *("--path", checkpoint_of(folder), "--gen-subset", split),
-        *("--beam", generation["beam"], "--lenpen", f"{generation['lenpen']:g}"),
+        *("--beam", generation["beam"], "--lenpen", generation["lenpen"]),
         *("--max-len-b", generation["target_length"], "--batch-size", generation["device_batch"]),
         *("--required-batch-size-multiple", "1", *["--cpu"] * (generation["device"] == "cpu")),
         *([] if generation["precision"] == "fp32" else [f"--{generation['precision']}"]),

@@ -170,7 +170,7 @@ class Progress:
             figures = [f"{name} {found[f'valid_{name}']}" for name in names]
             print(f"  epoch {found['epoch']}, validation: {', '.join(figures)}", flush=True)
             return
-        self._done = int(found["num_updates"])
+        self._done = int(float(found["num_updates"]))  # 1e+06, too
         self._show(f"update {self._done} of {self._total}: loss {found['loss']}")
 
     def take_summary(self, line: str) -> None:

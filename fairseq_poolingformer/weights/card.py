@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 import shutil
 from collections.abc import Iterable, Mapping
@@ -63,7 +64,7 @@ class Training:
         history = checkpoint.get("optimizer_history") or [{}]
         updates = history[-1].get("num_updates") or None
         value = (checkpoint.get("extra_state") or {}).get("val_loss") if updates else None
-        value = value if isinstance(value, int | float) else None
+        value = value if isinstance(value, int | float) and math.isfinite(value) else None  # the Hub takes no inf
         options = (checkpoint.get("cfg") or {}).get("checkpoint") or {}
         metric = options.get("best_checkpoint_metric") if isinstance(options, Mapping) and value is not None else None
         return cls(

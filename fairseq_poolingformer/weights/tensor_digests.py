@@ -33,7 +33,10 @@ class ChangedTensorsError(SafetensorError, ValueError):
 def save(state: Mapping[str, Tensor], path: Path) -> None:
     """Write tensors with their digests, for which the header has room from the start: the file is written once."""
     blank = json.dumps(dict.fromkeys(sorted(state), "0" * 64))
+    path.touch()
+    mode = path.stat().st_mode
     save_file(dict(state), path, metadata={"format": "pt", KEY: blank})
+    path.chmod(mode)  # safetensors' own lets only the owner read it
     header, start = _read_header(path)
     found = json.dumps(_digests(path, header, start))
     with open(path, "r+b") as file:

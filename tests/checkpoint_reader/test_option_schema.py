@@ -26,6 +26,8 @@ def test_settings_for_conversion():
         ("share_all_embeddings", "True", Option(bool)),
         ("required_seq_len_multiple", 8, Option(int)),
         ("anything", None, Option(int)),
+        ("update_freq", [16], Option(object)),
+        ("eval_rouge_args", '{"beam": 5, "lenpen": 1e-05, "max_len_b": 16384, "no_repeat_ngram_size": 0}', Option(str)),
     ],
 )
 def test_values_that_are_kept(name, value, option):

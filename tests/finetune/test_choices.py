@@ -93,8 +93,9 @@ def test_summaries_are_as_long_as_those_of_the_data_or_as_the_model_writes():
 
 def test_a_criterion_or_optimizer_of_the_users_comes_without_the_options_of_ours(tmp_path):
     start = Start({"arch": "poolingformer_bart_tiny"}, True)
-    found = chosen("--device-batch", "1", start=start)
+    found = chosen("--device-batch", "1", "--lr", "1.2345678e-5", start=start)
     flags = training_flags(found, start, "long_summarization", tmp_path, tmp_path, LENGTHS, ["--optimizer", "sgd"])
+    assert flags[flags.index("--lr") + 1] == "1.2345678e-05"
     assert "--adam-betas" not in flags
     assert "--label-smoothing" in flags
     assert flags[-2:] == ["--optimizer", "sgd"]

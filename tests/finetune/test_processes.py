@@ -99,6 +99,11 @@ def test_progress(capsys, monkeypatch):
     ]
 
 
+def test_a_million_updates_are_logged_with_an_exponent(capsys):
+    Progress(total=2_000_000).take_training('2026-01-01 | INFO | train_inner | {"num_updates": "1e+06", "loss": "5"}')
+    assert capsys.readouterr().out == "  update 1000000 of 2000000: loss 5\n"
+
+
 def test_summaries_are_counted_while_they_are_written(capsys, monkeypatch):
     now = iter([0.0, 30.0, 60.0])
     monkeypatch.setattr("fairseq_poolingformer.finetune.processes.time.monotonic", lambda: next(now))

@@ -88,6 +88,9 @@ def test_experiments_are_those_of_the_run_scripts(estimate):
     assert estimate.load("question_answering/nq_large").updates == 2 * 11719
     wikipedia = estimate.load("pretraining/poolingformer_base")
     assert (wikipedia.updates, wikipedia.target, wikipedia.batch) == (65000, 614, 64)
+    assert estimate.load("question_answering/w128_all_c8").attention == estimate.Attention(128, 2048, 3, 9, 8)
+    assert estimate.load("question_answering/layers_1").attention == estimate.Attention(128, 512, 1, 5, 4)
+    assert estimate.load("longformer_tasks/hyperpartisan_roberta").attention == estimate.Attention(256)
     with pytest.raises(ValueError, match="give FOLDER/NAME"):
         estimate.load("summarization/nothing")
 

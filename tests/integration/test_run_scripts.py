@@ -457,7 +457,8 @@ def test_plot_reads_resumed_trainings_and_any_validation_split(tmp_path, monkeyp
     )
     assert plot_loss.read_log(log) == {"training": {10: 9.1, 20: 7.9}, "valid": {20: 8.0}}
     plain = tmp_path / "plain.log"
-    plain.write_text('{"epoch": 1, "test-few_loss": "3", "test-few_num_updates": "5"}\n')
+    plain.write_text('{"epoch": 1, "test-few_loss": "3", "test-few_num_updates": "1e+06"}\n')
+    assert plot_loss.read_log(plain) == {"test-few": {10**6: 3.0}}
     tool("plot_loss.py", log, plain, "--output", tmp_path / "pictures" / "loss.png")
     assert (tmp_path / "pictures" / "loss.png").read_bytes().startswith(b"\x89PNG")
     log.write_text("nothing\n")

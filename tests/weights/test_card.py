@@ -96,6 +96,8 @@ def test_a_level_that_is_dropped_is_not_on_the_card(folders):
 
 def test_a_converted_checkpoint_has_no_training(folders):
     assert Training.of(load(folders / "fairseq" / "model.pt")) == Training()
+    diverged = {"optimizer_history": [{"num_updates": 3}], "extra_state": {"val_loss": float("inf")}}
+    assert Training.of(diverged) == Training(updates=3)
     text = (folders / "fairseq" / "README.md").read_text(encoding="utf-8")
     assert "## Training" not in text
     assert "\n\n\n" not in text

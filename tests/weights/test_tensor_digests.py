@@ -59,6 +59,8 @@ def test_saving_writes_the_file_once(path, tmp_path, monkeypatch):
     state = {**STATE, 'é"\\': torch.ones(2)}
     tensor_digests.save(state, tmp_path / "saved.safetensors")
     check_digests(tmp_path / "saved.safetensors")
+    (tmp_path / "other").touch()  # may be read by whoever may read other new files
+    assert (tmp_path / "saved.safetensors").stat().st_mode == (tmp_path / "other").stat().st_mode
     assert load_file(tmp_path / "saved.safetensors").keys() == state.keys()
     found = [json.loads(safe_open(file, "pt").metadata()[KEY]) for file in (path, tmp_path / "saved.safetensors")]
     assert found[0].items() < found[1].items()

@@ -74,5 +74,8 @@ def test_a_training_says_and_refuses(corpus, tmp_path, caplog):
     assert "checkpoint_last.pt was trained with other options than this run has: --update-freq [1] (now [2])" in (
         caplog.text
     )
+    caplog.clear()
+    train(corpus, tmp_path, "--max-update", 4, "--update-freq", 2)
+    assert "other options" not in caplog.text
     with pytest.raises(CheckpointError, match=r"--encoder-attention-heads 2 \(now 4\): with other values"):
-        train(corpus, tmp_path, "--max-update", 4, "--encoder-attention-heads", "4")
+        train(corpus, tmp_path, "--max-update", 5, "--encoder-attention-heads", "4")
