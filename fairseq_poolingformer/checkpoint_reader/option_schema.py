@@ -35,7 +35,7 @@ TEXTS = {
     **dict.fromkeys(("pooled_layers", "encoder_layers_to_keep", "decoder_layers_to_keep", "early_exit"), _LAYERS),
     **dict.fromkeys(("encoder_layers", "decoder_layers", "decoder_attention", "character_filters"), _LITERAL),
     **dict.fromkeys(("encoder_kernel_size_list", "decoder_kernel_size_list"), _LITERAL),
-    **dict.fromkeys(("adaptive_softmax_cutoff", "adaptive_input_cutoff"), _LITERAL),
+    **dict.fromkeys(("adaptive_softmax_cutoff", "adaptive_input_cutoff", "update_freq"), _LITERAL),
     **dict.fromkeys(("lr", "adam_betas"), _RATES),
     **dict.fromkeys(("eval_rouge_args", "eval_bleu_args"), _NUMBERS),
     **dict.fromkeys(("pool_alignment", "pooled_init", "position_init", "relative_attention"), r"[a-z0-9,-]{1,20}"),
