@@ -213,11 +213,12 @@ def load(experiment: str) -> Training:
     known = [size for part, size in SIZES.items() if row["arch"].endswith(part.replace("xlmr", "roberta"))]
     if not known or row["arch"].startswith("longformer"):
         raise ValueError(f"{experiment}: the sizes of {row['arch']} are not known here")
-    attention = Attention(int(row["w1"]))
+    source = int(row.get("input") or row["length"])
+    attention = Attention(source // 2 if row["w1"] == "all" else int(row["w1"]))
     if row["pooled_layers"] != "none":
         first, last = map(int, row["pooled_layers"].split("-"))
-        attention = Attention(int(row["w1"]), int(row["w2"]), last - first + 1, int(row["kernel"]), int(row["stride"]))
-    source = int(row.get("input") or row["length"])
+        pooled = int(row["w2"]), last - first + 1, int(row["kernel"]), int(row["stride"])
+        attention = Attention(attention.window, *pooled)
     documents = int(row.get("examples") or row.get("segments") or row["epoch_blocks"])
     target = int(row["target"]) if "target" in row else round(MASKED * source) if folder == "pretraining" else 0
     batch = int(row["batch"])

@@ -88,6 +88,7 @@ def test_experiments_are_those_of_the_run_scripts(estimate):
     assert estimate.load("question_answering/nq_large").updates == 2 * 11719
     wikipedia = estimate.load("pretraining/poolingformer_base")
     assert (wikipedia.updates, wikipedia.target, wikipedia.batch) == (65000, 614, 64)
+    assert estimate.load("longformer_tasks/imdb_roberta").attention == estimate.Attention(256)  # all of 512
     with pytest.raises(ValueError, match="give FOLDER/NAME"):
         estimate.load("summarization/nothing")
 
