@@ -188,7 +188,8 @@ def _results(name: str, task: str, training: Training, corpus: Settings) -> list
 
 def model_index(name: str, task: str, data: str, split: str, figures: Mapping[str, Any]) -> list[str]:
     """Return the lines of the head that give the figures of a model on a split of data, as the Hub reads them."""
-    metrics = ((f"    - type: {json.dumps(kind)}", f"      value: {value}") for kind, value in figures.items())
+    values = {kind: re.sub(r"^(-?\d+)e", r"\1.0e", str(value)) for kind, value in figures.items()}  # 1e-05 is a text
+    metrics = ((f"    - type: {json.dumps(kind)}", f"      value: {value}") for kind, value in values.items())
     return [
         *("model-index:", f"- name: {json.dumps(name)}", "  results:", "  - task:", f"      type: {task}"),
         *("    dataset:", f"      type: {json.dumps(data)}", f"      name: {json.dumps(data)}"),

@@ -1,6 +1,7 @@
 """Model cards: Hugging Face's own reader parses them, and they say what the checkpoint is."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from huggingface_hub import ModelCard
 
 from fairseq_poolingformer.checkpoint_reader.checkpoints import load
 from fairseq_poolingformer.cli import convert
+from fairseq_poolingformer.weights import card
 from fairseq_poolingformer.weights.card import Training, corpus_of, model_card
 from fairseq_poolingformer.weights.convert import FAMILIES, default_model_type
 from tests.models import tiny_huggingface
@@ -124,3 +126,10 @@ def test_the_first_corpus_that_can_be_read_counts(tmp_path):
 
 def test_the_reader_is_a_bart():
     assert default_model_type({"arch": "poolingformer_reader", "pooled_layers": "3"}) == "poolingformer-bart"
+
+
+@pytest.mark.parametrize("value", [1e-05, 2.5e-05, -1e16, 0.0, 93.25])
+def test_figures_are_numbers_to_yaml(value):
+    lines = card.model_index("a: b", "translation", "data", "test", {"bpc": value})
+    (result,) = ModelCard("\n".join(["---", "library_name: fairseq", *lines, "---"])).data.eval_results
+    assert result.metric_value == value

@@ -214,10 +214,12 @@ def test_names_that_fairseq_replaces_are_refused():
 
 
 def test_a_training_goes_on_speaking_of_changed_options(good):
-    cfg = {"model": Namespace(**good[0]), "optimization": {"clip_norm": 0.3, "lr": [0.1], "stop_time_hours": 3}}
+    cfg = {"model": Namespace(**good[0]), "optimization": {"clip_norm": 0.3, "lr": [2e-5], "stop_time_hours": 3}}
+    cfg["optimization"]["update_freq"] = [8]
     cfg |= {"optimizer": {"_name": "adam", "adam_betas": "(0.9, 0.98)", "fp16_adam_stats": "${oc.env:TOKEN}"}}
     sections = restricted({"cfg": cfg, "model": good[1]}, Path("x.pt"))["cfg"]
-    assert sections["optimization"]["clip_norm"] == 0.3
+    found = sections["optimization"]
+    assert (found["clip_norm"], found["lr"], found["update_freq"]) == (0.3, [2e-5], [8])
     assert sections["optimization"]["stop_time_hours"] == 0
     assert sections["optimizer"] == {"_name": "adam", "adam_betas": "(0.9, 0.98)"}
 
