@@ -1,7 +1,6 @@
 """Model cards: Hugging Face's own reader parses them, and they say what the checkpoint is."""
 
 import json
-import math
 
 import pytest
 import torch
