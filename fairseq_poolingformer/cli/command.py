@@ -37,8 +37,11 @@ def run_command(
     Returns:
         The exit status: 0; 1 when an input was wrong; 130 when the user interrupted the command.
     """
-    parser.add_argument("--traceback", action="store_true", help="print an error as Python does, for a report")
-    _shorten_errors(parser)
+    for one in _with_subcommands(parser):
+        default = False if one is parser else argparse.SUPPRESS  # so that it counts before a subcommand and after it
+        help_text = "print an error as Python does, for a report"
+        one.add_argument("--traceback", action="store_true", default=default, help=help_text)
+        _shorten_errors(one)
     status = 0
     with output_for_a_while():
         parsed = parser.parse_args(arguments)
@@ -57,6 +60,14 @@ def run_command(
             print(f"{parser.prog}: interrupted", file=sys.stderr)
             status = 130
     return status
+
+
+def _with_subcommands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in dict.fromkeys(action.choices.values()):
+                yield from _with_subcommands(one)
 
 
 def _shorten_errors(parser: Any) -> None:

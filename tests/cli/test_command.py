@@ -54,6 +54,23 @@ def test_an_error_is_a_sentence_or_on_demand_a_traceback(capsys):
         run_command(argparse.ArgumentParser(prog="program"), run, ["--traceback"])
 
 
+@pytest.mark.parametrize("words", [["--traceback", "sub"], ["sub", "--traceback"]])
+def test_a_traceback_is_given_before_a_subcommand_and_after_it(words, capsys):
+    def run(arguments):
+        raise ValueError("wrong")
+
+    def program():
+        parser = argparse.ArgumentParser(prog="program")
+        parser.add_subparsers().add_parser("sub").add_argument("--n", type=int)
+        return parser
+
+    with pytest.raises(ValueError, match="wrong"):
+        run_command(program(), run, words)
+    with pytest.raises(SystemExit):
+        run_command(program(), run, ["sub", "--n", "x"])
+    assert capsys.readouterr().err == "program sub: error: argument --n: invalid int value: 'x'\n"
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
