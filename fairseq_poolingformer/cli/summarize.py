@@ -28,13 +28,14 @@ from fairseq_poolingformer.patches.untrusted_files.own_options import data_folde
 from fairseq_poolingformer.tasks import registry
 from fairseq_poolingformer.tasks.summarization import PAIRS
 from fairseq_poolingformer.text.data_folder import DataFolder, tokenizer_config
+from fairseq_poolingformer.text.gpt2_bpe import GPT2_FILES
 from fairseq_poolingformer.text.tokenizers import is_saved
 from fairseq_poolingformer.weights.card import TASKS
 from fairseq_poolingformer.weights.files import read_json
+from fairseq_poolingformer.weights.heads import class_of
 
 FAIRSEQS_TASKS = ("denoising", "translation", "translation_from_pretrained_bart")  # of its bart.large, bart.large.cnn
 OTHER_COMMANDS = {"long_masked_lm": "eval-mlm DATA-FOLDER", "char_lm": "sample-lm"}  # of tasks without predictions
-GPT2_FILES = ("encoder.json", "vocab.bpe")
 
 _EPILOG = """\
 examples:
@@ -227,8 +228,7 @@ def _of_summarizer(path: Path) -> tuple[Path, str | None]:
     """
     if (path / "config.json").is_file() and not any(path.glob("*.pt")):
         config = read_json(path / "config.json")
-        named = config.get("architectures") if isinstance(config, dict) else None
-        architecture = str(named[0]) if isinstance(named, list) and named else ""
+        architecture = class_of(config) if isinstance(config, dict) else ""
         task, auto = next((found for end, found in TASKS.items() if architecture.endswith(end)), ("", None))
         if task not in ("", "summarization", "translation", "feature-extraction"):
             loads = f"{auto or architecture} of transformers loads it"

@@ -10,6 +10,7 @@ from pathlib import Path
 from fairseq_poolingformer.cli.convert import write_fairseq
 from fairseq_poolingformer.settings import flag
 from fairseq_poolingformer.tasks.registry import PURPOSES
+from fairseq_poolingformer.text.gpt2_bpe import GPT2_FILES
 from fairseq_poolingformer.weights import ConversionError, Settings, convert, files, sentencepiece_model
 from fairseq_poolingformer.weights.family import OWN_ARCHS, Family
 from fairseq_poolingformer.weights.flags import long_settings, model_flags
@@ -19,7 +20,6 @@ READER = "poolingformer_reader"  # the small model that comes with the package
 NEW_LEVEL = ("--pool-mix", "--pooled-init", "level-one")  # how level two begins in a model that lacks it
 SMALL_WIDTH = 256
 LABELLED = {head.task for head in HEADS if head.labels}  # tasks whose heads fit their own labels alone
-GPT2_FILES = ("encoder.json", "vocab.bpe")
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,8 @@ def _of_transformers(source: Path, task: str, folder: Path, labels_of_data: Call
             f"{source}: a {config.get('model_type')}, and fairseq trains {', '.join(convert.FAMILIES)}; train others "
             "with transformers' Trainer: docs/huggingface.md"
         )
-    architecture = (files.read_json(source / "config.json").get("architectures") or [""])[0]
     labels, notes = config.get("labels") or [], ()
-    keeps = any(head.task == task and architecture.endswith(head.end) for head in HEADS)
+    keeps = any(head.task == task and config["class_name"].endswith(head.end) for head in HEADS)
     if keeps and task in LABELLED:
         keeps, notes = _same_labels(labels, labels_of_data())
     if not folder.exists():

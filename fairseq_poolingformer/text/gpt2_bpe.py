@@ -17,6 +17,7 @@ from fairseq_poolingformer.text.dictionary import SPECIAL_SYMBOLS, UNK, read_sym
 from fairseq_poolingformer.text.json_file import read_json_file, read_text_file
 from fairseq_poolingformer.text.tokenizer_base import SPARE_SYMBOL, Blanks, Tokenizer
 
+GPT2_FILES = ("encoder.json", "vocab.bpe")  # as OpenAI and fairseq give them
 # GPT-2's pattern. One group holds everything that needs no look-ahead: tiktoken's regex engine runs such a group as an
 # automaton and backtracks only where it finds nothing, before a run of whitespace inside the text.
 _PATTERN = r"(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+$)|\s+(?!\S)|\s"
@@ -50,7 +51,7 @@ class GPT2Tokenizer(Tokenizer):
     """
 
     kind = "gpt2"
-    files = ("encoder.json", "vocab.bpe", "dict.txt")
+    files = (*GPT2_FILES, "dict.txt")
 
     def __init__(self, encoder_json: Path, vocab_bpe: Path, dict_txt: Path, white_space: object = "keep"):
         if white_space not in WHITE_SPACE:

@@ -38,11 +38,17 @@ class Mean(float):
 
 
 def intervals(figures: Mapping[str, float | int]) -> dict[str, tuple[float, float]]:
-    """The 95% bootstrap interval of each figure that is a :class:`Mean`."""
-    estimates = {
-        name: bootstrap_means(one.values[:, None])[0] for name, one in figures.items() if isinstance(one, Mean)
+    """The 95% bootstrap interval of each figure that is a :class:`Mean`; those of as many examples share resamples."""
+    by_count: dict[int, dict[str, np.ndarray]] = {}
+    for name, one in figures.items():
+        if isinstance(one, Mean):
+            by_count.setdefault(len(one.values), {})[name] = one.values
+    found = {
+        name: (estimate.low, estimate.high)
+        for columns in by_count.values()
+        for name, estimate in zip(columns, bootstrap_means(np.column_stack(list(columns.values()))), strict=True)
     }
-    return {name: (one.low, one.high) for name, one in estimates.items()}
+    return {name: found[name] for name in figures if name in found}
 
 
 def bootstrap_means(table: np.ndarray, seed: int = SEED) -> list[Estimate]:
